@@ -1,0 +1,5 @@
+"""python -m aera"""
+
+from aera.cli import main
+
+main()

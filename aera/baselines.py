@@ -1,0 +1,163 @@
+"""Published stopping rules on our checkpoints: ASC, ESC and empirical Bayes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb, exp, lgamma, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aera.policy import Decision, check_count, check_share, when
+from aera.response import Prefix
+
+
+@dataclass(frozen=True)
+class ASC:
+    """Adaptive-Consistency: stop when the leader beats the runner-up with this confidence."""
+
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_share("asc", self.confidence)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        leaders = prefix.tally.leaders
+        sure = leaders.answer is not None and (
+            beta_confidence(leaders.weight, leaders.runner_up) >= self.confidence
+        )
+        return when(sure, "confident leader")
+
+    def __str__(self) -> str:
+        return f"asc-{self.confidence:g}"
+
+
+@lru_cache(maxsize=65_536)
+def beta_confidence(first: float, second: float) -> float:
+    """P(p > 1/2) under Beta(first + 1, second + 1), exact for whole counts.
+
+    For whole counts this is P(Binomial(first + second + 1, 1/2) <= first). Learned weights make
+    fractional counts; for those it is the regularised incomplete beta function at 1/2.
+    """
+    if first == int(first) and second == int(second):
+        trials = int(first) + int(second) + 1
+        favourable = sum(comb(trials, k) for k in range(int(first) + 1))
+        return float(favourable / 2**trials)
+    return _beta_half(second + 1, first + 1)
+
+
+def _beta_half(a: float, b: float) -> float:
+    """I_{1/2}(a, b) by its continued fraction, on the side where that converges fast."""
+    if a < b:
+        return 1.0 - _beta_half(b, a)
+    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) - (a + b) * log(2)) / a
+    return front / _beta_fraction(a, b)
+
+
+def _beta_fraction(a: float, b: float) -> float:
+    """1 + d1/(1 + d2/(1 + ...)) at x = 1/2, evaluated from the tail upwards."""
+    value = 1.0
+    for m in range(200, 0, -1):
+        even = m * (b - m) / ((a + 2 * m - 1) * (a + 2 * m)) / 2
+        odd = -(a + m - 1) * (a + b + m - 1) / ((a + 2 * m - 2) * (a + 2 * m - 1)) / 2
+        value = 1.0 + odd / (1.0 + even / value)
+    return value
+
+
+@dataclass(frozen=True)
+class ESC:
+    """Early-Stopping Self-Consistency: stop when the last `window` responses all agree.
+
+    A response that cannot be read breaks the agreement; the answer is the vote of the prefix.
+    """
+
+    window: int = 5
+
+    def __post_init__(self) -> None:
+        check_count("esc", self.window)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        recent = prefix.votes[-self.window :]
+        answers = {vote.answer for vote in recent}
+        agree = len(recent) == self.window and len(answers) == 1 and None not in answers
+        return when(agree, "unanimous window")
+
+    def __str__(self) -> str:
+        return f"esc-{self.window}"
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Answer distributions of past questions: sorted shares, one row per question."""
+
+    shares: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_shares", np.array(self.shares))
+
+    def posterior(self, counts: Sequence[float]) -> float:
+        """The chance that the leading answer is truly the most likely one, given the counts."""
+        return _mode_posterior(self, *counts)
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """The shares as an array (questions, ranks)."""
+        matrix: NDArray[np.float64] = self.__dict__["_shares"]
+        return matrix
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+@lru_cache(maxsize=65_536)
+def _mode_posterior(prior: Prior, first: float, second: float, rest: float) -> float:
+    """Sum over past questions, and over the true ranks (i, j) of the two leading answers."""
+    shares = prior.matrix
+    lead, chase = shares[:, :, None], shares[:, None, :]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if second:
+            log_chance = first * np.log(lead) + second * np.log(chase)
+            log_chance = log_chance + _power(rest, 1.0 - lead - chase)
+            ranks = np.arange(shares.shape[1])
+            log_chance[:, ranks, ranks] = -np.inf
+        else:
+            log_chance = first * np.log(lead) + _power(rest, 1.0 - lead)
+    log_chance = np.where(np.isnan(log_chance), -np.inf, log_chance)
+    best = log_chance.max()
+    if not np.isfinite(best):
+        return 0.0
+    chance = np.exp(log_chance - best)
+    return float(chance[:, 0].sum() / chance.sum())
+
+
+def _power(count: float, share: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log(share ** count), with 0 ** 0 = 1 and rounding below zero clipped."""
+    if not count:
+        return np.zeros_like(share)
+    log_share: NDArray[np.float64] = count * np.log(np.clip(share, 0.0, None))
+    return log_share
+
+
+@dataclass(frozen=True)
+class EmpiricalBayes:
+    """Stop when the leader is the most likely answer with this confidence, given past questions.
+
+    Tracks the two leading counts and the rest (L = 3). It certifies the mode, not correctness.
+    """
+
+    prior: Prior
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_share("eb", self.confidence)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        leaders = prefix.tally.leaders
+        if leaders.answer is None:
+            return when(False, "confident mode")
+        rest = prefix.tally.total - leaders.weight - leaders.runner_up
+        counts = (leaders.weight, leaders.runner_up, rest)
+        return when(self.prior.posterior(counts) >= self.confidence, "confident mode")
+
+    def __str__(self) -> str:
+        return f"eb-{self.confidence:g}"

@@ -1,0 +1,38 @@
+"""What can go wrong, as one tree.
+
+AeraError                 everything raised on purpose; its text is one sentence for the user
+├── UsageError            the call was wrong: an unknown name, an impossible value (exit code 2)
+├── PoolError             a pool that is missing, incomplete or damaged
+├── RecordError           a line of a file to import that cannot be used
+├── RunError              a Run that was fed what it did not want
+└── EncoderError          an encoder that cannot be loaded or did not answer
+
+    try:
+        pool = aera.Pool.open("pools/gsm8k")
+    except aera.AeraError as error:
+        sys.exit(f"{error}")
+"""
+
+
+class AeraError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class UsageError(AeraError):
+    """The call was wrong; the sentence names the argument, what was needed and what came."""
+
+
+class PoolError(AeraError):
+    """A pool is missing, incomplete or damaged."""
+
+
+class RecordError(AeraError):
+    """A line of a file to import cannot be used; the sentence names file and line."""
+
+
+class RunError(AeraError):
+    """A Run was fed more than it wanted, or asked for an allocation before it stopped."""
+
+
+class EncoderError(AeraError):
+    """An encoder cannot be loaded, or the service behind it did not answer."""

@@ -1,0 +1,151 @@
+"""Replay: what each policy would have done on recorded responses, in one pass over a pool."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aera.aggregation import Rule, plain_vote
+from aera.errors import PoolError
+from aera.lab.frontier import Frontier, Point
+from aera.lab.hindsight import oracle
+from aera.lab.trajectory import Floats, Trajectories
+from aera.lab.truths import Truths
+from aera.policy import Policy
+from aera.pool import Record
+from aera.response import Prefix, unfold
+from aera.run import Run
+from aera.schedule import Schedule
+from aera.tally import Vote
+from aera.task import Task
+
+OBSERVED: dict[str, Callable[[Prefix], float]] = {
+    "majority_ratio": lambda prefix: prefix.tally.majority,
+    "entropy": lambda prefix: prefix.tally.entropy,
+}
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """A question, its responses and the votes read from them: the raw material of replay."""
+
+    record: Record
+    votes: tuple[Vote, ...]
+
+
+def read_ballots(records: Iterable[Record], task: Task) -> list[Ballot]:
+    """Read every vote once; all policies share the result."""
+    return [Ballot(record, tuple(map(task.read, record.responses))) for record in records]
+
+
+def evaluate(
+    ballots: Sequence[Ballot],
+    policies: Sequence[Policy],
+    *,
+    task: Task,
+    schedule: Schedule,
+    truths: Truths | None = None,
+    rule: Rule = plain_vote,
+) -> Frontier:
+    """Replay every policy on every question; with truths, grade the answers and add the oracle."""
+    sheet = _Sheet(task, schedule, truths, rule)
+    stops = [sheet.add(ballot, policies) for ballot in ballots]
+    columns = np.array(stops, dtype=np.int64).reshape(len(ballots), len(policies))
+    trajectories = sheet.trajectories()
+    points = [
+        Point(str(policy), columns[:, place], trajectories) for place, policy in enumerate(policies)
+    ]
+    if truths is not None:
+        points.append(Point("oracle", oracle(trajectories), trajectories))
+    return Frontier(tuple(points), trajectories)
+
+
+def replay(
+    prefixes: Sequence[Prefix], policy: Policy, *, task: Task, rule: Rule = plain_vote
+) -> Run:
+    """Show prepared prefixes to one policy until it stops."""
+    first = prefixes[0]
+    run = Run(first.question, policy, task=task, schedule=first.schedule, rule=rule)
+    for prefix in prefixes:
+        run.see(prefix)
+        if run.stopped:
+            break
+    return run
+
+
+class _Sheet:
+    """Gathers one row per question while the pool streams by."""
+
+    def __init__(self, task: Task, schedule: Schedule, truths: Truths | None, rule: Rule) -> None:
+        self._task, self._schedule, self._truths, self._rule = task, schedule, truths, rule
+        self._ids: list[str] = []
+        self._rows: dict[str, list[list[float]]] = {}
+
+    def add(self, ballot: Ballot, policies: Sequence[Policy]) -> list[int]:
+        """Record one question; returns the column at which each policy stops."""
+        question, responses = ballot.record.question, ballot.record.responses
+        if len(responses) < self._schedule.last:
+            raise PoolError(
+                f"question {question.id} has {len(responses)} responses, but the schedule goes to "
+                f"{self._schedule.last}; sample more or give a shorter --schedule"
+            )
+        prefixes = list(unfold(question, responses, votes=ballot.votes, schedule=self._schedule))
+        self._observe(ballot, prefixes)
+        column = {checkpoint: place for place, checkpoint in enumerate(self._schedule)}
+        runs = (replay(prefixes, policy, task=self._task) for policy in policies)
+        return [column[len(run.prefix)] for run in runs]
+
+    def _observe(self, ballot: Ballot, prefixes: list[Prefix]) -> None:
+        answers = [self._rule(prefix).answer for prefix in prefixes]
+        self._ids.append(ballot.record.question.id)
+        self._row("tokens", [float(prefix.completion_tokens) for prefix in prefixes])
+        self._row("agreement", [float(answer == answers[-1]) for answer in answers])
+        for name, measure in OBSERVED.items():
+            self._row(name, [measure(prefix) for prefix in prefixes])
+        if self._truths is not None:
+            truth = self._truths[ballot.record.question.id]
+            grader = Grader(self._task, truth)
+            self._row("grades", [grader(answer) for answer in answers])
+            self._row("re2_mean", list(re2_means(ballot.votes, grader, self._schedule)))
+
+    def _row(self, name: str, values: list[float]) -> None:
+        self._rows.setdefault(name, []).append(values)
+
+    def trajectories(self) -> Trajectories:
+        arrays: dict[str, Floats] = {name: np.array(rows) for name, rows in self._rows.items()}
+        return Trajectories(
+            question_ids=tuple(self._ids),
+            schedule=self._schedule,
+            tokens=arrays["tokens"],
+            agreement=arrays["agreement"],
+            evidence={name: arrays[name] for name in OBSERVED},
+            grades=arrays.get("grades"),
+            re2_mean=arrays.get("re2_mean"),
+        )
+
+
+class Grader:
+    """Grades answers to one question, each distinct answer once."""
+
+    def __init__(self, task: Task, truth: str) -> None:
+        self._task, self._truth = task, truth
+        self._known: dict[str | None, float] = {None: 0.0}
+
+    def __call__(self, answer: str | None) -> float:
+        if answer not in self._known:
+            self._known[answer] = float(self._task.same(answer, self._truth))
+        return self._known[answer]
+
+
+def re2_means(votes: Sequence[Vote], grader: Grader, schedule: Schedule) -> Floats:
+    """The Re2 mean score of each prefix: the average grade of the responses that are no redo.
+
+    Where every response is a redo, all of them count, by what they boxed.
+    """
+    grades = np.array([grader(vote.raw if vote.redo else vote.answer) for vote in votes])
+    kept = np.array([not vote.redo for vote in votes])
+    ends = np.array(schedule.checkpoints) - 1
+    right, valid = np.cumsum(grades * kept)[ends], np.cumsum(kept)[ends]
+    everything = np.cumsum(grades)[ends] / (ends + 1)
+    means: Floats = np.where(valid > 0, right / np.maximum(valid, 1), everything)
+    return means

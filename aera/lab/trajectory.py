@@ -1,0 +1,93 @@
+"""Trajectories: grade, cost and evidence of every question at every checkpoint, and their shapes.
+
+Rows are questions, columns checkpoints. This is hindsight: no policy ever sees it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aera.schedule import Schedule
+
+Floats = NDArray[np.float64]
+Columns = NDArray[np.int64]
+
+TRANSITIONS = {
+    "stable wrong": (0, 0),
+    "recovery": (0, 1),
+    "collapse": (1, 0),
+    "stable right": (1, 1),
+}
+SHAPES = (
+    "always right",
+    "always wrong",
+    "monotonic recovery",
+    "oscillatory recovered",
+    "monotonic collapse",
+    "oscillatory failure",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """What replaying a pool shows. `grades` and `re2_mean` are None where there are no truths."""
+
+    question_ids: tuple[str, ...]
+    schedule: Schedule
+    tokens: Floats
+    """Completion tokens spent by each checkpoint."""
+    agreement: Floats
+    """1 where the answer equals the one at the full budget (no answer equals no answer)."""
+    evidence: Mapping[str, Floats]
+    """Observable quantities by name, as the transition table compares them."""
+    grades: Floats | None = None
+    re2_mean: Floats | None = None
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether the answer is right: a grade of at least one half."""
+        assert self.grades is not None, "a pool without truths has no grades"
+        return self.grades >= 0.5
+
+    def shapes(self) -> dict[str, int]:
+        """How many questions follow each whole-trajectory shape."""
+        names = [shape(row) for row in self.right]
+        return {name: names.count(name) for name in SHAPES}
+
+    def changes(self, name: str) -> Floats:
+        """Change of an observable from each checkpoint to the next."""
+        return np.diff(self.evidence[name], axis=1)
+
+    def transitions(self) -> "list[Transition]":
+        """The paper's table: adjacent transitions with the mean change of the evidence."""
+        before, after = self.right[:, :-1], self.right[:, 1:]
+        rows = []
+        for name, (was, became) in TRANSITIONS.items():
+            where = (before == was) & (after == became)
+            means = {
+                key: float(self.changes(key)[where].mean()) if where.any() else float("nan")
+                for key in self.evidence
+            }
+            rows.append(Transition(name, int(where.sum()), means))
+        return rows
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One row of the transition table."""
+
+    name: str
+    count: int
+    changes: dict[str, float]
+
+
+def shape(right: NDArray[np.bool_]) -> str:
+    """Which of the six shapes a row of right and wrong answers has."""
+    changes = int(np.count_nonzero(right[1:] != right[:-1]))
+    if changes == 0:
+        return "always right" if right[0] else "always wrong"
+    if changes == 1:
+        return "monotonic recovery" if right[-1] else "monotonic collapse"
+    return "oscillatory recovered" if right[-1] else "oscillatory failure"

@@ -1,0 +1,58 @@
+"""Truths and grades: the only place where an answer meets what is right."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aera.errors import PoolError
+from aera.pool import open_text, to_line
+from aera.response import choice_order
+from aera.task import Task
+
+FILE = "truths.jsonl"
+
+
+@dataclass(frozen=True)
+class Truths(Mapping[str, str]):
+    """The right answer to every question, by question id."""
+
+    answers: Mapping[str, str]
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Truths | None":
+        """The truths of a pool directory, or of a file; None where a pool has none."""
+        path = Path(path)
+        file = path / FILE if path.is_dir() else path
+        if not file.exists():
+            return None
+        with open_text(file) as lines:
+            rows = [json.loads(line) for line in lines]
+        return cls({row["id"]: row["answer"] for row in rows})
+
+    def save(self, path: Path) -> None:
+        """Write them beside a pool."""
+        rows = (to_line({"id": key, "answer": answer}) for key, answer in self.answers.items())
+        (path / FILE).write_text("".join(rows), "utf-8")
+
+    def __getitem__(self, question_id: str) -> str:
+        if question_id not in self.answers:
+            raise PoolError(f"there is no truth for question {question_id} in {FILE}")
+        return self.answers[question_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+
+def grade(answer: str | None, truth: str, *, task: Task) -> float:
+    """1 for the right answer, 0 for a wrong one or none."""
+    return float(task.same(answer, truth))
+
+
+def shuffled_letter(letter: str, question_id: str, *, choices: int, seed: int) -> str:
+    """Where the right choice stands once `Question.arranged(seed)` has shuffled the choices."""
+    order = choice_order(question_id, choices, seed=seed)
+    return "ABCDEFGHIJ"[order.index("ABCDEFGHIJ".index(letter))]

@@ -1,0 +1,159 @@
+"""Policies: given a prefix, stop or continue. A policy is a frozen value; its text is its label."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from aera.errors import UsageError
+from aera.response import Prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Stop or continue, why, and for a gate the estimated chance that continuing pays."""
+
+    stop: bool
+    reason: str
+    p_continue: float | None = None
+
+
+class Policy(Protocol):
+    """Anything with `decide`. Make it frozen and give it a `__str__`: that is its label."""
+
+    def decide(self, prefix: Prefix) -> Decision:
+        """Look at the prefix, and at nothing else, and decide."""
+        ...
+
+
+def when(stop: bool, reason: str) -> Decision:
+    """Stop for this reason, or go on because it does not hold."""
+    return Decision(stop, reason if stop else f"not yet: {reason}")
+
+
+def check_share(name: str, value: float) -> None:
+    """Refuse a setting that is not a share between 0 and 1."""
+    if not 0.0 <= value <= 1.0:
+        raise UsageError(f"{name} needs a value between 0 and 1, but got {value}")
+
+
+def check_count(name: str, value: int) -> None:
+    """Refuse a setting that is not a positive number of responses."""
+    if value < 1:
+        raise UsageError(f"{name} needs a whole number from 1 up, but got {value}")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Stop at a fixed number of responses."""
+
+    responses: int
+
+    def __post_init__(self) -> None:
+        check_count("fixed", self.responses)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        return when(len(prefix) >= self.responses, "fixed budget")
+
+    def __str__(self) -> str:
+        return f"fixed-{self.responses}"
+
+
+@dataclass(frozen=True)
+class FirstValid:
+    """Stop as soon as any response can be read."""
+
+    def decide(self, prefix: Prefix) -> Decision:
+        return when(len(prefix.tally) > 0, "a valid vote")
+
+    def __str__(self) -> str:
+        return "first-valid"
+
+
+@dataclass(frozen=True)
+class Majority:
+    """Stop when the leader holds at least this share of the valid votes."""
+
+    share: float
+
+    def __post_init__(self) -> None:
+        check_share("majority", self.share)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        tally = prefix.tally
+        return when(len(tally) > 0 and tally.majority >= self.share, "majority")
+
+    def __str__(self) -> str:
+        return f"majority-{self.share:g}"
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """Stop when the normalised entropy of the valid votes has fallen this low."""
+
+    ceiling: float
+
+    def __post_init__(self) -> None:
+        check_share("entropy", self.ceiling)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        tally = prefix.tally
+        return when(len(tally) > 0 and tally.entropy <= self.ceiling, "low entropy")
+
+    def __str__(self) -> str:
+        return f"entropy-{self.ceiling:g}"
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Stop when the leader is this many votes ahead of the runner-up."""
+
+    margin: float
+
+    def __post_init__(self) -> None:
+        if self.margin <= 0:
+            raise UsageError(f"lead needs a margin above 0, but got {self.margin}")
+
+    def decide(self, prefix: Prefix) -> Decision:
+        leaders = prefix.tally.leaders
+        return when(leaders.weight - leaders.runner_up >= self.margin, "lead")
+
+    def __str__(self) -> str:
+        return f"lead-{self.margin:g}"
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Any policy within limits: a minimum, a maximum, and no stop without a vote before that.
+
+    `need_vote` is off in the paper's protocol and on wherever people get the answer.
+    """
+
+    policy: Policy
+    minimum: int | None = None
+    maximum: int | None = None
+    need_vote: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in (("min", self.minimum), ("max", self.maximum)):
+            if value is not None:
+                check_count(name, value)
+        if self.minimum and self.maximum and self.minimum > self.maximum:
+            raise UsageError(f"the minimum {self.minimum} is above the maximum {self.maximum}")
+
+    def decide(self, prefix: Prefix) -> Decision:
+        beyond = prefix.next_checkpoint
+        if self.maximum is not None and (beyond is None or beyond > self.maximum):
+            return Decision(True, "maximum reached", self.policy.decide(prefix).p_continue)
+        decision = self.policy.decide(prefix)
+        if self.minimum is not None and len(prefix) < self.minimum:
+            return Decision(False, "below the minimum", decision.p_continue)
+        if decision.stop and self.need_vote and not len(prefix.tally):
+            return Decision(False, "no vote yet", decision.p_continue)
+        return decision
+
+    def __str__(self) -> str:
+        limits = [
+            f"+min{self.minimum}" if self.minimum is not None else "",
+            f"+max{self.maximum}" if self.maximum is not None else "",
+            "+vote" if self.need_vote else "",
+        ]
+        return f"{self.policy}{''.join(limits)}"

@@ -1,0 +1,308 @@
+"""Pool: recorded responses of many questions in a directory, read lazily, never half-read.
+
+manifest.json            task, schedule, sampler settings, seed, counts, hashes; written last
+questions.jsonl          {"id", "question", "choices"}
+responses-00000.jsonl.gz sealed segments: whole questions, one response per line
+responses-00001.jsonl    an open segment, appended to while sampling
+truths.jsonl             apart, and none of this module's business
+"""
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Any
+
+from aera.errors import PoolError
+from aera.response import Question, Response
+from aera.schedule import Schedule
+from aera.task import Task, task_from_json
+
+FORMAT = 1
+SEGMENT_RESPONSES = 16_384
+RESPONSE_FIELDS = (
+    "text",
+    "tokens",
+    "logprob",
+    "finish_reason",
+    "seed",
+    "latency_ms",
+    "error",
+    "model",
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A question with its responses in sampling order."""
+
+    question: Question
+    responses: tuple[Response, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One response as it stands in a segment."""
+
+    question_id: str
+    index: int
+    response: Response
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a pool says of itself."""
+
+    task: Task
+    schedule: Schedule
+    questions: int
+    responses: int
+    sampler: dict[str, Any]
+    seed: int | None
+    hashes: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of manifest.json."""
+        return {
+            "format": FORMAT,
+            "task": self.task.as_json(),
+            "prompt_template": self.task.template,
+            "schedule": list(self.schedule),
+            "sampler": self.sampler,
+            "seed": self.seed,
+            "counts": {"questions": self.questions, "responses": self.responses},
+            "hashes": self.hashes,
+        }
+
+
+class Pool:
+    """A pool on disk. Opening reads the manifest only; iterating streams question by question."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Pool":
+        """Open a pool directory."""
+        path = Path(path)
+        file = path / "manifest.json"
+        if not file.is_file():
+            raise PoolError(f'there is no pool at "{path}": {file.name} is missing')
+        try:
+            return cls(path, _manifest(json.loads(file.read_text("utf-8"))))
+        except (ValueError, KeyError, TypeError) as error:
+            raise PoolError(f'"{file}" cannot be understood: {error!r}') from None
+
+    @property
+    def task(self) -> Task:
+        """The task its responses answer."""
+        return self.manifest.task
+
+    @property
+    def schedule(self) -> Schedule:
+        """Its checkpoints."""
+        return self.manifest.schedule
+
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        """Its questions by id, in order."""
+        return {question.id: question for question in read_questions(self.path / "questions.jsonl")}
+
+    @cached_property
+    def segments(self) -> tuple[Path, ...]:
+        """Its files of responses, in order."""
+        return tuple(sorted(self.path.glob("responses-*.jsonl*")))
+
+    def __len__(self) -> int:
+        return self.manifest.questions
+
+    def __iter__(self) -> Iterator[Record]:
+        if any(segment.suffix != ".gz" for segment in self.segments):
+            yield from self._merged()
+            return
+        seen: set[str] = set()
+        lines = (line for segment in self.segments for line in read_segment(segment))
+        for question_id, group in groupby(lines, key=lambda line: line.question_id):
+            if question_id in seen:
+                raise PoolError(
+                    f'the sealed segments of "{self.path}" split question {question_id}'
+                )
+            seen.add(question_id)
+            yield self._record(question_id, group)
+        self._check_complete(seen)
+
+    def _merged(self) -> Iterator[Record]:
+        """Open segments hold questions in any order, so they are gathered first."""
+        gathered: dict[str, list[Line]] = {}
+        for segment in self.segments:
+            for line in read_segment(segment):
+                gathered.setdefault(line.question_id, []).append(line)
+        for question_id, lines in gathered.items():
+            yield self._record(question_id, lines)
+        self._check_complete(set(gathered))
+
+    def _record(self, question_id: str, lines: Iterable[Line]) -> Record:
+        if question_id not in self.questions:
+            raise PoolError(
+                f'"{self.path}" holds responses to {question_id}, not in questions.jsonl'
+            )
+        ordered = sorted(lines, key=lambda line: line.index)
+        for place, line in enumerate(ordered):
+            if line.index != place:
+                trouble = "twice" if line.index < place else f"but not {place}"
+                raise PoolError(
+                    f'question {question_id} in "{self.path}" has response {line.index} {trouble}'
+                )
+        return Record(self.questions[question_id], tuple(line.response for line in ordered))
+
+    def _check_complete(self, seen: set[str]) -> None:
+        missing = [question for question in self.questions if question not in seen]
+        if missing:
+            raise PoolError(
+                f'{len(missing)} of {len(self.questions)} questions in "{self.path}" have no '
+                f"response, the first is {missing[0]}"
+            )
+
+
+def _manifest(fields: dict[str, Any]) -> Manifest:
+    if fields["format"] != FORMAT:
+        raise ValueError(f"format {fields['format']}, this version reads format {FORMAT}")
+    return Manifest(
+        task=task_from_json(fields["task"]),
+        schedule=Schedule(tuple(fields["schedule"])),
+        questions=fields["counts"]["questions"],
+        responses=fields["counts"]["responses"],
+        sampler=fields["sampler"],
+        seed=fields["seed"],
+        hashes=fields["hashes"],
+    )
+
+
+def read_questions(path: Path) -> Iterator[Question]:
+    """The questions of a file, one JSON object per line."""
+    for number, text in _lines(path):
+        try:
+            fields = json.loads(text)
+            yield Question(fields["id"], fields["question"], tuple(fields.get("choices") or ()))
+        except (ValueError, KeyError, TypeError) as error:
+            raise PoolError(f"{path.name}, line {number}: {_problem(error)}") from None
+
+
+def read_segment(path: Path) -> Iterator[Line]:
+    """The responses of one segment; a damaged line is an error that names segment and line."""
+    for number, text in _lines(path):
+        try:
+            yield parse_line(text)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PoolError(f"{path.name}, line {number}: {_problem(error)}") from None
+
+
+def parse_line(text: str) -> Line:
+    """One line of a segment."""
+    fields = json.loads(text)
+    return Line(
+        fields["question_id"],
+        fields["index"],
+        Response(**{name: fields[name] for name in RESPONSE_FIELDS}),
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines; a file that breaks off is reported where it does."""
+    number = 0
+    try:
+        with open_text(path) as file:
+            for number, text in enumerate(file, start=1):
+                if not text.endswith("\n"):
+                    raise PoolError(f"{path.name}, line {number}: half-written, no end of line")
+                yield number, text
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise PoolError(f"{path.name}, line {number + 1}: {_problem(error)}") from None
+
+
+def open_text(path: Path) -> IO[str]:
+    """A file of text, gzipped or plain, told by its first bytes."""
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rt", encoding="utf-8") if zipped else path.open(encoding="utf-8")
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON ({error.msg} at character {error.pos})"
+    return f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write_pool(
+    path: Path, records: Iterable[Record], *, task: Task, sampler: dict[str, Any]
+) -> Pool:
+    """Write a finished pool of sealed segments into an empty directory; the manifest comes last."""
+    questions = responses = 0
+    fewest: int | None = None
+    with (path / "questions.jsonl").open("w", encoding="utf-8") as file:
+        for number, batch in enumerate(_batches(records)):
+            file.writelines(question_line(record.question) for record in batch)
+            seal_segment(path / f"responses-{number:05}.jsonl.gz", batch)
+            counts = [len(record.responses) for record in batch]
+            questions, responses = questions + len(counts), responses + sum(counts)
+            fewest = min(counts) if fewest is None else min(fewest, *counts)
+    if fewest is None:
+        raise PoolError("a pool needs at least one question")
+    hashes = {file.name: file_hash(file) for file in sorted(path.glob("*.jsonl*"))}
+    schedule = Schedule().upto(fewest)
+    manifest = Manifest(task, schedule, questions, responses, sampler, None, hashes)
+    (path / "manifest.json").write_text(json.dumps(manifest.as_json(), indent=2) + "\n", "utf-8")
+    return Pool(path, manifest)
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Whole questions, together about as many responses as a segment holds."""
+    batch: list[Record] = []
+    for record in records:
+        batch.append(record)
+        if sum(len(record.responses) for record in batch) >= SEGMENT_RESPONSES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def seal_segment(path: Path, records: Iterable[Record]) -> None:
+    """Write whole questions to a gzipped segment; equal content gives equal bytes."""
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 4, raw, mtime=0) as file:
+        for record in records:
+            for index, response in enumerate(record.responses):
+                line = response_line(record.question.id, index, response=response)
+                file.write(line.encode("utf-8"))
+
+
+def question_line(question: Question) -> str:
+    """One question as questions.jsonl holds it."""
+    choices = {"choices": list(question.choices)} if question.choices else {}
+    return to_line({"id": question.id, "question": question.text, **choices})
+
+
+def response_line(question_id: str, index: int, *, response: Response) -> str:
+    """One response as a segment holds it."""
+    fields = {name: getattr(response, name) for name in RESPONSE_FIELDS}
+    return to_line({"question_id": question_id, "index": index, **fields})
+
+
+def to_line(fields: dict[str, Any]) -> str:
+    """One JSON line."""
+    return json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,121 @@
+"""Question, Response and Prefix: everything a policy may look at."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from random import Random
+
+from aera.schedule import Schedule
+from aera.tally import Tally, Vote
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as the reasoner sees it. The truth is not here and never will be."""
+
+    id: str
+    text: str
+    choices: tuple[str, ...] = ()
+
+    def arranged(self, seed: int) -> "Question":
+        """The same question with its choices in the order that `seed` and its id give."""
+        order = choice_order(self.id, len(self.choices), seed=seed)
+        return replace(self, choices=tuple(self.choices[i] for i in order))
+
+
+def choice_order(question_id: str, count: int, *, seed: int) -> tuple[int, ...]:
+    """The recorded shuffle of a question's choices: position -> original index."""
+    order = list(range(count))
+    Random(f"{seed}:{question_id}").shuffle(order)
+    return tuple(order)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One completion. A failed one has an `error`, costs what it cost, and abstains."""
+
+    text: str
+    tokens: int = 0
+    logprob: float | None = None
+    """Sum of the token log-probabilities at temperature 1, where the server gives them."""
+    finish_reason: str | None = None
+    seed: int | None = None
+    latency_ms: float | None = None
+    error: str | None = None
+    model: str | None = None
+    prompt_tokens: int = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Cut off by the token limit."""
+        return self.finish_reason == "length"
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix:
+    """The first responses to a question with their votes: all that a decision may depend on."""
+
+    question: Question
+    schedule: Schedule
+    responses: tuple[Response, ...] = ()
+    votes: tuple[Vote, ...] = ()
+    previous: "Prefix | None" = None
+    """The prefix at the checkpoint before, so that a checkpoint costs only its new block."""
+    memo: dict[str, object] = field(default_factory=dict, repr=False)
+    """Derived values of this prefix, kept so that several policies compute them once."""
+
+    def extended(self, responses: Sequence[Response], votes: Sequence[Vote]) -> "Prefix":
+        """The prefix one block later."""
+        return Prefix(
+            self.question,
+            self.schedule,
+            (*self.responses, *responses),
+            (*self.votes, *votes),
+            self if self.responses else None,
+        )
+
+    @cached_property
+    def tally(self) -> Tally:
+        """The weight behind every answer so far."""
+        before = self.previous.tally if self.previous else Tally()
+        return before.adding(self.votes[self.start :])
+
+    @property
+    def start(self) -> int:
+        """Where the newest block begins."""
+        return len(self.previous) if self.previous else 0
+
+    @property
+    def next_checkpoint(self) -> int | None:
+        """How far the next block would reach, None at the full budget."""
+        return self.schedule.after(len(self))
+
+    @cached_property
+    def completion_tokens(self) -> int:
+        """Completion tokens spent so far, failures and abstentions included."""
+        before = self.previous.completion_tokens if self.previous else 0
+        return before + sum(response.tokens for response in self.responses[self.start :])
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Prompt tokens billed so far, where the responses say."""
+        return sum(response.prompt_tokens for response in self.responses)
+
+    @property
+    def redos(self) -> int:
+        """How many responses ask to redo the question."""
+        return sum(vote.redo for vote in self.votes)
+
+    def __len__(self) -> int:
+        return len(self.responses)
+
+
+def unfold(
+    question: Question, responses: Sequence[Response], *, votes: Sequence[Vote], schedule: Schedule
+) -> Iterator[Prefix]:
+    """Every prefix of recorded responses, checkpoint by checkpoint."""
+    prefix = Prefix(question, schedule)
+    for checkpoint in schedule:
+        block = slice(len(prefix), checkpoint)
+        prefix = prefix.extended(responses[block], votes[block])
+        yield prefix

@@ -1,0 +1,135 @@
+"""Run and Allocation: the decision loop, without any input or output.
+
+A Run says how many responses it wants, is fed, and may stop. Replay, live solving, the batch
+allocator and the gateway are thin loops around it, so they cannot disagree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aera.aggregation import Aggregate, Rule, plain_vote
+from aera.errors import RunError
+from aera.policy import Decision, Policy
+from aera.response import Prefix, Question, Response
+from aera.schedule import Schedule
+from aera.task import Task
+
+
+@dataclass(frozen=True)
+class Step:
+    """The decision taken at one checkpoint."""
+
+    checkpoint: int
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A finished run: the answer, what it cost, and why it ended."""
+
+    question_id: str
+    policy: str
+    aggregate: Aggregate
+    checkpoint: int
+    """The last checkpoint that was reached, 0 if the first one was not."""
+    responses: int
+    prompt_tokens: int
+    completion_tokens: int
+    votes: dict[str, float]
+    steps: tuple[Step, ...]
+    reason: str
+
+    @property
+    def answer(self) -> str | None:
+        """The returned answer, None when no response could be read."""
+        return self.aggregate.answer
+
+
+class Run:
+    """One question under one policy. Feed it `want` responses, in as many deliveries as you like.
+
+    run = Run(question, policy, task=task, schedule=schedule)
+    while run.want:
+        run.feed(sampler.sample(question, run.want))
+    print(run.allocation.answer)
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        policy: Policy,
+        *,
+        task: Task,
+        schedule: Schedule,
+        rule: Rule = plain_vote,
+    ) -> None:
+        self.policy = policy
+        self.prefix = Prefix(question, schedule)
+        self.reason: str | None = None
+        self._task = task
+        self._rule = rule
+        self._waiting: list[Response] = []
+        self._steps: list[Step] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the decision to stop has been taken."""
+        return self.reason is not None
+
+    @property
+    def want(self) -> int:
+        """How many more responses complete the current block; 0 once stopped."""
+        checkpoint = None if self.stopped else self.prefix.next_checkpoint
+        return 0 if checkpoint is None else checkpoint - len(self.prefix) - len(self._waiting)
+
+    def feed(self, responses: Sequence[Response]) -> None:
+        """Deliver some of the wanted responses; a completed block leads to a decision."""
+        if len(responses) > self.want:
+            raise RunError(
+                f"question {self.prefix.question.id} wants {self.want} more responses, "
+                f"but was fed {len(responses)}"
+            )
+        self._waiting.extend(responses)
+        if self._waiting and self.want == 0:
+            self.see(self._next_prefix())
+
+    def see(self, prefix: Prefix) -> None:
+        """Take the decision at the next checkpoint, whose prefix may have been prepared before."""
+        self.prefix, self._waiting = prefix, []
+        decision = self.policy.decide(prefix)
+        if not decision.stop and prefix.next_checkpoint is None:
+            decision = Decision(True, "full budget", decision.p_continue)
+        self._steps.append(Step(len(prefix), decision))
+        if decision.stop:
+            self.reason = decision.reason
+
+    def end(self, reason: str) -> None:
+        """Stop from outside, for a limit that was hit; an unfinished block still votes."""
+        if self._waiting:
+            self.prefix, self._waiting = self._next_prefix(), []
+        self.reason = reason
+
+    @property
+    def allocation(self) -> Allocation:
+        """What came out; only once the run has stopped."""
+        if self.reason is None:
+            raise RunError(
+                f"question {self.prefix.question.id} is still running: it wants {self.want} "
+                "more responses"
+            )
+        return Allocation(
+            question_id=self.prefix.question.id,
+            policy=str(self.policy),
+            aggregate=self._rule(self.prefix),
+            checkpoint=self._steps[-1].checkpoint if self._steps else 0,
+            responses=len(self.prefix),
+            prompt_tokens=self.prefix.prompt_tokens,
+            completion_tokens=self.prefix.completion_tokens,
+            votes=dict(self.prefix.tally.weights),
+            steps=tuple(self._steps),
+            reason=self.reason,
+        )
+
+    def _next_prefix(self) -> Prefix:
+        votes = [self._task.read(response) for response in self._waiting]
+        return self.prefix.extended(self._waiting, votes)

@@ -1,0 +1,75 @@
+"""Schedule: the prefix lengths at which a decision may be taken."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from aera.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Strictly increasing checkpoints. `Schedule()` is the paper's 4, 8, 16, 32, 64, 128."""
+
+    checkpoints: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
+
+    def __post_init__(self) -> None:
+        points = self.checkpoints
+        rising = all(a < b for a, b in pairwise(points))
+        if not points or points[0] < 1 or not rising:
+            raise UsageError(
+                f"a schedule needs strictly increasing checkpoints from 1 up, but got {points}"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> "Schedule":
+        """Read "4,8,16" or "1-128", which means every response."""
+        try:
+            if "-" in text:
+                low, high = map(int, text.split("-"))
+                return cls(tuple(range(low, high + 1)))
+            return cls(tuple(int(part) for part in text.split(",")))
+        except ValueError:
+            raise UsageError(
+                f'a schedule is written "4,8,16" or "1-128", but got "{text}"'
+            ) from None
+
+    @classmethod
+    def every(cls, responses: int) -> "Schedule":
+        """A checkpoint after every single response."""
+        return cls(tuple(range(1, responses + 1)))
+
+    @property
+    def first(self) -> int:
+        """The first checkpoint."""
+        return self.checkpoints[0]
+
+    @property
+    def last(self) -> int:
+        """The last checkpoint: the full budget."""
+        return self.checkpoints[-1]
+
+    def after(self, count: int) -> int | None:
+        """The next checkpoint beyond `count` responses, None at the end."""
+        return next((c for c in self.checkpoints if c > count), None)
+
+    def upto(self, responses: int) -> "Schedule":
+        """This schedule cut to a pool that holds only so many responses per question."""
+        if responses < 1:
+            raise UsageError("a schedule cannot be cut to fewer than one response")
+        kept = tuple(c for c in self.checkpoints if c < responses)
+        return Schedule((*kept, min(responses, self.last)))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.checkpoints)
+
+    def __len__(self) -> int:
+        return len(self.checkpoints)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.checkpoints))
+
+
+def as_schedule(checkpoints: "Schedule | Sequence[int]") -> Schedule:
+    """Accept a plain list wherever a Schedule is wanted."""
+    return checkpoints if isinstance(checkpoints, Schedule) else Schedule(tuple(checkpoints))

@@ -1,0 +1,157 @@
+"""Task: how to ask, how to read what comes back, and when two answers are the same."""
+
+from dataclasses import asdict, dataclass, replace
+
+from aera.answer import (
+    last_boxed,
+    last_number,
+    stated_choice,
+    stated_expression,
+    stated_number,
+    visible,
+)
+from aera.canonical import canonical_choice, canonical_expression, canonical_number
+from aera.errors import UsageError
+from aera.response import Question, Response
+from aera.tally import Vote
+
+REDO_PHRASE = "better to redo"
+REDO_CUT = "s better to redo the question"
+REDO_TAIL = 100
+"""Characters at the end of a response among which the Re2 test looks for its box."""
+
+KINDS = {
+    "numeric": (canonical_number, stated_number),
+    "expression": (canonical_expression, stated_expression),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One benchmark or one kind of question: prompt template, reader and grader."""
+
+    name: str
+    kind: str
+    template: str = "{question}"
+    letters: str = "ABCDEFGHIJ"
+    """The letters a choice may be."""
+    redo: bool = False
+    """Whether the Re2 redo test decides who abstains; on in the paper's tasks."""
+    loose: bool = False
+    """Whether the last number of a text without box or phrase counts (GSM8K only)."""
+    shuffle: bool = False
+    """Whether the choices are put in an order of their own, by a recorded seed, when asking."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("choice", *KINDS):
+            raise UsageError(
+                f'a task is numeric, choice or expression, but "{self.name}" is "{self.kind}"'
+            )
+
+    def prompt(self, question: Question) -> str:
+        """The user message for a question, its choices listed by letter."""
+        lines = [
+            f"({letter}) {text}"
+            for letter, text in zip("ABCDEFGHIJ", question.choices, strict=False)
+        ]
+        return self.template.replace("{question}", "\n".join([question.text, *lines]))
+
+    def read(self, response: Response) -> Vote:
+        """What a response says: a vote, or an abstention."""
+        if response.error is not None:
+            return Vote(None)
+        text = response.text
+        if self.redo:
+            redo = needs_redo(text)
+            raw = last_boxed(visible(text.partition(REDO_CUT)[0]) if redo else visible(text))
+            answer = None if redo or raw is None else self.canonical(raw)
+            return Vote(answer, redo, raw)
+        shown = visible(text)
+        raw = last_boxed(shown)
+        if response.truncated:
+            return Vote(None, raw=raw)
+        return Vote(self._found(shown, raw), raw=raw)
+
+    def canonical(self, raw: str) -> str | None:
+        """The one form of an answer, None when it makes no sense for this kind."""
+        if self.kind == "choice":
+            return canonical_choice(raw, self.letters)
+        return KINDS[self.kind][0](raw)
+
+    def same(self, one: str | None, other: str) -> bool:
+        """Whether two answers are the same; no answer is never the same as anything."""
+        canonical = None if one is None else self.canonical(one)
+        return canonical is not None and canonical == self.canonical(other)
+
+    def _found(self, text: str, raw: str | None) -> str | None:
+        """The answer of a text: its box, else a phrase or marker, else (loose) its last number."""
+        if raw is None:
+            raw = stated_choice(text) if self.kind == "choice" else KINDS[self.kind][1](text)
+        if raw is None and self.loose:
+            raw = last_number(text)
+        return None if raw is None else self.canonical(raw)
+
+    def as_json(self) -> dict[str, object]:
+        """Every field, as the manifest of a pool holds it."""
+        return asdict(self)
+
+
+def needs_redo(text: str) -> bool:
+    """The Re2 evaluator's test: it asks for a redo, or no box stands near the end of the text."""
+    return REDO_PHRASE in text or "boxed" not in text[-REDO_TAIL:].lower()
+
+
+def task_from_json(fields: dict[str, object]) -> Task:
+    """The task a manifest describes."""
+    known = {name: value for name, value in fields.items() if name in Task.__dataclass_fields__}
+    return Task(**known)  # type: ignore[arg-type]
+
+
+_NUMERIC = (
+    "{question}\n\nSolve this step by step. Put only the final number inside \\boxed{}, "
+    "without units or extra text."
+)
+_CHOICE = (
+    "{question}\n\nThink step by step about the options, then choose the single best one and "
+    "put only its letter inside \\boxed{}."
+)
+_EXPRESSION = (
+    "{question}\n\nSolve the problem step by step. If you reach a final answer, put it inside "
+    "\\boxed{}."
+)
+_REDO = (
+    "\n\nNote: if you notice that your approach leads nowhere, you may abandon it by saying "
+    '"It\'s better to redo the question." and ending there.'
+)
+
+
+def _paper(task: Task) -> Task:
+    return replace(task, template=task.template + _REDO, redo=True)
+
+
+_NUMBERS = Task("numeric", "numeric", _NUMERIC)
+_CHOICES = Task("choice", "choice", _CHOICE)
+_EXPRESSIONS = Task("expression", "expression", _EXPRESSION)
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _NUMBERS,
+        _CHOICES,
+        _EXPRESSIONS,
+        _paper(replace(_NUMBERS, name="gsm8k", loose=True)),
+        _paper(replace(_CHOICES, name="gpqa", letters="ABCD", shuffle=True)),
+        _paper(replace(_CHOICES, name="commonsense", letters="ABCDE")),
+        _paper(replace(_CHOICES, name="mmlu-pro")),
+        _paper(replace(_EXPRESSIONS, name="math")),
+        _paper(replace(_EXPRESSIONS, name="amc")),
+        _paper(replace(_EXPRESSIONS, name="aime")),
+    )
+}
+
+
+def get_task(name: str) -> Task:
+    """A preset by name."""
+    if name not in TASKS:
+        raise UsageError(f'no task is called "{name}"; known are {", ".join(TASKS)}')
+    return TASKS[name]
