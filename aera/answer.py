@@ -1,18 +1,19 @@
 r"""Find what a text gives as its answer: in a box, after a phrase, behind a marker.
 
 What is found is returned as written; `aera.canonical` decides what it means. Every function is
-linear in the length of the text.
+linear in the length of the text: no pattern repeats without a bound over what it may give back.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator
 
 LONGEST = 400
 """Characters beyond which no answer is worth reading: an essay in a box is not an answer."""
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s{0,9}(?=(?:\{([^{}\\]*)\})?)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_BARE = re.compile(r"[-\w.][^\s${}\\]*")
+_BARE = re.compile(r"[-\w.][^\s${}\\]{0,99}")
 
 
 def visible(text: str) -> str:
@@ -27,89 +28,130 @@ def visible(text: str) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last brace-matched, non-empty \boxed{} or \fbox{}, as written."""
-    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    if start < 0:
-        return None
-    box = _BOX.match(text, start)
-    if box and text.startswith("{", box.end()):
-        end = _closing_brace(text, box.end())
-        if end is not None and (content := text[box.end() + 1 : end].strip()):
+    r"""The content of the last brace-matched, non-empty \boxed{} or \fbox{}, as written.
+
+    Goes from the last box to the first and looks at every brace once: the closing braces seen so
+    far and not yet used up by an opening one wait in a stack.
+    """
+    closing: list[int] = []
+    end = len(text)
+    for box in _boxes(text):
+        if box[1] and (content := box[1].strip()):  # no brace inside: nothing to match
             return content
-    found = [(place, content) for place, content in _boxes(text) if content]
-    return max(found)[1] if found else None
-
-
-def _closing_brace(text: str, opening: int) -> int | None:
-    depth = 0
-    for brace in _BRACE.finditer(text, opening):
-        if brace[0] == "{":
-            depth += 1
-        elif brace[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return brace.start()
+        start, opening = box.span()
+        braced = text.startswith("{", opening)
+        _close(text, opening + braced, end, closing)
+        if not braced:
+            if bare := _BARE.match(text, opening):
+                return bare[0]
+        elif closing and (content := text[opening + 1 : closing.pop()].strip()):
+            return content
+        end = start
     return None
 
 
-def _boxes(text: str) -> Iterator[tuple[int, str]]:
-    """Every box with its place, by one pass over all braces; a box may also have none."""
-    openings = {box.end(): box.start() for box in _BOX.finditer(text)}
-    stack: list[int] = []
-    for brace in _BRACE.finditer(text):
-        if brace[0] == "{":
-            stack.append(brace.start())
-        elif brace[0] == "}" and stack:
-            opening, end = stack.pop(), brace.start()
-            # Longer boxes are not read, so a thousand nested ones cost no more than their text.
-            if opening in openings and end - opening <= LONGEST:
-                yield openings[opening], text[opening + 1 : end].strip()
-    for end, start in openings.items():
-        if bare := _BARE.match(text, end, end + LONGEST):
-            yield start, bare[0]
+def _boxes(text: str) -> Iterator[re.Match[str]]:
+    r"""Every \boxed and \fbox from the last to the first, by what the two have in common."""
+    place = text.rfind("box")
+    while place > 0:
+        if box := _BOX.match(text, place - 1 if text[place - 1] == "\\" else max(0, place - 2)):
+            yield box
+        place = text.rfind("box", 0, place)
 
 
-_PHRASE = re.compile(
-    r"\b(?:answer|option|choice)\**\s{0,4}(?:(?:is|was)\b\s{0,4}:?|[:=])\**([^\n]{1,80})",
+def _close(text: str, start: int, end: int, closing: list[int]) -> None:
+    """Match the braces of a stretch, backwards, with each other and those that wait behind it."""
+    # Places, not matches: a hundred thousand objects would keep the garbage collector busy.
+    braces = [brace.start() for brace in _BRACE.finditer(text, start, end) if brace[0] in "{}"]
+    for place in reversed(braces):
+        if text[place] == "}":
+            closing.append(place)
+        elif closing:
+            closing.pop()
+
+
+# --- phrases and markers --------------------------------------------------------------------------
+
+_PLACE = re.compile(
+    r"\b(?:answer|option|choice)[*_]{0,3}\s{0,4}(?:(?:is|was)\b|[:=])[*_]{0,3}:?[*_]{0,3}"
+    r"(?:\s(?:most likely|likely|probably|therefore|thus|about|approximately)\b)?"
+    # "#### 18" gives an answer, "#### 2. Add them up" is a heading.
+    r"|####(?![ \t]{0,4}\d{1,3}[.):][ \t]\w)",
     re.IGNORECASE,
 )
-_HASHES = re.compile(r"####([^\n]{1,80})")
-_DIGITS = r"[-\u2212]?\$?\d(?:[\d,]*\d)?(?:\.\d+)?(?:/\d+)?"
-_NUMBER = re.compile(_DIGITS)
-_LEADING_NUMBER = re.compile(rf"[\s*$\\(\[:]{{0,8}}({_DIGITS})")
-_LEADING_CHOICE = re.compile(
-    r"[\s*$\\(\[:\"']{0,8}(?:(?:option|choice)\s)?(?:(?:text|mathrm|mathbf)\{)?\(?([A-Za-z])(?![\w'])",
-    re.IGNORECASE,
+_MOST_PLACES = 100
+"""Phrases that are looked at, from the end of the text."""
+_DRESS = r"[\s*_$\\(\[:]{0,8}"
+_NUMBER = (
+    r"(?:(?<![\w)])[-\u2212])?(?:\\[dtc]?frac\{-?\d{1,99}\}\{\d{1,99}\}"
+    r"|\$?(?:\d+(?:(?:,|\{,\})\d+)*(?:\.\d+)?|\.\d+)(?:/\d+)?)"
 )
-_LEADING_MATH = re.compile(r"[\s*:]{0,8}(?:\$([^$]{1,80})\$|\\\((.{1,80}?)\\\)|(\S.*))")
+# Atomic, lest "15 or 16" be read as 1; behind a chain of equations, as in "5 + 3 = 8".
+_STATED_NUMBER = re.compile(
+    rf"(?:(?:[A-Za-z]\b|[-+*/\u00d7\d\s.,$()]){{1,60}}=){{0,3}}{_DRESS}((?>{_NUMBER}))"
+    r"(?!\s{0,3}(?:(?:or|to|and)\s{1,3}[$\d]|[-+*/^=\u00d7]\s{0,3}[\d($\\]|[a-z]\b|\\[a-z]))"
+)
+_ANY_NUMBER = re.compile(_NUMBER)
 
 
 def stated_number(text: str) -> str | None:
     """The last number that follows "answer is", "Answer:" or "####"."""
-    return _first_group(_LEADING_NUMBER, text)
-
-
-def stated_choice(text: str) -> str | None:
-    """The last letter that follows such a phrase."""
-    return _first_group(_LEADING_CHOICE, text)
-
-
-def stated_expression(text: str) -> str | None:
-    """The last expression that follows such a phrase."""
-    found = _first_group(_LEADING_MATH, text)
-    return found.strip().rstrip(".*") if found else None
-
-
-def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
-    """What `pattern` finds right behind the last phrase where it finds anything."""
-    places = [*_PHRASE.finditer(text), *_HASHES.finditer(text)]
-    for place in sorted(places, key=lambda place: place.start(), reverse=True):
-        if match := pattern.match(place[1]):
-            return next(group for group in match.groups() if group is not None)
-    return None
+    return next((match[1] for match in _behind(_STATED_NUMBER, text)), None)
 
 
 def last_number(text: str) -> str | None:
     """The last number anywhere in the text: the weakest way to read an answer."""
-    found = _NUMBER.findall(text)
-    return found[-1] if found else None
+    found = None
+    for found in _ANY_NUMBER.finditer(text):  # noqa: B007
+        pass
+    return found[0] if found else None
+
+
+# A lone "A" or "I" may be a word of English and any lower-case letter a variable, so these must
+# look like a choice; other capitals may be followed by anything but a second choice.
+_STATED_CHOICE = re.compile(
+    r"""[\s*_$"'`:]{0,8}(?:(?:[Oo]ption|[Cc]hoice|[Ll]etter)[\s*:]{1,3})?
+    (?: [(\[]\s?([A-Za-z])\s?[)\]]
+      | \\(?:text|math)(?:rm|bf|it)?\{\s?\(?([A-Za-z])\)?\s?\}
+      | ([B-HJ-Z])(?![\w'\u2019+/])
+      | ([AI])(?=\s{0,3}(?:[.,:;!()\]*_$"`\\\u2013-]|'(?!\w)|(?:because|since|as)\b)
+          |[ \t]{0,9}(?:\n|\Z))
+      | ([a-z])(?=\)|[.*_$"'`]{0,5}[ \t]{0,9}(?:\n|\Z))
+    )(?!\s{0,3}(?:[,/&]|and\b|or\b)\s{0,3}\(?[A-Z]\b)""",
+    re.VERBOSE,
+)
+
+
+def stated_choice(text: str) -> str | None:
+    """The last letter that follows such a phrase; an article or a pronoun is no letter."""
+    return next((match[match.lastindex or 0] for match in _behind(_STATED_CHOICE, text)), None)
+
+
+# Without dollars a formula ends where prose begins: at a word, or at the dot of a sentence.
+_FORMULA = re.compile(
+    r"""[\s*_:]{0,8}
+    (?: \$\$?([^$\n]{1,200})\$ | \\\(((?:[^\\\n]|\\[^)\n]){1,200})\\\)
+      | \\\[((?:[^\\]|\\[^\]]){1,200})\\\]
+      | ((?>(?:\\[a-zA-Z]+|\\[^\n]|(?:and|or)\b|[a-zA-Z](?![a-zA-Z])
+          |[^a-zA-Z\\.\n]|\.(?=\d)){1,200}))
+        (?:(?<![rd]\s)(?=[a-zA-Z])|\.|\n|\Z)
+    )""",
+    re.VERBOSE,
+)
+_MATH = re.compile(r"\d|\\[a-zA-Z]")
+
+
+def stated_expression(text: str) -> str | None:
+    """The last formula that follows such a phrase; a letter that begins a sentence is none."""
+    for match in _behind(_FORMULA, text):
+        if match[4] is None or _MATH.search(match[4]):
+            return match[match.lastindex or 0].strip(" *_")
+    return None
+
+
+def _behind(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """What `pattern` finds right behind phrases and markers, from the last to the first."""
+    places = deque((place.end() for place in _PLACE.finditer(text)), maxlen=_MOST_PLACES)
+    for place in reversed(places):
+        if match := pattern.match(text, place):
+            yield match

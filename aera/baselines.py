@@ -1,4 +1,4 @@
-"""Published stopping rules on our checkpoints: ASC, ESC and empirical Bayes."""
+"""Published stopping rules on our checkpoints: ASC, ESC, empirical Bayes, semantic consensus."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ from math import comb, exp, lgamma, log
 import numpy as np
 from numpy.typing import NDArray
 
-from aera.policy import Decision, check_count, check_share, when
+from aera.embedding import Encoder
+from aera.evidence import semantics
+from aera.policy import Decision, check_count, check_share, when, written
 from aera.response import Prefix
 
 
@@ -29,7 +31,7 @@ class ASC:
         return when(sure, "confident leader")
 
     def __str__(self) -> str:
-        return f"asc-{self.confidence:g}"
+        return f"asc-{written(self.confidence)}"
 
 
 @lru_cache(maxsize=65_536)
@@ -41,8 +43,9 @@ def beta_confidence(first: float, second: float) -> float:
     """
     if first == int(first) and second == int(second):
         trials = int(first) + int(second) + 1
-        favourable = sum(comb(trials, k) for k in range(int(first) + 1))
-        return float(favourable / 2**trials)
+        # The upper tail mirrors the lower one and is the shorter sum: the runner-up has less.
+        unfavourable = sum(comb(trials, k) for k in range(int(second) + 1))
+        return float((2**trials - unfavourable) / 2**trials)
     return _beta_half(second + 1, first + 1)
 
 
@@ -86,7 +89,7 @@ class ESC:
         return f"esc-{self.window}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prior:
     """Answer distributions of past questions: sorted shares, one row per question."""
 
@@ -104,9 +107,6 @@ class Prior:
         """The shares as an array (questions, ranks)."""
         matrix: NDArray[np.float64] = self.__dict__["_shares"]
         return matrix
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 @lru_cache(maxsize=65_536)
@@ -131,10 +131,10 @@ def _mode_posterior(prior: Prior, first: float, second: float, rest: float) -> f
 
 
 def _power(count: float, share: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log(share ** count), with 0 ** 0 = 1 and rounding below zero clipped."""
+    """log(share ** count), with 0 ** 0 = 1 and what is only rounding taken as zero."""
     if not count:
         return np.zeros_like(share)
-    log_share: NDArray[np.float64] = count * np.log(np.clip(share, 0.0, None))
+    log_share: NDArray[np.float64] = count * np.log(np.where(share < 1e-12, 0.0, share))
     return log_share
 
 
@@ -155,9 +155,27 @@ class EmpiricalBayes:
         leaders = prefix.tally.leaders
         if leaders.answer is None:
             return when(False, "confident mode")
-        rest = prefix.tally.total - leaders.weight - leaders.runner_up
+        rest = max(0.0, prefix.tally.total - leaders.weight - leaders.runner_up)
         counts = (leaders.weight, leaders.runner_up, rest)
         return when(self.prior.posterior(counts) >= self.confidence, "confident mode")
 
     def __str__(self) -> str:
-        return f"eb-{self.confidence:g}"
+        return f"eb-{written(self.confidence)}"
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """Stop when the mean cosine over all pairs of responses has risen this high."""
+
+    encoder: Encoder
+    share: float
+
+    def __post_init__(self) -> None:
+        check_share("consensus", self.share)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        close = semantics(prefix, self.encoder).consensus >= self.share
+        return when(len(prefix.tally) > 0 and close, "semantic consensus")
+
+    def __str__(self) -> str:
+        return f"consensus-{self.share:g}"

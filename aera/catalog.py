@@ -1,14 +1,17 @@
 """From policy labels to policies: `asc-0.95`, `esc-5+min8+max64+vote`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from aera.baselines import ASC, ESC
 from aera.errors import UsageError
 from aera.policy import Bounded, Entropy, FirstValid, Fixed, Lead, Majority, Policy
 from aera.schedule import Schedule
 
-_MAKERS: dict[str, Callable[[str], Policy]] = {
+Maker = Callable[[str], Policy]
+
+_MAKERS: dict[str, Maker] = {
     "fixed": lambda dial: Fixed(int(dial)),
     "asc": lambda dial: ASC(float(dial)),
     "esc": lambda dial: ESC(int(dial)),
@@ -26,23 +29,23 @@ def standard_policies(schedule: Schedule) -> list[Policy]:
     return [*fixed, *asc, ESC(3), ESC(5), Lead(3), FirstValid()]
 
 
-def parse_policy(label: str) -> Policy:
-    """The policy behind a canonical label."""
+def parse_policy(label: str, learned: Mapping[str, Maker] = MappingProxyType({})) -> Policy:
+    """The policy behind a canonical label; `learned` makes those that need data, as eb-0.95."""
     name, *limits = label.strip().split("+")
-    policy = _parse_plain(name)
+    policy = _parse_plain(name, {**_MAKERS, **learned})
     return _bounded(policy, limits, label=label) if limits else policy
 
 
-def _parse_plain(name: str) -> Policy:
+def _parse_plain(name: str, makers: Mapping[str, Maker]) -> Policy:
     if name == "first-valid":
         return FirstValid()
     kind, _, dial = name.partition("-")
     try:
-        return _MAKERS[kind](dial)
+        return makers[kind](dial)
     except (KeyError, ValueError):
-        known = ", ".join(f"{kind}-N" for kind in _MAKERS)
+        known = ", ".join(f"{kind}-N" for kind in makers)
         raise UsageError(
-            f'no policy is called "{name}"; known are {known}, eb-N and first-valid, '
+            f'no policy is called "{name}"; known are {known} and first-valid, '
             "each with +minN, +maxN or +vote behind it"
         ) from None
 

@@ -2,18 +2,29 @@
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.progress import track as rich_track
 
 from aera.aggregation import RULES
 from aera.catalog import parse_policy, standard_policies
-from aera.errors import AeraError, UsageError
+from aera.errors import AeraError, ProtocolError, UsageError
+from aera.policy import Policy
 from aera.pool import Pool
 from aera.schedule import Schedule
 from aera.task import get_task
+
+if TYPE_CHECKING:
+    from aera.controller import Controller
+    from aera.lab.evaluation import Ballot
+    from aera.lab.frontier import Frontier
+    from aera.lab.study import Study
+    from aera.lab.truths import Truths
 
 app = typer.Typer(
     name="aera",
@@ -24,19 +35,39 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+Item = TypeVar("Item")
+
+
+class Protocol(StrEnum):
+    """The ways to evaluate."""
+
+    REPLAY = "replay"
+    CROSSFIT = "crossfit"
+    NESTED = "nested"
+    HOLDOUT = "holdout"
+
+
+PoolArgument = Annotated[Path, typer.Argument(help="A pool directory.")]
+EncoderOption = Annotated[
+    str | None, typer.Option(help="Another encoder: a path, URL#model or model name.")
+]
+LossOption = Annotated[float, typer.Option(help="Allowed loss of accuracy, as a fraction.")]
+CertifyOption = Annotated[
+    float | None, typer.Option(help="Certify the loss with this chance of error, as 0.1.")
+]
+SeedOption = Annotated[int, typer.Option(help="For everything drawn by chance.")]
+
 
 @app.callback()
 def _start() -> None:
-    """Keep `aera COMMAND` the form of every call, however few commands there are."""
+    """Decide, after every block of sampled answers, whether another block is worth it."""
 
 
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="Recorded responses, gzipped or plain.")],
     out: Annotated[Path, typer.Option(help="Where the pool goes.")],
-    task: Annotated[
-        str | None, typer.Option(help="How to read them; the file's own if not given.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help="How to read them; else the file's own.")] = None,
 ) -> None:
     """Bring recorded responses into a pool."""
     from aera.lab.importing import import_jsonl
@@ -47,8 +78,36 @@ def import_(
 
 
 @app.command()
+def train(
+    pool: PoolArgument,
+    out: Annotated[Path, typer.Option(help="Where the controller goes.")],
+    max_loss: LossOption = 0.02,
+    certify: CertifyOption = None,
+    encoder: EncoderOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Fit a gate, calibrate its threshold and write the controller."""
+    from aera.lab.building import build_controller
+    from aera.lab.protocols import Demand
+
+    opened = Pool.open(pool)
+    study = _study(opened, encoder=encoder)
+    demand = Demand(max_loss, certify)
+    built = build_controller(study, opened, demand=demand, encoder_name=encoder, seed=seed)
+    built.controller.save(out, card=built.card)
+    console = Console()
+    console.print(f"{out}: {built.controller.policy}, fitted in {built.fit.epochs} epochs")
+    style = "green" if built.choice.feasible else "bold red"
+    console.print(built.choice.verdict, style=style, highlight=False)
+
+
+@app.command()
 def evaluate(
-    pool: Annotated[Path, typer.Argument(help="A pool directory.")],
+    pool: PoolArgument,
+    protocol: Annotated[
+        Protocol, typer.Option(help="What is learned from what.")
+    ] = Protocol.REPLAY,
+    controller: Annotated[Path | None, typer.Option(help="Add this controller's policy.")] = None,
     policies: Annotated[
         str | None, typer.Option(help="Labels, as in fixed-32,asc-0.95,esc-5+min8.")
     ] = None,
@@ -56,53 +115,188 @@ def evaluate(
         str | None, typer.Option(help='Checkpoints, as "4,8,16" or "1-128".')
     ] = None,
     rule: Annotated[str, typer.Option(help="vote, or re2-vote for comparison with Re2.")] = "vote",
-    seed: Annotated[int, typer.Option(help="For everything drawn by chance.")] = 0,
+    clean: Annotated[bool, typer.Option(help="Crossfit: end training on an inner split.")] = False,
+    max_loss: LossOption = 0.02,
+    certify: CertifyOption = None,
+    encoder: EncoderOption = None,
+    seed: SeedOption = 0,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the evaluation here.")
     ] = None,
 ) -> None:
     """Replay policies on recorded responses; without truths, show spend and agreement only."""
-    from aera.lab.evaluation import evaluate as replay_all
-    from aera.lab.evaluation import read_ballots
-    from aera.lab.tables import print_frontier, print_transitions
-    from aera.lab.truths import Truths
+    from aera.lab.summary import summarize
+    from aera.lab.tables import print_calibration, print_frontier, print_transitions
 
     if rule not in RULES:
         raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{rule}"')
+    if json_file and not json_file.absolute().parent.is_dir():
+        raise UsageError(f'--json cannot write "{json_file}": there is no such folder')
     opened = Pool.open(pool)
     checkpoints = Schedule.parse(schedule) if schedule else opened.schedule
-    truths = Truths.open(pool)
-    ballots = read_ballots(opened, opened.task)
-    chosen = _policies(policies, ballots, schedule=checkpoints, seed=seed)
-    frontier = replay_all(
-        ballots, chosen, task=opened.task, schedule=checkpoints, truths=truths, rule=RULES[rule]
-    )
+    sections: dict[str, Any] = {}
+    if protocol in (Protocol.REPLAY, Protocol.CROSSFIT) or controller:
+        frontier, sections = _replayed(
+            opened, policies, checkpoints, controller=controller, protocol=protocol,
+            rule=rule, seed=seed,
+        )  # fmt: skip
+    if protocol is not Protocol.REPLAY and not controller:
+        study = _study(opened, encoder=encoder, schedule=checkpoints)
+        given = frontier if protocol is Protocol.CROSSFIT else None
+        frontier, sections = _protocol(
+            study, given, protocol, clean=clean, max_loss=max_loss, certify=certify, seed=seed
+        )
     console = Console()
-    title = f"{pool.name}: {len(ballots)} questions"
-    print_frontier(console, frontier, title=title if truths else f"{title}, no truths")
-    if truths is not None and policies is None:
+    title = f"{pool.name}: {len(frontier.trajectories.question_ids)} questions, {protocol}"
+    graded = frontier.trajectories.grades is not None
+    shown = frontier if policies else frontier.without_sweeps(standard_policies(checkpoints))
+    print_frontier(console, shown, title=title if graded else f"{title}, no truths")
+    if graded and policies is None:
         print_transitions(console, frontier.trajectories)
+    if "calibration" in sections:
+        print_calibration(console, sections["calibration"])
+    for line in _remarks(sections):
+        console.print(line, highlight=False)
     if json_file:
-        from aera.lab.summary import summarize
-
-        evaluation = summarize(frontier, opened, protocol="replay", seed=seed)
+        evaluation = summarize(
+            frontier, opened, protocol=protocol.value, seed=seed, sections=sections
+        )
         json_file.write_text(json.dumps(evaluation, indent=2) + "\n", "utf-8")
 
 
-def _policies(labels: str | None, ballots: Any, *, schedule: Schedule, seed: int) -> list[Any]:
+def _replayed(
+    pool: Pool,
+    labels: str | None,
+    schedule: Schedule,
+    *,
+    controller: Path | None,
+    protocol: Protocol,
+    rule: str,
+    seed: int,
+) -> tuple["Frontier", dict[str, Any]]:
+    """Replay the named policies, and a controller's, which may not be tested on what it saw."""
+    from aera.controller import Controller
+    from aera.lab.evaluation import evaluate as replay_all
+
+    ballots, truths = _ballots(pool)
+    chosen = _policies(labels, ballots, schedule=schedule, seed=seed)
+    sections: dict[str, Any] = {}
+    if controller is not None:
+        loaded = Controller.load(controller)
+        chosen.append(loaded.policy)
+        sections["controller"] = _seen(loaded, pool, strict=protocol is Protocol.HOLDOUT)
+    frontier = replay_all(
+        ballots, chosen, task=pool.task, schedule=schedule, truths=truths, rule=RULES[rule]
+    )
+    return frontier, sections
+
+
+def _seen(controller: "Controller", pool: Pool, *, strict: bool) -> dict[str, Any]:
+    """How many of the pool's questions the controller has seen; none are allowed when strict."""
+    seen = controller.seen_among((q.id, q.text) for q in pool.questions.values())
+    if strict and seen:
+        raise ProtocolError(
+            f"the controller was fitted or calibrated on {len(seen)} of these questions, the "
+            f"first is {seen[0]}; a holdout test needs questions it has never seen"
+        )
+    status = f"in-sample: {len(seen)} questions were seen in training" if seen else "unseen"
+    return {"policy": str(controller.policy), "seen": len(seen), "status": status}
+
+
+def _protocol(
+    study: "Study",
+    given: "Frontier | None",
+    protocol: Protocol,
+    *,
+    clean: bool,
+    max_loss: float,
+    certify: float | None,
+    seed: int,
+) -> tuple["Frontier", dict[str, Any]]:
+    """Run crossfit, nested or holdout."""
+    from aera.lab import summary
+    from aera.lab.protocols import Demand, crossfit, holdout, nested
+
+    if protocol is Protocol.CROSSFIT:
+        done = crossfit(study, seed=seed, clean=clean, track=_track)
+        points = given.points if given else ()
+        frontier = summary.crossfit_frontier(done, points, seed=seed)
+        return frontier, summary.crossfit_sections(done, frontier, seed=seed)
+    demand = Demand(max_loss, certify)
+    if protocol is Protocol.NESTED:
+        verdict = nested(study, seed=seed, demand=demand, track=_track)
+    else:
+        verdict = holdout(study, seed=seed, demand=demand)
+    return summary.verdict_frontier(verdict), summary.verdict_sections(verdict, seed=seed)
+
+
+def _remarks(sections: dict[str, Any]) -> Iterable[str]:
+    """What a table cannot say: how far its claims reach."""
+    if "status" in sections:
+        yield sections["status"]
+    if "controller" in sections:
+        yield f"{sections['controller']['policy']}: {sections['controller']['status']}"
+
+
+@app.command()
+def audit(
+    path: Annotated[Path, typer.Argument(help="A pool or a controller directory.")],
+    encoder: EncoderOption = None,
+) -> None:
+    """The leakage audit: where every input comes from; fails when something leaks."""
+    from aera.encoders import load_encoder
+    from aera.lab.audit import audit_controller, audit_pool
+    from aera.lab.tables import print_audit
+
+    is_controller = (path / "config.json").is_file()
+    done = audit_controller(path) if is_controller else audit_pool(path, load_encoder(encoder))
+    print_audit(Console(), done)
+    if done.leaks:
+        raise ProtocolError(f"{len(done.leaks)} leaks, the first is {done.leaks[0].subject}")
+
+
+def _ballots(pool: Pool) -> "tuple[list[Ballot], Truths | None]":
+    from aera.lab.evaluation import read_ballots
+    from aera.lab.truths import Truths
+
+    return read_ballots(pool, pool.task), Truths.open(pool.path)
+
+
+def _study(pool: Pool, *, encoder: str | None, schedule: Schedule | None = None) -> "Study":
+    """Everything a protocol works on; a pool without truths is refused here."""
+    from aera.encoders import load_encoder
+    from aera.lab.study import open_study
+
+    ballots, truths = _ballots(pool)
+    if truths is None:
+        raise ProtocolError(
+            f'"{pool.path}" has no truths.jsonl, so nothing can be learned from it; '
+            "aera evaluate without --protocol shows what policies would spend"
+        )
+    loaded = load_encoder(encoder)
+    return open_study(
+        pool, truths, ballots=ballots, encoder=loaded, schedule=schedule, track=_track
+    )
+
+
+def _policies(
+    labels: str | None, ballots: "list[Ballot]", *, schedule: Schedule, seed: int
+) -> list[Policy]:
     """The policies of a comma-separated list; empirical Bayes learns its prior out of fold."""
     from aera.lab.priors import crossfit_bayes
 
     if labels is None:
         return [*standard_policies(schedule)]
-    made = []
-    for label in labels.split(","):
-        kind, _, dial = label.strip().partition("-")
-        bayes = kind == "eb" and dial.replace(".", "", 1).isdigit()
-        made.append(
-            crossfit_bayes(ballots, float(dial), seed=seed) if bayes else parse_policy(label)
-        )
-    return made
+    learned = {"eb": lambda dial: crossfit_bayes(ballots, float(dial), seed=seed)}
+    named = [label.strip() for label in labels.split(",")]
+    # The oracle needs no policy: hindsight adds it wherever there are truths.
+    return [parse_policy(label, learned) for label in named if label != "oracle"]
+
+
+def _track(items: Sequence[Item], name: str, /) -> Iterable[Item]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    return rich_track(items, name, console=console, transient=True, disable=not console.is_terminal)
 
 
 def main() -> None:
@@ -112,3 +306,7 @@ def main() -> None:
     except AeraError as error:
         Console(stderr=True).print(f"aera: {error}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    except OSError as error:
+        where = f' "{error.filename}"' if error.filename else ""
+        Console(stderr=True).print(f"aera:{where} {error.strerror}", markup=False, soft_wrap=True)
+        sys.exit(1)

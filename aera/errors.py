@@ -5,7 +5,9 @@ AeraError                 everything raised on purpose; its text is one sentence
 ├── PoolError             a pool that is missing, incomplete or damaged
 ├── RecordError           a line of a file to import that cannot be used
 ├── RunError              a Run that was fed what it did not want
-└── EncoderError          an encoder that cannot be loaded or did not answer
+├── EncoderError          an encoder that cannot be loaded or did not answer
+├── ControllerError       a controller that is missing, foreign, damaged or does not fit
+└── ProtocolError         an evaluation that would not prove what it claims
 
     try:
         pool = aera.Pool.open("pools/gsm8k")
@@ -36,3 +38,11 @@ class RunError(AeraError):
 
 class EncoderError(AeraError):
     """An encoder cannot be loaded, or the service behind it did not answer."""
+
+
+class ControllerError(AeraError):
+    """A controller is missing, foreign, damaged, or does not fit what it is used on."""
+
+
+class ProtocolError(AeraError):
+    """An evaluation would not prove what it claims, such as a test on questions already seen."""

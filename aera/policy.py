@@ -1,6 +1,7 @@
 """Policies: given a prefix, stop or continue. A policy is a frozen value; its text is its label."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from aera.errors import UsageError
@@ -39,6 +40,11 @@ def check_count(name: str, value: int) -> None:
     """Refuse a setting that is not a positive number of responses."""
     if value < 1:
         raise UsageError(f"{name} needs a whole number from 1 up, but got {value}")
+
+
+def written(dial: float) -> str:
+    """A dial as labels hold it: the shortest text that reads back as the same number."""
+    return repr(float(dial)).removesuffix(".0").replace("e+", "e")
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class Majority:
         return when(len(tally) > 0 and tally.majority >= self.share, "majority")
 
     def __str__(self) -> str:
-        return f"majority-{self.share:g}"
+        return f"majority-{written(self.share)}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Entropy:
         return when(len(tally) > 0 and tally.entropy <= self.ceiling, "low entropy")
 
     def __str__(self) -> str:
-        return f"entropy-{self.ceiling:g}"
+        return f"entropy-{written(self.ceiling)}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class Lead:
     margin: float
 
     def __post_init__(self) -> None:
-        if self.margin <= 0:
+        if not 0 < self.margin < inf:
             raise UsageError(f"lead needs a margin above 0, but got {self.margin}")
 
     def decide(self, prefix: Prefix) -> Decision:
@@ -117,7 +123,7 @@ class Lead:
         return when(leaders.weight - leaders.runner_up >= self.margin, "lead")
 
     def __str__(self) -> str:
-        return f"lead-{self.margin:g}"
+        return f"lead-{written(self.margin)}"
 
 
 @dataclass(frozen=True)

@@ -10,31 +10,37 @@ truths.jsonl             apart, and none of this module's business
 import gzip
 import hashlib
 import json
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from operator import index
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from aera.errors import PoolError
+from aera.errors import PoolError, UsageError
 from aera.response import Question, Response
 from aera.schedule import Schedule
 from aera.task import Task, task_from_json
 
 FORMAT = 1
 SEGMENT_RESPONSES = 16_384
-RESPONSE_FIELDS = (
-    "text",
-    "tokens",
-    "logprob",
-    "finish_reason",
-    "seed",
-    "latency_ms",
-    "error",
-    "model",
-)
+RESPONSE_FIELDS: dict[str, tuple[type, ...]] = {
+    "text": (str,),
+    "tokens": (int,),
+    "logprob": (float, int, type(None)),
+    "finish_reason": (str, type(None)),
+    "seed": (int, type(None)),
+    "latency_ms": (float, int, type(None)),
+    "error": (str, type(None)),
+    "model": (str, type(None)),
+}
+"""What a segment says of a response, and as what."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,8 @@ class Pool:
             raise PoolError(f'there is no pool at "{path}": {file.name} is missing')
         try:
             return cls(path, _manifest(json.loads(file.read_text("utf-8"))))
-        except (ValueError, KeyError, TypeError) as error:
-            raise PoolError(f'"{file}" cannot be understood: {error!r}') from None
+        except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
+            raise PoolError(f'"{file}" cannot be understood: {_problem(error)}') from None
 
     @property
     def task(self) -> Task:
@@ -112,7 +118,12 @@ class Pool:
     @cached_property
     def questions(self) -> dict[str, Question]:
         """Its questions by id, in order."""
-        return {question.id: question for question in read_questions(self.path / "questions.jsonl")}
+        found: dict[str, Question] = {}
+        for question in read_questions(self.path / "questions.jsonl"):
+            if question.id in found:
+                raise PoolError(f'"{self.path}" has question {question.id} twice')
+            found[question.id] = question
+        return found
 
     @cached_property
     def segments(self) -> tuple[Path, ...]:
@@ -143,8 +154,9 @@ class Pool:
         for segment in self.segments:
             for line in read_segment(segment):
                 gathered.setdefault(line.question_id, []).append(line)
-        for question_id, lines in gathered.items():
-            yield self._record(question_id, lines)
+        known = [question for question in self.questions if question in gathered]
+        for question_id in [*known, *(stray for stray in gathered if stray not in self.questions)]:
+            yield self._record(question_id, gathered[question_id])
         self._check_complete(set(gathered))
 
     def _record(self, question_id: str, lines: Iterable[Line]) -> Record:
@@ -175,7 +187,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
         raise ValueError(f"format {fields['format']}, this version reads format {FORMAT}")
     return Manifest(
         task=task_from_json(fields["task"]),
-        schedule=Schedule(tuple(fields["schedule"])),
+        schedule=Schedule(tuple(map(index, fields["schedule"]))),
         questions=fields["counts"]["questions"],
         responses=fields["counts"]["responses"],
         sampler=fields["sampler"],
@@ -186,31 +198,46 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
 
 def read_questions(path: Path) -> Iterator[Question]:
     """The questions of a file, one JSON object per line."""
-    for number, text in _lines(path):
-        try:
-            fields = json.loads(text)
-            yield Question(fields["id"], fields["question"], tuple(fields.get("choices") or ()))
-        except (ValueError, KeyError, TypeError) as error:
-            raise PoolError(f"{path.name}, line {number}: {_problem(error)}") from None
+    return read_rows(path, _parse_question)
+
+
+def _parse_question(text: str) -> Question:
+    fields = json.loads(text)
+    choices = typed(fields, "choices", (list,)) if fields.get("choices") else ()
+    return Question(typed(fields, "id", (str,)), typed(fields, "question", (str,)), tuple(choices))
 
 
 def read_segment(path: Path) -> Iterator[Line]:
     """The responses of one segment; a damaged line is an error that names segment and line."""
-    for number, text in _lines(path):
-        try:
-            yield parse_line(text)
-        except (ValueError, KeyError, TypeError) as error:
-            raise PoolError(f"{path.name}, line {number}: {_problem(error)}") from None
+    return read_rows(path, parse_line)
 
 
 def parse_line(text: str) -> Line:
     """One line of a segment."""
     fields = json.loads(text)
     return Line(
-        fields["question_id"],
-        fields["index"],
-        Response(**{name: fields[name] for name in RESPONSE_FIELDS}),
+        typed(fields, "question_id", (str,)),
+        typed(fields, "index", (int,)),
+        Response(**{name: typed(fields, name, kind) for name, kind in RESPONSE_FIELDS.items()}),
     )
+
+
+def typed(fields: dict[str, Any], name: str, kind: tuple[type, ...]) -> Any:
+    """A field that must be there and be of one of these types."""
+    value = fields[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f'the field "{name}" is {value!r:.40}')
+    return value
+
+
+def read_rows(path: Path, parse: Callable[[str], T]) -> Iterator[T]:
+    """What `parse` makes of each line; where it cannot, an error names the file and the line."""
+    for number, text in _lines(path):
+        try:
+            row = parse(text)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise PoolError(f"{path.name}, line {number}: {_problem(error)}") from None
+        yield row
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -222,7 +249,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 if not text.endswith("\n"):
                     raise PoolError(f"{path.name}, line {number}: half-written, no end of line")
                 yield number, text
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except FileNotFoundError:
+        raise PoolError(f'"{path}" is missing') from None
+    except (EOFError, zlib.error, OSError, UnicodeDecodeError) as error:
         raise PoolError(f"{path.name}, line {number + 1}: {_problem(error)}") from None
 
 
@@ -298,8 +327,9 @@ def response_line(question_id: str, index: int, *, response: Response) -> str:
 
 
 def to_line(fields: dict[str, Any]) -> str:
-    """One JSON line."""
-    return json.dumps(fields, ensure_ascii=False) + "\n"
+    """One JSON line. Half a surrogate pair, which no encoding takes, is escaped."""
+    line = json.dumps(fields, ensure_ascii=False)
+    return (json.dumps(fields) if _SURROGATE.search(line) else line) + "\n"
 
 
 def file_hash(path: Path) -> str:

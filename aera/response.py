@@ -77,8 +77,8 @@ class Prefix:
     @cached_property
     def tally(self) -> Tally:
         """The weight behind every answer so far."""
-        before = self.previous.tally if self.previous else Tally()
-        return before.adding(self.votes[self.start :])
+        known = self._known("tally")
+        return known.tally.adding(self.votes[len(known) :]) if known else Tally().adding(self.votes)
 
     @property
     def start(self) -> int:
@@ -93,8 +93,9 @@ class Prefix:
     @cached_property
     def completion_tokens(self) -> int:
         """Completion tokens spent so far, failures and abstentions included."""
-        before = self.previous.completion_tokens if self.previous else 0
-        return before + sum(response.tokens for response in self.responses[self.start :])
+        known = self._known("completion_tokens")
+        before, start = (known.completion_tokens, len(known)) if known else (0, 0)
+        return before + sum(response.tokens for response in self.responses[start:])
 
     @property
     def prompt_tokens(self) -> int:
@@ -105,6 +106,13 @@ class Prefix:
     def redos(self) -> int:
         """How many responses ask to redo the question."""
         return sum(vote.redo for vote in self.votes)
+
+    def _known(self, name: str) -> "Prefix | None":
+        """The latest earlier prefix that has computed this value; a loop, for chains are long."""
+        prefix = self.previous
+        while prefix is not None and name not in prefix.__dict__:
+            prefix = prefix.previous
+        return prefix
 
     def __len__(self) -> int:
         return len(self.responses)

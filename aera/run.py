@@ -104,7 +104,12 @@ class Run:
             self.reason = decision.reason
 
     def end(self, reason: str) -> None:
-        """Stop from outside, for a limit that was hit; an unfinished block still votes."""
+        """Stop from outside, for a limit that was hit; an unfinished block still votes.
+
+        A run that has stopped by itself keeps its own reason.
+        """
+        if self.stopped:
+            return
         if self._waiting:
             self.prefix, self._waiting = self._next_prefix(), []
         self.reason = reason

@@ -57,8 +57,8 @@ class Schedule:
         """This schedule cut to a pool that holds only so many responses per question."""
         if responses < 1:
             raise UsageError("a schedule cannot be cut to fewer than one response")
-        kept = tuple(c for c in self.checkpoints if c < responses)
-        return Schedule((*kept, min(responses, self.last)))
+        last = min(responses, self.last)
+        return Schedule((*(c for c in self.checkpoints if c < last), last))
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.checkpoints)

@@ -74,7 +74,7 @@ class Tally:
         shares = [w / self.total for w in self.weights.values() if w > 0] if self.total else []
         if len(shares) < 2:
             return 0.0
-        return -sum(share * log(share) for share in shares) / log(len(shares))
+        return min(1.0, -sum(share * log(share) for share in shares) / log(len(shares)))
 
     def __len__(self) -> int:
         return len(self.weights)

@@ -10,7 +10,7 @@ from aera.answer import (
     stated_number,
     visible,
 )
-from aera.canonical import canonical_choice, canonical_expression, canonical_number
+from aera.canonical import LETTERS, canonical_choice, canonical_expression, canonical_number
 from aera.errors import UsageError
 from aera.response import Question, Response
 from aera.tally import Vote
@@ -20,10 +20,8 @@ REDO_CUT = "s better to redo the question"
 REDO_TAIL = 100
 """Characters at the end of a response among which the Re2 test looks for its box."""
 
-KINDS = {
-    "numeric": (canonical_number, stated_number),
-    "expression": (canonical_expression, stated_expression),
-}
+CANONICAL = {"numeric": canonical_number, "expression": canonical_expression}
+STATED = {"numeric": stated_number, "choice": stated_choice, "expression": stated_expression}
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Task:
     name: str
     kind: str
     template: str = "{question}"
-    letters: str = "ABCDEFGHIJ"
+    letters: str = LETTERS
     """The letters a choice may be."""
     redo: bool = False
     """Whether the Re2 redo test decides who abstains; on in the paper's tasks."""
@@ -43,7 +41,7 @@ class Task:
     """Whether the choices are put in an order of their own, by a recorded seed, when asking."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("choice", *KINDS):
+        if self.kind not in STATED:
             raise UsageError(
                 f'a task is numeric, choice or expression, but "{self.name}" is "{self.kind}"'
             )
@@ -51,32 +49,31 @@ class Task:
     def prompt(self, question: Question) -> str:
         """The user message for a question, its choices listed by letter."""
         lines = [
-            f"({letter}) {text}"
-            for letter, text in zip("ABCDEFGHIJ", question.choices, strict=False)
+            f"({letter}) {text}" for letter, text in zip(LETTERS, question.choices, strict=False)
         ]
         return self.template.replace("{question}", "\n".join([question.text, *lines]))
 
     def read(self, response: Response) -> Vote:
         """What a response says: a vote, or an abstention."""
         if response.error is not None:
-            return Vote(None)
-        text = response.text
+            return Vote(None, redo=self.redo)
         if self.redo:
-            redo = needs_redo(text)
-            raw = last_boxed(visible(text.partition(REDO_CUT)[0]) if redo else visible(text))
-            answer = None if redo or raw is None else self.canonical(raw)
-            return Vote(answer, redo, raw)
-        shown = visible(text)
+            return self._re2(response.text)
+        shown = visible(response.text)
         raw = last_boxed(shown)
-        if response.truncated:
-            return Vote(None, raw=raw)
-        return Vote(self._found(shown, raw), raw=raw)
+        return Vote(None if response.truncated else self._found(shown, raw), raw=raw)
+
+    def _re2(self, text: str) -> Vote:
+        """The vote under the redo test: only a box near the end counts, and only without a redo."""
+        redo = needs_redo(text)
+        raw = last_boxed(visible(text.partition(REDO_CUT)[0] if redo else text))
+        return Vote(None if redo or raw is None else self.canonical(raw), redo, raw)
 
     def canonical(self, raw: str) -> str | None:
         """The one form of an answer, None when it makes no sense for this kind."""
         if self.kind == "choice":
             return canonical_choice(raw, self.letters)
-        return KINDS[self.kind][0](raw)
+        return CANONICAL[self.kind](raw)
 
     def same(self, one: str | None, other: str) -> bool:
         """Whether two answers are the same; no answer is never the same as anything."""
@@ -86,7 +83,7 @@ class Task:
     def _found(self, text: str, raw: str | None) -> str | None:
         """The answer of a text: its box, else a phrase or marker, else (loose) its last number."""
         if raw is None:
-            raw = stated_choice(text) if self.kind == "choice" else KINDS[self.kind][1](text)
+            raw = STATED[self.kind](text)
         if raw is None and self.loose:
             raw = last_number(text)
         return None if raw is None else self.canonical(raw)

@@ -4,7 +4,7 @@ Questions are the unit of chance everywhere: a resample draws whole questions wi
 all policies are summed over the same draw, so that what a question does to every policy cancels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ __all__ = [
     "bootstrap_ratio",
     "bootstrap_ratios",
     "compare_all",
+    "compare_pairs",
     "matched_random",
     "paired_bootstrap",
 ]
@@ -93,16 +94,24 @@ def compare_all(
     Both arrays have a row per policy and a column per question. All pairs share one set of
     resamples, and each pair gets the interval it would get alone with the same seed.
     """
-    questions = scores.shape[1]
-    means = _resampled_sums(np.vstack([scores, references]), resamples, seed) / questions
-    first, second = means[:, : len(scores)], means[:, len(scores) :]
-    return [
-        [
-            _interval(row - other, first[:, i] - second[:, j], level)
-            for j, other in enumerate(references)
-        ]
-        for i, row in enumerate(scores)
-    ]
+    count = len(scores)
+    pairs = [(i, count + j) for i in range(count) for j in range(len(references))]
+    both = np.vstack([scores, references])
+    found = compare_pairs(both, pairs, resamples=resamples, seed=seed, level=level)
+    return [found[i * len(references) : (i + 1) * len(references)] for i in range(count)]
+
+
+def compare_pairs(
+    scores: Floats,
+    pairs: Sequence[tuple[int, int]],
+    *,
+    resamples: int = 20_000,
+    seed: int,
+    level: float = 0.95,
+) -> list[Interval]:
+    """Some rows of `scores` (policies, questions) against others, all from shared resamples."""
+    means = _resampled_sums(scores, resamples, seed) / scores.shape[1]
+    return [_interval(scores[i] - scores[j], means[:, i] - means[:, j], level) for i, j in pairs]
 
 
 def bootstrap_ratio(

@@ -32,6 +32,16 @@ class Ballot:
     record: Record
     votes: tuple[Vote, ...]
 
+    def prefixes(self, schedule: Schedule) -> list[Prefix]:
+        """The prefix at every checkpoint; a question with too few responses is refused."""
+        question, responses = self.record.question, self.record.responses
+        if len(responses) < schedule.last:
+            raise PoolError(
+                f"question {question.id} has {len(responses)} responses, but the schedule goes to "
+                f"{schedule.last}; sample more or give a shorter --schedule"
+            )
+        return list(unfold(question, responses, votes=self.votes, schedule=schedule))
+
 
 def read_ballots(records: Iterable[Record], task: Task) -> list[Ballot]:
     """Read every vote once; all policies share the result."""
@@ -83,13 +93,7 @@ class _Sheet:
 
     def add(self, ballot: Ballot, policies: Sequence[Policy]) -> list[int]:
         """Record one question; returns the column at which each policy stops."""
-        question, responses = ballot.record.question, ballot.record.responses
-        if len(responses) < self._schedule.last:
-            raise PoolError(
-                f"question {question.id} has {len(responses)} responses, but the schedule goes to "
-                f"{self._schedule.last}; sample more or give a shorter --schedule"
-            )
-        prefixes = list(unfold(question, responses, votes=ballot.votes, schedule=self._schedule))
+        prefixes = ballot.prefixes(self._schedule)
         self._observe(ballot, prefixes)
         column = {checkpoint: place for place, checkpoint in enumerate(self._schedule)}
         runs = (replay(prefixes, policy, task=self._task) for policy in policies)

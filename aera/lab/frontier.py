@@ -140,6 +140,19 @@ class Frontier:
         kept = tuple(point for point in self.points if point.policy.startswith(prefix))
         return Frontier(kept, self.trajectories)
 
+    def without_sweeps(self, standard: Sequence[object]) -> "Frontier":
+        """Leave out the settings of baselines that are not on the standard list."""
+        kept = {str(policy) for policy in standard}
+        swept = ("asc-", "esc-", "lead-", "majority-", "entropy-", "consensus-")
+        points = tuple(
+            point
+            for point in self.points
+            if point.policy in kept
+            or point.policy.endswith("-calibrated")
+            or not point.policy.startswith(swept)
+        )
+        return Frontier(points, self.trajectories)
+
     def nondominated(self, spend: str = "responses") -> list[Point]:
         """The points no mixture of others beats at equal or lower spend: the upper hull."""
         ordered = sorted(

@@ -5,14 +5,15 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from gzip import BadGzipFile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from aera.errors import RecordError, UsageError
 from aera.lab.truths import Truths
-from aera.pool import Pool, Record, open_text, write_pool
+from aera.pool import RESPONSE_FIELDS, Pool, Record, open_text, write_pool
 from aera.response import Question, Response
-from aera.task import Task, get_task
+from aera.task import TASKS, Task
 
 
 def import_jsonl(file: str | Path, out: str | Path, *, task: Task | None = None) -> Pool:
@@ -25,7 +26,7 @@ def import_jsonl(file: str | Path, out: str | Path, *, task: Task | None = None)
         raise UsageError(f'there is no file "{file}" to import')
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f'"{out}" exists already; choose another place or remove it first')
-    partial = out.with_name(f".{out.name}.partial")
+    partial = out.absolute().with_name(f".{out.absolute().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
@@ -44,23 +45,29 @@ def _write(file: Path, path: Path, *, task: Task | None) -> None:
     first = next(rows, None)
     if first is None:
         raise RecordError(f"{file.name} holds no question")
-    chosen = task or get_task(str(first[1].get("task", "")))
+    chosen = task or _own_task(first[1], where=f"{file.name}, line {first[0]}")
 
     def records() -> Iterator[Record]:
-        for number, row in (first, *rows):
+        for number, row in chain([first], rows):
             where = f"{file.name}, line {number}"
             record = _record(row, where=where)
             if record.question.id in seen:
                 raise RecordError(f"{where}: the question {record.question.id} comes a second time")
             seen.add(record.question.id)
-            if "answer" in row:
-                answers[record.question.id] = _truth(row["answer"], chosen, where=where)
+            if row.get("answer") is not None:
+                answers[record.question.id] = _truth(row, chosen, where=where)
             yield record
 
     seen: set[str] = set()
     write_pool(path, records(), task=chosen, sampler={"imported_from": file.name})
     if answers:
         Truths(answers).save(path)
+
+
+def _own_task(row: dict[str, Any], *, where: str) -> Task:
+    if row.get("task") not in TASKS:
+        raise RecordError(f"{where}: names no known task; say --task {', '.join(TASKS)}")
+    return TASKS[row["task"]]
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -78,7 +85,7 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _object(line: str, *, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{where}: not JSON ({error})") from None
     if not isinstance(row, dict):
         raise RecordError(f"{where}: a JSON object is needed, but got {type(row).__name__}")
@@ -95,7 +102,8 @@ def _field(row: dict[str, Any], name: str, kind: type | tuple[type, ...], *, whe
 
 def _record(row: dict[str, Any], *, where: str) -> Record:
     question_id = str(_field(row, "id", (str, int), where=where))
-    choices = tuple(str(choice) for choice in row.get("choices") or ())
+    listed = _field(row, "choices", list, where=where) if row.get("choices") else ()
+    choices = tuple(str(choice) for choice in listed)
     question = Question(question_id, _field(row, "question", str, where=where), choices)
     rows = _field(row, "responses", list, where=where)
     if not rows:
@@ -107,25 +115,17 @@ def _record(row: dict[str, Any], *, where: str) -> Record:
 def _response(row: Any, *, where: str) -> Response:
     if not isinstance(row, dict):
         raise RecordError(f"{where}: a JSON object is needed, but got {type(row).__name__}")
-    logprob = row.get("logprob")
-    if logprob is not None:
-        _field(row, "logprob", (int, float), where=where)
-    return Response(
-        text=_field(row, "text", str, where=where) if row.get("text") is not None else "",
-        tokens=_field(row, "tokens", int, where=where),
-        logprob=logprob,
-        finish_reason=row.get("finish_reason"),
-        seed=row.get("seed"),
-        latency_ms=row.get("latency_ms"),
-        error=row.get("error"),
-        model=row.get("model"),
-    )
+    given = {
+        name: _field(row, name, kind, where=where)
+        for name, kind in RESPONSE_FIELDS.items()
+        if row.get(name) is not None or name == "tokens"
+    }
+    return Response(**{"text": "", **given})
 
 
-def _truth(value: Any, task: Task, *, where: str) -> str:
-    """A truth in the task's own form; one that cannot be read would make every answer wrong."""
-    truth = str(value)
-    canonical = task.canonical(truth)
-    if canonical is None:
-        raise RecordError(f'{where}: the answer "{truth:.40}" cannot be read as {task.kind}')
+def _truth(row: dict[str, Any], task: Task, *, where: str) -> str:
+    """A truth as written; one the task cannot read would make every answer wrong."""
+    truth = str(_field(row, "answer", (str, int, float), where=where))
+    if task.canonical(truth) is None:
+        raise RecordError(f'{where}: the field "answer", {truth!r:.40}, is no {task.kind} answer')
     return truth

@@ -1,21 +1,49 @@
-"""An evaluation as a file: points, comparisons and the shapes of the trajectories."""
+"""An evaluation as a file: points, comparisons, and what else a protocol has to say."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import isfinite
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from aera.lab.bootstrap import compare_all
-from aera.lab.frontier import Frontier
-from aera.lab.trajectory import Trajectories
+from aera.lab.bootstrap import (
+    bootstrap_ratios,
+    compare_pairs,
+    matched_random,
+    paired_bootstrap,
+)
+from aera.lab.diagnostics import (
+    collapsing,
+    counter_examples,
+    loss_by_difficulty,
+    on_subset,
+    residual_opportunity,
+    worst_group,
+)
+from aera.lab.frontier import Frontier, Point
+from aera.lab.hindsight import oracle, shuffled
+from aera.lab.protocols import CrossFit, Verdict
+from aera.lab.trajectory import Columns, Trajectories
 from aera.pool import Pool
 
+SHOWN_THRESHOLD = 0.3
+"""The threshold whose diagnostics are shown, as in the paper."""
 
-def summarize(frontier: Frontier, pool: Pool, *, protocol: str, seed: int) -> dict[str, Any]:
+
+def summarize(
+    frontier: Frontier,
+    pool: Pool,
+    *,
+    protocol: str,
+    seed: int,
+    sections: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """The evaluation JSON. Accuracies, savings and differences are in percent."""
     trajectories = frontier.trajectories
     graded = trajectories.grades is not None
-    return {
+    made = {
         "pool": {
             "name": pool.path.name,
             "task": pool.task.name,
@@ -27,22 +55,36 @@ def summarize(frontier: Frontier, pool: Pool, *, protocol: str, seed: int) -> di
         "points": [point.as_json() for point in frontier.points],
         "comparisons": comparisons(frontier, seed=seed) if graded else [],
         "trajectories": _shapes(trajectories) if graded else None,
+        **sections,
     }
+    return {name: _strict(section) for name, section in made.items()}
+
+
+def _strict(value: Any) -> Any:
+    """Null for the mean of nothing, for which JSON has no number."""
+    if isinstance(value, dict):
+        return {name: _strict(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_strict(part) for part in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def comparisons(frontier: Frontier, *, seed: int, resamples: int = 20_000) -> list[dict[str, Any]]:
-    """Every point against every fixed budget, paired by question."""
-    references = [point for point in frontier.points if point.policy.startswith("fixed-")]
-    if not references:
-        return []
-    scores = np.array([100 * point.scores for point in frontier.points])
-    fixed = np.array([100 * point.scores for point in references])
-    table = compare_all(scores, fixed, resamples=resamples, seed=seed)
+    """Every point against every fixed budget, and the gate's points against every baseline."""
+    points = frontier.points
+    fixed = {i for i, point in enumerate(points) if point.policy.startswith("fixed-")}
+    learned = {i for i, point in enumerate(points) if point.policy.startswith("aera-")}
+    pairs = [
+        (i, j)
+        for i in range(len(points))
+        for j in range(len(points))
+        if i != j and (j in fixed or (i in learned and j not in learned))
+    ]
+    scores = np.array([100 * point.scores for point in points])
+    found = compare_pairs(scores, pairs, resamples=resamples, seed=seed)
     return [
-        {"policy": point.policy, "reference": reference.policy, **asdict(interval)}
-        for point, row in zip(frontier.points, table, strict=True)
-        for reference, interval in zip(references, row, strict=True)
-        if point.policy != reference.policy
+        {"policy": points[i].policy, "reference": points[j].policy, **asdict(interval)}
+        for (i, j), interval in zip(pairs, found, strict=True)
     ]
 
 
@@ -50,4 +92,108 @@ def _shapes(trajectories: Trajectories) -> dict[str, Any]:
     return {
         "shapes": trajectories.shapes(),
         "transitions": [asdict(row) for row in trajectories.transitions()],
+        "counter_examples": [asdict(row) for row in counter_examples(trajectories)],
+    }
+
+
+# --- what crossfit, nested and holdout add --------------------------------------------------------
+
+
+def crossfit_frontier(done: CrossFit, points: Sequence[Point], *, seed: int) -> Frontier:
+    """Given policies, the gate's whole sweep, one-shot, and every other sweep, post hoc."""
+    study = done.study
+    sweeps = [point for name in study.dials for point in study.sweep(name)]
+    dealt = shuffled(done.at(SHOWN_THRESHOLD).columns, done.folds, seed=seed)
+    learned = [
+        *done.sweep(),
+        study.point("one-shot", done.one_shot),
+        study.point("matched-random", dealt),
+        study.point("oracle", oracle(study.trajectories)),
+    ]
+    return Frontier(_distinct([*points, *sweeps, *learned]), study.trajectories)
+
+
+def _distinct(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Each label once; sweeps and the standard list overlap."""
+    return tuple({point.policy: point for point in points}.values())
+
+
+def crossfit_sections(done: CrossFit, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+    """Mixtures of ASC at equal compute, matched-random tests, and the hindsight diagnostics."""
+    shown = done.at(SHOWN_THRESHOLD)
+    return {
+        "status": "descriptive: thresholds are shown, not chosen",
+        "mixtures": [_mixture_row(point, frontier, seed=seed) for point in done.sweep()],
+        "matched_random": [
+            _matched_row(point, done.folds, seed=seed) for point in done.sweep()
+        ],
+        "diagnostics": diagnostics(shown, frontier, seed=seed),
+    }  # fmt: skip
+
+
+def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+    """The gate against the best mixture of ASC settings that costs no more."""
+    mixture = frontier.only("asc-").mixture(point.responses)
+    if mixture is None:
+        return {"policy": point.policy, "responses": point.responses, "accuracy": None}
+    pair = paired_bootstrap(100 * point.scores, 100 * mixture.scores, seed=seed)
+    return {
+        "policy": point.policy,
+        "responses": point.responses,
+        "accuracy": mixture.accuracy,
+        "parts": [part.policy for part in mixture.parts],
+        **asdict(pair),
+    }
+
+
+def _matched_row(point: Point, folds: Columns, *, seed: int) -> dict[str, Any]:
+    grades = point.trajectories.grades
+    assert grades is not None
+    test = matched_random(100 * grades, point.columns, folds=folds, seed=seed)
+    return {"policy": point.policy, **asdict(test)}
+
+
+def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+    """When the gate helps: residual opportunity, the collapse subset, loss by difficulty."""
+    scores = point.trajectories.grades
+    assert scores is not None
+    members = collapsing(point.trajectories)
+    asc = [other for other in frontier.points if other.policy == "asc-0.95"]
+    subset = on_subset(point, asc[0], members, seed=seed) if asc else None
+    difficulty = loss_by_difficulty(point)
+    return {
+        "policy": point.policy,
+        "residual_opportunity": [asdict(row) for row in residual_opportunity(point, scores)],
+        "collapse_subset": {
+            "questions": int(members.sum()),
+            "against_asc": asdict(subset) if subset else None,
+        },
+        "loss_by_difficulty": [asdict(row) for row in difficulty],
+        "worst_group": worst_group(difficulty).group,
+    }
+
+
+def verdict_frontier(done: Verdict) -> Frontier:
+    """Fixed budgets, every calibrated dial, and the gate's sweep on the judged questions."""
+    calibrated = [done.point(name) for name in done.stops]
+    best = Point("oracle", oracle(done.trajectories), done.trajectories)
+    points = _distinct([*done.fixed(), *calibrated, *done.sweep(), best])
+    return Frontier(points, done.trajectories)
+
+
+def verdict_sections(done: Verdict, *, seed: int) -> dict[str, Any]:
+    """What calibration chose, and the token savings with intervals."""
+    points = [done.point(name) for name in done.stops]
+    spent = np.array([point.spent for point in points])
+    savings = bootstrap_ratios(spent, done.trajectories.tokens[:, -1], seed=seed)
+    return {
+        "status": "confirmatory: nothing was chosen on the judged questions",
+        "calibration": {
+            name: [{**asdict(choice), "verdict": choice.verdict} for choice in choices]
+            for name, choices in done.choices.items()
+        },
+        "savings": [
+            {"policy": point.policy, **asdict(saving)}
+            for point, saving in zip(points, savings, strict=True)
+        ],
     }

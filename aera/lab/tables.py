@@ -1,9 +1,12 @@
 """What an evaluation looks like on a terminal."""
 
+from typing import Any
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from aera.lab.audit import Audit
 from aera.lab.frontier import Frontier, Point
 from aera.lab.trajectory import Trajectories
 
@@ -41,6 +44,36 @@ def print_transitions(console: Console, trajectories: Trajectories) -> None:
         changes = [f"{change:+.3f}" for change in row.changes.values()]
         table.add_row(row.name, str(row.count), *changes)
     console.print(table)
+
+
+def print_calibration(console: Console, calibration: dict[str, list[dict[str, Any]]]) -> None:
+    """What calibration chose for each dial, once per fold."""
+    table = _table("calibration", "dial")
+    table.add_column("chosen settings")
+    table.add_column("questions each", justify="right")
+    for name, choices in calibration.items():
+        settings = [
+            "[bold red]full budget[/]" if c["setting"] is None else f"{c['setting']:g}"
+            for c in choices
+        ]
+        table.add_row(name, ", ".join(settings), str(choices[0]["questions"]))
+    console.print(table)
+
+
+def print_audit(console: Console, audit: Audit) -> None:
+    """Admitted inputs with their origin, excluded columns with the reason, checks, leaks."""
+    for title, findings in (
+        ("admitted inputs", audit.admitted),
+        ("excluded", audit.excluded),
+        ("checks", audit.checks),
+    ):
+        table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        for name in ("subject", "where it comes from, or why not", "leak"):
+            table.add_column(name)
+        for finding in findings:
+            leak = f"[bold red]{finding.leak}[/]" if finding.leak else "none"
+            table.add_row(finding.subject, finding.provenance, leak)
+        console.print(table)
 
 
 def _table(title: str, first: str, *numbers: str) -> Table:

@@ -4,7 +4,7 @@ Rows are questions, columns checkpoints. This is hindsight: no policy ever sees 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,22 @@ class Trajectories:
     """Observable quantities by name, as the transition table compares them."""
     grades: Floats | None = None
     re2_mean: Floats | None = None
+
+    def subset(self, rows: Columns) -> "Trajectories":
+        """The same for some of the questions."""
+        return Trajectories(
+            question_ids=tuple(self.question_ids[row] for row in rows),
+            schedule=self.schedule,
+            tokens=self.tokens[rows],
+            agreement=self.agreement[rows],
+            evidence={name: values[rows] for name, values in self.evidence.items()},
+            grades=None if self.grades is None else self.grades[rows],
+            re2_mean=None if self.re2_mean is None else self.re2_mean[rows],
+        )
+
+    def with_evidence(self, name: str, values: Floats) -> "Trajectories":
+        """One more observable quantity."""
+        return replace(self, evidence={**self.evidence, name: values})
 
     @property
     def right(self) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aera.errors import PoolError
-from aera.pool import open_text, to_line
+from aera.pool import read_rows, to_line, typed
 from aera.response import choice_order
 from aera.task import Task
 
@@ -26,9 +26,7 @@ class Truths(Mapping[str, str]):
         file = path / FILE if path.is_dir() else path
         if not file.exists():
             return None
-        with open_text(file) as lines:
-            rows = [json.loads(line) for line in lines]
-        return cls({row["id"]: row["answer"] for row in rows})
+        return cls(dict(read_rows(file, _parse)))
 
     def save(self, path: Path) -> None:
         """Write them beside a pool."""
@@ -45,6 +43,11 @@ class Truths(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.answers)
+
+
+def _parse(text: str) -> tuple[str, str]:
+    fields = json.loads(text)
+    return typed(fields, "id", (str,)), typed(fields, "answer", (str,))
 
 
 def grade(answer: str | None, truth: str, *, task: Task) -> float:

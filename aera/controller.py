@@ -1,0 +1,201 @@
+"""Controller: task, schedule and calibrated policy as one directory that can be shipped.
+
+config.json         schedule, task, features in order, encoder, policy, threshold, seen questions
+model.safetensors   the gate's arrays and its projection
+calibration.json    what calibration decided, and on what grounds
+README.md           a model card
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from aera.catalog import parse_policy
+from aera.embedding import Encoder
+from aera.encoders import load_encoder
+from aera.errors import AeraError, ControllerError, UsageError
+from aera.evidence import SCALARS, Projection
+from aera.gate import Gate, Gated, Network
+from aera.policy import Bounded, Policy
+from aera.pool import file_hash
+from aera.schedule import Schedule
+from aera.task import Task, task_from_json
+
+FORMAT = 1
+
+
+def question_hash(question_id: str, text: str) -> str:
+    """What a controller remembers of a question it has seen."""
+    return hashlib.sha256(f"{question_id}\0{text}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Controller:
+    """A frozen task, schedule and policy: what gets deployed."""
+
+    task: Task
+    schedule: Schedule
+    policy: Policy
+    """As calibrated. `live_policy` adds the rule that nobody gets an answer without a vote."""
+    gate: Gate | None = None
+    encoder: str | None = None
+    """Name or path the encoder is loaded by; None is the shipped one."""
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    fitted: frozenset[str] = frozenset()
+    """Hashes of the questions the gate was fitted on, early stopping included."""
+    calibrated: frozenset[str] = frozenset()
+    """Hashes of the questions the threshold was chosen on."""
+
+    @property
+    def live_policy(self) -> Policy:
+        """The policy for answering people: it never stops without a vote before the maximum."""
+        return Bounded(self.policy, need_vote=True)
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """Every question that had a part in it."""
+        return self.fitted | self.calibrated
+
+    def save(self, path: str | Path, *, card: str = "") -> None:
+        """Write the directory; an existing controller there is replaced file by file."""
+        path = Path(path)
+        self._check_lasting()
+        path.mkdir(parents=True, exist_ok=True)
+        if self.gate is not None:
+            save_file(_tensors(self.gate), path / "model.safetensors")
+        config = {
+            "format": FORMAT,
+            "task": self.task.as_json(),
+            "schedule": list(self.schedule),
+            "policy": str(self.policy),
+            "threshold": self.policy.threshold if isinstance(self.policy, Gated) else None,
+            "features": list(self.gate.features) if self.gate else [],
+            "encoder": {
+                "name": self.encoder,
+                "identity": self.gate.encoder.identity if self.gate else None,
+            },
+            "model_sha256": file_hash(path / "model.safetensors") if self.gate else None,
+            "fitted": sorted(self.fitted),
+            "calibrated": sorted(self.calibrated),
+        }
+        _write_json(path / "calibration.json", dict(self.calibration))
+        (path / "README.md").write_text(card or f"# AERA controller\n\n`{self.policy}`\n", "utf-8")
+        _write_json(path / "config.json", config)
+
+    def _check_lasting(self) -> None:
+        """Refuse a policy that its label and the gate beside it could not bring back."""
+        try:
+            lasts = (
+                self.policy.gate is self.gate
+                if isinstance(self.policy, Gated)
+                else str(parse_policy(str(self.policy))) == str(self.policy)
+            )
+        except UsageError:
+            lasts = False
+        if not lasts:
+            raise ControllerError(
+                f"a controller cannot keep the policy {self.policy}; it keeps those that a label "
+                "names, and its own gate with a threshold"
+            )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Controller":
+        """Read a directory; a foreign, truncated or changed file is refused in one sentence."""
+        path = Path(path)
+        config = _read_json(path / "config.json")
+        calibration = _read_json(path / "calibration.json")
+        try:
+            if config["format"] != FORMAT:
+                raise ValueError(f"format {config['format']}, this version reads {FORMAT}")
+            gate = _load_gate(path, config) if config["model_sha256"] else None
+            return cls(
+                task=task_from_json(config["task"]),
+                schedule=Schedule(tuple(config["schedule"])),
+                policy=_policy(config, gate),
+                gate=gate,
+                encoder=config["encoder"]["name"],
+                calibration=calibration,
+                fitted=frozenset(config["fitted"]),
+                calibrated=frozenset(config["calibrated"]),
+            )
+        except (KeyError, TypeError, ValueError, UsageError) as error:
+            raise ControllerError(
+                f'"{path / "config.json"}" is not a controller of this version: {_problem(error)}'
+            ) from None
+
+    def seen_among(self, questions: Iterable[tuple[str, str]]) -> list[str]:
+        """The ids of those questions (id, text) that it was fitted or calibrated on."""
+        return [key for key, text in questions if question_hash(key, text) in self.seen]
+
+
+def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
+    if config["threshold"] is None:
+        return parse_policy(config["policy"])
+    if gate is None:
+        raise ValueError("a threshold without a gate")
+    return Gated(gate, config["threshold"])
+
+
+def _tensors(gate: Gate) -> dict[str, Any]:
+    arrays = {
+        **gate.network.tensors(),
+        "projection.mean": gate.projection.mean,
+        "projection.components": gate.projection.components,
+    }
+    return {name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()}
+
+
+def _load_gate(path: Path, config: Mapping[str, Any]) -> Gate:
+    file = path / "model.safetensors"
+    if not file.is_file() or file_hash(file) != config["model_sha256"]:
+        trouble = "is not the file it was saved with" if file.is_file() else "is missing"
+        raise ControllerError(f'"{file}" {trouble}; copy the whole controller again')
+    try:
+        tensors = load_file(file)
+        network = Network.from_tensors(tensors)
+        projection = Projection(tensors["projection.mean"], tensors["projection.components"])
+        blank = [np.zeros(len(SCALARS)), projection.apply(projection.mean)]
+        network.outputs(np.concatenate(blank)[None])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ControllerError(f'"{file}" does not hold a gate: {_problem(error)}') from None
+    encoder = _load_encoder(config["encoder"], projection)
+    return Gate(network, projection, encoder, tuple(config["features"]))
+
+
+def _load_encoder(named: Mapping[str, Any], projection: Projection) -> Encoder:
+    try:
+        encoder = load_encoder(named["name"])
+    except AeraError as error:
+        raise ControllerError(f"the controller's encoder cannot be had: {error}") from None
+    if encoder.identity != named["identity"] or encoder.dimensions != len(projection.mean):
+        raise ControllerError(
+            f"the controller was trained with the encoder {named['identity']}, but here is "
+            f"{encoder.identity}; use the version it was trained with, or train it again"
+        )
+    return encoder
+
+
+def _problem(error: Exception) -> str:
+    return f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ControllerError(
+            f'there is no controller at "{path.parent}": {path.name} is missing'
+        ) from None
+    except (ValueError, OSError) as error:
+        raise ControllerError(f'"{path}" cannot be read: {error}') from None
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", "utf-8")

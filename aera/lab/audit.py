@@ -1,0 +1,160 @@
+"""The leakage audit: where every input of a controller comes from, and why nothing else enters."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from aera.controller import Controller
+from aera.embedding import Encoder
+from aera.errors import ControllerError
+from aera.evidence import FEATURES, scalars
+from aera.lab.evaluation import Ballot, read_ballots
+from aera.pool import RESPONSE_FIELDS, Pool, open_text
+from aera.response import Response
+from aera.schedule import Schedule
+from aera.tally import Vote
+
+PROVENANCE = {
+    "budget and cost": "the schedule and the token counts of the responses seen",
+    "answer distribution": "the votes of the responses seen",
+    "temporal change": "the votes at this and at earlier checkpoints",
+    "re-solving": "the redo test on the responses seen",
+    "semantic state": "embeddings of the responses seen, by a frozen encoder",
+    "projection": "the centroid of those embeddings, by a map fitted without labels",
+}
+EXCLUDED = {
+    "question_id": "identity: a gate could memorise questions",
+    "index": "only orders the responses",
+    "seed": "chance, known before generation, says nothing of the answer",
+    "latency_ms": "depends on the machine, not on the answer",
+    "error": "a failed response abstains; its text is not read",
+    "model": "one reasoner per pool",
+    "finish_reason": "enters only through the vote",
+    "logprob": "not part of the paper's 55 features",
+    "responses after the checkpoint": "the future",
+    "truths.jsonl": "the truth; only the lab opens it, for labels and grades",
+    "grades, labels, trajectories": "made from the truth",
+}
+OUTCOME_WORDS = (
+    "correct",
+    "truth",
+    "gold",
+    "label",
+    "grade",
+    "score",
+    "reward",
+    "target",
+    "answer",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing the audit looked at. `leak` is None when it is clean."""
+
+    subject: str
+    provenance: str
+    leak: str | None = None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit."""
+
+    admitted: tuple[Finding, ...]
+    excluded: tuple[Finding, ...]
+    checks: tuple[Finding, ...]
+
+    @property
+    def leaks(self) -> tuple[Finding, ...]:
+        """Everything that must not be there."""
+        everything = (*self.admitted, *self.excluded, *self.checks)
+        return tuple(finding for finding in everything if finding.leak)
+
+
+def _admitted(names: Sequence[str]) -> tuple[Finding, ...]:
+    known = {feature.name: feature for feature in FEATURES}
+    return tuple(
+        Finding(name, PROVENANCE[known[name].group])
+        if name in known
+        else Finding(name, "unknown", "no such feature is computed from a prefix")
+        for name in names
+    )
+
+
+def audit_pool(path: Path, encoder: Encoder, *, questions: int = 20) -> Audit:
+    """Look at a pool's columns, and change the future and the truth to see that nothing moves."""
+    pool = Pool.open(path)
+    names = [feature.name for feature in FEATURES]
+    excluded = tuple(Finding(name, reason) for name, reason in EXCLUDED.items())
+    checks = (*_columns(pool), *_experiments(pool, encoder, questions=questions))
+    return Audit(_admitted(names), excluded, checks)
+
+
+def _columns(pool: Pool) -> Iterator[Finding]:
+    """Columns a pool should not have: outcomes beside what was observed."""
+    allowed = {
+        "questions.jsonl": {"id", "question", "choices"},
+        **{file.name: {"question_id", "index", *RESPONSE_FIELDS} for file in pool.segments},
+    }
+    for name, columns in allowed.items():
+        found: set[str] = set()
+        with open_text(pool.path / name) as lines:
+            for line in lines:
+                found |= set(json.loads(line))
+        for column in sorted(found - columns):
+            outcome = any(word in column.lower() for word in OUTCOME_WORDS)
+            kind = "an outcome beside the responses" if outcome else "not a column of a pool"
+            yield Finding(f"{name}: {column}", "unknown", kind)
+        yield Finding(name, f"columns {', '.join(sorted(found & columns))}")
+
+
+def _experiments(pool: Pool, encoder: Encoder, *, questions: int) -> Iterator[Finding]:
+    """Evidence at each checkpoint must survive any change of what comes after it."""
+    ballots = read_ballots(islice(pool, questions), pool.task)
+    for checkpoint in pool.schedule.checkpoints[:-1]:
+        moved = [
+            ballot.record.question.id
+            for ballot in ballots
+            if not _same_evidence(ballot, pool.schedule, checkpoint, encoder)
+        ]
+        leak = f"the evidence of {moved[0]} moved with the future" if moved else None
+        yield Finding(
+            f"evidence at {checkpoint}",
+            f"recomputed on {len(ballots)} questions with every later response replaced",
+            leak,
+        )
+
+
+def _same_evidence(ballot: Ballot, schedule: Schedule, checkpoint: int, encoder: Encoder) -> bool:
+    column = schedule.checkpoints.index(checkpoint)
+    later = len(ballot.record.responses) - checkpoint
+    responses = (*ballot.record.responses[:checkpoint], *[Response("another end", 7)] * later)
+    votes = (*ballot.votes[:checkpoint], *[Vote("never said")] * later)
+    changed = Ballot(type(ballot.record)(ballot.record.question, responses), votes)
+    before = scalars(ballot.prefixes(schedule)[column], encoder)
+    after = scalars(changed.prefixes(schedule)[column], encoder)
+    return bool(np.array_equal(before, after, equal_nan=True))
+
+
+def audit_controller(path: Path) -> Audit:
+    """Look at a controller's inputs, and whether fitting and calibration were kept apart."""
+    try:
+        controller = Controller.load(path)
+        names = list(controller.gate.features) if controller.gate else []
+    except ControllerError as error:
+        config = json.loads((path / "config.json").read_text("utf-8"))
+        failed = Finding("controller", "cannot be loaded", str(error))
+        return Audit(_admitted(config.get("features", [])), (), (failed,))
+    shared = controller.fitted & controller.calibrated
+    apart = Finding(
+        "fitted and calibrated questions",
+        f"{len(controller.fitted)} and {len(controller.calibrated)}, by stored hashes",
+        f"{len(shared)} questions are in both" if shared else None,
+    )
+    excluded = tuple(Finding(name, reason) for name, reason in EXCLUDED.items())
+    return Audit(_admitted(names), excluded, (apart,))

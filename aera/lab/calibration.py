@@ -1,0 +1,118 @@
+"""Choose the setting of a dial on calibration questions: the paper's rule, and a certified one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aera.lab.certificate import betting_p_values, fixed_sequence, questions_needed
+from aera.lab.dials import Dial
+from aera.lab.trajectory import Columns, Floats, Trajectories
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What calibration decided, and on what grounds. Accuracies and losses are fractions."""
+
+    dial: str
+    setting: float | None
+    """None: nothing was good enough, so the full budget is kept."""
+    max_loss: float
+    alpha: float | None
+    """The certified chance of error; None for the paper's rule, which promises nothing."""
+    questions: int
+    accuracy: float
+    reference: float
+    """Accuracy of the full budget on the same questions."""
+    token_saving: float
+    needed: int | None
+    """Where certification failed: how many calibration questions it might take."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether any setting met the demand."""
+        return self.setting is not None
+
+    @property
+    def verdict(self) -> str:
+        """One sentence for people."""
+        limit = f"{100 * self.max_loss:g} points"
+        if self.setting is None:
+            more = f"; about {self.needed} questions would be needed" if self.needed else ""
+            how = "be certified to lose" if self.alpha else "lose"
+            return (
+                f"NOT FEASIBLE: no {self.dial} setting could {how} at most {limit} on "
+                f"{self.questions} questions, so the full budget is kept{more}"
+            )
+        promise = "within" if self.alpha is None else f"certified ({1 - self.alpha:.0%}) within"
+        return (
+            f"{self.dial} {self.setting:g}: {promise} {limit} of the full budget on "
+            f"{self.questions} questions, saving {100 * self.token_saving:.1f} % of the tokens"
+        )
+
+
+def calibrate(
+    dial: Dial,
+    values: Floats,
+    trajectories: Trajectories,
+    *,
+    max_loss: float = 0.02,
+    alpha: float | None = None,
+    seed: int = 0,
+) -> Choice:
+    """The cheapest setting that loses at most `max_loss` against the full budget.
+
+    Without `alpha` this is the paper's rule on the sweep: loss as measured, ties to the safer
+    setting. With it, P(loss <= max_loss) >= 1 - alpha, by fixed-sequence testing on the fine grid.
+    """
+    grid = dial.settings if alpha is None else dial.fine
+    columns = [dial.stops(values, setting) for setting in grid]
+    losses = _losses(columns, trajectories)
+    if alpha is None:
+        allowed = [i for i in range(len(grid)) if losses[:, i].mean() <= max_loss + 1e-12]
+    else:
+        p_values = betting_p_values(losses, max_loss, seed=seed, alpha=alpha)
+        allowed = list(range(fixed_sequence(p_values, alpha)))
+    costs = [_picked(trajectories.tokens, column).sum() for column in columns]
+    best = min(allowed, key=lambda i: (costs[i], i), default=None)
+    reference = float(_grades(trajectories)[:, -1].mean())
+    return Choice(
+        dial=dial.name,
+        setting=None if best is None else grid[best],
+        max_loss=max_loss,
+        alpha=alpha,
+        questions=len(losses),
+        accuracy=reference if best is None else reference - float(losses[:, best].mean()),
+        reference=reference,
+        token_saving=0.0 if best is None else 1 - costs[best] / trajectories.tokens[:, -1].sum(),
+        needed=_needed(losses, max_loss, alpha) if best is None and alpha else None,
+    )
+
+
+def _needed(losses: Floats, max_loss: float, alpha: float) -> int | None:
+    """Questions it would take; the safest setting is tested first, so its losses decide."""
+    likely = questions_needed(max_loss, alpha, losses=losses[:, 0]) or 0
+    return max(likely, questions_needed(max_loss, alpha) or 0) or None
+
+
+def _grades(trajectories: Trajectories) -> Floats:
+    assert trajectories.grades is not None, "calibration needs truths"
+    return trajectories.grades
+
+
+def _losses(columns: Sequence[Columns], trajectories: Trajectories) -> Floats:
+    """Grade at the full budget minus grade at the stop, shape (questions, settings)."""
+    grades = _grades(trajectories)
+    return np.stack([grades[:, -1] - _picked(grades, column) for column in columns], axis=1)
+
+
+def _picked(values: Floats, columns: Columns) -> Floats:
+    picked: Floats = values[np.arange(len(columns)), columns]
+    return picked
+
+
+def chosen_stops(choice: Choice, dial: Dial, values: Floats) -> Columns:
+    """Where a calibrated dial stops on other questions; infeasible means the last column."""
+    if choice.setting is None:
+        return np.full(len(values), values.shape[1] - 1, dtype=np.int64)
+    return dial.stops(values, choice.setting)

@@ -1,0 +1,52 @@
+"""Residual utility and the labels made from it (Eq. 1-3): hindsight, for training only."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aera.lab.trajectory import Columns, Floats
+
+
+def utility_gains(grades: Floats, costs: Floats, *, cost_weight: float = 0.1) -> Floats:
+    """The best advantage of any later checkpoint over stopping now, in [-2, 1] (Eq. 1).
+
+    Rows are questions, columns checkpoints; costs are cumulative and normalised by the last one.
+    Nothing lies behind the last checkpoint, so its column is minus infinity.
+    """
+    full = np.maximum(costs[:, -1:], 1e-12)
+    utility = grades - cost_weight * costs / full
+    best_later = np.maximum.accumulate(utility[:, ::-1], axis=1)[:, ::-1]
+    gains: Floats = np.full(grades.shape, -np.inf)
+    gains[:, :-1] = best_later[:, 1:] - utility[:, :-1]
+    return gains
+
+
+def continuation_labels(
+    grades: Floats, costs: Floats, *, cost_weight: float = 0.1, margin: float = 0.0
+) -> NDArray[np.bool_]:
+    """Whether continuing pays at each checkpoint (Eq. 2)."""
+    gains = utility_gains(grades, costs, cost_weight=cost_weight)
+    # Differences of equal utilities leave dust of the last bits, which is no gain.
+    return gains > margin + 1e-12
+
+
+def recoverable(grades: Floats) -> NDArray[np.bool_]:
+    """Wrong now and right later: what the labels are when grades are 0 or 1 (Eq. 3)."""
+    right = grades >= 0.5
+    later = np.zeros_like(right)
+    later[:, :-1] = np.logical_or.accumulate(right[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    recovers: NDArray[np.bool_] = ~right & later
+    return recovers
+
+
+def one_shot_targets(grades: Floats, costs: Floats, *, cost_weight: float = 0.1) -> Columns:
+    """The cheapest checkpoint of highest utility, which one-shot allocation must predict."""
+    utility = grades - cost_weight * costs / np.maximum(costs[:, -1:], 1e-12)
+    best = utility.max(axis=1, keepdims=True)
+    targets: Columns = np.argmax(utility >= best - 1e-12, axis=1)
+    return targets
+
+
+def exact_stops(labels: NDArray[np.bool_]) -> Columns:
+    """Where a policy that knows the labels stops: the first checkpoint labelled stop."""
+    stops: Columns = np.argmin(labels, axis=1)
+    return stops

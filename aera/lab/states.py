@@ -1,0 +1,132 @@
+"""States: the evidence of every question at every checkpoint, and the embeddings behind it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aera.embedding import Encoder
+from aera.evidence import SCALARS, Floats, Projection, Vectors
+from aera.lab.evaluation import Ballot
+from aera.lab.trajectory import Columns
+from aera.pool import Pool, file_hash
+
+Item = TypeVar("Item")
+
+
+class Track(Protocol):
+    """Shows progress over a sequence while it is worked through."""
+
+    def __call__(self, items: Sequence[Item], name: str, /) -> Iterable[Item]:
+        """The same items, one after the other."""
+        ...
+
+
+Halves = NDArray[np.float16]
+
+ENCODED_AT_ONCE = 2_048
+
+
+def quiet(items: Sequence[Item], _: str) -> Iterable[Item]:
+    """No progress bar."""
+    return items
+
+
+class RecordedEncoder:
+    """An encoder that already knows the texts of a pool and asks the real one for all others."""
+
+    def __init__(self, encoder: Encoder, texts: Sequence[str], vectors: Halves) -> None:
+        self.identity = encoder.identity
+        self.dimensions = encoder.dimensions
+        self._encoder = encoder
+        self._rows = {text: row for row, text in enumerate(texts)}
+        self._vectors = vectors
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """The recorded rows, or fresh ones where any text is new."""
+        rows = [self._rows[text] for text in texts if text in self._rows]
+        if len(rows) < len(texts):
+            return self._encoder.encode(texts)
+        found: Vectors = self._vectors[rows].astype(np.float32)
+        return found
+
+
+def embed_pool(
+    pool: Pool, ballots: Sequence[Ballot], *, encoder: Encoder, track: Track = quiet
+) -> RecordedEncoder:
+    """Embed every response of a pool once; the vectors are kept beside it."""
+    texts = [response.text for ballot in ballots for response in ballot.record.responses]
+    file = _cache_file(pool, encoder)
+    vectors = _cached(file, (len(texts), encoder.dimensions))
+    if vectors is None:
+        starts = range(0, len(texts), ENCODED_AT_ONCE)
+        parts = [range(start, min(start + ENCODED_AT_ONCE, len(texts))) for start in starts]
+        blocks = [
+            encoder.encode([texts[i] for i in part]).astype(np.float16)
+            for part in track(parts, "embedding")
+        ]
+        vectors = np.concatenate(blocks)
+        _save(file, vectors)
+    return RecordedEncoder(encoder, texts, vectors)
+
+
+def _cache_file(pool: Pool, encoder: Encoder) -> Path:
+    """Named after the encoder and after what the pool holds, so neither can go stale."""
+    content = file_hash(pool.path / "manifest.json")[:12]
+    name = "".join(c if c.isalnum() or c in "-." else "_" for c in encoder.identity)
+    return pool.path / f"embeddings-{name}-{content}.npy"
+
+
+def _cached(file: Path, shape: tuple[int, int]) -> Halves | None:
+    try:
+        vectors = np.load(file)
+    except (OSError, ValueError, EOFError):
+        return None
+    return vectors if vectors.shape == shape and vectors.dtype == np.float16 else None
+
+
+def _save(file: Path, vectors: Halves) -> None:
+    partial = file.with_suffix(".partial.npy")
+    try:
+        np.save(partial, vectors)
+        partial.replace(file)
+    except OSError:
+        # A read-only pool is no reason to stop: the vectors are in memory.
+        partial.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """Evidence before projection. Rows are questions, columns checkpoints."""
+
+    scalars: Floats
+    """Shape (questions, checkpoints, 23)."""
+    centroids: Floats
+    """Shape (questions, checkpoints, dimensions of the encoder)."""
+
+    def named(self, name: str) -> Floats:
+        """One scalar feature, shape (questions, checkpoints)."""
+        place = [feature.name for feature in SCALARS].index(name)
+        values: Floats = self.scalars[:, :, place]
+        return values
+
+    def evidence(self, projection: Projection) -> Floats:
+        """All 55 features, shape (questions, checkpoints, 55)."""
+        return np.concatenate([self.scalars, projection.apply(self.centroids)], axis=2)
+
+    def project(self, rows: Columns, *, dimensions: int = 32) -> Projection:
+        """Principal directions of the centroids of these questions; no label is looked at."""
+        seen = self.centroids[rows].reshape(-1, self.centroids.shape[2])
+        seen = seen[~np.isnan(seen).any(axis=1)]
+        mean: Floats = seen.mean(axis=0)
+        centred = seen - mean
+        directions = np.linalg.eigh(centred.T @ centred)[1].T[::-1][:dimensions]
+        # A direction and its opposite are the same; the largest entry decides which one is kept.
+        leading = np.abs(directions).argmax(axis=1)
+        directions = directions * np.sign(directions[np.arange(len(directions)), leading])[:, None]
+        components: Floats = np.zeros((dimensions, seen.shape[1]))
+        components[: len(directions)] = directions
+        return Projection(mean, components)

@@ -1,0 +1,86 @@
+"""Feature-group ablations, cost sensitivity with graded rewards, and transfer between pools."""
+
+import numpy as np
+from pools import SEEDS, TASKS, pools_argument, publish, study, table
+
+from aera.gate import Gate
+from aera.lab import Frontier
+from aera.lab.calibration import calibrate, chosen_stops
+from aera.lab.diagnostics import GROUPS, without_group
+from aera.lab.dials import GATE
+from aera.lab.protocols import chances, crossfit, fit_study, split_rows
+from aera.lab.study import Study
+
+BUDGETS = (8, 16, 32, 64)
+WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+def accuracy_at(data: Study, scored: Study) -> list[str]:
+    """Vote accuracy of out-of-fold gates at equal responses, mean over three fold seeds."""
+    sweeps = []
+    for seed in SEEDS[:3]:
+        done = crossfit(scored, seed=seed, one_shot=False)
+        points = tuple(data.point(p.policy, p.columns) for p in done.sweep())
+        sweeps.append(Frontier(points, data.trajectories))
+    cells = []
+    for budget in BUDGETS:
+        found = [sweep.mixture(budget) for sweep in sweeps]
+        known = [mixture.accuracy for mixture in found if mixture is not None]
+        cells.append(f"{np.mean(known):.2f}" if known else "-")
+    return cells
+
+
+def ablations(data: Study) -> str:
+    rows = [["all 55", *accuracy_at(data, data)]]
+    rows += [[f"without {g}", *accuracy_at(data, without_group(data, g))] for g in GROUPS]
+    semantic = without_group(without_group(data, "semantic state"), "projection")
+    rows.append(["without both semantic groups", *accuracy_at(data, semantic)])
+    return table(["features", *[f"{budget} responses" for budget in BUDGETS]], rows)
+
+
+def costs(data: Study) -> str:
+    """Labels from the Re2 mean score, a grade between 0 and 1, under several cost weights."""
+    assert data.trajectories.re2_mean is not None
+    rows = []
+    for weight in WEIGHTS:
+        graded = data.graded_by(data.trajectories.re2_mean, cost_weight=weight)
+        binary = data.graded_by(data.grades, cost_weight=weight)
+        shares = [f"{100 * s.labels[:, :-1].mean():.1f}" for s in (binary, graded)]
+        rows.append([f"{weight:g}", *shares, *accuracy_at(data, graded)])
+    header = ["cost weight", "binary labels continue %", "graded labels continue %"]
+    return table([*header, *[f"{budget} responses" for budget in BUDGETS]], rows)
+
+
+def transfer(studies: dict[str, Study]) -> str:
+    """Fit on one pool, calibrate and judge on another: 2 points allowed, seed 0."""
+    gates: dict[str, Gate] = {}
+    for name, data in studies.items():
+        fit, stop = split_rows(np.arange(len(data)), (0.8, 0.2), seed=0)
+        gates[name] = fit_study(data, fit, stop, seed=0).gate
+    rows = []
+    for source, gate in gates.items():
+        cells = [f"fitted on {source}"]
+        for target, data in studies.items():
+            if source == target:
+                cells.append("-")
+                continue
+            tune, judged = split_rows(np.arange(len(data)), (0.4, 0.6), seed=0)
+            choice = calibrate(GATE, chances(data, gate, tune), data.trajectories.subset(tune))
+            columns = chosen_stops(choice, GATE, chances(data, gate, judged))
+            scores = data.grades[judged, columns].mean() - data.grades[judged, -1].mean()
+            spent = np.array(data.trajectories.schedule.checkpoints)[columns].mean()
+            cells.append(f"{100 * scores:+.2f} @ {spent:.1f}")
+        rows.append(cells)
+    return table(["loss against Fixed-128 @ responses", *[f"on {name}" for name in studies]], rows)
+
+
+def main() -> None:
+    folder = pools_argument(__doc__ or "")
+    studies = {name: study(folder, name) for name in TASKS}
+    publish("ablations", ablations(studies["gsm8k"]))
+    publish("costs", costs(studies["gsm8k"]))
+    publish("transfer", transfer(studies))
+
+
+if __name__ == "__main__":
+    main()

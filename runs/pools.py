@@ -1,0 +1,66 @@
+"""What the recipes share: the four pools as studies, and the page their tables go to."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from aera import Pool, get_task
+from aera.embedding import StaticEncoder
+from aera.lab import Truths, import_jsonl, read_ballots
+from aera.lab.study import Study, open_study
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results.md"
+TASKS = {"gsm8k": "gsm8k", "svamp": "gsm8k", "csqa": "commonsense", "math": "math"}
+SEEDS = range(5)
+
+
+def pools_argument(text: str) -> Path:
+    """The folder with the pools, from the command line."""
+    parser = argparse.ArgumentParser(description=text)
+    parser.add_argument("pools", type=Path, help="a folder with gsm8k.jsonl.gz and its siblings")
+    folder: Path = parser.parse_args().pools
+    return folder
+
+
+def open_pool(folder: Path, name: str) -> Pool:
+    """A pool, imported into out/ on first use."""
+    out = ROOT / "out" / "pools" / name
+    if not out.exists():
+        import_jsonl(folder / f"{name}.jsonl.gz", out, task=get_task(TASKS[name]))
+    return Pool.open(out)
+
+
+@cache
+def study(folder: Path, name: str) -> Study:
+    """A pool with its evidence; embeddings are cached beside it."""
+    pool = open_pool(folder, name)
+    print(f"{name} ...", file=sys.stderr)
+    ballots = read_ballots(pool, pool.task)
+    truths = Truths.open(pool.path)
+    return open_study(pool, truths, ballots=ballots, encoder=StaticEncoder.load())
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def publish(section: str, text: str) -> None:
+    """Put a section into the results page, between its markers, and show it."""
+    print(text)
+    begin, end = f"<!-- begin {section} -->", f"<!-- end {section} -->"
+    page = PAGE.read_text("utf-8")
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if not pattern.search(page):
+        raise SystemExit(f"{PAGE.name} has no section {section}")
+    PAGE.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page), "utf-8")
+
+
+def interval(low: float, high: float) -> str:
+    """[low, high] in points."""
+    return f"[{low:+.2f}, {high:+.2f}]"

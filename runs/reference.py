@@ -1,0 +1,126 @@
+"""Compare with an independent quick implementation, and name the questions on which we differ.
+
+That implementation read the last number (or letter) inside the last box and compared expressions as
+text. `simple_read` does the same, so what it reproduces is the difference the readers make.
+"""
+
+import re
+from dataclasses import replace
+
+from pools import TASKS, open_pool, pools_argument, publish, table
+
+from aera import Pool, Response, Vote, parse_policy
+from aera.answer import last_boxed
+from aera.lab import Ballot, Frontier, Truths, evaluate, read_ballots
+from aera.task import Task, needs_redo
+
+POLICIES = [
+    *("fixed-4", "fixed-8", "fixed-16", "fixed-32", "fixed-64", "fixed-128"),
+    *("asc-0.8", "asc-0.9", "asc-0.95", "asc-0.99", "esc-3", "esc-5", "first-valid", "oracle"),
+]
+FIGURES = {  # accuracy and responses of the independent implementation, in the order of POLICIES
+    "gsm8k": (
+        (64.00, 69.75, 72.50, 72.38, 73.38, 74.00, 72.62, 73.75, 73.62, 74.00, 73.88, 73.88, 64.00, 77.88),
+        (4, 8, 16, 32, 64, 128, 20.05, 33.72, 40.08, 53.96, 56.23, 81.13, 4.00, 6.68),
+    ),
+    "svamp": (
+        (81.25, 85.16, 86.33, 85.94, 86.33, 87.11, 87.11, 87.11, 87.11, 87.11, 87.11, 87.50, 81.25, 90.62),
+        (4, 8, 16, 32, 64, 128, 12.77, 18.91, 21.19, 32.62, 29.23, 45.88, 4.00, 5.97),
+    ),
+    "csqa": (
+        (50.00, 56.64, 56.64, 55.86, 59.77, 57.42, 55.47, 57.03, 57.03, 57.42, 57.81, 58.20, 50.00, 70.31),
+        (4, 8, 16, 32, 64, 128, 21.23, 38.06, 48.11, 69.06, 45.61, 87.06, 4.00, 7.75),
+    ),
+    "math": (
+        (30.56, 32.64, 36.81, 40.97, 43.75, 45.14, 40.97, 43.75, 44.44, 45.14, 43.75, 45.14, 30.56, 50.69),
+        (4, 8, 16, 32, 64, 128, 47.61, 66.06, 74.00, 87.11, 85.83, 107.67, 4.08, 10.75),
+    ),
+}  # fmt: skip
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+def simple_answer(raw: str, kind: str) -> str | None:
+    """What a quick normaliser makes of a box."""
+    if kind == "numeric":
+        found = NUMBER.findall(raw.replace("{,}", ","))
+        return f"{float(found[-1].replace(',', '')):g}" if found else raw
+    if kind == "choice":
+        letters = re.findall(r"[A-J]", raw)
+        return letters[0] if letters else raw
+    text = re.sub(r"\\(left|right|!|,|;| )|\s|\$", "", raw)
+    return text.replace("dfrac", "frac").replace("tfrac", "frac").rstrip(".")
+
+
+def simple_read(response: Response, kind: str) -> Vote:
+    redo = needs_redo(response.text)
+    raw = last_boxed(response.text)
+    return Vote(None if redo or raw is None else simple_answer(raw, kind), redo, raw)
+
+
+def simple_frontier(pool: Pool, ballots: list[Ballot], truths: Truths) -> Frontier:
+    """The same replay on votes read the simple way."""
+    kind = pool.task.kind
+    read = [
+        replace(ballot, votes=tuple(simple_read(r, kind) for r in ballot.record.responses))
+        for ballot in ballots
+    ]
+    simple = Truths({key: simple_answer(truth, kind) or truth for key, truth in truths.items()})
+    as_text = _Literal(**pool.task.as_json())  # type: ignore[arg-type]
+    return replayed(read, as_text, pool, simple)
+
+
+class _Literal(Task):
+    """Answers are the same when their texts are."""
+
+    def same(self, one: str | None, other: str) -> bool:
+        return one is not None and one == other
+
+
+def replayed(ballots: list[Ballot], task: Task, pool: Pool, truths: Truths) -> Frontier:
+    policies = [parse_policy(label) for label in POLICIES[:-1]]
+    return evaluate(ballots, policies, task=task, schedule=pool.schedule, truths=truths)
+
+
+def main() -> None:
+    folder = pools_argument(__doc__ or "")
+    rows, named = [], []
+    for name in TASKS:
+        pool = open_pool(folder, name)
+        truths = Truths.open(pool.path)
+        assert truths is not None
+        ballots = read_ballots(pool, pool.task)
+        ours = replayed(ballots, pool.task, pool, truths)
+        simple = simple_frontier(pool, ballots, truths)
+        for label, accuracy, responses in zip(POLICIES, *FIGURES[name], strict=True):
+            point, other = ours[label], simple[label]
+            rows.append(
+                [
+                    f"{name} {label}",
+                    f"{accuracy:.2f}",
+                    f"{other.accuracy:.2f}",
+                    f"{point.accuracy:.2f}",
+                    f"{responses:.2f}",
+                    f"{other.responses:.2f}",
+                    f"{point.responses:.2f}",
+                ]
+            )
+        named.append(differing(name, ours, simple))
+    header = ["policy", "theirs %", "simple reader %", "ours %", "theirs resp.", "simple", "ours"]
+    publish("reference", "\n".join([table(header, rows), "", *named]))
+
+
+def differing(name: str, ours: Frontier, simple: Frontier) -> str:
+    """Questions right with one reader and wrong with the other at any checkpoint."""
+    one, other = ours.trajectories.right, simple.trajectories.right
+    ids = ours.trajectories.question_ids
+    gained = [ids[i] for i in range(len(ids)) if (one[i] & ~other[i]).any()]
+    lost = [ids[i] for i in range(len(ids)) if (~one[i] & other[i]).any()]
+
+    def listed(group: list[str]) -> str:
+        return ", ".join(group) or "none"
+
+    return f"- **{name}**: right only with our reader: {listed(gained)}; only with the simple one: {listed(lost)}."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""How correctness moves between checkpoints, and how often the evidence moves against it."""
+
+from pools import TASKS, pools_argument, publish, study, table
+
+from aera.lab.diagnostics import counter_examples
+from aera.lab.trajectory import SHAPES
+
+
+def main() -> None:
+    folder = pools_argument(__doc__ or "")
+    moves, against, shapes = [], [], []
+    for name in TASKS:
+        trajectories = study(folder, name).trajectories
+        for row in trajectories.transitions():
+            changes = [f"{change:+.3f}" for change in row.changes.values()]
+            moves.append([f"{name} {row.name}", row.count, *changes])
+        for case in counter_examples(trajectories):
+            way = "while rising" if case.transition == "collapse" else "while falling"
+            counts = list(case.against.values())
+            against.append(
+                [f"{name} {case.transition} {way}", case.count, *counts, case.all_against]
+            )
+        counted = trajectories.shapes()
+        shapes.append([name, *[counted[shape] for shape in SHAPES]])
+    names = ["Δ majority", "Δ entropy", "Δ semantic"]
+    strength = ["majority", "certainty (entropy)", "semantic consensus", "all three"]
+    publish(
+        "transitions",
+        "\n".join(
+            [
+                table(["transition", "count", *names], moves),
+                "\nEvidence against correctness:\n",
+                table(["transition", "count", *strength], against),
+                "\nWhole trajectories:\n",
+                table(["pool", *SHAPES], shapes),
+            ]
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+from aera import Question, Task, get_task
+from aera.errors import PoolError
+from aera.lab import Truths, grade
+from aera.lab.truths import shuffled_letter
+
+
+def test_they_are_read_back_as_saved(tmp_path: Path) -> None:
+    truths = Truths({"a": "1", "b": "\\frac{1}{2} é"})
+    truths.save(tmp_path)
+    assert Truths.open(tmp_path) == Truths.open(tmp_path / "truths.jsonl") == truths
+    assert (dict(truths), len(truths)) == (truths.answers, 2)
+
+
+def test_a_pool_may_have_none(tmp_path: Path) -> None:
+    assert Truths.open(tmp_path) is None
+
+
+def test_a_question_without_truth_is_named() -> None:
+    with pytest.raises(PoolError, match="no truth for question b"):
+        _ = Truths({"a": "1"})["b"]
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "line 2"),
+        ('{"id": "b"}', "the field 'answer' is missing"),
+        ('{"id": "b", "answer": 4}', 'the field "answer" is 4'),
+        ('{"id": "b", "answer": null}', 'the field "answer" is None'),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, second: str, message: str) -> None:
+    (tmp_path / "truths.jsonl").write_text(f'{{"id": "a", "answer": "1"}}\n{second}\n')
+    with pytest.raises(PoolError) as caught:
+        Truths.open(tmp_path)
+    assert str(caught.value).startswith("truths.jsonl, line 2: ")
+    assert message in str(caught.value)
+
+
+def test_a_half_written_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "truths.jsonl").write_text('{"id": "a", "answer": "1"}')
+    with pytest.raises(PoolError, match="half-written"):
+        Truths.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "expected"),
+    [("18", "18.0", 1), ("18", "19", 0), (None, "18", 0), ("?", "18", 0), ("2125", "2,125", 1)],
+)
+def test_grades_compare_meaning_and_no_answer_is_wrong(
+    numeric: Task, answer: str | None, truth: str, expected: float
+) -> None:
+    assert grade(answer, truth, task=numeric) == expected
+
+
+def test_the_right_letter_moves_with_its_choice() -> None:
+    question = Question("q3", "which?", ("w", "x", "y", "z"))
+    for seed in range(50):
+        letter = shuffled_letter("C", "q3", choices=4, seed=seed)
+        assert question.arranged(seed).choices["ABCD".index(letter)] == "y"
+        assert grade(letter, letter, task=get_task("gpqa")) == 1

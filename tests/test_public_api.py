@@ -1,0 +1,33 @@
+"""The public names are a list, and the list is true."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import aera
+from aera import lab
+
+
+@pytest.mark.parametrize("package", [aera, lab], ids=lambda package: package.__name__)
+def test_the_list_of_public_names_is_sorted_and_complete(package: ModuleType) -> None:
+    listed = package.__all__
+    present = {
+        name
+        for name, value in vars(package).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert set(listed) == present
+    assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize("package", [aera, lab], ids=lambda package: package.__name__)
+def test_every_public_name_is_documented(package: ModuleType) -> None:
+    assert not [name for name in package.__all__ if not getattr(package, name).__doc__]
+
+
+def test_importing_aera_pulls_in_neither_torch_nor_the_lab() -> None:
+    code = "import sys, aera; print([m for m in sys.modules if m in ('torch', 'aera.lab')])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,68 @@
+"""The shape of the code: the border around the truth, layers without cycles, bounded sizes."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted((ROOT / "aera").rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_name(path) for path in MODULES}
+
+
+def imports(path: Path, *, top_only: bool = False) -> set[str]:
+    """The aera modules a file imports, also those hidden inside functions."""
+    tree = ast.parse(path.read_text("utf-8"))
+    nodes = tree.body if top_only else list(ast.walk(tree))
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names} & NAMES
+            found |= inner or {node.module}
+    return {name for name in found if name.split(".")[0] == "aera"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_only_the_lab_and_the_commands_know_the_lab(path: Path) -> None:
+    reached = {name for name in imports(path) if name.startswith("aera.lab")}
+    if path.name == "cli.py":
+        reached = {n for n in imports(path, top_only=True) if n.startswith("aera.lab")}
+    assert module_name(path).startswith("aera.lab") or not reached
+
+
+def test_a_hidden_import_of_the_lab_is_seen(tmp_path: Path) -> None:
+    planted = tmp_path / "planted.py"
+    planted.write_text("def peek():\n    from aera.lab.truths import Truths\n")
+    assert imports(planted) == {"aera.lab.truths"}
+
+
+def test_the_modules_import_each_other_without_a_cycle() -> None:
+    graph = {module_name(path): imports(path, top_only=True) & NAMES for path in MODULES}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"import cycle: {error.args[1]}")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 60, node.name
+
+
+def test_no_module_is_a_drawer() -> None:
+    drawers = {"utils", "util", "helpers", "common", "misc", "manager"}
+    assert not [path for path in MODULES if path.stem in drawers]
