@@ -25,6 +25,8 @@ from aera.evidence import SCALARS, Projection
 from aera.gate import Gate, Gated, Network
 from aera.policy import Bounded, Policy
 from aera.pool import file_hash
+from aera.response import Question
+from aera.run import Run
 from aera.schedule import Schedule
 from aera.task import Task, task_from_json
 
@@ -62,6 +64,10 @@ class Controller:
     def seen(self) -> frozenset[str]:
         """Every question that had a part in it."""
         return self.fitted | self.calibrated
+
+    def start(self, question: Question) -> Run:
+        """Begin to decide one question."""
+        return Run(question, self.live_policy, task=self.task, schedule=self.schedule)
 
     def save(self, path: str | Path, *, card: str = "") -> None:
         """Write the directory; an existing controller there is replaced file by file."""

@@ -6,6 +6,7 @@ AeraError                 everything raised on purpose; its text is one sentence
 ├── RecordError           a line of a file to import that cannot be used
 ├── RunError              a Run that was fed what it did not want
 ├── EncoderError          an encoder that cannot be loaded or did not answer
+├── UpstreamError         a model server that refused, failed or could not be reached
 ├── ControllerError       a controller that is missing, foreign, damaged or does not fit
 └── ProtocolError         an evaluation that would not prove what it claims
 
@@ -46,3 +47,31 @@ class ControllerError(AeraError):
 
 class ProtocolError(AeraError):
     """An evaluation would not prove what it claims, such as a test on questions already seen."""
+
+
+class UpstreamError(AeraError):
+    """A model server refused, failed or could not be reached; keeps what it said."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        kind: str | None = None,
+        code: str | int | None = None,
+        retry_after: float | None = None,
+        retryable: bool | None = None,
+        body: object = None,
+    ) -> None:
+        self.message = message
+        self.status = status
+        self.kind = kind
+        self.code = code
+        self.retry_after = retry_after
+        # Without a status there was no reply at all, and the next try may get one.
+        self.retryable = status is None if retryable is None else retryable
+        self.body = body
+        self.calls = 1
+        """How many calls were made before giving up."""
+        label = " ".join(str(part) for part in (status, kind) if part)
+        super().__init__(f"upstream: {message}" if not label else f"upstream {label}: {message}")

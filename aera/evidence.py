@@ -4,6 +4,7 @@ Everything comes from the prefix, the question and the schedule; nothing estimat
 checkpoint costs only its new block: what was embedded and counted before is carried along.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,6 +125,20 @@ def _distance(before: Floats, now: Floats) -> float:
     return 1 - float(before @ now) / lengths if lengths > 0 else nan
 
 
+ENCODER_MS = "encoder ms"
+
+
+def encoder_milliseconds(prefix: Prefix) -> float:
+    """What embedding the responses of a prefix took, block by block."""
+    total = 0.0
+    at: Prefix | None = prefix
+    while at is not None:
+        spent = at.memo.get(ENCODER_MS)
+        total += spent if isinstance(spent, float) else 0.0
+        at = at.previous
+    return total
+
+
 def semantics(prefix: Prefix, encoder: Encoder) -> Semantics:
     """The semantic state of a prefix; each response is embedded once, however many ask."""
     key = f"semantics {encoder.identity}"
@@ -139,7 +154,9 @@ def semantics(prefix: Prefix, encoder: Encoder) -> Semantics:
     state = state or Semantics.empty(encoder.dimensions)
     for each in reversed(pending):
         block = slice(each.start, len(each))
+        begun = time.perf_counter()
         vectors = encoder.encode([response.text for response in each.responses[block]])
+        each.memo[ENCODER_MS] = 1000 * (time.perf_counter() - begun)
         state = state.extended(vectors, [vote.answer for vote in each.votes[block]])
         each.memo[key] = state
     return state

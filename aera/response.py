@@ -44,6 +44,9 @@ class Response:
     error: str | None = None
     model: str | None = None
     prompt_tokens: int = 0
+    """Billed with it; 0 for the siblings that came from the same call."""
+    calls: int = 0
+    """Calls it took, retries included; 0 for siblings."""
 
     @property
     def truncated(self) -> bool:

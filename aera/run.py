@@ -4,11 +4,13 @@ A Run says how many responses it wants, is fed, and may stop. Replay, live solvi
 allocator and the gateway are thin loops around it, so they cannot disagree.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aera.aggregation import Aggregate, Rule, plain_vote
 from aera.errors import RunError
+from aera.evidence import encoder_milliseconds
 from aera.policy import Decision, Policy
 from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
@@ -21,6 +23,8 @@ class Step:
 
     checkpoint: int
     decision: Decision
+    milliseconds: float = 0.0
+    """What deciding took, embedding included."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,13 @@ class Allocation:
     votes: dict[str, float]
     steps: tuple[Step, ...]
     reason: str
+    calls: int = 0
+    """Calls to the model server, retries included."""
+    seconds: float = 0.0
+    encoder_ms: float = 0.0
+    gate_ms: float = 0.0
+    error: str | None = None
+    """Why it failed, where the model server could not be had."""
 
     @property
     def answer(self) -> str | None:
@@ -77,6 +88,16 @@ class Run:
         return self.reason is not None
 
     @property
+    def question(self) -> Question:
+        """The question being decided."""
+        return self.prefix.question
+
+    @property
+    def delivered(self) -> int:
+        """How many responses it has been fed."""
+        return len(self.prefix) + len(self._waiting)
+
+    @property
     def want(self) -> int:
         """How many more responses complete the current block; 0 once stopped."""
         checkpoint = None if self.stopped else self.prefix.next_checkpoint
@@ -96,10 +117,12 @@ class Run:
     def see(self, prefix: Prefix) -> None:
         """Take the decision at the next checkpoint, whose prefix may have been prepared before."""
         self.prefix, self._waiting = prefix, []
+        begun = time.perf_counter()
         decision = self.policy.decide(prefix)
+        took = 1000 * (time.perf_counter() - begun)
         if not decision.stop and prefix.next_checkpoint is None:
             decision = Decision(True, "full budget", decision.p_continue)
-        self._steps.append(Step(len(prefix), decision))
+        self._steps.append(Step(len(prefix), decision, took))
         if decision.stop:
             self.reason = decision.reason
 
@@ -122,6 +145,7 @@ class Run:
                 f"question {self.prefix.question.id} is still running: it wants {self.want} "
                 "more responses"
             )
+        encoder = encoder_milliseconds(self.prefix)
         return Allocation(
             question_id=self.prefix.question.id,
             policy=str(self.policy),
@@ -133,6 +157,9 @@ class Run:
             votes=dict(self.prefix.tally.weights),
             steps=tuple(self._steps),
             reason=self.reason,
+            calls=sum(response.calls for response in self.prefix.responses),
+            encoder_ms=encoder,
+            gate_ms=max(0.0, sum(step.milliseconds for step in self._steps) - encoder),
         )
 
     def _next_prefix(self) -> Prefix:

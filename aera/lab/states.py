@@ -1,5 +1,6 @@
 """States: the evidence of every question at every checkpoint, and the embeddings behind it."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from aera.embedding import Encoder
 from aera.evidence import SCALARS, Floats, Projection, Vectors
 from aera.lab.evaluation import Ballot
 from aera.lab.trajectory import Columns
-from aera.pool import Pool, file_hash
+from aera.pool import Pool
 
 Item = TypeVar("Item")
 
@@ -59,7 +60,7 @@ def embed_pool(
 ) -> RecordedEncoder:
     """Embed every response of a pool once; the vectors are kept beside it."""
     texts = [response.text for ballot in ballots for response in ballot.record.responses]
-    file = _cache_file(pool, encoder)
+    file = _cache_file(pool, texts, encoder=encoder)
     vectors = _cached(file, (len(texts), encoder.dimensions))
     if vectors is None:
         starts = range(0, len(texts), ENCODED_AT_ONCE)
@@ -73,11 +74,14 @@ def embed_pool(
     return RecordedEncoder(encoder, texts, vectors)
 
 
-def _cache_file(pool: Pool, encoder: Encoder) -> Path:
-    """Named after the encoder and after what the pool holds, so neither can go stale."""
-    content = file_hash(pool.path / "manifest.json")[:12]
+def _cache_file(pool: Pool, texts: Sequence[str], *, encoder: Encoder) -> Path:
+    """Named after the encoder and after the texts themselves, so neither can go stale."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8) + content)
     name = "".join(c if c.isalnum() or c in "-." else "_" for c in encoder.identity)
-    return pool.path / f"embeddings-{name}-{content}.npy"
+    return pool.path / f"embeddings-{name}-{digest.hexdigest()[:12]}.npy"
 
 
 def _cached(file: Path, shape: tuple[int, int]) -> Halves | None:
@@ -121,6 +125,8 @@ class States:
         """Principal directions of the centroids of these questions; no label is looked at."""
         seen = self.centroids[rows].reshape(-1, self.centroids.shape[2])
         seen = seen[~np.isnan(seen).any(axis=1)]
+        if not len(seen):  # nobody said anything
+            return Projection(np.zeros(seen.shape[1]), np.zeros((dimensions, seen.shape[1])))
         mean: Floats = seen.mean(axis=0)
         centred = seen - mean
         directions = np.linalg.eigh(centred.T @ centred)[1].T[::-1][:dimensions]

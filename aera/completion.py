@@ -1,0 +1,81 @@
+"""Read an OpenAI chat completion, with what servers leave out or name differently."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aera.errors import UpstreamError
+from aera.response import Response
+
+CHARACTERS_PER_TOKEN = 4
+"""For servers that report no usage; an estimate beats a zero that would look free."""
+
+
+def parse_reply(reply: Any, *, seed: int | None = None, latency_ms: float) -> list[Response]:
+    """The responses of one reply; the prompt is billed to the first of them."""
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    if not isinstance(choices, list) or not choices:
+        said = reply.get("error") if isinstance(reply, dict) else None
+        raise UpstreamError(f"the reply has no choices: {said or 'empty'}", retryable=True)
+    texts = [choice_text(choice) for choice in choices]
+    usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
+    tokens = _tokens(choices, texts, usage.get("completion_tokens"))
+    prompt = usage.get("prompt_tokens")
+    return [
+        Response(
+            text=text,
+            tokens=count,
+            logprob=choice_logprob(choice),
+            finish_reason=choice.get("finish_reason"),
+            seed=None if seed is None else seed + place,
+            latency_ms=round(latency_ms, 1),
+            model=reply.get("model"),
+            prompt_tokens=prompt if place == 0 and isinstance(prompt, int) else 0,
+        )
+        for place, (choice, text, count) in enumerate(zip(choices, texts, tokens, strict=True))
+    ]
+
+
+def choice_text(choice: Mapping[str, Any]) -> str:
+    """What a choice says; reasoning in a field of its own goes into a thinking section."""
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return str(choice.get("text") or "")
+    content = _flat(message.get("content"))
+    reasoning = _flat(message.get("reasoning") or message.get("reasoning_content"))
+    return f"<think>{reasoning}</think>{content}" if reasoning else content
+
+
+def _flat(content: Any) -> str:
+    """Text given as a string, as a list of parts, or not at all."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return ""
+
+
+def _token_logprobs(choice: Mapping[str, Any]) -> list[float]:
+    logprobs = choice.get("logprobs")
+    rows = logprobs.get("content") if isinstance(logprobs, dict) else None
+    rows = rows if isinstance(rows, list) else []
+    values = [row.get("logprob") for row in rows if isinstance(row, dict)]
+    return [float(value) for value in values if isinstance(value, int | float)]
+
+
+def choice_logprob(choice: Mapping[str, Any]) -> float | None:
+    """Sum of the token log-probabilities, None where the server gives none."""
+    values = _token_logprobs(choice)
+    return sum(values) if values else None
+
+
+def _tokens(choices: Sequence[Mapping[str, Any]], texts: Sequence[str], total: Any) -> list[int]:
+    """Tokens of each choice: counted, or its part of the total, or estimated from its length."""
+    counted = [len(_token_logprobs(choice)) for choice in choices]
+    if all(counted):
+        return counted
+    if not isinstance(total, int) or total < 0:
+        return [len(text) // CHARACTERS_PER_TOKEN for text in texts]
+    weights = [len(text) + 1 for text in texts]
+    ends = [round(total * sum(weights[: i + 1]) / sum(weights)) for i in range(len(weights))]
+    return [end - before for before, end in zip([0, *ends[:-1]], ends, strict=True)]

@@ -1,0 +1,66 @@
+"""Permits: how many calls may be under way, rising slowly and falling fast."""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+
+
+class Permits:
+    """Additive increase, multiplicative decrease; a cancelled waiter never takes a permit along.
+
+    async with permits:
+        ...
+    """
+
+    def __init__(self, most: int, *, start: int | None = None) -> None:
+        self.most = most
+        self.limit = float(min(start or most, most))
+        self.active = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._backed_off = 0
+
+    async def __aenter__(self) -> None:
+        if self.active < int(self.limit) and not self._waiting:
+            self.active += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release()  # the permit arrived together with the cancellation
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._release()
+
+    def succeeded(self) -> None:
+        """A call went through: allow one more for every full round of them."""
+        self._backed_off = max(0, self._backed_off - 1)
+        self.limit = min(float(self.most), self.limit + 1 / self.limit)
+        self._wake()
+
+    def overloaded(self) -> None:
+        """The server asked for less: halve, but once for the calls that were under way together."""
+        if not self._backed_off:
+            self.limit = max(1.0, self.limit / 2)
+            self._backed_off = self.active
+
+    def _release(self) -> None:
+        self.active -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self.active < int(self.limit):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.active += 1
+                turn.set_result(None)

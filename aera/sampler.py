@@ -1,0 +1,101 @@
+"""Samplers: where responses come from. Anything with `sample` will do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType, TracebackType
+from typing import Any, Protocol
+
+from aera.pool import Pool
+from aera.response import Question, Response
+from aera.task import Task
+from aera.upstream import Endpoint, Upstream
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {"temperature": 0.6, "top_p": 0.95, "max_tokens": 16_384}
+)
+"""The paper's sampling settings."""
+
+
+class Sampler(Protocol):
+    """An asynchronous source of responses."""
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """Responses `start` to `start + n` of a question; it may return fewer.
+
+        `deadline` is a reading of time.monotonic() after which nobody waits any more.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Chat:
+    """How a question becomes a request: model, task, settings, and perhaps a system message."""
+
+    model: str
+    task: Task
+    settings: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
+    """Every field of the request but model and messages; unknown ones are passed through."""
+    system: str | None = None
+
+    def body(self, question: Question) -> dict[str, Any]:
+        """The request for one question."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        user = {"role": "user", "content": self.task.prompt(question)}
+        return {**self.settings, "model": self.model, "messages": [*system, user]}
+
+
+class OpenAISampler:
+    """Samples from vLLM, SGLang, llama.cpp, Ollama or any other OpenAI-compatible server.
+
+    async with OpenAISampler(Endpoint("http://localhost:8000/v1"), chat) as sampler:
+        responses = await sampler.sample(question, 4)
+    """
+
+    def __init__(self, endpoint: Endpoint, chat: Chat) -> None:
+        self.chat = chat
+        self.upstream = Upstream(endpoint)
+
+    async def __aenter__(self) -> "OpenAISampler":
+        await self.upstream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.upstream.__aexit__(kind, error, trace)
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """Ask the server for `n` more responses."""
+        body = self.chat.body(question)
+        return await self.upstream.complete(body, n, start=start, deadline=deadline)
+
+
+class RecordedSampler:
+    """Answers from a pool, in recorded order: live code on recorded responses."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._records = {record.question.id: record.responses for record in pool}
+
+    async def __aenter__(self) -> "RecordedSampler":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to close."""
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """The recorded responses `start` to `start + n`."""
+        return list(self._records[question.id][start : start + n])

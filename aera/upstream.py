@@ -1,0 +1,250 @@
+"""Upstream: one OpenAI-compatible endpoint, with retries, limits and its own quirks remembered."""
+
+import asyncio
+import json
+import os
+import random
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+
+from aera.completion import parse_reply
+from aera.errors import UpstreamError, UsageError
+from aera.permits import Permits
+from aera.response import Response
+
+RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+REFUSED_N = frozenset({400, 422})
+LONGEST_BACKOFF = 20.0
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where to ask and how patiently."""
+
+    base_url: str
+    """Such as http://localhost:8000/v1"""
+    api_key_env: str = "OPENAI_API_KEY"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ca_file: str | None = None
+    concurrency: int = 64
+    tries: int = 5
+    timeout: float = 600.0
+    """Seconds for one call, and for all tries of one call together."""
+
+    def __post_init__(self) -> None:
+        if not self.base_url.startswith(("http://", "https://")):
+            raise UsageError(
+                f'the base URL must start with http:// or https://, but got "{self.base_url}"'
+            )
+
+
+class Upstream:
+    """Asks for completions. Use it as `async with Upstream(endpoint) as upstream`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.permits = Permits(endpoint.concurrency, start=min(16, endpoint.concurrency))
+        self.calls = 0
+        self.ignores_n = False
+        """Whether this server was seen to answer `n` requests with one choice."""
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "Upstream":
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls())
+        key = os.environ.get(self.endpoint.api_key_env, "").strip()
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers={**headers, **self.endpoint.headers}, trust_env=True
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if self.endpoint.ca_file is None:
+            return True
+        try:
+            return ssl.create_default_context(cafile=self.endpoint.ca_file)
+        except OSError as error:
+            raise UsageError(
+                f'the CA file "{self.endpoint.ca_file}" cannot be used: {error}'
+            ) from None
+
+    async def complete(
+        self, body: Mapping[str, Any], n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """`n` completions of one request; sample `start` is the first, so seeds never repeat.
+
+        A completion that failed for good is a Response with an error. A refusal that no retry can
+        mend (a bad key, a bad request) is raised.
+        """
+        until = self._until(deadline)
+        if n > 1 and not self.ignores_n:
+            got = await self._together(body, n, start=start, until=until)
+            rest = n - len(got)
+            if rest:
+                singles = await self._singly(body, rest, start=start + len(got), until=until)
+                return [*got, *singles]
+            return got
+        return await self._singly(body, n, start=start, until=until)
+
+    def _until(self, deadline: float | None) -> float:
+        own = time.monotonic() + self.endpoint.timeout
+        return own if deadline is None else min(own, deadline)
+
+    async def _together(
+        self, body: Mapping[str, Any], n: int, *, start: int, until: float
+    ) -> list[Response]:
+        """One call for all; an empty list when the server does not take `n`."""
+        try:
+            got = await self._call({**seeded(body, start), "n": n}, until=until)
+        except UpstreamError as error:
+            if error.status in REFUSED_N:
+                self.ignores_n = True  # if that was not the reason, the single call says so
+                return []
+            if error.retryable:
+                return [failed(error), *[replace(failed(error), calls=0)] * (n - 1)]
+            raise
+        if len(got) < n:
+            self.ignores_n = True
+        return got[:n]
+
+    async def _singly(
+        self, body: Mapping[str, Any], n: int, *, start: int, until: float
+    ) -> list[Response]:
+        """A call for each; the first refusal that cannot be mended ends the others."""
+        plain = {name: value for name, value in body.items() if name != "n"}
+        tasks = [
+            asyncio.create_task(self._one(seeded(plain, start + i), until=until)) for i in range(n)
+        ]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _one(self, body: Mapping[str, Any], *, until: float) -> Response:
+        try:
+            return (await self._call(body, until=until))[0]
+        except UpstreamError as error:
+            if error.retryable:
+                return failed(error)
+            raise
+
+    async def _call(self, body: Mapping[str, Any], *, until: float) -> list[Response]:
+        """One call with its retries."""
+        for attempt in range(1, self.endpoint.tries + 1):
+            try:
+                async with self.permits:
+                    first, *others = await self._post(body, until=until)
+                self.permits.succeeded()
+                return [replace(first, calls=attempt), *others]
+            except UpstreamError as error:
+                if error.status == 429:
+                    self.permits.overloaded()
+                error.calls = attempt
+                wait = _pause(attempt, error.retry_after)
+                last = attempt == self.endpoint.tries
+                if last or not error.retryable or time.monotonic() + wait >= until:
+                    raise
+            await asyncio.sleep(wait)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _post(self, body: Mapping[str, Any], *, until: float) -> list[Response]:
+        if self._session is None:
+            raise UsageError('an Upstream is used inside "async with"')
+        left = until - time.monotonic()
+        if left <= 0:
+            raise UpstreamError("the deadline passed before the call was made")
+        self.calls += 1
+        begun = time.monotonic()
+        url = self.endpoint.base_url.rstrip("/") + "/chat/completions"
+        limit = aiohttp.ClientTimeout(total=left)
+        try:
+            async with self._session.post(url, json=dict(body), timeout=limit) as reply:
+                content = await reply.read()
+        except TimeoutError:
+            raise UpstreamError(f"no reply within {left:.1f} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise UpstreamError(f"the connection failed: {error or type(error).__name__}") from None
+        if reply.status != 200:
+            raise refusal(reply.status, content, reply.headers)
+        latency = 1000 * (time.monotonic() - begun)
+        return parse_reply(_decoded(content), seed=body.get("seed"), latency_ms=latency)
+
+
+def seeded(body: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """The request for sample `index`: its seed stepped, so that no two samples repeat."""
+    seed = body.get("seed")
+    return dict(body) if seed is None else {**body, "seed": seed + index}
+
+
+def failed(error: UpstreamError) -> Response:
+    """The record of a completion that could not be had."""
+    return Response("", error=str(error), calls=error.calls)
+
+
+def _pause(attempt: int, retry_after: float | None) -> float:
+    """What the server asked for, else doubling with jitter."""
+    if retry_after is not None:
+        return retry_after
+    return float(min(LONGEST_BACKOFF, 0.25 * 2**attempt) * random.uniform(0.5, 1.0))
+
+
+def _decoded(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        shown = content[:80].decode("utf-8", "replace")
+        raise UpstreamError(f"the reply is not JSON but {shown!r}", retryable=True) from None
+
+
+def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> UpstreamError:
+    """The upstream's own error, with its status, type, code and message."""
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = None
+    said = body.get("error", body) if isinstance(body, dict) else None
+    if isinstance(said, str):
+        said = {"message": said}
+    fields = said if isinstance(said, dict) else {}
+    message = fields.get("message") or content[:200].decode("utf-8", "replace") or "no message"
+    return UpstreamError(
+        str(message),
+        status=status,
+        kind=fields.get("type"),
+        code=fields.get("code"),
+        retry_after=_retry_after(headers.get("Retry-After")),
+        retryable=status in RETRIED,
+        body=body,
+    )
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds from a Retry-After header, which holds seconds or a date."""
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,38 @@
+"""What the lab's fixtures are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aera import Pool
+from aera.evidence import Vectors
+from aera.lab import Ballot, Truths
+from aera.lab.study import Study
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Sixty questions of the bundled pool with 32 responses each, and the study of them."""
+
+    pool: Pool
+    ballots: list[Ballot]
+    truths: Truths
+    study: Study
+
+
+class Letters:
+    """A quick encoder: how often each of eight letters occurs, made a unit vector."""
+
+    identity = "letters"
+    dimensions = 8
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self.asked.extend(texts)
+        counts = np.array([[t.count(c) for c in "aeinorst"] for t in texts], dtype=np.float64)
+        lengths = np.linalg.norm(counts, axis=1, keepdims=True)
+        unit = counts / np.where(lengths > 0, lengths, 1.0)
+        return unit.astype(np.float16).astype(np.float32)
