@@ -1,9 +1,16 @@
 """AERA decides, after every block of sampled responses, whether another block is worth it."""
 
 from aera.aggregation import Aggregate, plain_vote, re2_vote
-from aera.baselines import ASC, ESC, EmpiricalBayes, Prior
+from aera.allocator import Allocator, Budget, solve, solve_blocking
+from aera.baselines import ASC, ESC, Consensus, EmpiricalBayes, Prior
 from aera.catalog import parse_policy, standard_policies
-from aera.errors import AeraError
+from aera.controller import Controller
+from aera.embedding import Encoder, StaticEncoder
+from aera.encoders import HTTPEncoder, SentenceEncoder, load_encoder
+from aera.errors import AeraError, UpstreamError
+from aera.evidence import FEATURES, Feature, Projection, characterize
+from aera.fake import FakeUpstream, Fault, RecordedUpstream
+from aera.gate import Gate, Gated, OneShot
 from aera.policy import (
     Bounded,
     Decision,
@@ -17,43 +24,73 @@ from aera.policy import (
 from aera.pool import Pool, Record
 from aera.response import Prefix, Question, Response, unfold
 from aera.run import Allocation, Run, Step
+from aera.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
 from aera.schedule import Schedule
 from aera.tally import Tally, Vote
 from aera.task import Task, get_task
+from aera.upstream import Endpoint, Upstream
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ASC",
     "ESC",
+    "FEATURES",
     "AeraError",
     "Aggregate",
     "Allocation",
+    "Allocator",
     "Bounded",
+    "Budget",
+    "Chat",
+    "Consensus",
+    "Controller",
     "Decision",
     "EmpiricalBayes",
+    "Encoder",
+    "Endpoint",
     "Entropy",
+    "FakeUpstream",
+    "Fault",
+    "Feature",
     "FirstValid",
     "Fixed",
+    "Gate",
+    "Gated",
+    "HTTPEncoder",
     "Lead",
     "Majority",
+    "OneShot",
+    "OpenAISampler",
     "Policy",
     "Pool",
     "Prefix",
     "Prior",
+    "Projection",
     "Question",
     "Record",
+    "RecordedSampler",
+    "RecordedUpstream",
     "Response",
     "Run",
+    "Sampler",
     "Schedule",
+    "SentenceEncoder",
+    "StaticEncoder",
     "Step",
     "Tally",
     "Task",
+    "Upstream",
+    "UpstreamError",
     "Vote",
+    "characterize",
     "get_task",
+    "load_encoder",
     "parse_policy",
     "plain_vote",
     "re2_vote",
+    "solve",
+    "solve_blocking",
     "standard_policies",
     "unfold",
 ]

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 from aera.controller import Controller
 from aera.errors import AeraError, UpstreamError, UsageError
+from aera.policy import check_count
 from aera.response import Question, Response
 from aera.run import Allocation, Run
 from aera.sampler import OpenAISampler, RecordedSampler, Sampler
-
-REFUSED = frozenset({401, 403})
 
 
 @dataclass(frozen=True)
@@ -100,13 +99,14 @@ async def solve(
     spending = spending or Spending(budget or Budget())
     begun = time.monotonic()
     run = controller.start(question)
-    error = None
+    error, calls = None, 0
     while run.want and error is None:
         granted = 0 if spending.exhausted else spending.grant(run.want)
         if not granted:
             run.end(f"limit: {spending.exhausted or 'responses'}")
             break
-        got, error = await _block(run, sampler, granted, deadline=spending.deadline)
+        got, error, unseen = await _block(run, sampler, granted, deadline=spending.deadline)
+        calls += unseen
         spending.book(got, granted=granted)
         if controller.gate is not None:
             # Embedding takes milliseconds, for which the event loop must not wait.
@@ -118,22 +118,24 @@ async def solve(
     if error is not None:
         run.end("upstream failed")
     seconds = time.monotonic() - begun
-    return replace(run.allocation, seconds=seconds, error=error)
+    found = run.allocation
+    return replace(found, seconds=seconds, error=error, calls=found.calls + calls)
 
 
 async def _block(
     run: Run, sampler: Sampler, n: int, *, deadline: float | None
-) -> tuple[list[Response], str | None]:
-    """Responses for the current block, and the error when nothing could be had at all."""
+) -> tuple[list[Response], str | None, int]:
+    """Responses for the current block; the error when nothing could be had, and its calls."""
     try:
         got = await sampler.sample(run.question, n, start=run.delivered, deadline=deadline)
     except UpstreamError as error:
-        return [], str(error)
+        return [], str(error), error.calls
     if not got:
-        return [], "the sampler returned nothing"
+        return [], "the sampler returned nothing", 0
     failures = [response.error for response in got if response.error]
     all_failed = len(failures) == len(got) and not run.prefix.tally.weights
-    return got, failures[0] if all_failed else None
+    late = deadline is not None and time.monotonic() >= deadline  # a limit, not a failure
+    return got, failures[0] if all_failed and not late else None, 0
 
 
 class Allocator:
@@ -156,6 +158,7 @@ class Allocator:
         self.concurrency, self.watch = concurrency, watch
         self.spending = Spending(budget or Budget())
         self._refusal: str | None = None
+        check_count("concurrency", concurrency)
 
     async def solve(self, questions: Iterable[Question]) -> AsyncIterator[Allocation]:
         """Allocations as questions stop. One failing question is an Allocation with its error."""
@@ -176,16 +179,19 @@ class Allocator:
             await asyncio.gather(*active, return_exceptions=True)
 
     async def _one(self, question: Question) -> Allocation:
+        if self._refusal is not None:
+            return self._failed(question, self._refusal)
         try:
-            if self._refusal is not None:
-                raise UpstreamError(self._refusal, status=401)
             return await solve(
                 question, self, self.controller, spending=self.spending, watch=self.watch
             )
         except AeraError as error:
-            run = self.controller.start(question)
-            run.end("failed")
-            return replace(run.allocation, error=str(error))
+            return self._failed(question, str(error))
+
+    def _failed(self, question: Question, error: str) -> Allocation:
+        run = self.controller.start(question)
+        run.end("failed")
+        return replace(run.allocation, error=error)
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
@@ -194,8 +200,8 @@ class Allocator:
         try:
             return await self.sampler.sample(question, n, start=start, deadline=deadline)
         except UpstreamError as error:
-            if error.status in REFUSED:
-                self._refusal = error.message
+            if error.status == 401:
+                self._refusal = str(error)
             raise
 
 

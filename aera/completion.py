@@ -16,6 +16,8 @@ def parse_reply(reply: Any, *, seed: int | None = None, latency_ms: float) -> li
     if not isinstance(choices, list) or not choices:
         said = reply.get("error") if isinstance(reply, dict) else None
         raise UpstreamError(f"the reply has no choices: {said or 'empty'}", retryable=True)
+    if not all(isinstance(choice, dict) for choice in choices):
+        raise UpstreamError("the reply has a choice that is no object", retryable=True)
     texts = [choice_text(choice) for choice in choices]
     usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
     tokens = _tokens(choices, texts, usage.get("completion_tokens"))
@@ -69,11 +71,25 @@ def choice_logprob(choice: Mapping[str, Any]) -> float | None:
     return sum(values) if values else None
 
 
+def _said_tokens(choice: Mapping[str, Any]) -> int:
+    """What a choice says of its own length: in a usage of its own, or by listing its tokens."""
+    usage, listed = choice.get("usage"), choice.get("token_ids")
+    said = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if isinstance(said, int) and said > 0:
+        return said
+    return len(listed) if isinstance(listed, list) else 0
+
+
 def _tokens(choices: Sequence[Mapping[str, Any]], texts: Sequence[str], total: Any) -> list[int]:
-    """Tokens of each choice: counted, or its part of the total, or estimated from its length."""
-    counted = [len(_token_logprobs(choice)) for choice in choices]
+    """Tokens of each choice: said, counted, its part of the total, or estimated by its length.
+
+    Where only the total is known, parts are by length, which is close but not exact.
+    """
+    counted = [_said_tokens(choice) or len(_token_logprobs(choice)) for choice in choices]
     if all(counted):
         return counted
+    if len(choices) == 1 and isinstance(total, int) and total >= 0:
+        return [total]
     if not isinstance(total, int) or total < 0:
         return [len(text) // CHARACTERS_PER_TOKEN for text in texts]
     weights = [len(text) + 1 for text in texts]

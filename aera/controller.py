@@ -33,9 +33,10 @@ from aera.task import Task, task_from_json
 FORMAT = 1
 
 
-def question_hash(question_id: str, text: str) -> str:
-    """What a controller remembers of a question it has seen."""
-    return hashlib.sha256(f"{question_id}\0{text}".encode()).hexdigest()[:16]
+def question_hash(question: Question) -> str:
+    """What a controller remembers of a question it has seen: its words, whatever its id."""
+    words = " ".join("\0".join([question.text, *sorted(question.choices)]).split())
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +137,9 @@ class Controller:
                 f'"{path / "config.json"}" is not a controller of this version: {_problem(error)}'
             ) from None
 
-    def seen_among(self, questions: Iterable[tuple[str, str]]) -> list[str]:
-        """The ids of those questions (id, text) that it was fitted or calibrated on."""
-        return [key for key, text in questions if question_hash(key, text) in self.seen]
+    def seen_among(self, questions: Iterable[Question]) -> list[str]:
+        """The ids of those questions that it was fitted or calibrated on."""
+        return [question.id for question in questions if question_hash(question) in self.seen]
 
 
 def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:

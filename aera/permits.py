@@ -17,12 +17,13 @@ class Permits:
         self.limit = float(min(start or most, most))
         self.active = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._backed_off = 0
+        self._round = 0
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> int:
+        """Wait for a permit; returns the round it belongs to, which `overloaded` asks for."""
         if self.active < int(self.limit) and not self._waiting:
             self.active += 1
-            return
+            return self._round
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -33,6 +34,7 @@ class Permits:
             elif turn in self._waiting:
                 self._waiting.remove(turn)
             raise
+        return self._round
 
     async def __aexit__(
         self,
@@ -44,15 +46,14 @@ class Permits:
 
     def succeeded(self) -> None:
         """A call went through: allow one more for every full round of them."""
-        self._backed_off = max(0, self._backed_off - 1)
         self.limit = min(float(self.most), self.limit + 1 / self.limit)
         self._wake()
 
-    def overloaded(self) -> None:
+    def overloaded(self, begun: int) -> None:
         """The server asked for less: halve, but once for the calls that were under way together."""
-        if not self._backed_off:
+        if begun == self._round:
             self.limit = max(1.0, self.limit / 2)
-            self._backed_off = self.active
+            self._round += 1
 
     def _release(self) -> None:
         self.active -= 1

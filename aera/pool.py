@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -272,25 +272,38 @@ def _problem(error: Exception) -> str:
 
 
 def write_pool(
-    path: Path, records: Iterable[Record], *, task: Task, sampler: dict[str, Any]
+    path: Path,
+    records: Iterable[Record],
+    *,
+    task: Task,
+    sampler: Mapping[str, Any],
+    seed: int | None = None,
 ) -> Pool:
-    """Write a finished pool of sealed segments into an empty directory; the manifest comes last."""
-    questions = responses = 0
-    fewest: int | None = None
-    with (path / "questions.jsonl").open("w", encoding="utf-8") as file:
-        for number, batch in enumerate(_batches(records)):
-            file.writelines(question_line(record.question) for record in batch)
-            seal_segment(path / f"responses-{number:05}.jsonl.gz", batch)
-            counts = [len(record.responses) for record in batch]
-            questions, responses = questions + len(counts), responses + sum(counts)
-            fewest = min(counts) if fewest is None else min(fewest, *counts)
-    if fewest is None:
+    """Write a finished pool. Each file appears whole or not at all, and the manifest comes last."""
+    questions: list[str] = []
+    counts: list[int] = []
+    files = ["questions.jsonl"]
+    for number, batch in enumerate(_batches(records)):
+        files.append(f"responses-{number:05}.jsonl.gz")
+        seal_segment(path / f"{files[-1]}.partial", batch)
+        (path / f"{files[-1]}.partial").replace(path / files[-1])
+        questions += [question_line(record.question) for record in batch]
+        counts += [len(record.responses) for record in batch]
+    if not counts:
         raise PoolError("a pool needs at least one question")
-    hashes = {file.name: file_hash(file) for file in sorted(path.glob("*.jsonl*"))}
-    schedule = Schedule().upto(fewest)
-    manifest = Manifest(task, schedule, questions, responses, sampler, None, hashes)
-    (path / "manifest.json").write_text(json.dumps(manifest.as_json(), indent=2) + "\n", "utf-8")
+    write_whole(path / "questions.jsonl", "".join(questions))
+    hashes = {name: file_hash(path / name) for name in files}
+    schedule = Schedule().upto(min(counts))
+    manifest = Manifest(task, schedule, len(counts), sum(counts), dict(sampler), seed, hashes)
+    write_whole(path / "manifest.json", json.dumps(manifest.as_json(), indent=2) + "\n")
     return Pool(path, manifest)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that nobody ever sees half of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, "utf-8")
+    partial.replace(path)
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:

@@ -6,7 +6,7 @@ allocator and the gateway are thin loops around it, so they cannot disagree.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aera.aggregation import Aggregate, Rule, plain_vote
 from aera.errors import RunError
@@ -23,7 +23,7 @@ class Step:
 
     checkpoint: int
     decision: Decision
-    milliseconds: float = 0.0
+    milliseconds: float = field(default=0.0, compare=False)
     """What deciding took, embedding included."""
 
 
@@ -44,9 +44,9 @@ class Allocation:
     reason: str
     calls: int = 0
     """Calls to the model server, retries included."""
-    seconds: float = 0.0
-    encoder_ms: float = 0.0
-    gate_ms: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
+    encoder_ms: float = field(default=0.0, compare=False)
+    gate_ms: float = field(default=0.0, compare=False)
     error: str | None = None
     """Why it failed, where the model server could not be had."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
+from aera.errors import PoolError
 from aera.pool import Pool
 from aera.response import Question, Response
 from aera.task import Task
@@ -36,14 +37,19 @@ class Chat:
     model: str
     task: Task
     settings: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
-    """Every field of the request but model and messages; unknown ones are passed through."""
+    """Every field of the request but model and messages; unknown ones are passed through.
+
+    The content of "extra_body", a habit of the OpenAI client, goes beside the others.
+    """
     system: str | None = None
 
     def body(self, question: Question) -> dict[str, Any]:
         """The request for one question."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         user = {"role": "user", "content": self.task.prompt(question)}
-        return {**self.settings, "model": self.model, "messages": [*system, user]}
+        fields = {name: value for name, value in self.settings.items() if name != "extra_body"}
+        extra = self.settings.get("extra_body") or {}
+        return {**fields, **extra, "model": self.model, "messages": [*system, user]}
 
 
 class OpenAISampler:
@@ -98,4 +104,6 @@ class RecordedSampler:
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """The recorded responses `start` to `start + n`."""
+        if question.id not in self._records:
+            raise PoolError(f"question {question.id} is not in the recorded pool")
         return list(self._records[question.id][start : start + n])

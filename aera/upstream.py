@@ -11,12 +11,15 @@ from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
 from aera.completion import parse_reply
 from aera.errors import UpstreamError, UsageError
 from aera.permits import Permits
+from aera.policy import check_count
 from aera.response import Response
 
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -43,6 +46,8 @@ class Endpoint:
             raise UsageError(
                 f'the base URL must start with http:// or https://, but got "{self.base_url}"'
             )
+        check_count("concurrency", self.concurrency)
+        check_count("tries", self.tries)
 
 
 class Upstream:
@@ -55,13 +60,18 @@ class Upstream:
         self.ignores_n = False
         """Whether this server was seen to answer `n` requests with one choice."""
         self._session: aiohttp.ClientSession | None = None
+        self._refused: tuple[float, UpstreamError] | None = None
+        """The latest refusal of the key, and when it came."""
 
     async def __aenter__(self) -> "Upstream":
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls())
         key = os.environ.get(self.endpoint.api_key_env, "").strip()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._session = aiohttp.ClientSession(
-            connector=connector, headers={**headers, **self.endpoint.headers}, trust_env=True
+            connector=connector,
+            headers={**headers, **self.endpoint.headers},
+            timeout=aiohttp.ClientTimeout(total=None),
+            proxy=self._proxy(),
         )
         return self
 
@@ -73,6 +83,13 @@ class Upstream:
     ) -> None:
         if self._session is not None:
             await self._session.close()
+            self._session = None
+
+    def _proxy(self) -> str | None:
+        """The environment's proxy; aiohttp's trust_env would let ~/.netrc overrule the key."""
+        parts = urlsplit(self.endpoint.base_url)
+        bypassed = proxy_bypass(parts.hostname or "")
+        return None if bypassed else getproxies().get(parts.scheme)
 
     def _tls(self) -> ssl.SSLContext | bool:
         if self.endpoint.ca_file is None:
@@ -109,13 +126,15 @@ class Upstream:
     async def _together(
         self, body: Mapping[str, Any], n: int, *, start: int, until: float
     ) -> list[Response]:
-        """One call for all; an empty list when the server does not take `n`."""
+        """One call for all; fewer than `n` when the server does not take `n`."""
         try:
             got = await self._call({**seeded(body, start), "n": n}, until=until)
         except UpstreamError as error:
             if error.status in REFUSED_N:
-                self.ignores_n = True  # if that was not the reason, the single call says so
-                return []
+                # If `n` was not the reason, this raises, and nothing is held against the server.
+                [single] = await self._singly(body, 1, start=start, until=until)
+                self.ignores_n = single.error is None
+                return [replace(single, calls=single.calls + error.calls)]
             if error.retryable:
                 return [failed(error), *[replace(failed(error), calls=0)] * (n - 1)]
             raise
@@ -148,16 +167,14 @@ class Upstream:
 
     async def _call(self, body: Mapping[str, Any], *, until: float) -> list[Response]:
         """One call with its retries."""
+        begun = time.monotonic()
         for attempt in range(1, self.endpoint.tries + 1):
             try:
-                async with self.permits:
-                    first, *others = await self._post(body, until=until)
+                first, *others = await self._attempt(body, begun=begun, until=until)
                 self.permits.succeeded()
                 return [replace(first, calls=attempt), *others]
             except UpstreamError as error:
-                if error.status == 429:
-                    self.permits.overloaded()
-                error.calls = attempt
+                error.calls += attempt - 1
                 wait = _pause(attempt, error.retry_after)
                 last = attempt == self.endpoint.tries
                 if last or not error.retryable or time.monotonic() + wait >= until:
@@ -165,21 +182,42 @@ class Upstream:
             await asyncio.sleep(wait)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _post(self, body: Mapping[str, Any], *, until: float) -> list[Response]:
+    async def _attempt(
+        self, body: Mapping[str, Any], *, begun: float, until: float
+    ) -> list[Response]:
+        """One call, once there is a permit for it; the deadline ends that wait as well."""
+        left = max(0.0, until - time.monotonic())
+        made = 0
+        try:
+            async with asyncio.timeout(left), self.permits as turn:
+                if self._refused is not None and self._refused[0] > begun:
+                    raise _unmade(self._refused[1])
+                made = 1
+                try:
+                    return await self._post(body)
+                except UpstreamError as error:
+                    self._learn(error, turn)
+                    raise
+        except TimeoutError:
+            late = UpstreamError(f"no reply within {left:.1f} s")
+            late.calls = made
+            raise late from None
+
+    def _learn(self, error: UpstreamError, turn: int) -> None:
+        if error.status == 429:
+            self.permits.overloaded(turn)
+        if error.status == 401:  # those who wait for a permit need not be refused one by one
+            self._refused = (time.monotonic(), error)
+
+    async def _post(self, body: Mapping[str, Any]) -> list[Response]:
         if self._session is None:
             raise UsageError('an Upstream is used inside "async with"')
-        left = until - time.monotonic()
-        if left <= 0:
-            raise UpstreamError("the deadline passed before the call was made")
         self.calls += 1
         begun = time.monotonic()
         url = self.endpoint.base_url.rstrip("/") + "/chat/completions"
-        limit = aiohttp.ClientTimeout(total=left)
         try:
-            async with self._session.post(url, json=dict(body), timeout=limit) as reply:
+            async with self._session.post(url, json=dict(body)) as reply:
                 content = await reply.read()
-        except TimeoutError:
-            raise UpstreamError(f"no reply within {left:.1f} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamError(f"the connection failed: {error or type(error).__name__}") from None
         if reply.status != 200:
@@ -197,6 +235,15 @@ def seeded(body: Mapping[str, Any], index: int) -> dict[str, Any]:
 def failed(error: UpstreamError) -> Response:
     """The record of a completion that could not be had."""
     return Response("", error=str(error), calls=error.calls)
+
+
+def _unmade(error: UpstreamError) -> UpstreamError:
+    """The same refusal for a call that was not made."""
+    same = UpstreamError(
+        error.message, status=error.status, kind=error.kind, code=error.code, body=error.body
+    )
+    same.calls = 0
+    return same
 
 
 def _pause(attempt: int, retry_after: float | None) -> float:

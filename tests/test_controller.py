@@ -44,8 +44,10 @@ def controller(gate: Gate) -> Controller:
         policy=Gated(gate, 0.3),
         gate=gate,
         calibration={"setting": 0.3, "feasible": True},
-        fitted=frozenset({question_hash("a", "?"), question_hash("b", "?")}),
-        calibrated=frozenset({question_hash("c", "?")}),
+        fitted=frozenset(
+            {question_hash(Question("a", "one?")), question_hash(Question("b", "two?"))}
+        ),
+        calibrated=frozenset({question_hash(Question("c", "three?"))}),
     )
 
 
@@ -149,13 +151,15 @@ def test_saving_again_replaces_the_old_one(controller: Controller, saved: Path) 
 
 
 def test_questions_it_was_made_from_are_recognised(controller: Controller, saved: Path) -> None:
-    asked = [("a", "?"), ("x", "?"), ("c", "?"), ("b", "another text")]
+    asked = [Question("a", "one?"), Question("x", "new?"), Question("c", "three?")]
     assert controller.seen_among(asked) == ["a", "c"]
     assert Controller.load(saved).seen_among(asked) == ["a", "c"]
 
 
-def test_a_hash_tells_id_and_text_apart() -> None:
-    assert question_hash("a", "bc") != question_hash("ab", "c")
+def test_a_question_is_known_by_its_words_under_any_id_and_order_of_choices() -> None:
+    hashed = question_hash(Question("a", "which  one?", ("x", "y")))
+    assert hashed == question_hash(Question("b", "which one?", ("y", "x")))
+    assert hashed != question_hash(Question("a", "which one?", ("x", "z")))
 
 
 # --- refusals -------------------------------------------------------------------------------------

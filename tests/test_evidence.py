@@ -124,7 +124,7 @@ def test_every_feature_says_what_it_means_in_words_of_its_own() -> None:
 # --- nothing but the prefix -----------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STREAM, STREAM, st.lists(SAID, max_size=4), st.integers(0, 2))
 def test_other_responses_later_on_change_no_bit(
     stream: list[Said], other: list[Said], beyond: list[Said], column: int
@@ -134,7 +134,7 @@ def test_other_responses_later_on_change_no_bit(
     assert evidence(changed[column]).tobytes() == evidence(prefixes(stream)[column]).tobytes()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STREAM, st.randoms(use_true_random=False), st.integers(0, 1))
 def test_another_order_later_on_changes_no_bit(
     stream: list[Said], random: Random, column: int
@@ -146,7 +146,7 @@ def test_another_order_later_on_changes_no_bit(
     assert evidence(changed[column]).tobytes() == evidence(prefixes(stream)[column]).tobytes()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STREAM)
 def test_having_seen_the_future_first_changes_no_bit(stream: list[Said]) -> None:
     asked_backwards = [evidence(prefix) for prefix in reversed(prefixes(stream))]
@@ -253,7 +253,7 @@ def naive_budget(stream: Sequence[Said]) -> dict[str, float]:
     }
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STREAM)
 def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> None:
     for prefix in prefixes(stream):
@@ -264,7 +264,7 @@ def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> Non
         )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STREAM)
 def test_counts_costs_and_changes_equal_a_plain_count(stream: list[Said]) -> None:
     for prefix in prefixes(stream):
@@ -285,7 +285,7 @@ def test_persistence_counts_the_checkpoints_with_this_leader(
     assert by_name(last)["top_persistence"] == persistence
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STREAM)
 def test_the_projection_is_the_frozen_map_of_the_centroid(stream: list[Said]) -> None:
     last = prefixes(stream)[-1]
@@ -298,7 +298,7 @@ def test_the_projection_is_the_frozen_map_of_the_centroid(stream: list[Said]) ->
 # --- where something does not exist ---------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STREAM)
 def test_the_first_checkpoint_has_the_neutral_values(stream: list[Said]) -> None:
     found = by_name(prefixes(stream)[0])
@@ -307,7 +307,7 @@ def test_the_first_checkpoint_has_the_neutral_values(stream: list[Said]) -> None
     assert set(neutral) == {*TABLE["temporal change"].split(), *NEED_A_PREDECESSOR}
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STREAM)
 def test_only_what_is_said_to_be_missing_is_ever_missing(stream: list[Said]) -> None:
     for prefix in prefixes(stream):

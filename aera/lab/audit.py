@@ -11,10 +11,10 @@ import numpy as np
 from aera.controller import Controller
 from aera.embedding import Encoder
 from aera.errors import ControllerError
-from aera.evidence import FEATURES, scalars
+from aera.evidence import FEATURES, Floats, scalars, semantics
 from aera.lab.evaluation import Ballot, read_ballots
-from aera.pool import RESPONSE_FIELDS, Pool, open_text
-from aera.response import Response
+from aera.pool import RESPONSE_FIELDS, Pool, read_rows
+from aera.response import Prefix, Response
 from aera.schedule import Schedule
 from aera.tally import Vote
 
@@ -87,7 +87,7 @@ def _admitted(names: Sequence[str]) -> tuple[Finding, ...]:
 
 
 def audit_pool(path: Path, encoder: Encoder, *, questions: int = 20) -> Audit:
-    """Look at a pool's columns, and change the future and the truth to see that nothing moves."""
+    """Look at a pool's columns, and change the future to see that no evidence moves."""
     pool = Pool.open(path)
     names = [feature.name for feature in FEATURES]
     excluded = tuple(Finding(name, reason) for name, reason in EXCLUDED.items())
@@ -103,9 +103,8 @@ def _columns(pool: Pool) -> Iterator[Finding]:
     }
     for name, columns in allowed.items():
         found: set[str] = set()
-        with open_text(pool.path / name) as lines:
-            for line in lines:
-                found |= set(json.loads(line))
+        for present in read_rows(pool.path / name, lambda line: set(json.loads(line))):
+            found |= present
         for column in sorted(found - columns):
             outcome = any(word in column.lower() for word in OUTCOME_WORDS)
             kind = "an outcome beside the responses" if outcome else "not a column of a pool"
@@ -136,20 +135,24 @@ def _same_evidence(ballot: Ballot, schedule: Schedule, checkpoint: int, encoder:
     responses = (*ballot.record.responses[:checkpoint], *[Response("another end", 7)] * later)
     votes = (*ballot.votes[:checkpoint], *[Vote("never said")] * later)
     changed = Ballot(type(ballot.record)(ballot.record.question, responses), votes)
-    before = scalars(ballot.prefixes(schedule)[column], encoder)
-    after = scalars(changed.prefixes(schedule)[column], encoder)
+    before = _described(ballot.prefixes(schedule)[column], encoder)
+    after = _described(changed.prefixes(schedule)[column], encoder)
     return bool(np.array_equal(before, after, equal_nan=True))
+
+
+def _described(prefix: Prefix, encoder: Encoder) -> Floats:
+    """The scalar features and the centroid, of which the projection is a linear map."""
+    return np.concatenate([scalars(prefix, encoder), semantics(prefix, encoder).centroid])
 
 
 def audit_controller(path: Path) -> Audit:
     """Look at a controller's inputs, and whether fitting and calibration were kept apart."""
+    admitted = _admitted(_inputs(path))
     try:
         controller = Controller.load(path)
-        names = list(controller.gate.features) if controller.gate else []
     except ControllerError as error:
-        config = json.loads((path / "config.json").read_text("utf-8"))
         failed = Finding("controller", "cannot be loaded", str(error))
-        return Audit(_admitted(config.get("features", [])), (), (failed,))
+        return Audit(admitted, (), (failed,))
     shared = controller.fitted & controller.calibrated
     apart = Finding(
         "fitted and calibrated questions",
@@ -157,4 +160,13 @@ def audit_controller(path: Path) -> Audit:
         f"{len(shared)} questions are in both" if shared else None,
     )
     excluded = tuple(Finding(name, reason) for name, reason in EXCLUDED.items())
-    return Audit(_admitted(names), excluded, (apart,))
+    return Audit(admitted, excluded, (apart,))
+
+
+def _inputs(path: Path) -> list[str]:
+    """The inputs a controller says it has, however broken the rest of it is."""
+    try:
+        config = json.loads((path / "config.json").read_text("utf-8"))
+        return [str(name) for name in config["features"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []

@@ -5,11 +5,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from aera.controller import Controller, question_hash
-from aera.errors import ProtocolError
 from aera.gate import Gated
 from aera.lab.calibration import Choice, calibrate
 from aera.lab.dials import GATE
-from aera.lab.protocols import Demand, chances, fit_study, split_rows
+from aera.lab.protocols import Demand, chances, check_enough, fit_study, split_rows
 from aera.lab.study import Study
 from aera.lab.training import Fit
 from aera.policy import Fixed, Policy
@@ -17,7 +16,6 @@ from aera.pool import Pool
 
 SHARES = (0.55, 0.15, 0.3)
 """Questions for fitting, for ending the fit in time, and for calibration."""
-FEWEST = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +32,7 @@ def build_controller(
     study: Study, pool: Pool, *, demand: Demand, encoder_name: str | None = None, seed: int = 0
 ) -> Built:
     """Fit and calibrate on disjoint questions of one pool; infeasible keeps the full budget."""
-    if len(study) < FEWEST:
-        raise ProtocolError(
-            f'"{study.name}" has {len(study)} questions; training needs at least {FEWEST}, and '
-            "a few hundred to be worth it"
-        )
+    check_enough(study)
     fit, stop, tune = split_rows(np.arange(len(study)), SHARES, seed=seed)
     fitted = fit_study(study, fit, stop, seed=seed)
     choice = calibrate(
@@ -53,14 +47,19 @@ def build_controller(
     feasible = choice.setting is not None
     policy: Policy = Gated(fitted.gate, choice.setting or 0.0) if feasible else Fixed(schedule.last)
     questions = [pool.questions[key] for key in study.trajectories.question_ids]
-    hashes = np.array([question_hash(question.id, question.text) for question in questions])
+    hashes = np.array([question_hash(question) for question in questions])
     controller = Controller(
         task=pool.task,
         schedule=schedule,
         policy=policy,
         gate=fitted.gate,
         encoder=encoder_name,
-        calibration={**asdict(choice), "feasible": feasible, "seed": seed, "pool": study.name},
+        calibration={
+            **asdict(choice),
+            "feasible": feasible,
+            "verdict": choice.verdict,
+            "seed": seed,
+        },
         fitted=frozenset(map(str, hashes[np.concatenate([fit, stop])])),
         calibrated=frozenset(map(str, hashes[tune])),
     )

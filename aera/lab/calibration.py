@@ -84,15 +84,24 @@ def calibrate(
         questions=len(losses),
         accuracy=reference if best is None else reference - float(losses[:, best].mean()),
         reference=reference,
-        token_saving=0.0 if best is None else 1 - costs[best] / trajectories.tokens[:, -1].sum(),
+        token_saving=0.0 if best is None else _saving(costs[best], trajectories),
         needed=_needed(losses, max_loss, alpha) if best is None and alpha else None,
     )
 
 
+def _saving(cost: float, trajectories: Trajectories) -> float:
+    full = float(trajectories.tokens[:, -1].sum())
+    return 1 - float(cost) / full if full else 0.0
+
+
 def _needed(losses: Floats, max_loss: float, alpha: float) -> int | None:
-    """Questions it would take; the safest setting is tested first, so its losses decide."""
+    """Questions it would take; the safest setting is tested first, so its losses decide.
+
+    None where there were that many already: then it is the losses, not their number.
+    """
     likely = questions_needed(max_loss, alpha, losses=losses[:, 0]) or 0
-    return max(likely, questions_needed(max_loss, alpha) or 0) or None
+    needed = max(likely, questions_needed(max_loss, alpha) or 0)
+    return needed if needed > len(losses) else None
 
 
 def _grades(trajectories: Trajectories) -> Floats:

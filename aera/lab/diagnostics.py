@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from aera.errors import UsageError
 from aera.evidence import FEATURES, SCALARS
 from aera.lab.bootstrap import Interval, paired_bootstrap
 from aera.lab.frontier import Point
@@ -132,6 +133,8 @@ GROUPS: tuple[str, ...] = tuple(dict.fromkeys(feature.group for feature in FEATU
 
 def without_group(study: Study, group: str) -> Study:
     """The same study with one group of features made constant, as if it were never measured."""
+    if group not in GROUPS:
+        raise UsageError(f'no group is called "{group}"; known are {", ".join(GROUPS)}')
     states = study.states
     if group == "projection":
         return replace(study, states=States(states.scalars, np.zeros_like(states.centroids)))

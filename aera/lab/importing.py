@@ -66,7 +66,8 @@ def _write(file: Path, path: Path, *, task: Task | None) -> None:
 
 def _own_task(row: dict[str, Any], *, where: str) -> Task:
     if row.get("task") not in TASKS:
-        raise RecordError(f"{where}: names no known task; say --task {', '.join(TASKS)}")
+        named = f'the task "{row["task"]}" is unknown' if "task" in row else "no task is named"
+        raise RecordError(f"{where}: {named}; give --task, one of {', '.join(TASKS)}")
     return TASKS[row["task"]]
 
 

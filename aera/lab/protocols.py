@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aera.errors import ProtocolError, UsageError
 from aera.gate import Gate, sigmoid
 from aera.lab.calibration import Choice, calibrate, chosen_stops
 from aera.lab.dials import GATE
@@ -20,6 +21,22 @@ from aera.lab.states import Track, quiet
 from aera.lab.study import Study
 from aera.lab.training import Fit, fit_gate, fit_one_shot
 from aera.lab.trajectory import Columns, Floats, Trajectories
+
+FEWEST = 20
+
+
+def check_enough(study: Study) -> None:
+    """Refuse a study that nothing can be learned from."""
+    if len(study) < FEWEST:
+        raise ProtocolError(
+            f'"{study.name}" has {len(study)} questions; training needs at least {FEWEST}, and '
+            "a few hundred to be worth it"
+        )
+    if len(study.trajectories.schedule) < 2:
+        raise ProtocolError(
+            f'"{study.name}" is studied at one checkpoint only, so there is nothing to decide; '
+            "training needs a schedule of two or more"
+        )
 
 
 def chances(study: Study, gate: Gate, rows: Columns) -> Floats:
@@ -60,6 +77,7 @@ def crossfit(
     track: Track = quiet,
 ) -> CrossFit:
     """Fit one gate per fold on the other folds and judge the fold with it."""
+    check_enough(study)
     numbers = fold_numbers(len(study), folds, seed=seed)
     p_continue = np.empty(study.grades.shape)
     first = np.zeros(len(study), dtype=np.int64)
@@ -153,6 +171,16 @@ class Demand:
     max_loss: float = 0.02
     alpha: float | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_loss < 1:
+            raise UsageError(
+                f"the allowed loss is a fraction from 0 up, as 0.02, but got {self.max_loss}"
+            )
+        if self.alpha is not None and not 0 < self.alpha < 1:
+            raise UsageError(
+                f"the certified chance of error lies between 0 and 1, as 0.1, but got {self.alpha}"
+            )
+
 
 def nested(
     study: Study,
@@ -163,6 +191,7 @@ def nested(
     track: Track = quiet,
 ) -> Verdict:
     """Per outer fold: fit, end and calibrate inside the rest, then judge the fold once."""
+    check_enough(study)
     numbers = fold_numbers(len(study), folds, seed=seed)
     judged = []
     for fold in track(range(folds), "nested folds"):
@@ -184,6 +213,7 @@ def holdout(
     study: Study, *, seed: int = 0, demand: Demand | None = None, test: float = 0.4
 ) -> Verdict:
     """Fit, calibrate and freeze on one part of the questions, then test once on the other."""
+    check_enough(study)
     rest, judged = split_rows(np.arange(len(study)), (1 - test, test), seed=seed)
     parts = split_rows(rest, INNER, seed=seed)
     return _judge(study, parts, judged, seed=seed, demand=demand or Demand())

@@ -173,12 +173,13 @@ def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any
     }
 
 
-def verdict_frontier(done: Verdict) -> Frontier:
-    """Fixed budgets, every calibrated dial, and the gate's sweep on the judged questions."""
+def verdict_frontier(done: Verdict, points: Sequence[Point] = ()) -> Frontier:
+    """Given policies, every calibrated dial, and the gate's sweep, on the judged questions."""
+    given = [Point(p.policy, p.columns[done.rows], done.trajectories) for p in points]
     calibrated = [done.point(name) for name in done.stops]
     best = Point("oracle", oracle(done.trajectories), done.trajectories)
-    points = _distinct([*done.fixed(), *calibrated, *done.sweep(), best])
-    return Frontier(points, done.trajectories)
+    kept = _distinct([*done.fixed(), *given, *calibrated, *done.sweep(), best])
+    return Frontier(kept, done.trajectories)
 
 
 def verdict_sections(done: Verdict, *, seed: int) -> dict[str, Any]:

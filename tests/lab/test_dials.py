@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from small_study import Bench
@@ -63,12 +65,15 @@ def test_settings_go_from_the_safest_to_the_boldest(name: str, bench: Bench) -> 
         assert len(set(grid)) == len(grid)
 
 
-def test_no_dial_stops_without_a_vote(bench: Bench) -> None:
-    silent = bench.study.states.named("majority_ratio") == 0
-    assert silent.any(), "some prefix has no vote"
-    for name in DIALS:
-        dial = bench.study.dials[name]
-        assert not dial.ready(bench.study.values[name], dial.fine[-1])[silent].any(), name
+@pytest.mark.parametrize("name", DIALS)
+def test_no_dial_stops_without_a_vote(
+    name: str, bench: Bench, prefixes_of: Callable[[str], list[Prefix]]
+) -> None:
+    dial, silent = bench.study.dials[name], prefixes_of("." * 8)
+    values = np.array([[dial.value(prefix) for prefix in silent]])
+    assert not dial.ready(values, dial.fine[-1]).any()
+    assert dial.make is not None
+    assert not any(dial.make(dial.fine[-1]).decide(prefix).stop for prefix in silent)
 
 
 def test_the_last_checkpoint_always_stops() -> None:

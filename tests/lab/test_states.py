@@ -26,10 +26,11 @@ def texts_of(bench: Bench) -> list[str]:
 # --- embeddings beside the pool -------------------------------------------------------------------
 
 
-def test_every_response_is_embedded_once_for_a_whole_study(
+def test_every_response_is_embedded_once_for_all_studies_of_a_pool(
     bench: Bench, pool: Pool, letters: Letters
 ) -> None:
-    open_study(pool, bench.truths, ballots=bench.ballots, encoder=letters)
+    for _ in range(2):
+        open_study(pool, bench.truths, ballots=bench.ballots, encoder=letters)
     assert letters.asked == texts_of(bench)
 
 

@@ -1,7 +1,6 @@
-"""The command line. Each command opens what it needs, calls one function and shows the result."""
+"""Commands of the lab: import, train, evaluate, audit. The only ones that open a truth."""
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.progress import track as rich_track
 
 from aera.aggregation import RULES
 from aera.catalog import parse_policy, standard_policies
-from aera.errors import AeraError, ProtocolError, UsageError
+from aera.errors import ProtocolError, UsageError
 from aera.policy import Policy
 from aera.pool import Pool
 from aera.schedule import Schedule
@@ -23,17 +22,9 @@ if TYPE_CHECKING:
     from aera.controller import Controller
     from aera.lab.evaluation import Ballot
     from aera.lab.frontier import Frontier
+    from aera.lab.protocols import Demand
     from aera.lab.study import Study
     from aera.lab.truths import Truths
-
-app = typer.Typer(
-    name="aera",
-    help="Decide, after every block of sampled answers, whether another block is worth it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 
 Item = TypeVar("Item")
 
@@ -58,12 +49,6 @@ CertifyOption = Annotated[
 SeedOption = Annotated[int, typer.Option(help="For everything drawn by chance.")]
 
 
-@app.callback()
-def _start() -> None:
-    """Decide, after every block of sampled answers, whether another block is worth it."""
-
-
-@app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="Recorded responses, gzipped or plain.")],
     out: Annotated[Path, typer.Option(help="Where the pool goes.")],
@@ -77,7 +62,6 @@ def import_(
     Console().print(f"{out}: {counts}, task {pool.task.name}, checkpoints {pool.schedule}")
 
 
-@app.command()
 def train(
     pool: PoolArgument,
     out: Annotated[Path, typer.Option(help="Where the controller goes.")],
@@ -91,7 +75,7 @@ def train(
     from aera.lab.protocols import Demand
 
     opened = Pool.open(pool)
-    study = _study(opened, encoder=encoder)
+    study = _study(opened, *_ballots(opened), encoder=encoder)
     demand = Demand(max_loss, certify)
     built = build_controller(study, opened, demand=demand, encoder_name=encoder, seed=seed)
     built.controller.save(out, card=built.card)
@@ -101,7 +85,6 @@ def train(
     console.print(built.choice.verdict, style=style, highlight=False)
 
 
-@app.command()
 def evaluate(
     pool: PoolArgument,
     protocol: Annotated[
@@ -125,6 +108,9 @@ def evaluate(
     ] = None,
 ) -> None:
     """Replay policies on recorded responses; without truths, show spend and agreement only."""
+    from aera.controller import Controller
+    from aera.lab.evaluation import evaluate as replay_all
+    from aera.lab.protocols import Demand
     from aera.lab.summary import summarize
     from aera.lab.tables import print_calibration, print_frontier, print_transitions
 
@@ -132,19 +118,26 @@ def evaluate(
         raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{rule}"')
     if json_file and not json_file.absolute().parent.is_dir():
         raise UsageError(f'--json cannot write "{json_file}": there is no such folder')
+    if controller and protocol in (Protocol.CROSSFIT, Protocol.NESTED):
+        raise UsageError(f"--controller goes with replay or holdout, not with {protocol}")
     opened = Pool.open(pool)
-    checkpoints = Schedule.parse(schedule) if schedule else opened.schedule
+    loaded = Controller.load(controller) if controller else None
+    own = loaded.schedule if loaded else opened.schedule
+    checkpoints = Schedule.parse(schedule) if schedule else own
+    ballots, truths = _ballots(opened)
+    chosen = _policies(policies, ballots, schedule=checkpoints, seed=seed)
     sections: dict[str, Any] = {}
-    if protocol in (Protocol.REPLAY, Protocol.CROSSFIT) or controller:
-        frontier, sections = _replayed(
-            opened, policies, checkpoints, controller=controller, protocol=protocol,
-            rule=rule, seed=seed,
-        )  # fmt: skip
-    if protocol is not Protocol.REPLAY and not controller:
-        study = _study(opened, encoder=encoder, schedule=checkpoints)
-        given = frontier if protocol is Protocol.CROSSFIT else None
-        frontier, sections = _protocol(
-            study, given, protocol, clean=clean, max_loss=max_loss, certify=certify, seed=seed
+    if loaded is not None:
+        sections["controller"] = _seen(loaded, opened, strict=protocol is Protocol.HOLDOUT)
+        chosen.append(loaded.policy)
+    frontier = replay_all(
+        ballots, chosen, task=opened.task, schedule=checkpoints, truths=truths, rule=RULES[rule]
+    )
+    if protocol is not Protocol.REPLAY and loaded is None:
+        study = _study(opened, ballots, truths, encoder=encoder, schedule=checkpoints)
+        demand = Demand(max_loss, certify)
+        frontier, sections = _judged(
+            study, frontier, protocol, clean=clean, demand=demand, seed=seed
         )
     console = Console()
     title = f"{pool.name}: {len(frontier.trajectories.question_ids)} questions, {protocol}"
@@ -164,36 +157,9 @@ def evaluate(
         json_file.write_text(json.dumps(evaluation, indent=2) + "\n", "utf-8")
 
 
-def _replayed(
-    pool: Pool,
-    labels: str | None,
-    schedule: Schedule,
-    *,
-    controller: Path | None,
-    protocol: Protocol,
-    rule: str,
-    seed: int,
-) -> tuple["Frontier", dict[str, Any]]:
-    """Replay the named policies, and a controller's, which may not be tested on what it saw."""
-    from aera.controller import Controller
-    from aera.lab.evaluation import evaluate as replay_all
-
-    ballots, truths = _ballots(pool)
-    chosen = _policies(labels, ballots, schedule=schedule, seed=seed)
-    sections: dict[str, Any] = {}
-    if controller is not None:
-        loaded = Controller.load(controller)
-        chosen.append(loaded.policy)
-        sections["controller"] = _seen(loaded, pool, strict=protocol is Protocol.HOLDOUT)
-    frontier = replay_all(
-        ballots, chosen, task=pool.task, schedule=schedule, truths=truths, rule=RULES[rule]
-    )
-    return frontier, sections
-
-
 def _seen(controller: "Controller", pool: Pool, *, strict: bool) -> dict[str, Any]:
     """How many of the pool's questions the controller has seen; none are allowed when strict."""
-    seen = controller.seen_among((q.id, q.text) for q in pool.questions.values())
+    seen = controller.seen_among(pool.questions.values())
     if strict and seen:
         raise ProtocolError(
             f"the controller was fitted or calibrated on {len(seen)} of these questions, the "
@@ -203,31 +169,29 @@ def _seen(controller: "Controller", pool: Pool, *, strict: bool) -> dict[str, An
     return {"policy": str(controller.policy), "seen": len(seen), "status": status}
 
 
-def _protocol(
+def _judged(
     study: "Study",
-    given: "Frontier | None",
+    given: "Frontier",
     protocol: Protocol,
     *,
     clean: bool,
-    max_loss: float,
-    certify: float | None,
+    demand: "Demand",
     seed: int,
 ) -> tuple["Frontier", dict[str, Any]]:
-    """Run crossfit, nested or holdout."""
+    """Run crossfit, nested or holdout beside the policies that were replayed."""
     from aera.lab import summary
-    from aera.lab.protocols import Demand, crossfit, holdout, nested
+    from aera.lab.protocols import crossfit, holdout, nested
 
     if protocol is Protocol.CROSSFIT:
         done = crossfit(study, seed=seed, clean=clean, track=_track)
-        points = given.points if given else ()
-        frontier = summary.crossfit_frontier(done, points, seed=seed)
+        frontier = summary.crossfit_frontier(done, given.points, seed=seed)
         return frontier, summary.crossfit_sections(done, frontier, seed=seed)
-    demand = Demand(max_loss, certify)
     if protocol is Protocol.NESTED:
         verdict = nested(study, seed=seed, demand=demand, track=_track)
     else:
         verdict = holdout(study, seed=seed, demand=demand)
-    return summary.verdict_frontier(verdict), summary.verdict_sections(verdict, seed=seed)
+    frontier = summary.verdict_frontier(verdict, given.points)
+    return frontier, summary.verdict_sections(verdict, seed=seed)
 
 
 def _remarks(sections: dict[str, Any]) -> Iterable[str]:
@@ -238,7 +202,6 @@ def _remarks(sections: dict[str, Any]) -> Iterable[str]:
         yield f"{sections['controller']['policy']}: {sections['controller']['status']}"
 
 
-@app.command()
 def audit(
     path: Annotated[Path, typer.Argument(help="A pool or a controller directory.")],
     encoder: EncoderOption = None,
@@ -262,12 +225,18 @@ def _ballots(pool: Pool) -> "tuple[list[Ballot], Truths | None]":
     return read_ballots(pool, pool.task), Truths.open(pool.path)
 
 
-def _study(pool: Pool, *, encoder: str | None, schedule: Schedule | None = None) -> "Study":
+def _study(
+    pool: Pool,
+    ballots: "list[Ballot]",
+    truths: "Truths | None",
+    *,
+    encoder: str | None,
+    schedule: Schedule | None = None,
+) -> "Study":
     """Everything a protocol works on; a pool without truths is refused here."""
     from aera.encoders import load_encoder
     from aera.lab.study import open_study
 
-    ballots, truths = _ballots(pool)
     if truths is None:
         raise ProtocolError(
             f'"{pool.path}" has no truths.jsonl, so nothing can be learned from it; '
@@ -297,16 +266,3 @@ def _track(items: Sequence[Item], name: str, /) -> Iterable[Item]:
     """A progress bar on a terminal, nothing elsewhere."""
     console = Console(stderr=True)
     return rich_track(items, name, console=console, transient=True, disable=not console.is_terminal)
-
-
-def main() -> None:
-    """Run the command line: exit 0 done, 1 the work failed, 2 the call was wrong."""
-    try:
-        app()
-    except AeraError as error:
-        Console(stderr=True).print(f"aera: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
-    except OSError as error:
-        where = f' "{error.filename}"' if error.filename else ""
-        Console(stderr=True).print(f"aera:{where} {error.strerror}", markup=False, soft_wrap=True)
-        sys.exit(1)

@@ -1,0 +1,49 @@
+"""The command line. Each command opens what it needs, calls one function and shows the result."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from aera.cli.lab import audit, evaluate, import_, train
+from aera.cli.live import demo, sample, solve
+from aera.errors import AeraError, UsageError
+
+app = typer.Typer(
+    name="aera",
+    help="Decide, after every block of sampled answers, whether another block is worth it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for name, command in (
+    ("demo", demo),
+    ("sample", sample),
+    ("import", import_),
+    ("train", train),
+    ("evaluate", evaluate),
+    ("solve", solve),
+    ("audit", audit),
+):
+    app.command(name)(command)
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 1 the work failed, 2 the call was wrong."""
+    try:
+        app()
+    except AeraError as error:
+        _complain(f"aera: {error}")
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+    except OSError as error:
+        where = f' "{error.filename}"' if error.filename else ""
+        _complain(f"aera:{where} {error.strerror or error}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _complain("aera: interrupted")
+        sys.exit(130)
+
+
+def _complain(sentence: str) -> None:
+    Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)

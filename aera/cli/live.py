@@ -1,0 +1,258 @@
+"""Commands that ask a model: sample, solve, demo."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from aera.errors import PoolError, UsageError
+from aera.task import get_task
+
+if TYPE_CHECKING:
+    from aera import recording
+    from aera.run import Allocation
+
+URLOption = Annotated[str, typer.Option(help="An OpenAI-compatible server, up to /v1.")]
+ModelOption = Annotated[str, typer.Option(help="The model's name there.")]
+KeyOption = Annotated[str, typer.Option(help="Environment variable that holds the key.")]
+ConcurrencyOption = Annotated[int, typer.Option(help="Most calls under way at once.")]
+SettingOption = Annotated[
+    list[str] | None, typer.Option("--set", help="A request field, as temperature=0.6; repeatable.")
+]
+HeaderOption = Annotated[list[str] | None, typer.Option(help="An extra header, as Name: value.")]
+CAOption = Annotated[str | None, typer.Option(help="File with the certificates to trust.")]
+
+
+def settings_from(fields: Iterable[str]) -> dict[str, Any]:
+    """Request fields from name=value; values are JSON where they can be."""
+    settings: dict[str, Any] = {}
+    for each in fields:
+        name, found, value = each.partition("=")
+        if not found or not name:
+            raise UsageError(f'--set takes name=value, but got "{each}"')
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
+def headers_from(lines: Iterable[str]) -> dict[str, str]:
+    """Headers from "Name: value" lines."""
+    headers = {}
+    for line in lines:
+        name, found, value = line.partition(":")
+        if not found:
+            raise UsageError(f'--header takes "Name: value", but got "{line}"')
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def sample(
+    questions: Annotated[Path, typer.Argument(help="JSONL with question, id, choices, answer.")],
+    out: Annotated[Path, typer.Option(help="The pool; run again to resume.")],
+    base_url: URLOption,
+    model: ModelOption,
+    task: Annotated[str, typer.Option(help="How to ask and read.")],
+    responses: Annotated[int, typer.Option(help="For each question.")] = 128,
+    seed: Annotated[int, typer.Option(help="Of the first response; stepped for each.")] = 0,
+    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    settings: SettingOption = None,
+    header: HeaderOption = None,
+    ca_file: CAOption = None,
+    api_key_env: KeyOption = "OPENAI_API_KEY",
+    concurrency: ConcurrencyOption = 64,
+    block: Annotated[int, typer.Option(help="Responses asked for in one call.")] = 16,
+    prices: Annotated[str, typer.Option(help="Per million tokens, as 0.5,1.5.")] = "0,0",
+) -> None:
+    """Sample responses into a pool. Interrupted at any moment, it goes on where it was."""
+    from aera.lab.questions import read_exam
+    from aera.recording import Plan, Recording, record
+    from aera.sampler import DEFAULTS, Chat, OpenAISampler
+    from aera.upstream import Endpoint
+
+    chosen = get_task(task)
+    exam = read_exam(questions, chosen, seed=seed)
+    fields = {**DEFAULTS, **settings_from(settings or ()), "seed": seed}
+    chat = Chat(model, chosen, fields, system)
+    kept = {"model": model, "system": system, **fields}
+    endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
+    per_million = _prices(prices)
+    recording_ = Recording(out, Plan(chosen, responses, kept, seed), exam.questions)
+    recording_.begin()
+    if exam.truths is not None:
+        exam.truths.save(out)
+
+    async def work() -> object:
+        async with OpenAISampler(endpoint, chat) as sampler:
+            shown = _Shown(recording_.progress, per_million)
+            with shown:
+                return await record(
+                    recording_, sampler, concurrency=concurrency, block=block, watch=shown.update
+                )
+
+    pool = asyncio.run(work())
+    progress = recording_.progress
+    for damage in progress.damaged:
+        Console(stderr=True).print(f"{damage}: half-written, dropped and asked for again")
+    if pool is None:
+        missing = progress.wanted - progress.done
+        raise PoolError(
+            f'{missing} of {progress.wanted} responses of "{out}" failed and are noted in '
+            "failures.jsonl; run the same command again to ask for them"
+        )
+    Console().print(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
+
+
+def _prices(text: str) -> tuple[float, float]:
+    try:
+        prompt, completion = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(
+            f'--prices takes a prompt and a completion price, but got "{text}"'
+        ) from None
+    return prompt, completion
+
+
+class _Shown:
+    """Progress of a recording: a bar on a terminal, a line now and then elsewhere."""
+
+    EVERY = 10.0
+
+    def __init__(self, progress: "recording.Progress", prices: tuple[float, float]) -> None:
+        self._progress, self._prices = progress, prices
+        self._begun = self._said = time.monotonic()
+        self._before = progress.done
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("sampling"), BarColumn(), TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(), console=console, disable=not console.is_terminal,
+        )  # fmt: skip
+        self._lines = not console.is_terminal
+        self._task = self._bar.add_task("", total=progress.wanted, told="")
+
+    def __enter__(self) -> "_Shown":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def update(self, progress: "recording.Progress") -> None:
+        now = time.monotonic()
+        told = self._told(progress, now)
+        self._bar.update(self._task, completed=progress.done, told=told)
+        if self._lines and now - self._said >= self.EVERY:
+            self._said = now
+            Console(stderr=True).print(told, highlight=False)
+
+    def _told(self, progress: "recording.Progress", now: float) -> str:
+        rate = (progress.done - self._before) / max(now - self._begun, 1e-9)
+        left = (progress.wanted - progress.done) / rate if rate else 0.0
+        prompt, completion = self._prices
+        cost = (progress.prompt_tokens * prompt + progress.completion_tokens * completion) / 1e6
+        money = f", cost {cost:.2f}" if prompt or completion else ""
+        return (
+            f"{progress.done:,}/{progress.wanted:,} responses, {progress.completion_tokens:,} "
+            f"tokens, {rate:.1f}/s, {left:.0f} s left{money}"
+        )
+
+
+def solve(
+    controller: Annotated[Path, typer.Option(help="A controller directory.")],
+    base_url: URLOption,
+    model: ModelOption,
+    question: Annotated[
+        str | None, typer.Argument(help="A question; else --file or stdin.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Questions, one JSON object per line.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the first response.")] = None,
+    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    settings: SettingOption = None,
+    header: HeaderOption = None,
+    ca_file: CAOption = None,
+    api_key_env: KeyOption = "OPENAI_API_KEY",
+    concurrency: ConcurrencyOption = 64,
+    max_tokens_total: Annotated[int | None, typer.Option(help="Limit over all questions.")] = None,
+    max_responses: Annotated[int | None, typer.Option(help="Limit over all questions.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Limit over all questions.")] = None,
+) -> None:
+    """Solve a question, or many, spending only what each is worth. JSON lines come out."""
+    from aera.allocator import Allocator, Budget
+    from aera.controller import Controller
+    from aera.sampler import DEFAULTS, Chat, OpenAISampler
+    from aera.upstream import Endpoint
+
+    loaded = Controller.load(controller)
+    stepped = {} if seed is None else {"seed": seed}
+    fields = {**DEFAULTS, **settings_from(settings or ()), **stepped}
+    endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
+    budget = Budget(responses=max_responses, tokens=max_tokens_total, seconds=max_seconds)
+    failed = 0
+
+    async def work() -> None:
+        nonlocal failed
+        chat = Chat(model, loaded.task, fields, system)
+        async with OpenAISampler(endpoint, chat) as sampler:
+            allocator = Allocator(sampler, loaded, concurrency=concurrency, budget=budget)
+            async for allocation in allocator.solve(_asked(question, file)):
+                failed += allocation.error is not None
+                typer.echo(allocation_line(allocation))
+
+    asyncio.run(work())
+    if failed:
+        Console(stderr=True).print(f"aera: {failed} questions failed; their lines say why")
+        raise typer.Exit(1)
+
+
+def _asked(question: str | None, file: Path | None) -> Iterable[Any]:
+    """The questions of a call: the argument, a file, or standard input."""
+    from aera.response import Question
+
+    if question is not None:
+        return [Question("question", question)]
+    if file is not None and not file.is_file():
+        raise UsageError(f'there is no file "{file}" with questions')
+    lines = (file.read_text("utf-8") if file else sys.stdin.read()).splitlines()
+    return [_line_question(line, number) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _line_question(line: str, number: int) -> Any:
+    """A line is a JSON object with "question", or the question itself."""
+    from aera.response import Question
+
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        return Question(str(number), line)
+    if not isinstance(row.get("question"), str):
+        raise UsageError(f'line {number} has no "question"')
+    return Question(str(row.get("id", number)), row["question"], tuple(row.get("choices") or ()))
+
+
+def allocation_line(allocation: "Allocation") -> str:
+    """An allocation as one JSON line."""
+    fields = asdict(allocation)
+    aggregate = fields.pop("aggregate")
+    return json.dumps({"answer": aggregate["answer"], "tied": aggregate["tied"], **fields})
+
+
+def demo(
+    questions: Annotated[int, typer.Option(help="How many of the bundled questions.")] = 150,
+    pace: Annotated[float, typer.Option(help="Seconds per thousand tokens.")] = 0.6,
+    out: Annotated[Path | None, typer.Option(help="Keep the imported pool here.")] = None,
+) -> None:
+    """Solve bundled questions live against recorded real responses on loopback. No network."""
+    from aera.lab.demo import run_demo
+
+    run_demo(Console(), questions=questions, pace=pace, out=out)

@@ -1,0 +1,106 @@
+"""What the method costs: encoding, evidence, fitting, resampling, one decision, import, install.
+
+.venv/bin/python bench/method.py POOLS        POOLS holds gsm8k.jsonl.gz
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from aera import Pool, get_task
+from aera.embedding import StaticEncoder
+from aera.gate import Gated
+from aera.lab import Truths, compare_all, import_jsonl, read_ballots
+from aera.lab.protocols import crossfit, fit_study
+from aera.lab.states import embed_pool
+from aera.lab.study import Study, open_study
+from aera.response import Prefix
+
+
+def timed(name: str, limit: str, work: Callable[[], object]) -> object:
+    start = time.perf_counter()
+    done = work()
+    print(f"{name:46} {time.perf_counter() - start:8.2f} s    (limit {limit})")
+    return done
+
+
+def decisions(study: Study, pool: Pool, encoder: StaticEncoder) -> None:
+    """One decision at checkpoint 4, with the embeddings ready and without."""
+    rows = np.arange(len(study))
+    gate = fit_study(study, rows[: len(rows) // 2], rows[len(rows) // 2 :], seed=0).gate
+    policy = Gated(gate, 0.3)
+    record = next(iter(pool))
+    votes = [pool.task.read(response) for response in record.responses[:4]]
+    known = {text: row for text, row in zip([r.text for r in record.responses[:4]],
+             encoder.encode([r.text for r in record.responses[:4]]), strict=True)}  # fmt: skip
+
+    class Ready:
+        identity, dimensions = encoder.identity, encoder.dimensions
+
+        def encode(self, texts: list[str]) -> np.ndarray:
+            return np.array([known[text] for text in texts])
+
+    def decide(with_encoder: object) -> float:
+        object.__setattr__(gate, "encoder", with_encoder)
+        times = []
+        for _ in range(200):
+            prefix = Prefix(record.question, pool.schedule).extended(record.responses[:4], votes)
+            start = time.perf_counter()
+            policy.decide(prefix)
+            times.append(1000 * (time.perf_counter() - start))
+        return float(np.median(times))
+
+    print(f"one decision, embeddings ready                 {decide(Ready()):8.2f} ms   (limit 2)")
+    print(f"one decision, four responses to embed          {decide(encoder):8.2f} ms   (limit 10)")
+
+
+def installation() -> None:
+    """Import time, and the size of an empty environment with nothing but the package."""
+    code = "import time; t = time.perf_counter(); import aera; print(time.perf_counter() - t)"
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
+    ]  # fmt: skip
+    print(f"import aera                                    {min(seconds):8.2f} s")
+    with tempfile.TemporaryDirectory() as scratch:
+        site = Path(scratch) / "site"
+        root = Path(__file__).parents[1]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(site)]
+        constraints = ["--constraint", str(root / "constraints.txt")]
+        subprocess.run([*command, *constraints, str(root)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "compileall", "-q", str(site)], check=False)
+        size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file())
+        print(f"installed size, bytecode included              {size / 1e6:8.0f} MB   (limit 180)")
+
+
+def main(pools: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        pool = import_jsonl(
+            pools / "gsm8k.jsonl.gz", Path(scratch) / "gsm8k", task=get_task("gsm8k")
+        )
+        ballots = read_ballots(pool, pool.task)
+        encoder = StaticEncoder.load()
+        timed(
+            "encoding 102,400 responses", "60", lambda: embed_pool(pool, ballots, encoder=encoder)
+        )
+        truths = Truths.open(pool.path)
+        study = timed(
+            "evidence of 800 x 6 states, embeddings cached",
+            "10",
+            lambda: open_study(pool, truths, ballots=ballots, encoder=encoder),
+        )
+        assert isinstance(study, Study)
+        timed("five-fold fit", "30", lambda: crossfit(study, seed=0, one_shot=False))
+        points = np.array([point.scores for point in study.sweep("entropy")[:20]])
+        timed("20,000 resamples of 20 policies", "10", lambda: compare_all(points, points, seed=0))
+        decisions(study, pool, encoder)
+    installation()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

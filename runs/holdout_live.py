@@ -1,0 +1,118 @@
+"""The paper's frozen-threshold test with real generation, upstream = the recorded pool.
+
+50 questions calibrate, the threshold is frozen, then disjoint test questions are generated over HTTP
+and stop decisions really end generation. The gate is fitted on the remaining questions.
+"""
+
+import asyncio
+
+import numpy as np
+from pools import interval, open_pool, pools_argument, publish, study, table
+
+from aera.controller import Controller, question_hash
+from aera.fake import RecordedUpstream
+from aera.gate import Gated
+from aera.lab import Point, Truths, paired_bootstrap
+from aera.lab.calibration import Choice, calibrate
+from aera.lab.dials import GATE
+from aera.lab.live import LiveTest, live_test
+from aera.lab.protocols import chances, fit_study, split_rows
+from aera.lab.study import Study
+from aera.lab.trajectory import Columns
+from aera.policy import Fixed, Policy
+from aera.pool import Pool
+from aera.sampler import Chat, OpenAISampler
+from aera.upstream import Endpoint
+
+CALIBRATION = 50
+HEADER = ["method", "responses", "accuracy %", "against Fixed-128", "95 %", "tokens saved %"]
+
+
+def freeze(data: Study, pool: Pool, rest: Columns) -> tuple[Controller, Choice]:
+    """Fit and calibrate on everything that is not the test."""
+    tune, others = rest[:CALIBRATION], rest[CALIBRATION:]
+    fit, stop = split_rows(others, (0.8, 0.2), seed=0)
+    gate = fit_study(data, fit, stop, seed=0).gate
+    choice = calibrate(GATE, chances(data, gate, tune), data.trajectories.subset(tune))
+    policy: Policy = Fixed(data.trajectories.schedule.last)
+    if choice.setting is not None:
+        policy = Gated(gate, choice.setting)
+    ids = data.trajectories.question_ids
+    hashes = [question_hash(pool.questions[ids[i]]) for i in rest]
+    controller = Controller(
+        pool.task,
+        data.trajectories.schedule,
+        policy,
+        gate,
+        fitted=frozenset(hashes[CALIBRATION:]),
+        calibrated=frozenset(hashes[:CALIBRATION]),
+    )
+    return controller, choice
+
+
+async def generate(controller: Controller, pool: Pool, test: list[str]) -> LiveTest:
+    """Ask the recorded upstream over HTTP; the reference shares its responses."""
+    truths = Truths.open(pool.path)
+    assert truths is not None
+    async with RecordedUpstream(pool) as upstream:
+        chat = Chat("recorded", pool.task, {"seed": 0})
+        async with OpenAISampler(Endpoint(upstream.base_url), chat) as sampler:
+            questions = [pool.questions[key] for key in test]
+            return await live_test(controller, questions, truths, sampler=sampler)
+
+
+def run(name: str, test_size: int) -> None:
+    folder = pools_argument(__doc__ or "")
+    data, pool = study(folder, name), open_pool(folder, name)
+    shares = (test_size / len(data), 1 - test_size / len(data))
+    test, rest = split_rows(np.arange(len(data)), shares, seed=0)
+    rest = np.random.default_rng(0).permutation(rest)
+    controller, choice = freeze(data, pool, rest)
+    live = asyncio.run(
+        generate(controller, pool, [data.trajectories.question_ids[i] for i in test])
+    )
+    trajectories = data.trajectories.subset(test)
+    rows = []
+    for column, checkpoint in enumerate(trajectories.schedule):
+        point = Point(f"Fixed-{checkpoint}", np.full(len(test), column), trajectories)
+        gap = paired_bootstrap(100 * point.scores, 100 * live.reference_scores, seed=0)
+        rows.append(
+            [point.policy, f"{point.responses:.2f}", f"{point.accuracy:.2f}",
+             f"{gap.difference:+.2f}", interval(gap.low, gap.high), f"{point.token_saving:.2f}"]
+        )  # fmt: skip
+    gap, saved = live.difference(), live.token_saving(prompts=False)
+    net = live.token_saving(prompts=True)
+    responses = np.mean([a.responses for a in live.allocations])
+    rows.append(
+        [f"AERA, {controller.policy}", f"{responses:.2f}", f"{100 * live.scores.mean():.2f}",
+         f"{gap.difference:+.2f}", interval(gap.low, gap.high), f"{saved.percent:.2f}"]
+    )  # fmt: skip
+    replayed = GATE.stops(chances(data, controller.gate, test), choice.setting or 0.0)  # type: ignore[arg-type]
+    agreed = _agreement(live, replayed, trajectories.schedule.checkpoints, choice)
+    first = sum(a.responses == trajectories.schedule.first for a in live.allocations)
+    publish(
+        f"live-{name}",
+        "\n".join(
+            [
+                f"Calibration ({CALIBRATION} questions): {choice.verdict}.\n",
+                table(HEADER, rows),
+                f"\nHigher than Fixed-128 on {gap.higher} questions, lower on {gap.lower}, equal on "
+                f"{gap.equal}; {first} of {len(test)} stopped at the first checkpoint. Completion tokens "
+                f"saved {saved.percent:.2f} % (95 % [{saved.low:.2f}, {saved.high:.2f}]); net of prompts, "
+                f"billed again for every block, {net.percent:.2f} % [{net.low:.2f}, {net.high:.2f}]. "
+                f"The full-budget reference {'shares the recorded responses' if live.shared else 'is a second generation'}. "
+                f"Live and replayed stops agree on {agreed} of {len(test)} questions.",
+            ]
+        ),
+    )
+
+
+def _agreement(
+    live: LiveTest, replayed: Columns, checkpoints: tuple[int, ...], choice: Choice
+) -> int:
+    """Questions on which generation ended where replay says it must."""
+    if choice.setting is None:
+        return sum(a.responses == checkpoints[-1] for a in live.allocations)
+    pairs = zip(live.allocations, replayed, strict=True)
+    # Live answering never stops without a vote, which the paper's protocol allows.
+    return sum(a.responses == checkpoints[column] or not a.votes for a, column in pairs)

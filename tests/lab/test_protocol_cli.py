@@ -1,0 +1,138 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_study import Bench
+
+from aera.controller import Controller
+from aera.evidence import NAMES
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A directory with a pool in it, and the command line called from there."""
+
+    folder: Path
+
+    def __call__(self, *arguments: object) -> Done:
+        command = [sys.executable, "-W", "error", "-m", "aera", *map(str, arguments)]
+        env = {**os.environ, "COLUMNS": "100"}
+        return subprocess.run(
+            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False
+        )
+
+    def json(self, *arguments: object) -> dict[str, Any]:
+        """Call it with --json, which must succeed, and read what it wrote."""
+        done = self(*arguments, "--json", "out.json")
+        assert (done.returncode, done.stderr) == (0, ""), done
+        made: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
+        return made
+
+
+@pytest.fixture(scope="module")
+def shell(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    folder = tmp_path_factory.mktemp("shell")
+    shutil.copytree(bench.pool.path, folder / "pool")
+    return Shell(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(shell: Shell) -> Done:
+    """Train once; the controller is at C."""
+    return shell("train", "pool", "--out", "C", "--max-loss", 0.5, "--seed", 1)
+
+
+def refused(done: Done, code: int) -> str:
+    """The one line with which a call ended."""
+    assert done.returncode == code, done
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("aera: ")
+    return done.stderr
+
+
+def test_training_writes_a_controller_and_says_what_it_is(shell: Shell, trained: Done) -> None:
+    assert (trained.returncode, trained.stderr) == (0, "")
+    loaded = Controller.load(shell.folder / "C")
+    assert f"C: {loaded.policy}" in trained.stdout
+    assert "within 50 points" in " ".join(trained.stdout.split())
+    files = {file.name for file in (shell.folder / "C").iterdir()}
+    assert files == {"config.json", "model.safetensors", "calibration.json", "README.md"}
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_controller_on_its_own_questions_is_marked_in_sample(shell: Shell) -> None:
+    made = shell.json("evaluate", "pool", "--controller", "C")
+    label = str(Controller.load(shell.folder / "C").policy)
+    assert made["controller"]["policy"] == label
+    assert made["controller"]["seen"] == 60
+    assert made["controller"]["status"].startswith("in-sample: 60 questions")
+    assert label in {point["policy"] for point in made["points"]}
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_holdout_on_its_own_questions_is_refused(shell: Shell) -> None:
+    done = shell("evaluate", "pool", "--controller", "C", "--protocol", "holdout")
+    sentence = refused(done, 1)
+    assert "60 of these questions" in sentence
+    assert "never seen" in sentence
+
+
+@pytest.mark.usefixtures("trained")
+def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: Shell) -> None:
+    assert shell("audit", "C").returncode == 0
+    planted = shell.folder / "planted"
+    shutil.copytree(shell.folder / "C", planted)
+    config = json.loads((planted / "config.json").read_text())
+    config["features"] = [*NAMES[:-1], "z_next"]
+    (planted / "config.json").write_text(json.dumps(config))
+    done = shell("audit", "planted")
+    assert done.returncode == 1
+    assert done.stderr == "aera: 2 leaks, the first is z_next\n"
+
+
+def test_nested_writes_choices_and_savings_of_every_dial(shell: Shell) -> None:
+    made = shell.json("evaluate", "pool", "--protocol", "nested", "--max-loss", 0.1)
+    dials = {"aera", "asc", "esc", "lead", "majority", "entropy", "consensus"}
+    assert made["protocol"] == "nested"
+    assert set(made["calibration"]) == dials
+    assert all(len(choices) == 5 for choices in made["calibration"].values())
+    assert all(choice["verdict"] for choice in made["calibration"]["aera"])
+    savings = {row["policy"]: row for row in made["savings"]}
+    assert set(savings) == {f"{dial}-calibrated" for dial in dials}
+    points = {point["policy"]: point for point in made["points"]}
+    for name, row in savings.items():
+        assert sum(points[name]["stops"].values()) == 60
+        assert row["low"] <= row["high"]
+    assert {"fixed-4", "fixed-32", "aera-0.10", "aera-0.90", "oracle"} <= set(points)
+
+
+@pytest.mark.parametrize("protocol", ["crossfit", "nested", "holdout"])
+def test_without_truths_a_protocol_is_refused_in_one_sentence(
+    protocol: str, shell: Shell, tmp_path: Path
+) -> None:
+    blind = shutil.copytree(shell.folder / "pool", tmp_path / "blind")
+    (blind / "truths.jsonl").unlink()
+    sentence = refused(shell("evaluate", blind, "--protocol", protocol), 1)
+    assert "has no truths.jsonl" in sentence
+
+
+def test_too_few_questions_to_train_on_are_refused(
+    shell: Shell, tmp_path: Path, row_of: Callable[..., Any], write_rows: Callable[..., Path]
+) -> None:
+    rows = [row_of(f"q{i}", ["1", "2"] * 4) for i in range(3)]
+    file = write_rows(tmp_path / "few.jsonl", rows)
+    assert shell("import", file, "--out", tmp_path / "few").returncode == 0
+    for call in (("train", "--out", "X"), ("evaluate", "--protocol", "nested")):
+        sentence = refused(shell(call[0], tmp_path / "few", *call[1:]), 1)
+        assert "has 3 questions" in sentence
+    assert not (shell.folder / "X").exists()
