@@ -147,6 +147,8 @@ class Upstream:
     ) -> list[Response]:
         """A call for each; the first refusal that cannot be mended ends the others."""
         plain = {name: value for name, value in body.items() if name != "n"}
+        if n == 1:  # one task less for each call
+            return [await self._one(seeded(plain, start), until=until)]
         tasks = [
             asyncio.create_task(self._one(seeded(plain, start + i), until=until)) for i in range(n)
         ]
@@ -189,6 +191,8 @@ class Upstream:
         left = max(0.0, until - time.monotonic())
         made = 0
         try:
+            if not left:
+                raise TimeoutError
             async with asyncio.timeout(left), self.permits as turn:
                 if self._refused is not None and self._refused[0] > begun:
                     raise _unmade(self._refused[1])

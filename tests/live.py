@@ -1,7 +1,9 @@
 """What the tests of the live modules share: small servers, controllers and samplers."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -65,3 +67,19 @@ def texts(responses: Sequence[Response]) -> list[str]:
 def seeds(server: FakeUpstream) -> list[int]:
     """Every seed the calls covered, with repetitions, for a server that honours `n`."""
     return [call.body["seed"] + place for call in server.calls for place in range(call.n)]
+
+
+@contextmanager
+def in_background(server: FakeUpstream) -> Iterator[FakeUpstream]:
+    """A server with a thread and an event loop of its own, for programs that block."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10)
+        yield server
+        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()

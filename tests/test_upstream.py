@@ -296,6 +296,15 @@ def test_a_refusal_is_one_call_and_keeps_what_was_said(code: int) -> None:
     assert body["error"]["param"] is None
 
 
+def test_a_refusal_of_one_sample_breaks_off_its_siblings() -> None:
+    faults = [None, Fault.hang(60), Fault.hang(60), Fault.status(404)]
+    server = FakeUpstream(boxed, honours_n=False, faults=faults)
+    begun = time.monotonic()
+    assert refused(server).status == 404
+    assert time.monotonic() - begun < 3
+    assert server.aborted == 2
+
+
 def test_a_bad_request_for_one_is_one_call() -> None:
     server = FakeUpstream(boxed, faults=[Fault.status(400)] * 50)
     assert refused(server, 1).status == 400
@@ -304,7 +313,12 @@ def test_a_bad_request_for_one_is_one_call() -> None:
 
 @pytest.mark.parametrize(
     ("body", "message"),
-    [(b'{"error": "flat"}', "flat"), (b'{"message": "bare"}', "bare"), (b"<p>", "<p>"), (b"", "no")],
+    [
+        (b'{"error": "flat"}', "flat"),
+        (b'{"message": "bare"}', "bare"),
+        (b"<p>", "<p>"),
+        (b"", "no"),
+    ],
 )
 def test_any_shape_of_error_keeps_its_message(body: bytes, message: str) -> None:
     async def handle(request: web.Request) -> web.Response:
@@ -394,6 +408,43 @@ def test_a_deadline_of_the_caller_cuts_the_timeout_short() -> None:
     made = asyncio.run(scene(FakeUpstream(boxed, faults=[Fault.hang(60)])))
     assert ["no reply within 0.3 s" in str(response.error) for response in made] == [True, True]
     assert time.monotonic() - begun < 3
+
+
+def test_nothing_is_asked_after_the_deadline() -> None:
+    async def scene(server: FakeUpstream) -> list[Response]:
+        async with server, upstream_of(server) as upstream:
+            return await upstream.complete(BODY, 2, deadline=time.monotonic() - 1)
+
+    server = FakeUpstream(boxed)
+    assert [(r.error is None, r.calls) for r in asyncio.run(scene(server))] == [(False, 0)] * 2
+    assert server.calls == []
+
+
+def test_all_tries_together_end_by_the_deadline() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(429, retry_after="0.2")] * 99)
+    begun = time.monotonic()
+    [[made]] = asked(server, 1, tries=50, timeout=1.0)
+    assert made.error == "upstream 429 planned_429: planned"
+    assert time.monotonic() - begun < 2
+    assert 2 <= made.calls == len(server.calls) <= 5
+
+
+def test_the_pause_doubles_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def no_time(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def scene() -> None:
+        async with FakeUpstream(boxed, faults=[Fault.status(500)] * 9) as server:
+            async with upstream_of(server, tries=9) as upstream:
+                monkeypatch.setattr("aera.upstream.random.uniform", lambda low, high: high)
+                monkeypatch.setattr("aera.upstream.asyncio.sleep", no_time)
+                await upstream.complete(BODY, 1)
+                monkeypatch.undo()
+
+    asyncio.run(scene())
+    assert [seconds for seconds in slept if seconds] == [0.5, 1, 2, 4, 8, 16, 20, 20]
 
 
 def test_waiting_for_a_permit_ends_at_the_deadline() -> None:

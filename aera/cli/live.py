@@ -102,14 +102,19 @@ def sample(
     pool = asyncio.run(work())
     progress = recording_.progress
     for damage in progress.damaged:
-        Console(stderr=True).print(f"{damage}: half-written, dropped and asked for again")
+        _say(f"{damage}: half-written, dropped and asked for again", stderr=True)
     if pool is None:
         missing = progress.wanted - progress.done
         raise PoolError(
             f'{missing} of {progress.wanted} responses of "{out}" failed and are noted in '
             "failures.jsonl; run the same command again to ask for them"
         )
-    Console().print(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
+    _say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
+
+
+def _say(sentence: str, *, stderr: bool = False) -> None:
+    """One line, however long, and no markup: it may hold a path."""
+    Console(stderr=stderr).print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def _prices(text: str) -> tuple[float, float]:
@@ -152,7 +157,7 @@ class _Shown:
         self._bar.update(self._task, completed=progress.done, told=told)
         if self._lines and now - self._said >= self.EVERY:
             self._said = now
-            Console(stderr=True).print(told, highlight=False)
+            _say(told, stderr=True)
 
     def _told(self, progress: "recording.Progress", now: float) -> str:
         rate = (progress.done - self._before) / max(now - self._begun, 1e-9)
@@ -209,7 +214,7 @@ def solve(
 
     asyncio.run(work())
     if failed:
-        Console(stderr=True).print(f"aera: {failed} questions failed; their lines say why")
+        _say(f"aera: {failed} questions failed; their lines say why", stderr=True)
         raise typer.Exit(1)
 
 

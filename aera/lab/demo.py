@@ -18,6 +18,7 @@ from aera.lab.bootstrap import bootstrap_ratio, paired_bootstrap
 from aera.lab.evaluation import Grader, read_ballots
 from aera.lab.importing import import_jsonl
 from aera.lab.truths import Truths
+from aera.policy import check_count
 from aera.pool import Pool, Record
 from aera.run import Allocation, Run
 from aera.sampler import Chat, OpenAISampler
@@ -32,6 +33,7 @@ def run_demo(
     console: Console, *, questions: int = 150, pace: float = 0.6, out: Path | None = None
 ) -> list[Allocation]:
     """Import the bundled pool, serve it, solve its questions live, and show what was saved."""
+    check_count("questions", questions)
     with tempfile.TemporaryDirectory() as scratch:
         place = out or Path(scratch) / "pool"
         if not place.exists():

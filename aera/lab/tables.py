@@ -41,7 +41,7 @@ def print_transitions(console: Console, trajectories: Trajectories) -> None:
     names = [f"Δ {name}" for name in trajectories.evidence]
     table = _table("transitions between checkpoints", "transition", "count", *names)
     for row in trajectories.transitions():
-        changes = [f"{change:+.3f}" for change in row.changes.values()]
+        changes = [f"{change:+.3f}" if row.count else "·" for change in row.changes.values()]
         table.add_row(row.name, str(row.count), *changes)
     console.print(table)
 
