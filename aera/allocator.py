@@ -97,8 +97,18 @@ async def solve(
     if isinstance(question, str):
         question = Question("question", question)
     spending = spending or Spending(budget or Budget())
+    return await advance(controller.start(question), sampler, spending=spending, watch=watch)
+
+
+async def advance(
+    run: Run,
+    sampler: Sampler,
+    *,
+    spending: Spending,
+    watch: Callable[[Run], None] | None = None,
+) -> Allocation:
+    """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had."""
     begun = time.monotonic()
-    run = controller.start(question)
     error, calls = None, 0
     while run.want and error is None:
         granted = 0 if spending.exhausted else spending.grant(run.want)
@@ -108,11 +118,8 @@ async def solve(
         got, error, unseen = await _block(run, sampler, granted, deadline=spending.deadline)
         calls += unseen
         spending.book(got, granted=granted)
-        if controller.gate is not None:
-            # Embedding takes milliseconds, for which the event loop must not wait.
-            await asyncio.to_thread(run.feed, got)
-        else:
-            run.feed(got)
+        # Embedding takes milliseconds, for which the event loop must not wait.
+        await asyncio.to_thread(run.feed, got)
         if watch is not None:
             watch(run)
     if error is not None:

@@ -32,6 +32,7 @@ def parse_reply(reply: Any, *, seed: int | None = None, latency_ms: float) -> li
             latency_ms=round(latency_ms, 1),
             model=reply.get("model"),
             prompt_tokens=prompt if place == 0 and isinstance(prompt, int) else 0,
+            source=choice,
         )
         for place, (choice, text, count) in enumerate(zip(choices, texts, tokens, strict=True))
     ]

@@ -16,6 +16,8 @@ from aera.policy import Decision, check_share
 from aera.response import Prefix
 
 LAYER_NORM_EPSILON = 1e-5
+SPARE = 0.1
+"""How far beyond its training range an input may go, as a share of that range."""
 
 _erf = np.frompyfunc(erf, 1, 1)
 
@@ -55,6 +57,9 @@ class Network:
     weight: Floats
     """Shape (outputs, 32): one output for the gate, one per checkpoint for one-shot allocation."""
     bias: Floats
+    lows: Floats | None = None
+    """Smallest value of each input in training; with `highs`, the range the gate knows."""
+    highs: Floats | None = None
 
     def outputs(self, evidence: Floats) -> Floats:
         """Raw outputs for rows of evidence, missing values replaced by training medians."""
@@ -72,8 +77,9 @@ class Network:
             for number, layer in enumerate(self.layers)
             for part in ("weight", "bias", "scale", "shift")
         }
-        own = ("medians", "means", "deviations", "weight", "bias")
-        return {**{name: getattr(self, name) for name in own}, **named}
+        own = ("medians", "means", "deviations", "weight", "bias", "lows", "highs")
+        known = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
+        return {**known, **named}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Floats]) -> "Network":
@@ -91,6 +97,8 @@ class Network:
             (layers[0], layers[1]),
             tensors["weight"],
             tensors["bias"],
+            tensors.get("lows"),
+            tensors.get("highs"),
         )
 
 
@@ -123,6 +131,16 @@ class Gate:
         for array in arrays:
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
+
+    def strays(self, prefix: Prefix) -> tuple[str, ...]:
+        """The inputs that lie outside the range seen in training, with a tenth of it to spare."""
+        lows, highs = self.network.lows, self.network.highs
+        if lows is None or highs is None:
+            return ()
+        evidence = characterize(prefix, self.encoder, projection=self.projection)
+        margin = SPARE * (highs - lows) + 1e-9
+        outside = (evidence < lows - margin) | (evidence > highs + margin)
+        return tuple(name for name, out in zip(self.features, outside, strict=True) if out)
 
     def p_continue(self, prefix: Prefix) -> float:
         """The estimated chance that continuing recovers a better answer."""
@@ -159,6 +177,25 @@ class Gated:
 
     def __str__(self) -> str:
         return f"aera-{self.threshold:.2f}"
+
+
+OUTSIDE = "evidence outside the training range"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A gate's policy that does not trust the gate where it has never been: it continues."""
+
+    policy: Gated
+
+    def decide(self, prefix: Prefix) -> Decision:
+        decision = self.policy.decide(prefix)
+        if decision.stop and self.policy.gate.strays(prefix):
+            return Decision(False, OUTSIDE, decision.p_continue)
+        return decision
+
+    def __str__(self) -> str:
+        return str(self.policy)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ class Response:
     """Billed with it; 0 for the siblings that came from the same call."""
     calls: int = 0
     """Calls it took, retries included; 0 for siblings."""
+    source: object = field(default=None, repr=False, compare=False)
+    """The choice it was read from, or the error that came instead; never stored."""
 
     @property
     def truncated(self) -> bool:

@@ -7,6 +7,7 @@ allocator and the gateway are thin loops around it, so they cannot disagree.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from aera.aggregation import Aggregate, Rule, plain_vote
 from aera.errors import RunError
@@ -14,7 +15,7 @@ from aera.evidence import encoder_milliseconds
 from aera.policy import Decision, Policy
 from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
-from aera.task import Task
+from aera.tally import Vote
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,14 @@ class Allocation:
         return self.aggregate.answer
 
 
+class Reader(Protocol):
+    """Anything that reads votes; a Task does."""
+
+    def read(self, response: Response) -> Vote:
+        """What one response says."""
+        ...
+
+
 class Run:
     """One question under one policy. Feed it `want` responses, in as many deliveries as you like.
 
@@ -70,7 +79,7 @@ class Run:
         question: Question,
         policy: Policy,
         *,
-        task: Task,
+        task: Reader,
         schedule: Schedule,
         rule: Rule = plain_vote,
     ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
-from aera.errors import PoolError
+from aera.errors import PoolError, UsageError
 from aera.pool import Pool
 from aera.response import Question, Response
 from aera.task import Task
@@ -42,6 +42,11 @@ class Chat:
     The content of "extra_body", a habit of the OpenAI client, goes beside the others.
     """
     system: str | None = None
+
+    def __post_init__(self) -> None:
+        seed = self.settings.get("seed")
+        if seed is not None and not isinstance(seed, int):
+            raise UsageError(f'a seed is a whole number, but got "{seed}"')
 
     def body(self, question: Question) -> dict[str, Any]:
         """The request for one question."""

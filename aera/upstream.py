@@ -213,14 +213,19 @@ class Upstream:
         if error.status == 401:  # those who wait for a permit need not be refused one by one
             self._refused = (time.monotonic(), error)
 
-    async def _post(self, body: Mapping[str, Any]) -> list[Response]:
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The open connections; only inside `async with`."""
         if self._session is None:
             raise UsageError('an Upstream is used inside "async with"')
+        return self._session
+
+    async def _post(self, body: Mapping[str, Any]) -> list[Response]:
         self.calls += 1
         begun = time.monotonic()
         url = self.endpoint.base_url.rstrip("/") + "/chat/completions"
         try:
-            async with self._session.post(url, json=dict(body)) as reply:
+            async with self.session.post(url, json=dict(body)) as reply:
                 content = await reply.read()
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamError(f"the connection failed: {error or type(error).__name__}") from None
@@ -238,7 +243,7 @@ def seeded(body: Mapping[str, Any], index: int) -> dict[str, Any]:
 
 def failed(error: UpstreamError) -> Response:
     """The record of a completion that could not be had."""
-    return Response("", error=str(error), calls=error.calls)
+    return Response("", error=str(error), calls=error.calls, source=error)
 
 
 def _unmade(error: UpstreamError) -> UpstreamError:

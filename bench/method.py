@@ -8,16 +8,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from aera import Pool, get_task
-from aera.embedding import StaticEncoder
+from aera.embedding import Encoder, StaticEncoder
 from aera.gate import Gated
 from aera.lab import Truths, compare_all, import_jsonl, read_ballots
 from aera.lab.protocols import crossfit, fit_study
-from aera.lab.states import embed_pool
+from aera.lab.states import RecordedEncoder, embed_pool
 from aera.lab.study import Study, open_study
 from aera.response import Prefix
 
@@ -33,39 +34,32 @@ def decisions(study: Study, pool: Pool, encoder: StaticEncoder) -> None:
     """One decision at checkpoint 4, with the embeddings ready and without."""
     rows = np.arange(len(study))
     gate = fit_study(study, rows[: len(rows) // 2], rows[len(rows) // 2 :], seed=0).gate
-    policy = Gated(gate, 0.3)
     record = next(iter(pool))
-    votes = [pool.task.read(response) for response in record.responses[:4]]
-    known = {text: row for text, row in zip([r.text for r in record.responses[:4]],
-             encoder.encode([r.text for r in record.responses[:4]]), strict=True)}  # fmt: skip
+    block = record.responses[:4]
+    votes = [pool.task.read(response) for response in block]
+    texts = [response.text for response in block]
+    ready = RecordedEncoder(encoder, texts, encoder.encode(texts).astype(np.float16))
 
-    class Ready:
-        identity, dimensions = encoder.identity, encoder.dimensions
-
-        def encode(self, texts: list[str]) -> np.ndarray:
-            return np.array([known[text] for text in texts])
-
-    def decide(with_encoder: object) -> float:
-        object.__setattr__(gate, "encoder", with_encoder)
+    def decide(with_encoder: Encoder) -> float:
+        policy = Gated(replace(gate, encoder=with_encoder), 0.3)
         times = []
         for _ in range(200):
-            prefix = Prefix(record.question, pool.schedule).extended(record.responses[:4], votes)
+            prefix = Prefix(record.question, pool.schedule).extended(block, votes)
             start = time.perf_counter()
             policy.decide(prefix)
             times.append(1000 * (time.perf_counter() - start))
         return float(np.median(times))
 
-    print(f"one decision, embeddings ready                 {decide(Ready()):8.2f} ms   (limit 2)")
+    print(f"one decision, embeddings ready                 {decide(ready):8.2f} ms   (limit 2)")
     print(f"one decision, four responses to embed          {decide(encoder):8.2f} ms   (limit 10)")
 
 
 def installation() -> None:
     """Import time, and the size of an empty environment with nothing but the package."""
     code = "import time; t = time.perf_counter(); import aera; print(time.perf_counter() - t)"
-    seconds = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(5)
-    ]  # fmt: skip
+    command = [sys.executable, "-c", code]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(5)]
+    seconds = [float(run.stdout) for run in runs]
     print(f"import aera                                    {min(seconds):8.2f} s")
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site"

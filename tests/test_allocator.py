@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import QUESTION, boxed, controller_of, sampler_of
+from live import QUESTION, boxed, controller_of, sampler_of, seeds
 
 from aera import Allocation, Fixed, Policy, Question, Record, Response, get_task
 from aera.allocator import Allocator, Budget, Spending, solve, solve_blocking
@@ -128,6 +128,14 @@ def test_a_refusal_is_an_allocation_after_one_call() -> None:
 def test_reasoning_never_votes() -> None:
     made = solved(FakeUpstream(lambda call, place: "<think>\\boxed{3}</think>\\boxed{7}"))
     assert made.votes == {"7": 4}
+
+
+@pytest.mark.parametrize("honours_n", [True, False])
+def test_no_two_blocks_of_a_question_share_a_seed(honours_n: bool) -> None:
+    server = FakeUpstream(divided, honours_n=honours_n)
+    assert solved(server).responses == 16
+    sent = seeds(server) if honours_n else [call.body["seed"] for call in server.calls]
+    assert sorted(sent) == list(range(16))
 
 
 # --- accounting -----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from aera.upstream import Endpoint
 NUMERIC = get_task("numeric")
 QUESTIONS, RESPONSES = 8, 16
 PLAN = Plan(NUMERIC, RESPONSES, {"model": "m"}, 0)
+FINISHED = {"manifest.json", "plan.json", "questions.jsonl", "responses-00000.jsonl.gz"}
 Pair = tuple[str, int]
 
 
@@ -148,12 +149,7 @@ def test_the_manifest_keeps_plan_and_counts(source: Pool, tmp_path: Path) -> Non
     manifest = Pool.open(pool.path).manifest
     assert (manifest.task, manifest.sampler, manifest.seed) == (NUMERIC, {"model": "m"}, 0)
     assert (manifest.questions, manifest.responses) == (QUESTIONS, QUESTIONS * RESPONSES)
-    assert {file.name for file in pool.path.iterdir()} == {
-        "manifest.json",
-        "plan.json",
-        "questions.jsonl",
-        "responses-00000.jsonl.gz",
-    }
+    assert {file.name for file in pool.path.iterdir()} == FINISHED
 
 
 def test_a_finished_pool_is_not_asked_for_again(source: Pool, tmp_path: Path) -> None:
@@ -179,6 +175,27 @@ def test_it_goes_on_where_it_was(source: Pool, tmp_path: Path) -> None:
     assert (essence(pool), progress.resumed) == (essence(source), len(there))
     assert sorted([*there, *asked(server)]) == sorted({*there, *asked(server)})
     assert len(asked(server)) == 128 - len(there)
+
+
+def test_what_is_done_is_on_disk(source: Pool, tmp_path: Path) -> None:
+    counts: list[tuple[int, int]] = []
+
+    def watch(progress: Progress) -> None:
+        counts.append((progress.done, len(on_disk(tmp_path / "pool"))))
+
+    recorded(RecordedUpstream(source), source, tmp_path / "pool", watch=watch)
+    assert len(counts) == 32
+    assert all(done == held for done, held in counts)
+
+
+def test_what_an_interrupted_sealing_left_is_swept(source: Pool, tmp_path: Path) -> None:
+    out = tmp_path / "pool"
+    recorded(RecordedUpstream(source, faults=[Fault.html()]), source, out)
+    (out / "responses-00001.jsonl.gz").write_bytes(b"stale")
+    (out / "responses-00002.jsonl.gz.partial").write_bytes(b"stale")
+    pool, _ = recorded(RecordedUpstream(source), source, out)
+    assert pool is not None
+    assert {file.name for file in out.iterdir()} == FINISHED
 
 
 def test_a_half_written_line_is_reported_and_asked_for_again(source: Pool, tmp_path: Path) -> None:
@@ -344,7 +361,7 @@ def test_a_death_at_any_file_operation_loses_nothing(
         assert pool is not None, done[-1]
         assert content(pool) == content(undisturbed), done[-1]
         assert pool.manifest.as_json().keys() == undisturbed.manifest.as_json().keys()
-        assert not list(out.glob("*.partial")), done[-1]
+        assert {file.name for file in out.iterdir()} == FINISHED, done[-1]
     assert len(done) < number
     assert number > 12
 

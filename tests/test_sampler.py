@@ -7,7 +7,7 @@ import pytest
 from live import QUESTION, boxed, sampler_of, texts
 
 from aera import Pool, Question, Record, Response, get_task
-from aera.errors import PoolError
+from aera.errors import PoolError, UsageError
 from aera.fake import FakeUpstream
 from aera.pool import write_pool
 from aera.sampler import DEFAULTS, Chat, OpenAISampler, RecordedSampler
@@ -61,6 +61,12 @@ def test_settings_cannot_overrule_model_and_messages() -> None:
     body = Chat("m", NUMERIC, {"model": "x", "messages": []}).body(QUESTION)
     assert body["model"] == "m"
     assert len(body["messages"]) == 1
+
+
+def test_a_seed_that_cannot_be_stepped_is_refused() -> None:
+    with pytest.raises(UsageError, match="seed"):
+        Chat("m", NUMERIC, {"seed": "lucky"})
+    assert "seed" not in Chat("m", NUMERIC, {}).body(QUESTION)
 
 
 def test_choices_are_listed_in_the_prompt() -> None:

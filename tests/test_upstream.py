@@ -436,12 +436,12 @@ def test_the_pause_doubles_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> Non
         slept.append(seconds)
 
     async def scene() -> None:
-        async with FakeUpstream(boxed, faults=[Fault.status(500)] * 9) as server:
-            async with upstream_of(server, tries=9) as upstream:
-                monkeypatch.setattr("aera.upstream.random.uniform", lambda low, high: high)
-                monkeypatch.setattr("aera.upstream.asyncio.sleep", no_time)
-                await upstream.complete(BODY, 1)
-                monkeypatch.undo()
+        server = FakeUpstream(boxed, faults=[Fault.status(500)] * 9)
+        async with server, upstream_of(server, tries=9) as upstream:
+            monkeypatch.setattr("aera.upstream.random.uniform", lambda low, high: high)
+            monkeypatch.setattr("aera.upstream.asyncio.sleep", no_time)
+            await upstream.complete(BODY, 1)
+            monkeypatch.undo()
 
     asyncio.run(scene())
     assert [seconds for seconds in slept if seconds] == [0.5, 1, 2, 4, 8, 16, 20, 20]

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from aera.cli.lab import audit, evaluate, import_, train
 from aera.cli.live import demo, sample, solve
+from aera.cli.serve import serve
 from aera.errors import AeraError, UsageError
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ for name, command in (
     ("train", train),
     ("evaluate", evaluate),
     ("solve", solve),
+    ("serve", serve),
     ("audit", audit),
 ):
     app.command(name)(command)

@@ -1,6 +1,6 @@
 """Fit the gate. The only place where torch is imported, and only inside the fit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,9 @@ def fit_network(
             epoch, best = _descend(torch, model, loss, data=data, test=test)
     finally:
         torch.set_num_threads(threads)
-    return _network(model, medians, means=means, deviations=deviations), epoch, best
+    network = _network(model, medians, means=means, deviations=deviations)
+    known = np.where(np.isnan(train.evidence), medians, train.evidence)
+    return replace(network, lows=known.min(axis=0), highs=known.max(axis=0)), epoch, best
 
 
 def statistics(evidence: Floats) -> tuple[Floats, Floats, Floats]:
