@@ -71,10 +71,13 @@ class Spending:
         self._granted += granted
         return granted
 
-    def book(self, responses: Iterable[Response], *, granted: int) -> None:
-        """Count what came back."""
+    def release(self, granted: int) -> None:
+        """A grant has been used, or came to nothing."""
         if self.budget.responses is not None:
             self._granted -= granted
+
+    def book(self, responses: Iterable[Response]) -> None:
+        """Count what came back."""
         for response in responses:
             self.responses += 1
             self.prompt_tokens += response.prompt_tokens
@@ -87,7 +90,6 @@ async def solve(
     controller: Controller,
     *,
     budget: Budget | None = None,
-    spending: Spending | None = None,
     watch: Callable[[Run], None] | None = None,
 ) -> Allocation:
     """Sample until the controller stops, or a limit is hit; then the best answer so far.
@@ -96,8 +98,9 @@ async def solve(
     """
     if isinstance(question, str):
         question = Question("question", question)
-    spending = spending or Spending(budget or Budget())
-    return await advance(controller.start(question), sampler, spending=spending, watch=watch)
+    spending, threaded = Spending(budget or Budget()), controller.gate is not None
+    run = controller.start(question)
+    return await advance(run, sampler, spending=spending, threaded=threaded, watch=watch)
 
 
 async def advance(
@@ -105,44 +108,69 @@ async def advance(
     sampler: Sampler,
     *,
     spending: Spending,
+    threaded: bool = True,
     watch: Callable[[Run], None] | None = None,
 ) -> Allocation:
-    """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had."""
+    """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
+
+    What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
+    `threaded` keeps deciding off the event loop, as policies that embed texts need it.
+    """
     begun = time.monotonic()
-    error, calls = None, 0
+    error: AeraError | None = None
     while run.want and error is None:
         granted = 0 if spending.exhausted else spending.grant(run.want)
         if not granted:
             run.end(f"limit: {spending.exhausted or 'responses'}")
             break
-        got, error, unseen = await _block(run, sampler, granted, deadline=spending.deadline)
-        calls += unseen
-        spending.book(got, granted=granted)
-        # Embedding takes milliseconds, for which the event loop must not wait.
-        await asyncio.to_thread(run.feed, got)
+        try:
+            error = await _block(run, sampler, granted, spending=spending, threaded=threaded)
+        finally:
+            spending.release(granted)
         if watch is not None:
             watch(run)
     if error is not None:
-        run.end("upstream failed")
-    seconds = time.monotonic() - begun
+        run.end("upstream failed" if isinstance(error, UpstreamError) else "failed")
     found = run.allocation
-    return replace(found, seconds=seconds, error=error, calls=found.calls + calls)
+    calls = error.unseen if isinstance(error, UpstreamError) else 0
+    return replace(
+        found,
+        seconds=time.monotonic() - begun,
+        error=None if error is None else str(error),
+        calls=found.calls + calls,
+    )
 
 
 async def _block(
-    run: Run, sampler: Sampler, n: int, *, deadline: float | None
-) -> tuple[list[Response], str | None, int]:
-    """Responses for the current block; the error when nothing could be had, and its calls."""
+    run: Run, sampler: Sampler, n: int, *, spending: Spending, threaded: bool
+) -> AeraError | None:
+    """Ask for a block and feed it; returns the error when none of it could be had."""
     try:
+        deadline = spending.deadline
         got = await sampler.sample(run.question, n, start=run.delivered, deadline=deadline)
-    except UpstreamError as error:
-        return [], str(error), error.calls
+        late = deadline is not None and time.monotonic() >= deadline
+        # What did not arrive before the deadline was never a response, only a wait.
+        kept = [response for response in got if not (late and response.error)]
+        spending.book(kept)
+        if threaded:
+            # Embedding takes milliseconds, for which the event loop must not wait.
+            await asyncio.to_thread(run.feed, kept)
+        else:
+            run.feed(kept)
+    except AeraError as error:
+        if isinstance(error, UpstreamError):
+            error.unseen = error.calls
+        return error
+    if late and run.want:
+        run.end("limit: seconds")
+        return None
     if not got:
-        return [], "the sampler returned nothing", 0
-    failures = [response.error for response in got if response.error]
-    all_failed = len(failures) == len(got) and not run.prefix.tally.weights
-    late = deadline is not None and time.monotonic() >= deadline  # a limit, not a failure
-    return got, failures[0] if all_failed and not late else None, 0
+        return UpstreamError("the sampler returned nothing")
+    failures = [response for response in got if response.error is not None]
+    if len(failures) < len(got) or late:
+        return None
+    cause = failures[0].source
+    return cause if isinstance(cause, UpstreamError) else UpstreamError(str(failures[0].error))
 
 
 class Allocator:
@@ -186,19 +214,12 @@ class Allocator:
             await asyncio.gather(*active, return_exceptions=True)
 
     async def _one(self, question: Question) -> Allocation:
-        if self._refusal is not None:
-            return self._failed(question, self._refusal)
-        try:
-            return await solve(
-                question, self, self.controller, spending=self.spending, watch=self.watch
-            )
-        except AeraError as error:
-            return self._failed(question, str(error))
-
-    def _failed(self, question: Question, error: str) -> Allocation:
         run = self.controller.start(question)
-        run.end("failed")
-        return replace(run.allocation, error=error)
+        if self._refusal is not None:
+            run.end("upstream failed")
+            return replace(run.allocation, error=self._refusal)
+        threaded = self.controller.gate is not None
+        return await advance(run, self, spending=self.spending, threaded=threaded, watch=self.watch)
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
@@ -207,7 +228,7 @@ class Allocator:
         try:
             return await self.sampler.sample(question, n, start=start, deadline=deadline)
         except UpstreamError as error:
-            if error.status == 401:
+            if error.final:
                 self._refusal = str(error)
             raise
 

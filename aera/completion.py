@@ -86,11 +86,11 @@ def _tokens(choices: Sequence[Mapping[str, Any]], texts: Sequence[str], total: A
 
     Where only the total is known, parts are by length, which is close but not exact.
     """
+    if len(choices) == 1 and isinstance(total, int) and total >= 0:
+        return [total]
     counted = [_said_tokens(choice) or len(_token_logprobs(choice)) for choice in choices]
     if all(counted):
         return counted
-    if len(choices) == 1 and isinstance(total, int) and total >= 0:
-        return [total]
     if not isinstance(total, int) or total < 0:
         return [len(text) // CHARACTERS_PER_TOKEN for text in texts]
     weights = [len(text) + 1 for text in texts]

@@ -9,7 +9,8 @@ README.md           a model card
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from aera.encoders import load_encoder
 from aera.errors import AeraError, ControllerError, UsageError
 from aera.evidence import SCALARS, Projection
 from aera.gate import Gate, Gated, Network
-from aera.policy import Bounded, Policy
+from aera.policy import Bounded, Fixed, Policy
 from aera.pool import file_hash
 from aera.response import Question
 from aera.run import Run
@@ -48,7 +49,7 @@ class Controller:
     policy: Policy
     """As calibrated. `live_policy` adds the rule that nobody gets an answer without a vote."""
     gate: Gate | None = None
-    encoder: str | None = None
+    encoder_name: str | None = None
     """Name or path the encoder is loaded by; None is the shipped one."""
     calibration: Mapping[str, Any] = field(default_factory=dict)
     fitted: frozenset[str] = frozenset()
@@ -59,6 +60,8 @@ class Controller:
     @property
     def live_policy(self) -> Policy:
         """The policy for answering people: it never stops without a vote before the maximum."""
+        if isinstance(self.policy, Bounded):
+            return replace(self.policy, need_vote=True)
         return Bounded(self.policy, need_vote=True)
 
     @property
@@ -68,7 +71,10 @@ class Controller:
 
     def start(self, question: Question) -> Run:
         """Begin to decide one question."""
-        return Run(question, self.live_policy, task=self.task, schedule=self.schedule)
+        schedule = self.schedule
+        if isinstance(self.policy, Fixed):  # nothing to decide on the way: one block, one prompt
+            schedule = Schedule((min(self.policy.responses, schedule.last),))
+        return Run(question, self.live_policy, task=self.task, schedule=schedule)
 
     def save(self, path: str | Path, *, card: str = "") -> None:
         """Write the directory; an existing controller there is replaced file by file."""
@@ -85,7 +91,7 @@ class Controller:
             "threshold": self.policy.threshold if isinstance(self.policy, Gated) else None,
             "features": list(self.gate.features) if self.gate else [],
             "encoder": {
-                "name": self.encoder,
+                "name": self.encoder_name,
                 "identity": self.gate.encoder.identity if self.gate else None,
             },
             "model_sha256": file_hash(path / "model.safetensors") if self.gate else None,
@@ -124,15 +130,15 @@ class Controller:
             gate = _load_gate(path, config) if config["model_sha256"] else None
             return cls(
                 task=task_from_json(config["task"]),
-                schedule=Schedule(tuple(config["schedule"])),
+                schedule=Schedule(tuple(map(index, config["schedule"]))),
                 policy=_policy(config, gate),
                 gate=gate,
-                encoder=config["encoder"]["name"],
+                encoder_name=config["encoder"]["name"],
                 calibration=calibration,
                 fitted=frozenset(config["fitted"]),
                 calibrated=frozenset(config["calibrated"]),
             )
-        except (KeyError, TypeError, ValueError, UsageError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise ControllerError(
                 f'"{path / "config.json"}" is not a controller of this version: {_problem(error)}'
             ) from None
@@ -147,7 +153,10 @@ def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
         return parse_policy(config["policy"])
     if gate is None:
         raise ValueError("a threshold without a gate")
-    return Gated(gate, config["threshold"])
+    policy = Gated(gate, config["threshold"])
+    if str(policy) != config["policy"]:
+        raise ValueError("policy and threshold disagree")
+    return policy
 
 
 def _tensors(gate: Gate) -> dict[str, Any]:

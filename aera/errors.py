@@ -73,5 +73,12 @@ class UpstreamError(AeraError):
         self.body = body
         self.calls = 1
         """How many calls were made before giving up."""
+        self.unseen = 0
+        """Those of them that no response accounts for."""
         label = " ".join(str(part) for part in (status, kind) if part)
         super().__init__(f"upstream: {message}" if not label else f"upstream {label}: {message}")
+
+    @property
+    def final(self) -> bool:
+        """Whether every other question would be refused alike: a wrong key, model or address."""
+        return self.status in (401, 404)

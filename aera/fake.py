@@ -185,7 +185,7 @@ class FakeUpstream:
             "model": call.body.get("model"),
             "choices": choices,
         }
-        prompt = len(call.prompt) // 4
+        prompt = prompt_tokens(call.prompt)
         completion = sum(response.tokens for response in said)
         counted = {"prompt_tokens": prompt, "completion_tokens": completion}
         usage = {**counted, "total_tokens": prompt + completion}
@@ -208,6 +208,11 @@ async def _dripping(
         await reply.write(content[start : start + step])
         await asyncio.sleep(seconds / 10)
     return reply
+
+
+def prompt_tokens(prompt: str) -> int:
+    """What a fake server bills for a prompt."""
+    return len(prompt) // 4
 
 
 def _as_response(said: Response | str) -> Response:
@@ -251,6 +256,14 @@ class RecordedUpstream(FakeUpstream):
         self._chance = random.Random(0)
         self._pace = pace
         super().__init__(self._said, faults=faults, honours_n=honours_n, delay=self._wait)
+
+    async def _reply(
+        self, request: web.Request, call: Call, fault: Fault | None
+    ) -> web.StreamResponse:
+        if call.prompt not in self._recorded:
+            unknown = Fault.status(404, "no such question was recorded")
+            return web.json_response(unknown.body, status=404)
+        return await super()._reply(request, call, fault)
 
     def _said(self, call: Call, place: int) -> Response:
         responses = self._recorded[call.prompt]

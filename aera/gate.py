@@ -135,8 +135,8 @@ class Gate:
     def strays(self, prefix: Prefix) -> tuple[str, ...]:
         """The inputs that lie outside the range seen in training, with a tenth of it to spare."""
         lows, highs = self.network.lows, self.network.highs
-        if lows is None or highs is None:
-            return ()
+        if lows is None or highs is None or prefix.next_checkpoint is None:
+            return ()  # nothing is decided at the full budget, so nothing was learned there
         evidence = characterize(prefix, self.encoder, projection=self.projection)
         margin = SPARE * (highs - lows) + 1e-9
         outside = (evidence < lows - margin) | (evidence > highs + margin)

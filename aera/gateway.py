@@ -16,91 +16,65 @@ from aera.controller import Controller
 from aera.embedding import Encoder
 from aera.errors import UpstreamError, UsageError
 from aera.gate import OUTSIDE, Gated, Guarded
-from aera.policy import Bounded, Decision, Policy
+from aera.policy import Bounded, Decision, Fixed, Policy
 from aera.reading import ChatReader, wants_json
 from aera.replicas import Replicas
 from aera.response import Prefix, Question, Response
 from aera.run import Allocation, Run
 from aera.schedule import Schedule
 from aera.task import Task, get_task
+from aera.wishes import Wishes
 
 PREFIX = "aera/"
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
 UNREADABLE = "nothing readable in the first block"
+FULL, MOST = "full budget", "maximum reached"
+MOST_CHOICES = 128
 
 
 def default_controller(task: Task | None = None) -> Controller:
-    """What serves without a trained controller: plain votes, ASC 0.95."""
-    return Controller(task or get_task("expression"), Schedule(), ASC(0.95))
+    """What serves without a trained controller: plain votes, ASC 0.95, and no redo rule."""
+    task = task or get_task("expression")
+    plain = replace(task, template=get_task(task.kind).template, redo=False)
+    return Controller(plain, Schedule(), ASC(0.95))
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What one request may decide for itself."""
+class Served:
+    """A policy as clients get it.
 
-    policy: str | None = None
-    threshold: float | None = None
-    minimum: int | None = None
-    maximum: int | None = None
-    tokens: int | None = None
-    seconds: float | None = None
-
-    NAMES = {  # noqa: RUF012
-        "policy": "policy",
-        "threshold": "threshold",
-        "min_samples": "minimum",
-        "max_samples": "maximum",
-        "max_tokens_total": "tokens",
-        "deadline_s": "seconds",
-    }
-
-    @classmethod
-    def parse(cls, fields: Any, headers: Mapping[str, str]) -> "Wishes":
-        """From the request's `aera` object, and from x-aera-* headers where it is silent."""
-        if fields is not None and not isinstance(fields, Mapping):
-            raise UsageError('the field "aera" must be an object')
-        given = dict(fields or {})
-        for name in cls.NAMES:
-            header = headers.get("x-aera-" + name.replace("_", "-"))
-            if header is not None:
-                given.setdefault(name, header)
-        unknown = sorted(set(given) - set(cls.NAMES))
-        if unknown:
-            known = ", ".join(cls.NAMES)
-            raise UsageError(f'"aera" has no field "{unknown[0]}"; it takes {known}')
-        return cls(**{cls.NAMES[name]: _wish(name, value) for name, value in given.items()})
-
-
-def _wish(name: str, value: Any) -> Any:
-    """A wish as the type it must have."""
-    kinds: dict[str, type] = {"policy": str, "threshold": float, "deadline_s": float}
-    kind = kinds.get(name, int)
-    try:
-        if isinstance(value, bool) or (kind is str and not isinstance(value, str)):
-            raise TypeError
-        wish = kind(value)
-    except (TypeError, ValueError, OverflowError):
-        raise UsageError(
-            f'"aera.{name}" must be a {kind.__name__}, but got {value!r:.40}'
-        ) from None
-    if kind is not str and not 0 <= wish < float("inf"):
-        raise UsageError(f'"aera.{name}" must be a number from 0 up, but got {value!r:.40}')
-    return wish
-
-
-@dataclass(frozen=True)
-class UntilReadable:
-    """Any policy, but a first block in which nothing can be read ends the matter."""
+    A first block in which nothing can be read ends the matter. A stop that was forced says so,
+    while one that the policy wanted keeps the policy's reason.
+    """
 
     policy: Policy
+    maximum: int | None = None
 
     def decide(self, prefix: Prefix) -> Decision:
         if prefix.previous is None and not len(prefix.tally):
             return Decision(True, UNREADABLE)
-        return self.policy.decide(prefix)
+        decision = self.policy.decide(prefix)
+        beyond = prefix.next_checkpoint
+        above = beyond is not None and self.maximum is not None and beyond > self.maximum
+        if decision.stop or (beyond is not None and not above):
+            return decision
+        reason = OUTSIDE if decision.reason == OUTSIDE else (MOST if above else FULL)
+        return Decision(True, reason, decision.p_continue)
 
     def __str__(self) -> str:
-        return str(self.policy)
+        return f"{self.policy}{'' if self.maximum is None else f'+max{self.maximum}'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How one request is voted on."""
+
+    policy: Policy
+    schedule: Schedule
+    reader: ChatReader
+    question: Question
+    budget: Budget
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,22 +82,42 @@ class Voted:
     """One voted choice and how it came about."""
 
     allocation: Allocation
-    response: Response
+    chosen: Response
     """The reply that best represents the winning answer."""
     failures: int
     full_budget: int
+    waited: float = 0.0
+    """Seconds spent waiting for model servers."""
     strays: tuple[str, ...] = ()
     """Inputs of the gate outside their training range at the last checkpoint."""
-    escalated: bool = False
-    """Whether the reply is another upstream's, asked because the vote was undecided."""
+    second: Response | None = None
+    """Another upstream's reply, asked for because the vote was undecided."""
+    second_answer: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def response(self) -> Response:
+        """The reply that is returned."""
+        return self.second or self.chosen
+
+    @property
+    def escalated(self) -> bool:
+        """Whether the reply is another upstream's."""
+        return self.second is not None
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Prompt and completion tokens, the second upstream's included."""
+        more = self.second or Response("")
+        found = self.allocation
+        return found.prompt_tokens + more.prompt_tokens, found.completion_tokens + more.tokens
 
     def account(self) -> dict[str, Any]:
         """The `aera` object of a reply."""
         allocation = self.allocation
         spent, done = allocation.completion_tokens, max(1, allocation.responses)
         return {
-            "answer": allocation.answer,
+            "answer": self.second_answer if self.escalated else allocation.answer,
             "policy": allocation.policy,
             "samples": allocation.responses,
             "checkpoint": allocation.checkpoint,
@@ -132,8 +126,9 @@ class Voted:
             "votes": allocation.votes,
             "tied": allocation.aggregate.tied,
             "failures": self.failures,
-            "tokens": spent,
+            "tokens": self.tokens[1],
             "tokens_saved": round(spent / done * (self.full_budget - allocation.responses)),
+            "reply_tokens": self.response.tokens,
             "escalate": undecided(allocation),
             "escalated": self.escalated,
             "warnings": self._warnings(),
@@ -148,13 +143,13 @@ class Voted:
         if guarded(self.allocation):
             warnings.append(OUTSIDE)
         if self.failures:
-            warnings.append(f"{self.failures} samples failed")
+            warnings.append(f"{self.failures} of {self.allocation.responses} samples failed")
         return warnings
 
 
 def undecided(allocation: Allocation) -> bool:
     """Whether the last checkpoint was reached unsatisfied, or the guard had to step in."""
-    return allocation.reason in ("full budget", "maximum reached") or guarded(allocation)
+    return allocation.reason in (FULL, MOST) or guarded(allocation)
 
 
 def guarded(allocation: Allocation) -> bool:
@@ -170,46 +165,28 @@ class Escalation:
     model: str
 
 
+@dataclass(frozen=True, eq=False)
 class Gateway:
     """Votes on chat requests."""
 
-    def __init__(
-        self,
-        upstream: Replicas,
-        controller: Controller,
-        *,
-        encoder: Encoder,
-        quorum: float = 0.5,
-        escalation: Escalation | None = None,
-    ) -> None:
-        self.upstream, self.controller = upstream, controller
-        self.encoder, self.quorum, self.escalation = encoder, quorum, escalation
-
-    def policy(self, wishes: Wishes) -> Policy:
-        """The controller's policy, as far as the request does not wish otherwise."""
-        policy: Policy = self.controller.policy
-        if wishes.policy is not None:
-            policy = parse_policy(wishes.policy)
-        if wishes.threshold is not None:
-            if not isinstance(policy, Gated):
-                raise UsageError('"aera.threshold" needs a controller with a gate')
-            policy = Gated(policy.gate, wishes.threshold)
-        if isinstance(policy, Gated):
-            policy = Guarded(policy)
-        bounded = Bounded(
-            policy, minimum=wishes.minimum or None, maximum=wishes.maximum or None, need_vote=True
-        )
-        return UntilReadable(bounded)
+    upstream: Replicas
+    controller: Controller
+    encoder: Encoder
+    quorum: float = 0.5
+    """The share of samples that must not fail."""
+    minimum: int | None = None
+    """Samples below which nobody is answered, whatever a request wishes."""
+    escalation: Escalation | None = None
 
     async def vote(self, body: Mapping[str, Any], wishes: Wishes) -> list[Voted]:
         """As many independently voted choices as the client asked for."""
-        policy = self.policy(wishes)
-        wanted = body.get("n") or 1
-        if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= 128:
-            raise UsageError(f'"n" must be a whole number from 1 to 128, but got {wanted!r:.40}')
+        wanted = _choices(body)
+        plan = self._plan(body, wishes)
         request = {name: value for name, value in body.items() if name not in OWN_FIELDS}
+        if wanted == 1:
+            return [await self._one(request, plan, offset=0)]
         stride = self.controller.schedule.last
-        works = [self._one(request, policy, wishes, offset=i * stride) for i in range(wanted)]
+        works = [self._one(request, plan, offset=i * stride) for i in range(wanted)]
         tasks = [asyncio.create_task(work) for work in works]
         try:
             return await asyncio.gather(*tasks)
@@ -218,99 +195,156 @@ class Gateway:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _one(
-        self, body: Mapping[str, Any], policy: Policy, wishes: Wishes, *, offset: int
-    ) -> Voted:
-        schedule = self.controller.schedule
-        notes: tuple[str, ...] = ()
-        if body.get("temperature") == 0:
-            schedule, notes = (
-                Schedule((1,)),
-                ("temperature 0 gives one sample, nothing to vote on",),
-            )
-        reader = ChatReader(self.controller.task, wants_json(body))
-        question = Question(uuid.uuid4().hex, last_text(body))
-        run = Run(question, policy, task=reader, schedule=schedule)
-        budget = Budget(tokens=wishes.tokens, seconds=wishes.seconds)
-        sampler = _BodySampler(self.upstream, body, offset)
-        allocation = await advance(run, sampler, spending=Spending(budget))
-        responses = run.prefix.responses
-        self._check_quorum(responses, allocation)
-        chosen = await asyncio.to_thread(self._representative, run.prefix, allocation)
-        failures = sum(response.error is not None for response in responses)
-        gate = self.controller.gate
-        strays = (
-            gate.strays(run.prefix) if gate and isinstance(self.controller.policy, Gated) else ()
+    def _plan(self, body: Mapping[str, Any], wishes: Wishes) -> Plan:
+        chosen, schedule = self._chosen(wishes), self.controller.schedule
+        plan = Plan(
+            self._bounded(chosen, wishes),
+            schedule,
+            ChatReader(self.controller.task, wants_json(body)),
+            Question(uuid.uuid4().hex, ""),
+            Budget(tokens=wishes.max_tokens_total, seconds=wishes.deadline_s),
         )
-        voted = Voted(allocation, chosen, failures, schedule.last, strays, notes=notes)
-        return await self._escalated(voted, body) if not notes else voted
+        if body.get("temperature") == 0:
+            note = "temperature 0 gives one sample, nothing to vote on"
+            return replace(plan, policy=Fixed(1), schedule=Schedule((1,)), notes=(note,))
+        most = min(wishes.max_samples or schedule.last, schedule.last)
+        if isinstance(chosen, Fixed):  # nothing to decide on the way: one block, one prompt
+            return replace(plan, schedule=Schedule((min(chosen.responses, most),)))
+        return replace(plan, schedule=Schedule((most,))) if most < schedule.first else plan
 
-    async def _escalated(self, voted: Voted, body: Mapping[str, Any]) -> Voted:
-        """An undecided question goes to the second upstream, where there is one that answers."""
-        if self.escalation is None or not undecided(voted.allocation):
+    def _chosen(self, wishes: Wishes) -> Policy:
+        """The controller's policy, as far as the request does not wish otherwise."""
+        gate = self.controller.gate
+        policy: Policy = self.controller.policy
+        if wishes.policy is not None:
+            own = {"aera": lambda dial: Guarded(Gated(gate, float(dial)))} if gate else {}
+            policy = parse_policy(wishes.policy, own)
+        if isinstance(policy, Gated):
+            policy = Guarded(policy)
+        if wishes.threshold is None:
+            return policy
+        if gate is None or (wishes.policy and not isinstance(policy, Guarded)):
+            raise UsageError('"aera.threshold" needs a controller with a gate, and its policy')
+        return Guarded(Gated(gate, wishes.threshold))
+
+    def _bounded(self, policy: Policy, wishes: Wishes) -> Policy:
+        """A policy that keeps to the minimum and the maximum."""
+        last = self.controller.schedule.last
+        minimum = max(self.minimum or 0, wishes.min_samples or 0)
+        most = min(last, wishes.max_samples or last)
+        if minimum > most:
+            raise UsageError(f"the minimum of {minimum} samples is above the maximum of {most}")
+        return Served(Bounded(policy, minimum=minimum or None), wishes.max_samples)
+
+    async def _one(self, body: Mapping[str, Any], plan: Plan, *, offset: int) -> Voted:
+        run = Run(plan.question, plan.policy, task=plan.reader, schedule=plan.schedule)
+        sampler, spending = _BodySampler(self.upstream, body, offset), Spending(plan.budget)
+        allocation = await advance(run, sampler, spending=spending)
+        responses = run.prefix.responses
+        self._check_quorum(responses, sampler.refusal, spending)
+        notes = plan.notes
+        if sampler.refusal is not None:
+            notes = (*notes, f"no further samples could be had: {sampler.refusal}")
+        chosen, strays = await self._looked_at(run.prefix, allocation.answer)
+        failures = sum(response.error is not None for response in responses)
+        voted = Voted(
+            *(allocation, chosen, failures, plan.schedule.last, sampler.waited, strays),
+            notes=notes,
+        )
+        if self.escalation is None or not undecided(allocation):
             return voted
+        return await self._escalated(voted, body, plan.reader, deadline=spending.deadline)
+
+    async def _escalated(
+        self, voted: Voted, body: Mapping[str, Any], reader: ChatReader, *, deadline: float | None
+    ) -> Voted:
+        """The same with the second upstream's reply, where it has one."""
+        assert self.escalation is not None
         asked = {**body, "model": self.escalation.model}
+        sampler = _BodySampler(self.escalation.upstream, asked, 0)
         try:
-            [reply] = await self.escalation.upstream.complete(asked, 1)
+            [reply] = await sampler.sample(Question("", ""), 1, deadline=deadline)
         except UpstreamError as error:
             return replace(voted, notes=(*voted.notes, f"escalation failed: {error}"))
         if reply.error is not None:
             return replace(voted, notes=(*voted.notes, f"escalation failed: {reply.error}"))
-        allocation = replace(
-            voted.allocation,
-            prompt_tokens=voted.allocation.prompt_tokens + reply.prompt_tokens,
-            completion_tokens=voted.allocation.completion_tokens + reply.tokens,
-        )
-        return replace(voted, allocation=allocation, response=reply, escalated=True)
+        answer, waited = reader.read(reply).answer, voted.waited + sampler.waited
+        return replace(voted, second=reply, second_answer=answer, waited=waited)
 
-    def _check_quorum(self, responses: Sequence[Response], allocation: Allocation) -> None:
+    def _check_quorum(
+        self, responses: Sequence[Response], refusal: UpstreamError | None, spending: Spending
+    ) -> None:
         """Too few good replies are the upstream's failure, not an answer."""
-        causes = [r.source for r in responses if isinstance(r.source, UpstreamError)]
         good = sum(response.error is None for response in responses)
-        if not good or good < self.quorum * len(responses):
-            if causes:
-                raise causes[-1]
-            raise UpstreamError(allocation.error or "no reply could be had", status=502)
+        late = spending.deadline is not None and time.monotonic() >= spending.deadline
+        # What a deadline cut off is no failure, so one good reply is enough then.
+        if good and (late or good >= self.quorum * len(responses)):
+            return
+        if late:
+            limit = f"{spending.budget.seconds:g} s"
+            raise UpstreamError(f"no reply within {limit}", status=504, kind="timeout_error")
+        causes = [r.source for r in responses if isinstance(r.source, UpstreamError)]
+        raise refusal or (causes or [UpstreamError("no reply could be had")])[-1]
 
-    def _representative(self, prefix: Prefix, allocation: Allocation) -> Response:
-        """The reply for the winning answer that is closest to all others for it."""
+    async def _looked_at(
+        self, prefix: Prefix, answer: str | None
+    ) -> tuple[Response, tuple[str, ...]]:
+        """The reply that represents an answer, and the inputs that left the training range."""
         good = [
             (vote.answer, response)
             for vote, response in zip(prefix.votes, prefix.responses, strict=True)
             if response.error is None
         ]
-        winners = [r for answer, r in good if answer == allocation.answer and answer is not None]
+        winners = [response for said, response in good if said == answer and said is not None]
         among = winners or [response for _, response in good]
-        if len(among) < 3:
-            return among[0]
-        vectors = self.encoder.encode([response.text for response in among])
-        return among[int(np.argmax(vectors @ vectors.sum(axis=0)))]
+        gate = self.controller.gate if isinstance(self.controller.policy, Gated) else None
+        if len(among) < 3 and gate is None:
+            return among[0], ()
+
+        def look() -> tuple[Response, tuple[str, ...]]:
+            vectors = self.encoder.encode([response.text for response in among])
+            medoid = among[int(np.argmax(vectors @ vectors.sum(axis=0)))]
+            return medoid, gate.strays(prefix) if gate else ()
+
+        return await asyncio.to_thread(look)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _BodySampler:
-    """Samples one fixed request."""
+    """Samples one fixed request; remembers a refusal as it came, and how long it waited."""
 
     upstream: Replicas
     body: Mapping[str, Any]
     offset: int
+    refusal: UpstreamError | None = None
+    waited: float = 0.0
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
-        index = self.offset + start
-        return await self.upstream.complete(self.body, n, start=index, deadline=deadline)
+        begun, index = time.monotonic(), self.offset + start
+        try:
+            return await self.upstream.complete(self.body, n, start=index, deadline=deadline)
+        except UpstreamError as error:
+            self.refusal = error
+            raise
+        finally:
+            self.waited += time.monotonic() - begun
 
 
-def last_text(body: Mapping[str, Any]) -> str:
-    """The text of the last message, for evidence; images and tools play no part in it."""
-    messages = body.get("messages")
-    last = messages[-1] if isinstance(messages, list) and messages else {}
-    content = last.get("content") if isinstance(last, Mapping) else None
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        return " ".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
+def _choices(body: Mapping[str, Any]) -> int:
+    """How many choices are wanted; what the seeds of their samples are made from is checked too."""
+    seed, wanted = body.get("seed"), body.get("n")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise UsageError(f'"seed" must be a whole number, but got {seed!r:.40}')
+    if wanted is None:
+        return 1
+    whole = isinstance(wanted, int) and not isinstance(wanted, bool)
+    if not whole or not 1 <= wanted <= MOST_CHOICES:
+        raise UsageError(
+            f'"n" must be a whole number from 1 to {MOST_CHOICES}, but got {wanted!r:.40}'
+        )
+    return int(wanted)
 
 
 def completion(voted: Sequence[Voted], model: str) -> dict[str, Any]:
@@ -319,8 +353,7 @@ def completion(voted: Sequence[Voted], model: str) -> dict[str, Any]:
     for place, each in enumerate(voted):
         source = each.response.source if isinstance(each.response.source, Mapping) else {}
         choices.append({**source, "index": place})
-    prompt = sum(each.allocation.prompt_tokens for each in voted)
-    spent = sum(each.allocation.completion_tokens for each in voted)
+    prompt, spent = (sum(counts) for counts in zip(*(v.tokens for v in voted), strict=True))
     accounts = [each.account() for each in voted]
     usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}
     return {
@@ -346,7 +379,11 @@ def with_instruction(body: Mapping[str, Any], task: Task) -> dict[str, Any]:
     messages = [dict(message) for message in body["messages"]]
     asked = task.template.replace("{question}", "").strip()
     for message in reversed(messages):
-        if message.get("role") == "user" and isinstance(message.get("content"), str):
-            message["content"] = f"{message['content']}\n\n{asked}"
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                message["content"] = f"{content}\n\n{asked}"
+            elif isinstance(content, list):
+                message["content"] = [*content, {"type": "text", "text": asked}]
             break
     return {**body, "messages": messages}

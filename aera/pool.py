@@ -98,6 +98,8 @@ class Pool:
         """Open a pool directory."""
         path = Path(path)
         file = path / "manifest.json"
+        if not file.is_file() and (path / "plan.json").is_file():
+            raise PoolError(f'the pool at "{path}" is not finished; run aera sample again')
         if not file.is_file():
             raise PoolError(f'there is no pool at "{path}": {file.name} is missing')
         try:

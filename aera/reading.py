@@ -5,9 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aera.answer import visible
 from aera.response import Response
 from aera.tally import Vote
 from aera.task import Task
+
+EXACT = 2**53
+"""Beyond this, a whole number and a fraction that look alike need not be equal."""
 
 
 @dataclass(frozen=True)
@@ -18,14 +22,14 @@ class ChatReader:
     wants_json: bool = False
 
     def read(self, response: Response) -> Vote:
-        """The vote of one reply; what cannot be read abstains."""
+        """The vote of one reply; what failed, was cut off or cannot be read abstains."""
         if response.error is not None:
             return Vote(None)
         calls = tool_calls(response)
         if calls:
-            return Vote(canonical_json(calls))
+            return Vote(None if response.truncated else _canonical(calls))
         if self.wants_json:
-            return Vote(_json_text(response.text) if not response.truncated else None)
+            return Vote(None if response.truncated else _json_text(visible(response.text)))
         return self.task.read(response)
 
 
@@ -38,34 +42,58 @@ def wants_json(body: Mapping[str, Any]) -> bool:
 def tool_calls(response: Response) -> list[dict[str, Any]]:
     """Name and arguments of every tool call, in order; ids differ from reply to reply."""
     choice = response.source if isinstance(response.source, Mapping) else {}
-    message = choice.get("message")
-    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
-    found = []
-    for call in calls if isinstance(calls, list) else []:
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            found.append({"name": function["name"], "arguments": _arguments(function)})
-    return found
+    told = choice.get("message")
+    message = told if isinstance(told, Mapping) else {}
+    calls = message.get("tool_calls")
+    functions = [
+        call.get("function") if isinstance(call, Mapping) else None
+        for call in (calls if isinstance(calls, list) else [])
+    ]
+    return [
+        {"name": function["name"], "arguments": _arguments(function.get("arguments"))}
+        for function in [*functions, message.get("function_call")]
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str)
+    ]
 
 
-def _arguments(function: Mapping[str, Any]) -> Any:
+def _arguments(written: Any) -> Any:
     """Arguments as a value where they are JSON, as written where they are not."""
-    written = function.get("arguments")
     if not isinstance(written, str):
         return written
     try:
-        return json.loads(written)
+        return _parsed(written)
     except (ValueError, RecursionError):
         return written
 
 
 def _json_text(text: str) -> str | None:
     try:
-        return canonical_json(json.loads(text))
+        return _canonical(_parsed(text))
     except (ValueError, RecursionError):
         return None
 
 
+def _canonical(value: Any) -> str | None:
+    try:
+        return canonical_json(value)
+    except RecursionError:
+        return None
+
+
 def canonical_json(value: Any) -> str:
-    """One text for equal JSON values, whatever the order of keys and the spacing."""
+    """One text for equal JSON values, whatever the order of keys, the spacing and 1 or 1.0."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _parsed(text: str) -> Any:
+    """The value of a JSON text; whole numbers are the same however they are written."""
+    return json.loads(text, parse_float=_plain, parse_constant=_refused)
+
+
+def _plain(written: str) -> int | float:
+    number = float(written)
+    return int(number) if number.is_integer() and abs(number) <= EXACT else number
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

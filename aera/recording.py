@@ -30,6 +30,8 @@ from aera.response import Question, Response
 from aera.sampler import Sampler
 from aera.task import Task
 
+HOPELESS = 64
+"""Failures without a single response after which a server is taken for dead."""
 PLAN, FAILURES, OPEN = "plan.json", "failures.jsonl", "open-*.jsonl"
 
 
@@ -63,6 +65,8 @@ class Progress:
     wanted: int
     done: int = 0
     failures: int = 0
+    trouble: str = ""
+    """What the last failure said."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     resumed: int = 0
@@ -164,6 +168,7 @@ class Recording:
                 self._missing[question.id].discard(index)
             else:
                 row = {"question_id": question.id, "index": index, "error": response.error}
+                self.progress.trouble = response.error
                 failed.append(to_line(row))
         # One write each: what the kernel has taken survives the death of this process.
         self._file.write("".join(kept))
@@ -178,6 +183,12 @@ class Recording:
         """Close the open segment; everything added is on disk already."""
         if self._file is not None:
             self._file.close()
+
+    def check_alive(self) -> None:
+        """Give up early on a server from which nothing has come at all."""
+        progress = self.progress
+        if progress.done == progress.resumed and progress.failures >= HOPELESS:
+            raise UpstreamError(f"{progress.failures} failures and no response: {progress.trouble}")
 
     def finish(self) -> Pool | None:
         """Seal the pool if nothing is missing; None while something is."""
@@ -245,6 +256,7 @@ async def record(
             got = await _sampled(sampler, question, stretch)
             recording.add(question, stretch.start, responses=got)
             watch(recording.progress)
+            recording.check_alive()
 
     workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
     try:
@@ -262,6 +274,6 @@ async def _sampled(sampler: Sampler, question: Question, stretch: range) -> list
     try:
         return await sampler.sample(question, len(stretch), start=stretch.start)
     except UpstreamError as error:
-        if error.status in (401, 403, 404):
+        if error.final:
             raise  # a wrong key, model or address is wrong for every question
         return [Response("", error=str(error)) for _ in stretch]

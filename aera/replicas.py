@@ -1,10 +1,15 @@
 """Replicas: several upstreams that serve the same model, each trusted as long as it answers."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+
+import aiohttp
+from yarl import URL
 
 from aera.errors import UpstreamError
 from aera.response import Response
@@ -12,13 +17,50 @@ from aera.upstream import Endpoint, Upstream
 
 REST = 10.0
 """Seconds for which a replica that could not be reached is left alone."""
+BROKEN = frozenset({None, 502, 503, 504})
+"""What a server that does not work answers, None being nothing at all."""
+
+
+class _Replica(Upstream):
+    """An upstream that many clients share."""
+
+    alone = True
+    """Whether there is no other one to ask instead."""
+
+    async def _post(self, body: Mapping[str, Any]) -> list[Response]:
+        try:
+            return await super()._post(body)
+        except UpstreamError as error:
+            if not self.alone and isinstance(error.__context__, aiohttp.ClientConnectorError):
+                error.retryable = False
+            raise
+
+    def _learn(self, error: UpstreamError, turn: int) -> None:
+        """One client's unknown model says nothing about the others' requests."""
+        if error.status != 404:
+            super()._learn(error, turn)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request to pass on as it is."""
+
+    method: str
+    target: str
+    """Path and query behind the base URL, as they came."""
+    headers: Mapping[str, str]
+    content: bytes | None
 
 
 class Replicas:
     """Asks the least busy healthy replica; one that cannot be reached rests for a while."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self.upstreams = [Upstream(endpoint) for endpoint in endpoints]
+        self.upstreams = [_Replica(endpoint) for endpoint in endpoints]
+        for upstream in self.upstreams:
+            upstream.alone = len(endpoints) == 1
+        self.passing = [0] * len(endpoints)
+        """Requests that each replica answers on the straight way through."""
         self._resting = [0.0] * len(endpoints)
         self._stack = AsyncExitStack()
 
@@ -41,30 +83,106 @@ class Replicas:
         now = time.monotonic()
         return [until <= now for until in self._resting]
 
+    @property
+    def busy(self) -> list[int]:
+        """Calls under way at each replica."""
+        return [
+            upstream.permits.active + passing
+            for upstream, passing in zip(self.upstreams, self.passing, strict=True)
+        ]
+
     def order(self) -> list[int]:
         """Replicas in the order in which to ask them: healthy first, then the least busy."""
-        healthy = self.healthy
-        busy = [upstream.permits.active for upstream in self.upstreams]
+        healthy, busy = self.healthy, self.busy
         return sorted(range(len(busy)), key=lambda i: (not healthy[i], busy[i]))
 
     async def complete(
         self, body: Mapping[str, Any], n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
-        """As Upstream.complete; where a replica cannot be reached, the next one is asked."""
-        last: list[Response] = []
+        """As Upstream.complete; where a replica does not work, the next one is asked."""
+        got: list[Response] = []
+        unreached: UpstreamError | None = None
         for place in self.order():
-            last = await self.upstreams[place].complete(body, n, start=start, deadline=deadline)
-            if not all(_unreached(response) for response in last):
-                self._resting[place] = 0.0
-                return last
+            try:
+                got = await self.upstreams[place].complete(body, n, start=start, deadline=deadline)
+                unreached = None
+            except UpstreamError as error:
+                if error.status is not None:
+                    raise
+                unreached = error
+            late = deadline is not None and time.monotonic() >= deadline
+            if unreached is None and (late or not all(map(_broken, got))):
+                return got
             self.rest(place)
-        return last
+        if unreached is not None:
+            raise unreached
+        return got
+
+    async def send(self, sent: Sent) -> tuple[aiohttp.ClientResponse, int]:
+        """Pass a request on as it is; who asks reads the reply, closes it and calls `sent_back`."""
+        for place in self.order():
+            self.passing[place] += 1
+            reply = None
+            try:
+                reply = await self._send(self.upstreams[place], sent)
+                return reply, place
+            except aiohttp.ClientConnectorError:
+                self.rest(place)
+            finally:
+                if reply is None:
+                    self.sent_back(place)
+        raise UpstreamError("the model server cannot be reached", status=502)
+
+    async def _send(self, upstream: Upstream, sent: Sent) -> aiohttp.ClientResponse:
+        # Configured headers win over the client's, and so does the upstream's own key.
+        own = {name.lower() for name in upstream.session.headers}
+        headers = {k: v for k, v in sent.headers.items() if k.lower() not in own}
+        url = URL(upstream.endpoint.base_url.rstrip("/") + sent.target, encoded=True)
+        patience = aiohttp.ClientTimeout(total=None, sock_read=upstream.endpoint.timeout)
+        try:
+            return await upstream.session.request(
+                sent.method,
+                url,
+                data=sent.content,
+                headers=headers,
+                skip_auto_headers=("User-Agent", "Content-Type"),
+                allow_redirects=False,
+                timeout=patience,
+            )
+        except aiohttp.ClientConnectorError:
+            raise
+        except TimeoutError:
+            raise UpstreamError("the model server did not answer in time", status=504) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            kind = type(error).__name__
+            raise UpstreamError(f"the model server broke off ({kind})", status=502) from None
+
+    def sent_back(self, place: int) -> None:
+        """A request that was passed on is over."""
+        self.passing[place] -= 1
 
     def rest(self, place: int) -> None:
         """Leave a replica alone for a while."""
         self._resting[place] = time.monotonic() + REST
 
+    async def check(self) -> list[dict[str, Any]]:
+        """Ask every replica whether it answers, and say how each is doing."""
+        answers = await asyncio.gather(*map(_answers, self.upstreams))
+        return [
+            {"answers": answer, "resting": not healthy, "active": busy}
+            for answer, healthy, busy in zip(answers, self.healthy, self.busy, strict=True)
+        ]
 
-def _unreached(response: Response) -> bool:
-    """Whether no server answered at all."""
-    return isinstance(response.source, UpstreamError) and response.source.status is None
+
+async def _answers(upstream: Upstream) -> bool:
+    url = upstream.endpoint.base_url.rstrip("/") + "/models"
+    try:
+        async with upstream.session.get(url, timeout=aiohttp.ClientTimeout(total=2)) as reply:
+            return reply.status < 500
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        return False
+
+
+def _broken(response: Response) -> bool:
+    """Whether the server did not work, as against one that works and refuses."""
+    return isinstance(response.source, UpstreamError) and response.source.status in BROKEN

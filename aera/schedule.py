@@ -1,6 +1,6 @@
 """Schedule: the prefix lengths at which a decision may be taken."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -68,8 +68,3 @@ class Schedule:
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.checkpoints))
-
-
-def as_schedule(checkpoints: "Schedule | Sequence[int]") -> Schedule:
-    """Accept a plain list wherever a Schedule is wanted."""
-    return checkpoints if isinstance(checkpoints, Schedule) else Schedule(tuple(checkpoints))

@@ -36,6 +36,9 @@ class Telemetry:
         self.deciding = self._histogram(
             "deciding_seconds", "Evidence and gate of one vote.", SECONDS
         )
+        self.overhead = self._histogram(
+            "overhead_seconds", "What a voted request took beside waiting upstream.", SECONDS
+        )
         self.voting = self._histogram("vote_seconds", "One vote from end to end.", SECONDS)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -48,8 +51,9 @@ class Telemetry:
         """Count one vote and keep it for the page, without a word of what was asked."""
         allocation, account = voted.allocation, voted.account()
         self.samples.inc(allocation.responses)
-        self.tokens.labels("prompt").inc(allocation.prompt_tokens)
-        self.tokens.labels("completion").inc(allocation.completion_tokens)
+        prompt, completion = voted.tokens
+        self.tokens.labels("prompt").inc(prompt)
+        self.tokens.labels("completion").inc(completion)
         self.saved.inc(max(0, account["tokens_saved"]))
         self.stops.labels(allocation.reason).inc()
         read = sum(allocation.votes.values())

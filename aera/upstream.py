@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import random
 import ssl
@@ -39,7 +40,7 @@ class Endpoint:
     concurrency: int = 64
     tries: int = 5
     timeout: float = 600.0
-    """Seconds for one call, and for all tries of one call together."""
+    """Seconds for a call and all its retries, counted from when the first is made."""
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
@@ -88,8 +89,9 @@ class Upstream:
     def _proxy(self) -> str | None:
         """The environment's proxy; aiohttp's trust_env would let ~/.netrc overrule the key."""
         parts = urlsplit(self.endpoint.base_url)
-        bypassed = proxy_bypass(parts.hostname or "")
-        return None if bypassed else getproxies().get(parts.scheme)
+        host = parts.hostname or ""
+        own = host in ("localhost", "::1") or host.startswith("127.")
+        return None if own or proxy_bypass(host) else getproxies().get(parts.scheme)
 
     def _tls(self) -> ssl.SSLContext | bool:
         if self.endpoint.ca_file is None:
@@ -109,7 +111,7 @@ class Upstream:
         A completion that failed for good is a Response with an error. A refusal that no retry can
         mend (a bad key, a bad request) is raised.
         """
-        until = self._until(deadline)
+        until = math.inf if deadline is None else deadline
         if n > 1 and not self.ignores_n:
             got = await self._together(body, n, start=start, until=until)
             rest = n - len(got)
@@ -118,10 +120,6 @@ class Upstream:
                 return [*got, *singles]
             return got
         return await self._singly(body, n, start=start, until=until)
-
-    def _until(self, deadline: float | None) -> float:
-        own = time.monotonic() + self.endpoint.timeout
-        return own if deadline is None else min(own, deadline)
 
     async def _together(
         self, body: Mapping[str, Any], n: int, *, start: int, until: float
@@ -169,48 +167,51 @@ class Upstream:
 
     async def _call(self, body: Mapping[str, Any], *, until: float) -> list[Response]:
         """One call with its retries."""
-        begun = time.monotonic()
+        begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, until)
         for attempt in range(1, self.endpoint.tries + 1):
             try:
-                first, *others = await self._attempt(body, begun=begun, until=until)
+                first, *others = await self._attempt(body, begun=begun, patience=patience)
                 self.permits.succeeded()
                 return [replace(first, calls=attempt), *others]
             except UpstreamError as error:
                 error.calls += attempt - 1
                 wait = _pause(attempt, error.retry_after)
                 last = attempt == self.endpoint.tries
-                if last or not error.retryable or time.monotonic() + wait >= until:
+                if last or not error.retryable or wait >= patience.begin():
                     raise
             await asyncio.sleep(wait)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _attempt(
-        self, body: Mapping[str, Any], *, begun: float, until: float
+        self, body: Mapping[str, Any], *, begun: float, patience: "_Patience"
     ) -> list[Response]:
-        """One call, once there is a permit for it; the deadline ends that wait as well."""
-        left = max(0.0, until - time.monotonic())
+        """One call, once there is a permit for it; only the caller's deadline ends that wait."""
         made = 0
         try:
-            if not left:
+            if patience.left == 0:
                 raise TimeoutError
-            async with asyncio.timeout(left), self.permits as turn:
+            async with asyncio.timeout(patience.left), self.permits as turn:
                 if self._refused is not None and self._refused[0] > begun:
                     raise _unmade(self._refused[1])
-                made = 1
+                made, limit = 1, patience.begin()
                 try:
-                    return await self._post(body)
+                    async with asyncio.timeout(limit):
+                        return await self._post(body)
                 except UpstreamError as error:
                     self._learn(error, turn)
                     raise
         except TimeoutError:
-            late = UpstreamError(f"no reply within {left:.1f} s")
+            text = (
+                f"no reply within {limit:.1f} s" if made else "the deadline passed before the call"
+            )
+            late = UpstreamError(text)
             late.calls = made
             raise late from None
 
     def _learn(self, error: UpstreamError, turn: int) -> None:
         if error.status == 429:
             self.permits.overloaded(turn)
-        if error.status == 401:  # those who wait for a permit need not be refused one by one
+        if error.final:  # those who wait for a permit need not be refused one by one
             self._refused = (time.monotonic(), error)
 
     @property
@@ -233,6 +234,24 @@ class Upstream:
             raise refusal(reply.status, content, reply.headers)
         latency = 1000 * (time.monotonic() - begun)
         return parse_reply(_decoded(content), seed=body.get("seed"), latency_ms=latency)
+
+
+class _Patience:
+    """How long to wait: up to the caller's deadline, and from the first call on, the timeout."""
+
+    def __init__(self, timeout: float, until: float) -> None:
+        self._timeout, self._until, self._begun = timeout, until, False
+
+    def begin(self) -> float:
+        """A call is being made; returns the seconds left for it."""
+        if not self._begun:
+            self._begun, self._until = True, min(self._until, time.monotonic() + self._timeout)
+        return max(0.0, self._until - time.monotonic())
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left, None where nothing limits them yet."""
+        return None if self._until == math.inf else max(0.0, self._until - time.monotonic())
 
 
 def seeded(body: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -265,7 +284,7 @@ def _pause(attempt: int, retry_after: float | None) -> float:
 def _decoded(content: bytes) -> Any:
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         shown = content[:80].decode("utf-8", "replace")
         raise UpstreamError(f"the reply is not JSON but {shown!r}", retryable=True) from None
 
@@ -274,7 +293,7 @@ def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> Upstream
     """The upstream's own error, with its status, type, code and message."""
     try:
         body = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     said = body.get("error", body) if isinstance(body, dict) else None
     if isinstance(said, str):

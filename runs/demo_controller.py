@@ -31,7 +31,7 @@ def main() -> None:
         ballots = read_ballots(pool, pool.task)
         truths = Truths.open(pool.path)
         study = open_study(pool, truths, ballots=ballots, encoder=StaticEncoder.load())
-        built = build_controller(study, pool, demand=Demand(0.02, 0.1), seed=0)
+        built = build_controller(study, pool, demand=Demand(0.02, 0.1), rivals=["asc"], seed=0)
         built.controller.save(DEMO / "controller", card=built.card)
     print(built.choice.verdict)
 

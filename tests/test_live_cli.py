@@ -140,7 +140,7 @@ def test_a_failing_question_is_a_line_and_exit_1(aera: Aera, solving: list[objec
         "2": (None, "upstream 400 planned_400: not this one"),
         "3": ("7", None),
     }
-    assert done.stderr == "aera: 1 questions failed; their lines say why\n"
+    assert done.stderr == "aera: 1 failed; the lines with an error say why\n"
 
 
 def test_a_limit_over_all_questions_is_kept(
@@ -168,7 +168,7 @@ def test_wrong_calls_of_solve_are_one_line(here: Aera, solving: list[object]) ->
     assert "Name: value" in refused(here("solve", "?", *solving, "--header", "odd"), 2)
     assert "none.pem" in refused(here("solve", "?", *solving, "--ca-file", "none.pem"), 2)
     assert "concurrency" in refused(here("solve", "?", *solving, "--concurrency", 0), 2)
-    assert 'line 1 has no "question"' in refused(here("solve", *solving, stdin="{}\n"), 2)
+    assert 'line 1: has no "question"' in refused(here("solve", *solving, stdin="{}\n"), 2)
 
 
 def test_a_missing_controller_is_one_line_and_exit_1(here: Aera, solving: list[object]) -> None:

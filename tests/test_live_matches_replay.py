@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from aera import ASC, Allocation, Pool, get_task
 from aera.allocator import Allocator
 from aera.controller import Controller
 from aera.fake import RecordedUpstream
+from aera.gate import Gated
 from aera.lab import Ballot, import_jsonl, read_ballots, replay
 from aera.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
 from aera.upstream import Endpoint
@@ -37,7 +39,9 @@ def ballots(pool: Pool) -> list[Ballot]:
 
 @pytest.fixture(scope="module")
 def controllers(pool: Pool) -> Controllers:
-    gated = Controller.load(DEMO / "controller")
+    bundled = Controller.load(DEMO / "controller")
+    assert bundled.gate is not None
+    gated = replace(bundled, policy=Gated(bundled.gate, 0.3))
     return {"gate": gated, "asc": Controller(pool.task, pool.schedule, ASC(0.99))}
 
 

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from aera import AeraError, Schedule
 from aera.errors import UsageError
-from aera.schedule import as_schedule
 
 schedules = st.sets(st.integers(1, 300), min_size=1).map(lambda s: Schedule(tuple(sorted(s))))
 
@@ -62,8 +61,3 @@ def test_it_cannot_be_cut_to_nothing() -> None:
 
 def test_every_means_after_each_response() -> None:
     assert Schedule.every(5).checkpoints == (1, 2, 3, 4, 5)
-
-
-def test_a_plain_list_is_accepted_as_a_schedule() -> None:
-    assert as_schedule([2, 4]) == Schedule((2, 4))
-    assert as_schedule(Schedule()) == Schedule()

@@ -1,6 +1,8 @@
 """The command line. Each command opens what it needs, calls one function and shows the result."""
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,12 +14,24 @@ from aera.errors import AeraError, UsageError
 
 app = typer.Typer(
     name="aera",
-    help="Decide, after every block of sampled answers, whether another block is worth it.",
+    help="Decide, after every block of sampled answers, whether another block is worth it. The way "
+    "to a controller of your own: sample (or import), evaluate, train, then solve or serve.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(metadata.version("aera"))
+        raise typer.Exit
+
+
 for name, command in (
     ("demo", demo),
     ("sample", sample),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track as rich_track
 
 from aera.aggregation import RULES
-from aera.catalog import parse_policy, standard_policies
+from aera.catalog import Maker, parse_policy, standard_policies
 from aera.errors import ProtocolError, UsageError
 from aera.policy import Policy
 from aera.pool import Pool
@@ -67,17 +67,25 @@ def train(
     out: Annotated[Path, typer.Option(help="Where the controller goes.")],
     max_loss: LossOption = 0.02,
     certify: CertifyOption = None,
+    rival: Annotated[
+        list[str] | None, typer.Option(help="A dial to step aside to if cheaper, as asc; again.")
+    ] = None,
     encoder: EncoderOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Fit a gate, calibrate its threshold and write the controller."""
     from aera.lab.building import build_controller
-    from aera.lab.protocols import Demand
 
-    opened = Pool.open(pool)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f'"{out}" exists already; choose another place or remove it first')
+    opened, demand = Pool.open(pool), _demand(max_loss, certify)
     study = _study(opened, *_ballots(opened), encoder=encoder)
-    demand = Demand(max_loss, certify)
-    built = build_controller(study, opened, demand=demand, encoder_name=encoder, seed=seed)
+    unknown = sorted(set(rival or ()) - set(study.dials))
+    if unknown:
+        raise UsageError(f'--rival is one of {", ".join(study.dials)}, but got "{unknown[0]}"')
+    built = build_controller(
+        study, opened, demand=demand, rivals=rival or (), encoder_name=encoder, seed=seed
+    )
     built.controller.save(out, card=built.card)
     console = Console()
     console.print(f"{out}: {built.controller.policy}, fitted in {built.fit.epochs} epochs")
@@ -108,53 +116,101 @@ def evaluate(
     ] = None,
 ) -> None:
     """Replay policies on recorded responses; without truths, show spend and agreement only."""
-    from aera.controller import Controller
-    from aera.lab.evaluation import evaluate as replay_all
-    from aera.lab.protocols import Demand
-    from aera.lab.summary import summarize
-    from aera.lab.tables import print_calibration, print_frontier, print_transitions
+    _check_call(protocol, rule, controller=controller, json_file=json_file)
+    opened = Pool.open(pool)
+    loaded = _load(controller)
+    own = loaded.schedule if loaded else opened.schedule
+    checkpoints = Schedule.parse(schedule) if schedule else own
+    ballots, truths = _ballots(opened)
+    chosen = _policies(policies, ballots, schedule=checkpoints, encoder=encoder, seed=seed)
+    sections: dict[str, Any] = {}
+    if loaded is not None:
+        sections["controller"] = _seen(loaded, opened, strict=protocol is Protocol.HOLDOUT)
+        if str(loaded.policy) not in map(str, chosen):
+            chosen.append(loaded.policy)
+    frontier = _replayed(opened, ballots, chosen, truths=truths, schedule=checkpoints, rule=rule)
+    if protocol is not Protocol.REPLAY and loaded is None:
+        study = _study(opened, ballots, truths, encoder=encoder, schedule=checkpoints)
+        demand = _demand(max_loss, certify)
+        frontier, sections = _judged(
+            study, frontier, protocol, clean=clean, demand=demand, seed=seed
+        )
+    title = f"{pool.name}: {len(frontier.trajectories.question_ids)} questions, {protocol}"
+    _show(frontier.without_sweeps(chosen), sections, title=title, transitions=policies is None)
+    if json_file:
+        _write(json_file, frontier, opened, protocol=protocol, seed=seed, sections=sections)
 
+
+def _check_call(
+    protocol: Protocol, rule: str, *, controller: Path | None, json_file: Path | None
+) -> None:
+    """Refuse what cannot be done before any work is."""
     if rule not in RULES:
         raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{rule}"')
+    if rule != "vote" and protocol is not Protocol.REPLAY:
+        raise UsageError("--rule goes with replay: everything else is learned from the plain vote")
     if json_file and not json_file.absolute().parent.is_dir():
         raise UsageError(f'--json cannot write "{json_file}": there is no such folder')
     if controller and protocol in (Protocol.CROSSFIT, Protocol.NESTED):
         raise UsageError(f"--controller goes with replay or holdout, not with {protocol}")
-    opened = Pool.open(pool)
-    loaded = Controller.load(controller) if controller else None
-    own = loaded.schedule if loaded else opened.schedule
-    checkpoints = Schedule.parse(schedule) if schedule else own
-    ballots, truths = _ballots(opened)
-    chosen = _policies(policies, ballots, schedule=checkpoints, seed=seed)
-    sections: dict[str, Any] = {}
-    if loaded is not None:
-        sections["controller"] = _seen(loaded, opened, strict=protocol is Protocol.HOLDOUT)
-        chosen.append(loaded.policy)
-    frontier = replay_all(
-        ballots, chosen, task=opened.task, schedule=checkpoints, truths=truths, rule=RULES[rule]
+
+
+def _load(controller: Path | None) -> "Controller | None":
+    from aera.controller import Controller
+
+    return Controller.load(controller) if controller else None
+
+
+def _demand(max_loss: float, certify: float | None) -> "Demand":
+    from aera.lab.protocols import Demand
+
+    return Demand(max_loss, certify)
+
+
+def _replayed(
+    pool: Pool,
+    ballots: "list[Ballot]",
+    policies: list[Policy],
+    *,
+    truths: "Truths | None",
+    schedule: Schedule,
+    rule: str,
+) -> "Frontier":
+    from aera.lab.evaluation import evaluate as replay_all
+
+    return replay_all(
+        ballots, policies, task=pool.task, schedule=schedule, truths=truths, rule=RULES[rule]
     )
-    if protocol is not Protocol.REPLAY and loaded is None:
-        study = _study(opened, ballots, truths, encoder=encoder, schedule=checkpoints)
-        demand = Demand(max_loss, certify)
-        frontier, sections = _judged(
-            study, frontier, protocol, clean=clean, demand=demand, seed=seed
-        )
+
+
+def _show(frontier: "Frontier", sections: dict[str, Any], *, title: str, transitions: bool) -> None:
+    """Tables on the terminal, and how far their claims reach."""
+    from aera.lab.tables import print_calibration, print_frontier, print_transitions
+
     console = Console()
-    title = f"{pool.name}: {len(frontier.trajectories.question_ids)} questions, {protocol}"
     graded = frontier.trajectories.grades is not None
-    shown = frontier if policies else frontier.without_sweeps(standard_policies(checkpoints))
-    print_frontier(console, shown, title=title if graded else f"{title}, no truths")
-    if graded and policies is None:
+    print_frontier(console, frontier, title=title if graded else f"{title}, no truths")
+    if graded and transitions:
         print_transitions(console, frontier.trajectories)
     if "calibration" in sections:
         print_calibration(console, sections["calibration"])
     for line in _remarks(sections):
         console.print(line, highlight=False)
-    if json_file:
-        evaluation = summarize(
-            frontier, opened, protocol=protocol.value, seed=seed, sections=sections
-        )
-        json_file.write_text(json.dumps(evaluation, indent=2) + "\n", "utf-8")
+
+
+def _write(
+    file: Path,
+    frontier: "Frontier",
+    pool: Pool,
+    *,
+    protocol: Protocol,
+    seed: int,
+    sections: dict[str, Any],
+) -> None:
+    from aera.lab.summary import summarize
+
+    evaluation = summarize(frontier, pool, protocol=protocol.value, seed=seed, sections=sections)
+    file.write_text(json.dumps(evaluation, indent=2) + "\n", "utf-8")
 
 
 def _seen(controller: "Controller", pool: Pool, *, strict: bool) -> dict[str, Any]:
@@ -191,13 +247,14 @@ def _judged(
     else:
         verdict = holdout(study, seed=seed, demand=demand)
     frontier = summary.verdict_frontier(verdict, given.points)
-    return frontier, summary.verdict_sections(verdict, seed=seed)
+    return frontier, summary.verdict_sections(verdict, frontier, seed=seed)
 
 
 def _remarks(sections: dict[str, Any]) -> Iterable[str]:
     """What a table cannot say: how far its claims reach."""
     if "status" in sections:
         yield sections["status"]
+    yield from sections.get("outcome", ())
     if "controller" in sections:
         yield f"{sections['controller']['policy']}: {sections['controller']['status']}"
 
@@ -209,11 +266,13 @@ def audit(
     """The leakage audit: where every input comes from; fails when something leaks."""
     from aera.encoders import load_encoder
     from aera.lab.audit import audit_controller, audit_pool
-    from aera.lab.tables import print_audit
+    from aera.lab.tables import audit_verdict, print_audit
 
     is_controller = (path / "config.json").is_file()
     done = audit_controller(path) if is_controller else audit_pool(path, load_encoder(encoder))
-    print_audit(Console(), done)
+    console = Console()
+    print_audit(console, done)
+    console.print(audit_verdict(done), style="bold")
     if done.leaks:
         raise ProtocolError(f"{len(done.leaks)} leaks, the first is {done.leaks[0].subject}")
 
@@ -249,15 +308,29 @@ def _study(
 
 
 def _policies(
-    labels: str | None, ballots: "list[Ballot]", *, schedule: Schedule, seed: int
+    labels: str | None,
+    ballots: "list[Ballot]",
+    *,
+    schedule: Schedule,
+    encoder: str | None,
+    seed: int,
 ) -> list[Policy]:
     """The policies of a comma-separated list; empirical Bayes learns its prior out of fold."""
+    from aera.baselines import Consensus
+    from aera.encoders import load_encoder
     from aera.lab.priors import crossfit_bayes
 
     if labels is None:
         return [*standard_policies(schedule)]
-    learned = {"eb": lambda dial: crossfit_bayes(ballots, float(dial), seed=seed)}
+    learned: dict[str, Maker] = {
+        "eb": lambda dial: crossfit_bayes(ballots, float(dial), seed=seed),
+        "consensus": lambda dial: Consensus(load_encoder(encoder), float(dial)),
+    }
     named = [label.strip() for label in labels.split(",")]
+    for label in named:
+        kind, _, dial = label.partition("+")[0].partition("-")
+        if kind == "fixed" and dial.isdecimal() and int(dial) not in schedule.checkpoints:
+            raise UsageError(f"{label} is no checkpoint of {schedule}; --schedule sets others")
     # The oracle needs no policy: hindsight adds it wherever there are truths.
     return [parse_policy(label, learned) for label in named if label != "oracle"]
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ from aera.task import get_task
 
 if TYPE_CHECKING:
     from aera import recording
+    from aera.response import Question
     from aera.run import Allocation
 
 URLOption = Annotated[str, typer.Option(help="An OpenAI-compatible server, up to /v1.")]
@@ -93,21 +94,30 @@ def sample(
 
     async def work() -> object:
         async with OpenAISampler(endpoint, chat) as sampler:
-            shown = _Shown(recording_.progress, per_million)
-            with shown:
+            with _Shown(recording_.progress, per_million) as shown:
                 return await record(
                     recording_, sampler, concurrency=concurrency, block=block, watch=shown.update
                 )
 
-    pool = asyncio.run(work())
-    progress = recording_.progress
+    _conclude(recording_, lambda: asyncio.run(work()))
+
+
+def _conclude(recording_: "recording.Recording", work: Callable[[], object]) -> None:
+    """Run a recording and say what became of it."""
+    progress, out = recording_.progress, recording_.path
+    try:
+        pool = work()
+    except KeyboardInterrupt:
+        kept = f"{progress.done:,} of {progress.wanted:,} responses kept"
+        _say(f"{kept}; run the same command again to go on", stderr=True)
+        raise
     for damage in progress.damaged:
         _say(f"{damage}: half-written, dropped and asked for again", stderr=True)
     if pool is None:
         missing = progress.wanted - progress.done
         raise PoolError(
-            f'{missing} of {progress.wanted} responses of "{out}" failed and are noted in '
-            "failures.jsonl; run the same command again to ask for them"
+            f'{missing} of {progress.wanted} responses of "{out}" are missing, failures are noted '
+            f"in failures.jsonl (the last: {progress.trouble}); run the same command again"
         )
     _say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
 
@@ -189,6 +199,8 @@ def solve(
     max_tokens_total: Annotated[int | None, typer.Option(help="Limit over all questions.")] = None,
     max_responses: Annotated[int | None, typer.Option(help="Limit over all questions.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Limit over all questions.")] = None,
+    max_money: Annotated[float | None, typer.Option(help="Limit over all, by --prices.")] = None,
+    prices: Annotated[str, typer.Option(help="Per million tokens, as 0.5,1.5.")] = "0,0",
 ) -> None:
     """Solve a question, or many, spending only what each is worth. JSON lines come out."""
     from aera.allocator import Allocator, Budget
@@ -196,11 +208,12 @@ def solve(
     from aera.sampler import DEFAULTS, Chat, OpenAISampler
     from aera.upstream import Endpoint
 
+    asked = _asked(question, file)
     loaded = Controller.load(controller)
     stepped = {} if seed is None else {"seed": seed}
     fields = {**DEFAULTS, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
-    budget = Budget(responses=max_responses, tokens=max_tokens_total, seconds=max_seconds)
+    budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *_prices(prices))
     failed = 0
 
     async def work() -> None:
@@ -208,41 +221,65 @@ def solve(
         chat = Chat(model, loaded.task, fields, system)
         async with OpenAISampler(endpoint, chat) as sampler:
             allocator = Allocator(sampler, loaded, concurrency=concurrency, budget=budget)
-            async for allocation in allocator.solve(_asked(question, file)):
+            async for allocation in allocator.solve(asked):
                 failed += allocation.error is not None
                 typer.echo(allocation_line(allocation))
 
     asyncio.run(work())
     if failed:
-        _say(f"aera: {failed} questions failed; their lines say why", stderr=True)
+        _say(f"aera: {failed} failed; the lines with an error say why", stderr=True)
         raise typer.Exit(1)
 
 
-def _asked(question: str | None, file: Path | None) -> Iterable[Any]:
+def _asked(question: str | None, file: Path | None) -> "list[Question]":
     """The questions of a call: the argument, a file, or standard input."""
     from aera.response import Question
 
+    if question is not None and file is not None:
+        raise UsageError("give a question or --file, not both")
     if question is not None:
-        return [Question("question", question)]
+        return [Question("question", _nonempty(question, "the question"))]
     if file is not None and not file.is_file():
         raise UsageError(f'there is no file "{file}" with questions')
-    lines = (file.read_text("utf-8") if file else sys.stdin.read()).splitlines()
-    return [_line_question(line, number) for number, line in enumerate(lines, 1) if line.strip()]
+    source = file.name if file else "standard input"
+    try:
+        text = file.read_text("utf-8") if file else sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source} is not UTF-8: {error.reason}") from None
+    rows = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    asked = [_line_question(line, f"{source}, line {number}", number) for number, line in rows]
+    if not asked:
+        raise UsageError(f"{source} holds no question")
+    ids = [each.id for each in asked]
+    twice = [each for each in ids if ids.count(each) > 1] if len(set(ids)) < len(ids) else []
+    if twice:
+        raise UsageError(f"{source} has the question {twice[0]} twice")
+    return asked
 
 
-def _line_question(line: str, number: int) -> Any:
+def _line_question(line: str, where: str, number: int) -> "Question":
     """A line is a JSON object with "question", or the question itself."""
     from aera.response import Question
 
+    if not line.lstrip().startswith(("{", "[")):
+        return Question(str(number), line)
     try:
         row = json.loads(line)
     except ValueError:
-        row = None
-    if not isinstance(row, dict):
-        return Question(str(number), line)
-    if not isinstance(row.get("question"), str):
-        raise UsageError(f'line {number} has no "question"')
-    return Question(str(row.get("id", number)), row["question"], tuple(row.get("choices") or ()))
+        raise UsageError(f"{where}: not JSON; nothing was asked") from None
+    if not isinstance(row, dict) or not isinstance(row.get("question"), str):
+        raise UsageError(f'{where}: has no "question"; nothing was asked')
+    choices = row.get("choices") or []
+    if not isinstance(choices, list):
+        raise UsageError(f'{where}: "choices" must be a list; nothing was asked')
+    text = _nonempty(row["question"], where)
+    return Question(str(row.get("id", number)), text, tuple(map(str, choices)))
+
+
+def _nonempty(text: str, where: str) -> str:
+    if not text.strip():
+        raise UsageError(f"{where} is empty")
+    return text
 
 
 def allocation_line(allocation: "Allocation") -> str:

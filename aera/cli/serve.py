@@ -2,95 +2,115 @@
 
 import logging
 import os
+import signal
+import sys
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 
-from aera.cli.live import (
-    CAOption,
-    ConcurrencyOption,
-    HeaderOption,
-    KeyOption,
-    ModelOption,
-    headers_from,
-)
+from aera.cli.live import CAOption, HeaderOption, headers_from
 from aera.errors import UsageError
+
+if TYPE_CHECKING:
+    from aera.server import Serving
+    from aera.upstream import Endpoint
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def _option(variable: str, text: str, **limits: Any) -> Any:
+    """An option that the environment can set too."""
+    return typer.Option(envvar=f"AERA_{variable}", help=text, **limits)
+
+
+UpstreamOption = Annotated[list[str], _option("UPSTREAM", "Server, up to /v1; again per replica.")]
+ModelOption = Annotated[str, _option("MODEL", "The model for requests that name none.")]
+ControllerOption = Annotated[Path | None, _option("CONTROLLER", "Else ASC 0.95 on plain votes.")]
+TaskOption = Annotated[str, _option("TASK", "How to read replies without a controller.")]
+HostOption = Annotated[str, _option("HOST", "Where to listen.")]
+PortOption = Annotated[int, _option("PORT", "Which port.")]
+VoteOption = Annotated[bool, _option("VOTE_BY_DEFAULT", "Vote on plain model names too.")]
+InstructionOption = Annotated[bool, _option("INSTRUCTION", "Append how to write the answer.")]
+MinimumOption = Annotated[int | None, _option("MIN_SAMPLES", "No vote ends before.", min=1)]
+RequestsOption = Annotated[int, _option("MAX_REQUESTS", "Most requests at once.", min=1)]
+BytesOption = Annotated[int, _option("MAX_BYTES", "The largest request.", min=1)]
+KeysOption = Annotated[str, typer.Option(help="Variable with the clients' keys, by comma.")]
+SecondOption = Annotated[str | None, _option("ESCALATE_TO", "URL#MODEL for undecided ones.")]
+LevelOption = Annotated[str, _option("LOG_LEVEL", "info logs a JSON line per request.")]
+OwnKeyOption = Annotated[str, _option("API_KEY_ENV", "Variable with the upstream's key.")]
+CallsOption = Annotated[int, _option("CONCURRENCY", "Most calls upstream at once.", min=1)]
+TriesOption = Annotated[int, _option("TRIES", "Tries of one call upstream.", min=1)]
 
 
 def serve(
-    upstream: Annotated[
-        list[str],
-        typer.Option(envvar="AERA_UPSTREAM", help="Server, up to /v1; again for each replica."),
-    ],
-    model: ModelOption,
-    controller: Annotated[
-        Path | None, typer.Option(envvar="AERA_CONTROLLER", help="Else ASC 0.95 on plain votes.")
-    ] = None,
-    task: Annotated[
-        str, typer.Option(help="How to read replies without a controller.")
-    ] = "expression",
-    host: Annotated[str, typer.Option(envvar="AERA_HOST", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(envvar="AERA_PORT", help="Which port.")] = 8001,
-    vote_by_default: Annotated[
-        bool, typer.Option(help="Vote on plain model names too, not only aera/MODEL.")
-    ] = False,
-    instruction: Annotated[
-        bool, typer.Option(help="Append the task's answer instruction to questions.")
-    ] = False,
-    keys_env: Annotated[
-        str, typer.Option(help="Environment variable with the keys clients need, by comma.")
-    ] = "AERA_KEYS",
-    escalate_to: Annotated[
-        str | None, typer.Option(envvar="AERA_ESCALATE_TO", help="URL#MODEL for undecided ones.")
-    ] = None,
-    log_level: Annotated[
-        str, typer.Option(envvar="AERA_LOG_LEVEL", help="info logs a JSON line per request.")
-    ] = "info",
+    upstream: UpstreamOption,
+    model: ModelOption = "default",
+    controller: ControllerOption = None,
+    task: TaskOption = "expression",
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8001,
+    vote_by_default: VoteOption = False,
+    instruction: InstructionOption = False,
+    min_samples: MinimumOption = None,
+    max_requests: RequestsOption = 512,
+    max_bytes: BytesOption = 16 * 2**20,
+    keys_env: KeysOption = "AERA_KEYS",
+    escalate_to: SecondOption = None,
+    log_level: LevelOption = "info",
     header: HeaderOption = None,
     ca_file: CAOption = None,
-    api_key_env: KeyOption = "OPENAI_API_KEY",
-    concurrency: ConcurrencyOption = 256,
+    api_key_env: OwnKeyOption = "OPENAI_API_KEY",
+    concurrency: CallsOption = 256,
+    tries: TriesOption = 3,
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
-    import uvicorn
-
     from aera.controller import Controller
     from aera.gateway import default_controller
-    from aera.server import Serving, create_app
+    from aera.server import Serving
     from aera.task import get_task
     from aera.upstream import Endpoint
 
-    keys = tuple(key.strip() for key in os.environ.get(keys_env, "").split(",") if key.strip())
-    if not keys and not _is_loopback(host):
-        raise UsageError(
-            f"{host} can be reached from outside, so clients need keys: set {keys_env}, or listen "
-            "on 127.0.0.1"
-        )
+    keys = _keys(keys_env, host)
+    urls = [url for each in upstream for url in each.replace(",", " ").split()]
     chosen = Controller.load(controller) if controller else default_controller(get_task(task))
+    headers = headers_from(header or ())
 
     def endpoint(url: str) -> Endpoint:
-        return Endpoint(url, api_key_env, headers_from(header or ()), ca_file, concurrency)
+        return Endpoint(url, api_key_env, headers, ca_file, concurrency, tries)
 
-    second = None
-    if escalate_to is not None:
-        url, found, name = escalate_to.partition("#")
-        if not found or not name:
-            raise UsageError(f'--escalate-to takes URL#MODEL, but got "{escalate_to}"')
-        second = (endpoint(url), name)
-    replicas = tuple(endpoint(url) for url in upstream)
     serving = Serving(
-        replicas, model, chosen, vote_by_default, instruction, keys, escalation=second
+        tuple(map(endpoint, urls)),
+        model,
+        chosen,
+        votes_by_default=vote_by_default,
+        instruction=instruction,
+        keys=keys,
+        largest_request=max_bytes,
+        most_requests=max_requests,
+        escalation=_second(escalate_to, endpoint),
+        minimum=min_samples,
     )
-    logging.basicConfig(format="%(asctime)s %(message)s", level=log_level.upper())
-    console = Console(stderr=True)
-    console.print(
-        f"AERA on http://{host}:{port}/v1 for {', '.join(upstream)}, policy {chosen.policy}"
-    )
-    console.print(f'ask for "aera/{model}"; the page is at http://{host}:{port}/', highlight=False)
-    uvicorn.run(create_app(serving), host=host, port=port, log_level="warning", access_log=False)
+    _set_logging(log_level)
+    shown = ", ".join(map(_without_password, urls))
+    _say(f"AERA on http://{host}:{port}/v1 for {shown}, policy {chosen.policy}")
+    _say(f'ask for "aera/{model}"; the page is at http://{host}:{port}/')
+    _run(serving, host, port)
+
+
+def _keys(variable: str, host: str) -> tuple[str, ...]:
+    """The keys clients must present; none will do only where nobody from outside can ask."""
+    keys = tuple(key.strip() for key in os.environ.get(variable, "").split(",") if key.strip())
+    if not keys and not _is_loopback(host):
+        raise UsageError(
+            f"{host} can be reached from outside, so clients need keys: set {variable}, or listen "
+            "on 127.0.0.1"
+        )
+    return keys
 
 
 def _is_loopback(host: str) -> bool:
@@ -98,3 +118,41 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _second(
+    named: str | None, endpoint: "Callable[[str], Endpoint]"
+) -> "tuple[Endpoint, str] | None":
+    """Where undecided questions go, from URL#MODEL."""
+    if named is None:
+        return None
+    url, _, model = named.partition("#")
+    if not model:
+        raise UsageError(f'--escalate-to takes URL#MODEL, but got "{named}"')
+    return endpoint(url), model
+
+
+def _set_logging(level: str) -> None:
+    if level.lower() not in LEVELS:
+        raise UsageError(f'--log-level is one of {", ".join(LEVELS)}, but got "{level}"')
+    logging.basicConfig(format="%(asctime)s %(message)s", level=level.upper())
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _say(sentence: str) -> None:
+    Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def _run(serving: "Serving", host: str, port: int) -> None:
+    """Serve until told to stop; what is under way is finished first."""
+    import uvicorn
+
+    from aera.server import create_app
+
+    # The server finishes its work on SIGTERM and raises it again: then all is well.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    uvicorn.run(create_app(serving), host=host, port=port, log_level="warning", access_log=False)

@@ -1,5 +1,6 @@
 """Build a controller from a study: fit, calibrate, write the model card."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -29,23 +30,36 @@ class Built:
 
 
 def build_controller(
-    study: Study, pool: Pool, *, demand: Demand, encoder_name: str | None = None, seed: int = 0
+    study: Study,
+    pool: Pool,
+    *,
+    demand: Demand,
+    rivals: Sequence[str] = (),
+    encoder_name: str | None = None,
+    seed: int = 0,
 ) -> Built:
-    """Fit and calibrate on disjoint questions of one pool; infeasible keeps the full budget."""
+    """Fit and calibrate on disjoint questions of one pool; infeasible keeps the full budget.
+
+    With `rivals` (dials such as "asc") the gate steps aside to whichever meets the demand most
+    cheaply; a certificate is then shared out between them, so that it still holds.
+    """
     check_enough(study)
     fit, stop, tune = split_rows(np.arange(len(study)), SHARES, seed=seed)
     fitted = fit_study(study, fit, stop, seed=seed)
-    choice = calibrate(
-        GATE,
-        chances(study, fitted.gate, tune),
-        study.trajectories.subset(tune),
-        max_loss=demand.max_loss,
-        alpha=demand.alpha,
-        seed=seed,
-    )
-    schedule = study.trajectories.schedule
-    feasible = choice.setting is not None
-    policy: Policy = Gated(fitted.gate, choice.setting or 0.0) if feasible else Fixed(schedule.last)
+    measured = [(GATE, chances(study, fitted.gate, tune))]
+    measured += [(study.dials[name], study.values[name][tune]) for name in rivals]
+    alpha = None if demand.alpha is None else demand.alpha / len(measured)
+    tuning = study.trajectories.subset(tune)
+    choices = [
+        calibrate(dial, values, tuning, max_loss=demand.max_loss, alpha=alpha, fine=True, seed=seed)
+        for dial, values in measured
+    ]
+    best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
+    choice, schedule = choices[best], study.trajectories.schedule
+    policy: Policy = Fixed(schedule.last)
+    if choice.setting is not None:
+        make = measured[best][0].make
+        policy = make(choice.setting) if make else Gated(fitted.gate, choice.setting)
     questions = [pool.questions[key] for key in study.trajectories.question_ids]
     hashes = np.array([question_hash(question) for question in questions])
     controller = Controller(
@@ -53,12 +67,13 @@ def build_controller(
         schedule=schedule,
         policy=policy,
         gate=fitted.gate,
-        encoder=encoder_name,
+        encoder_name=encoder_name,
         calibration={
             **asdict(choice),
-            "feasible": feasible,
+            "feasible": choice.feasible,
             "verdict": choice.verdict,
             "seed": seed,
+            "tried": {each.dial: each.verdict for each in choices},
         },
         fitted=frozenset(map(str, hashes[np.concatenate([fit, stop])])),
         calibrated=frozenset(map(str, hashes[tune])),

@@ -38,11 +38,15 @@ class Choice:
         """One sentence for people."""
         limit = f"{100 * self.max_loss:g} points"
         if self.setting is None:
-            more = f"; about {self.needed} questions would be needed" if self.needed else ""
+            more = (
+                f"; about {self.needed} calibration questions would be needed"
+                if self.needed
+                else ""
+            )
             how = "be certified to lose" if self.alpha else "lose"
             return (
-                f"NOT FEASIBLE: no {self.dial} setting could {how} at most {limit} on "
-                f"{self.questions} questions, so the full budget is kept{more}"
+                f"NOT FEASIBLE: no {self.dial} setting that was tried could {how} at most "
+                f"{limit} on {self.questions} questions, so the full budget is kept{more}"
             )
         promise = "within" if self.alpha is None else f"certified ({1 - self.alpha:.0%}) within"
         return (
@@ -58,14 +62,16 @@ def calibrate(
     *,
     max_loss: float = 0.02,
     alpha: float | None = None,
+    fine: bool = False,
     seed: int = 0,
 ) -> Choice:
     """The cheapest setting that loses at most `max_loss` against the full budget.
 
-    Without `alpha` this is the paper's rule on the sweep: loss as measured, ties to the safer
-    setting. With it, P(loss <= max_loss) >= 1 - alpha, by fixed-sequence testing on the fine grid.
+    Without `alpha` this is the paper's rule on the sweep (or the `fine` grid): loss as measured,
+    ties to the safer setting. With it, P(loss <= max_loss) >= 1 - alpha, by fixed-sequence testing
+    on the fine grid.
     """
-    grid = dial.settings if alpha is None else dial.fine
+    grid = dial.settings if alpha is None and not fine else dial.fine
     columns = [dial.stops(values, setting) for setting in grid]
     losses = _losses(columns, trajectories)
     if alpha is None:

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,16 @@ from rich.text import Text
 
 from aera.allocator import Allocator
 from aera.controller import Controller
-from aera.fake import RecordedUpstream
-from aera.lab.bootstrap import bootstrap_ratio, paired_bootstrap
-from aera.lab.evaluation import Grader, read_ballots
+from aera.fake import RecordedUpstream, prompt_tokens
+from aera.lab.evaluation import Grader, read_ballots, replay
 from aera.lab.importing import import_jsonl
+from aera.lab.live import LiveTest, check_answered
 from aera.lab.truths import Truths
-from aera.policy import check_count
+from aera.policy import Fixed, check_count
 from aera.pool import Pool, Record
 from aera.run import Allocation, Run
 from aera.sampler import Chat, OpenAISampler
+from aera.schedule import Schedule
 from aera.task import get_task
 from aera.upstream import Endpoint
 
@@ -44,6 +46,9 @@ def run_demo(
         verdict = controller.calibration.get("verdict", "")
         console.print(f"[bold]{len(records)} questions[/], controller [bold]{controller.policy}[/]")
         console.print(f"calibrated on other questions: {verdict}", highlight=False)
+        tried = controller.calibration.get("tried", {})
+        for other in (text for text in tried.values() if text != verdict):
+            console.print(f"dearer, so set aside: {other}", style="dim", highlight=False)
         view = _View(len(records))
         begun = time.monotonic()
         with Live(get_renderable=view.render, console=console, refresh_per_second=8):
@@ -51,7 +56,9 @@ def run_demo(
         seconds = time.monotonic() - begun
         truths = Truths.open(place)
         assert truths is not None
-        _outcome(console, pool, records, truths=truths, allocations=allocations, seconds=seconds)
+        test = _tested(pool, records, truths, allocations)
+        console.print()
+        _outcome(console, test, seconds=seconds)
     return allocations
 
 
@@ -107,38 +114,59 @@ def _row(allocation: Allocation) -> list[str | Text]:
     top = sorted(allocation.votes.items(), key=lambda vote: -vote[1])[:3]
     votes = ", ".join(f"{answer}×{weight:g}" for answer, weight in top)
     ended = Text(f"stops: {allocation.answer}", "green")
+    if allocation.error is not None:
+        ended = Text(allocation.error, "red")
     return [allocation.question_id, str(allocation.responses), shown, votes[:40], ended]
 
 
-def _outcome(
-    console: Console,
-    pool: Pool,
-    records: list[Record],
-    *,
-    truths: Truths,
-    allocations: list[Allocation],
-    seconds: float,
-) -> None:
-    """Accuracy against the full budget, tokens saved with an interval, and time."""
-    found = {allocation.question_id: allocation for allocation in allocations}
-    ordered = [found[record.question.id] for record in records]
-    graders = [Grader(pool.task, truths[record.question.id]) for record in records]
+def _reference(pool: Pool, records: list[Record]) -> tuple[Allocation, ...]:
+    """The full budget on the recorded responses, in one call and so with one prompt each."""
+    last = pool.schedule.last
     ballots = read_ballots(records, pool.task)
-    full = [ballot.prefixes(pool.schedule)[-1].tally.leaders.answer for ballot in ballots]
-    ours = np.array([grade(a.answer) for grade, a in zip(graders, ordered, strict=True)])
-    theirs = np.array([grade(a) for grade, a in zip(graders, full, strict=True)])
-    spent = np.array([float(a.completion_tokens) for a in ordered])
-    whole = np.array([float(sum(r.tokens for r in record.responses)) for record in records])
-    gap = paired_bootstrap(100 * ours, 100 * theirs, seed=0)
-    saved = bootstrap_ratio(spent, whole, seed=0)
-    used = float(np.mean([a.responses for a in ordered]))
-    interval = f"95 % [{saved.low:.1f}, {saved.high:.1f}]"
+    runs = [
+        replay(ballot.prefixes(Schedule((last,))), Fixed(last), task=pool.task)
+        for ballot in ballots
+    ]
+    prompts = [prompt_tokens(pool.task.prompt(record.question)) for record in records]
+    return tuple(
+        replace(run.allocation, prompt_tokens=prompt)
+        for run, prompt in zip(runs, prompts, strict=True)
+    )
+
+
+def _tested(
+    pool: Pool, records: list[Record], truths: Truths, allocations: list[Allocation]
+) -> LiveTest:
+    """The live run beside the full budget, both graded."""
+    check_answered(allocations)
+    found = {allocation.question_id: allocation for allocation in allocations}
+    ours = tuple(found[record.question.id] for record in records)
+    theirs = _reference(pool, records)
+    graders = [Grader(pool.task, truths[record.question.id]) for record in records]
+    scores = [
+        np.array([grade(a.answer) for grade, a in zip(graders, side, strict=True)])
+        for side in (ours, theirs)
+    ]
+    return LiveTest(ours, theirs, scores[0], scores[1], shared=True)
+
+
+def _outcome(console: Console, test: LiveTest, *, seconds: float) -> None:
+    """Accuracy against the full budget, tokens saved with an interval, and time."""
+    gap = test.difference()
+    saved, net = test.token_saving(prompts=False), test.token_saving(prompts=True)
+    used = float(np.mean([a.responses for a in test.allocations]))
+    full = test.reference[0].responses
+    ours, theirs = 100 * test.scores.mean(), 100 * test.reference_scores.mean()
     rows = [
-        ("accuracy", f"{100 * ours.mean():.1f} %, full budget {100 * theirs.mean():.1f} %"),
+        ("accuracy", f"{ours:.1f} %, full budget {theirs:.1f} %"),
         ("difference", f"{gap.difference:+.1f} points, 95 % [{gap.low:+.1f}, {gap.high:+.1f}]"),
-        ("completion tokens saved", f"{saved.percent:.1f} %, {interval}"),
-        ("responses per question", f"{used:.1f} of {pool.schedule.last}"),
-        ("time", f"{seconds:.1f} s for {sum(a.calls for a in ordered)} calls"),
+        (
+            "completion tokens saved",
+            f"{saved.percent:.1f} %, 95 % [{saved.low:.1f}, {saved.high:.1f}]",
+        ),
+        ("net of prompts", f"{net.percent:.1f} %, each billed again for every block"),
+        ("responses per question", f"{used:.1f} of {full}"),
+        ("time", f"{seconds:.1f} s for {sum(a.calls for a in test.allocations)} calls"),
     ]
     table = Table(box=None, padding=(0, 2), show_header=False)
     for name, value in rows:

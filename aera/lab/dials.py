@@ -72,7 +72,9 @@ def _grid(start: float, stop: float, step: float) -> tuple[float, ...]:
     return tuple(round(start + i * step, 6) for i in range(count + 1))
 
 
-GATE = Dial("aera", _grid(0.1, 0.9, 0.1), _grid(0.02, 0.98, 0.02), _below, digits=".2f")
+# The gate's output has no fixed scale, so the fine grid is denser where small chances lie.
+_FINE = (*_grid(0.01, 0.2, 0.01), *_grid(0.22, 0.98, 0.02))
+GATE = Dial("aera", _grid(0.1, 0.9, 0.1), _FINE, _below, digits=".2f")
 
 _ASC_SETTINGS = (0.999, 0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6)
 

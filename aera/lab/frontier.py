@@ -89,12 +89,21 @@ class Point:
         tally = np.bincount(self.columns, minlength=len(schedule))
         return {str(checkpoint): int(n) for checkpoint, n in zip(schedule, tally, strict=True)}
 
+    @property
+    def status(self) -> str:
+        """How it was chosen: calibrated elsewhere, in hindsight, or as given."""
+        if self.policy.endswith("-calibrated"):
+            return "calibrated"
+        if self.policy in ("oracle", "matched-random"):
+            return "hindsight"
+        return "as given; picking the best of several afterwards is post hoc"
+
     def as_json(self) -> dict[str, Any]:
         """The point as an evaluation file holds it; percent, two decimals beyond noise."""
         names = ("accuracy", "re2_mean", "agreement", "responses", "tokens")
         savings = ("response_saving", "token_saving")
         values = {name: _rounded(getattr(self, name)) for name in (*names, *savings)}
-        return {"policy": self.policy, **values, "stops": self.stops}
+        return {"policy": self.policy, "status": self.status, **values, "stops": self.stops}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -7,7 +7,7 @@ from aera.lab.trajectory import Columns, Floats
 
 
 def utility_gains(grades: Floats, costs: Floats, *, cost_weight: float = 0.1) -> Floats:
-    """The best advantage of any later checkpoint over stopping now, in [-2, 1] (Eq. 1).
+    """The best advantage of any later checkpoint over stopping now (Eq. 1).
 
     Rows are questions, columns checkpoints; costs are cumulative and normalised by the last one.
     Nothing lies behind the last checkpoint, so its column is minus infinity.

@@ -1,6 +1,6 @@
 """The holdout test with real generation: stop decisions end sampling, a full budget is paired."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from aera.policy import Fixed
 from aera.response import Question
 from aera.run import Allocation
 from aera.sampler import Sampler
+from aera.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,8 @@ async def live_test(
             f"the controller was fitted or calibrated on {len(seen)} of the test questions, the "
             f"first is {seen[0]}"
         )
-    full = Controller(controller.task, controller.schedule, Fixed(controller.schedule.last))
+    last = controller.schedule.last
+    full = Controller(controller.task, Schedule((last,)), Fixed(last))  # one call, one prompt
     ours = await _all(controller, questions, sampler, concurrency)
     theirs = await _all(full, questions, reference or sampler, concurrency)
     graders = {q.id: Grader(controller.task, truths[q.id]) for q in questions}
@@ -82,4 +84,12 @@ async def _all(
     """Allocations in the order of the questions."""
     allocator = Allocator(sampler, controller, concurrency=concurrency)
     done = {a.question_id: a async for a in allocator.solve(questions)}
+    check_answered(done.values())
     return tuple(done[question.id] for question in questions)
+
+
+def check_answered(allocations: Iterable[Allocation]) -> None:
+    """Refuse to grade failures of the server as wrong answers."""
+    failed = [allocation for allocation in allocations if allocation.error is not None]
+    if failed:
+        raise ProtocolError(f"{len(failed)} questions failed, the first with: {failed[0].error}")

@@ -10,7 +10,7 @@ from aera.lab.folds import Foldwise, fold_numbers
 from aera.tally import Tally
 
 RANKS = 8
-"""Answers kept per question; the rest of its weight is spread over ranks never seen."""
+"""Answers kept per question; what lies beyond counts as neither of the two leaders."""
 
 
 def learn_prior(ballots: Sequence[Ballot], *, ranks: int = RANKS) -> Prior:

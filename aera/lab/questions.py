@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aera.canonical import LETTERS
 from aera.errors import RecordError, UsageError
 from aera.lab.truths import Truths, shuffled_letter
 from aera.pool import open_text
 from aera.response import Question
 from aera.task import Task
-
-LETTERS = "ABCDEFGHIJ"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ class Study:
     """Each dial's measure, shape (questions, checkpoints)."""
     encoder: Encoder
     cost_weight: float = 0.1
+    """Lambda: what the whole budget costs, in units of grade."""
+    margin: float = 0.0
+    """Delta: the least gain worth continuing for."""
 
     def __len__(self) -> int:
         return len(self.trajectories.question_ids)
@@ -48,7 +51,9 @@ class Study:
     def labels(self) -> NDArray[np.bool_]:
         """Whether continuing pays, question by checkpoint."""
         costs = self.trajectories.tokens
-        return continuation_labels(self.grades, costs, cost_weight=self.cost_weight)
+        return continuation_labels(
+            self.grades, costs, cost_weight=self.cost_weight, margin=self.margin
+        )
 
     @cached_property
     def one_shot_targets(self) -> Columns:

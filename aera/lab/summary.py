@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from aera.lab.bootstrap import (
+    Saving,
     bootstrap_ratios,
     compare_pairs,
     matched_random,
@@ -122,7 +123,7 @@ def crossfit_sections(done: CrossFit, frontier: Frontier, *, seed: int) -> dict[
     """Mixtures of ASC at equal compute, matched-random tests, and the hindsight diagnostics."""
     shown = done.at(SHOWN_THRESHOLD)
     return {
-        "status": "descriptive: thresholds are shown, not chosen",
+        "status": "descriptive: thresholds and sweeps are shown, picking from them is post hoc",
         "mixtures": [_mixture_row(point, frontier, seed=seed) for point in done.sweep()],
         "matched_random": [
             _matched_row(point, done.folds, seed=seed) for point in done.sweep()
@@ -182,17 +183,32 @@ def verdict_frontier(done: Verdict, points: Sequence[Point] = ()) -> Frontier:
     return Frontier(kept, done.trajectories)
 
 
-def verdict_sections(done: Verdict, *, seed: int) -> dict[str, Any]:
-    """What calibration chose, and the token savings with intervals."""
+def _outcome(point: Point, saving: Saving, done: Verdict, *, seed: int) -> str:
+    """What a calibrated policy came to, in one sentence."""
+    full = done.fixed()[-1]
+    gap = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=seed)
+    allowed = 100 * done.choices["aera"][0].max_loss
+    return (
+        f"{point.policy}: {gap.difference:+.2f} points against {full.policy}, 95 % "
+        f"[{gap.low:+.2f}, {gap.high:+.2f}], {allowed:g} allowed; {saving.percent:.1f} % of the "
+        f"tokens saved, 95 % [{saving.low:.1f}, {saving.high:.1f}]"
+    )
+
+
+def verdict_sections(done: Verdict, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+    """What calibration chose, whether routing is real, and the token savings with intervals."""
     points = [done.point(name) for name in done.stops]
     spent = np.array([point.spent for point in points])
     savings = bootstrap_ratios(spent, done.trajectories.tokens[:, -1], seed=seed)
     return {
-        "status": "confirmatory: nothing was chosen on the judged questions",
+        "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
+        "outcome": [_outcome(points[0], savings[0], done, seed=seed)],
         "calibration": {
             name: [{**asdict(choice), "verdict": choice.verdict} for choice in choices]
             for name, choices in done.choices.items()
         },
+        "mixtures": [_mixture_row(point, frontier, seed=seed) for point in points[:1]],
+        "matched_random": [_matched_row(point, done.folds, seed=seed) for point in points],
         "savings": [
             {"policy": point.policy, **asdict(saving)}
             for point, saving in zip(points, savings, strict=True)

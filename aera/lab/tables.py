@@ -1,12 +1,13 @@
 """What an evaluation looks like on a terminal."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from aera.lab.audit import Audit
+from aera.lab.audit import Audit, Finding
 from aera.lab.frontier import Frontier, Point
 from aera.lab.trajectory import Trajectories
 
@@ -60,6 +61,12 @@ def print_calibration(console: Console, calibration: dict[str, list[dict[str, An
     console.print(table)
 
 
+def audit_verdict(audit: Audit) -> str:
+    """The audit in one sentence."""
+    looked = f"{len(audit.admitted)} inputs and {len(audit.checks)} checks"
+    return f"no leak found in {looked}" if not audit.leaks else f"LEAKS found in {looked}"
+
+
 def print_audit(console: Console, audit: Audit) -> None:
     """Admitted inputs with their origin, excluded columns with the reason, checks, leaks."""
     for title, findings in (
@@ -70,10 +77,19 @@ def print_audit(console: Console, audit: Audit) -> None:
         table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
         for name in ("subject", "where it comes from, or why not", "leak"):
             table.add_column(name)
-        for finding in findings:
+        for finding in _grouped(findings):
             leak = f"[bold red]{finding.leak}[/]" if finding.leak else "none"
             table.add_row(finding.subject, finding.provenance, leak)
         console.print(table)
+
+
+def _grouped(findings: Sequence[Finding]) -> list[Finding]:
+    """The clean projection coordinates as one line: they differ in nothing but their number."""
+    same = [f for f in findings if f.subject.startswith("projection_") and not f.leak]
+    if len(same) < 2:
+        return list(findings)
+    line = Finding(f"{same[0].subject} to {same[-1].subject[-2:]}", same[0].provenance)
+    return [*(f for f in findings if f not in same), line]
 
 
 def _table(title: str, first: str, *numbers: str) -> Table:

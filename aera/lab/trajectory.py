@@ -82,12 +82,15 @@ class Trajectories:
         rows = []
         for name, (was, became) in TRANSITIONS.items():
             where = (before == was) & (after == became)
-            means = {
-                key: float(self.changes(key)[where].mean()) if where.any() else float("nan")
-                for key in self.evidence
-            }
+            means = {key: _mean(self.changes(key)[where]) for key in self.evidence}
             rows.append(Transition(name, int(where.sum()), means))
         return rows
+
+
+def _mean(values: Floats) -> float:
+    """Of the values that exist; NaN where none does."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 @dataclass(frozen=True)

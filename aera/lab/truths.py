@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aera.canonical import LETTERS
 from aera.errors import PoolError
 from aera.pool import read_rows, to_line, typed
 from aera.response import choice_order
@@ -58,4 +59,4 @@ def grade(answer: str | None, truth: str, *, task: Task) -> float:
 def shuffled_letter(letter: str, question_id: str, *, choices: int, seed: int) -> str:
     """Where the right choice stands once `Question.arranged(seed)` has shuffled the choices."""
     order = choice_order(question_id, choices, seed=seed)
-    return "ABCDEFGHIJ"[order.index("ABCDEFGHIJ".index(letter))]
+    return LETTERS[order.index(LETTERS.index(letter))]

@@ -1,0 +1,65 @@
+"""Wishes: what one request may decide for itself, in its `aera` object or in headers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import inf, nan
+from typing import Any
+
+from aera.errors import UsageError
+
+HEADER = "x-aera-"
+MAY_BE_ZERO = ("threshold", "min_samples")
+FRACTIONS = ("threshold", "deadline_s")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """None leaves it to the gateway. Prompts are never looked at."""
+
+    policy: str | None = None
+    threshold: float | None = None
+    min_samples: int | None = None
+    max_samples: int | None = None
+    max_tokens_total: int | None = None
+    """Completion tokens after which no further block is asked for."""
+    deadline_s: float | None = None
+
+    @classmethod
+    def parse(cls, given: Any, headers: Mapping[str, str]) -> "Wishes":
+        """From the request's `aera` object, and from x-aera-* headers where it is silent."""
+        if given is not None and not isinstance(given, Mapping):
+            raise UsageError('the field "aera" must be an object')
+        named = {name[len(HEADER) :] for name in headers if name.startswith(HEADER)}
+        wished = {name.replace("-", "_"): headers[HEADER + name] for name in named}
+        wished |= {name: value for name, value in (given or {}).items() if value is not None}
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(wished) - set(known))
+        if unknown:
+            raise UsageError(f'no wish is called "{unknown[0]:.40}"; known are {", ".join(known)}')
+        return cls(**{name: _wish(name, value) for name, value in wished.items()})
+
+
+def _wish(name: str, value: Any) -> Any:
+    """A wish as what it must be."""
+    if name == "policy":
+        if not isinstance(value, str) or len(value) > 100:
+            raise UsageError(f'"aera.policy" must be a label, but got {value!r:.40}')
+        return value
+    number = _number(value)
+    whole = name not in FRACTIONS
+    low_enough = number >= 0 if name in MAY_BE_ZERO else number > 0
+    if not low_enough or number == inf or (whole and not number.is_integer()):
+        kind = "a whole number" if whole else "a number"
+        least = "from 0 up" if name in MAY_BE_ZERO else "above 0"
+        raise UsageError(f'"aera.{name}" must be {kind} {least}, but got {value!r:.40}')
+    return int(number) if whole else number
+
+
+def _number(value: Any) -> float:
+    """A number, also one written as text, as headers hold it; else not a number."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return nan

@@ -1,0 +1,149 @@
+"""What the tests of the gateway share: a gateway on a real port, its clients, its upstreams."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import uvicorn
+from aiohttp import web
+from live import boxed
+from openai import AsyncOpenAI
+
+from aera import Response
+from aera.fake import Call, FakeUpstream
+from aera.server import Serving, create_app
+from aera.upstream import Endpoint
+
+USER = [{"role": "user", "content": "how many?"}]
+CONTROLLER = Path(__file__).parents[1] / "aera" / "demo" / "controller"
+Seen = TypeVar("Seen")
+
+
+@dataclass
+class House:
+    """A gateway that is up, and two ways to talk to it."""
+
+    url: str
+    http: aiohttp.ClientSession
+    server: uvicorn.Server
+
+    @cached_property
+    def client(self) -> AsyncOpenAI:
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="client-key", max_retries=0)
+
+    async def ask(self, model: str = "aera/m", **fields: Any) -> Any:
+        """One chat request through the official client."""
+        return await self.client.chat.completions.create(
+            **{"model": model, "messages": USER, **fields}
+        )
+
+    async def post(self, body: Any, **request: Any) -> tuple[int, Mapping[str, str], Any]:
+        """One chat request in plain HTTP: status, headers and content."""
+        given = {"data": body} if isinstance(body, bytes) else {"json": body}
+        url = f"{self.url}/v1/chat/completions"
+        async with self.http.post(url, **given, **request) as reply:
+            return reply.status, reply.headers, await reply.json()
+
+    async def get(self, path: str, **request: Any) -> tuple[int, str]:
+        async with self.http.get(self.url + path, **request) as reply:
+            return reply.status, await reply.text()
+
+
+@asynccontextmanager
+async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
+    """A gateway in front of these upstreams; `tries` and the like are for them."""
+    own = {name: settings.pop(name) for name in ("tries", "concurrency") if name in settings}
+    endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
+    app = create_app(Serving(endpoints, "m", **settings))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    async with aiohttp.ClientSession() as http:
+        house = House(f"http://127.0.0.1:{port}", http, server)
+        try:
+            yield house
+        finally:
+            if "client" in house.__dict__:
+                await house.client.close()
+            server.should_exit = True
+            await task
+
+
+def visit(
+    act: Callable[[House], Awaitable[Seen]], *servers: FakeUpstream | str, **settings: Any
+) -> Seen:
+    """What somebody sees who visits a gateway in front of these servers."""
+
+    async def scene() -> Seen:
+        async with AsyncExitStack() as stack:
+            urls = [
+                s if isinstance(s, str) else (await stack.enter_async_context(s)).base_url
+                for s in servers
+            ]
+            second = settings.get("escalation")
+            if second is not None and isinstance(second[0], FakeUpstream):
+                await stack.enter_async_context(second[0])
+                settings["escalation"] = (Endpoint(second[0].base_url, tries=1), second[1])
+            house = await stack.enter_async_context(gateway(*urls, **settings))
+            return await act(house)
+
+    return asyncio.run(scene())
+
+
+def asked(server: FakeUpstream | None = None, /, *, serving: Any = None, **fields: Any) -> Any:
+    """The official client's reply to one voted request; everybody says seven by default."""
+    return visit(lambda house: house.ask(**fields), server or FakeUpstream(boxed), **serving or {})
+
+
+def account(reply: Any) -> dict[str, Any]:
+    """The `aera` object of a reply."""
+    found = reply.model_extra["aera"]
+    assert isinstance(found, dict)
+    return found
+
+
+def saying(*texts: str) -> FakeUpstream:
+    """An upstream whose samples say these, one after the other, the last for ever."""
+    left = list(texts)
+    return FakeUpstream(lambda call, place: left.pop(0) if len(left) > 1 else left[0])
+
+
+def numbers(*answers: str | None) -> FakeUpstream:
+    """An upstream whose samples box these; None says nothing."""
+    return saying(*("no idea" if a is None else f"so \\boxed{{{a}}}" for a in answers))
+
+
+class Scripted(FakeUpstream):
+    """An upstream whose choices are whole messages."""
+
+    def __init__(self, message: Callable[[Call, int], Mapping[str, Any]], **kind: Any) -> None:
+        self.message, self.finish = message, kind.pop("finish", "stop")
+        super().__init__(lambda call, place: Response("", tokens=5), **kind)
+
+    def _completion(self, call: Call, kind: str) -> dict[str, Any]:
+        whole = super()._completion(call, kind)
+        for place, choice in enumerate(whole["choices"]):
+            choice["message"] = {"role": "assistant", **self.message(call, place)}
+            choice["finish_reason"] = self.finish
+        return whole
+
+
+@asynccontextmanager
+async def anything(handler: Callable[[web.Request], Any]) -> AsyncIterator[str]:
+    """An upstream that takes every route; gives its base URL."""
+    app = web.Application(client_max_size=64 * 2**20)
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
