@@ -12,8 +12,9 @@ from aera.reading import ChatReader, canonical_json, tool_calls, wants_json
 
 TEXT = ChatReader(get_task("numeric"))
 JSON = ChatReader(get_task("numeric"), wants_json=True)
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | numbers | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
