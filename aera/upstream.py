@@ -41,6 +41,8 @@ class Endpoint:
     tries: int = 5
     timeout: float = 600.0
     """Seconds for a call and all its retries, counted from when the first is made."""
+    longest_wait: float = math.inf
+    """A server that asks for a longer pause before the next try is not tried again."""
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
@@ -176,7 +178,7 @@ class Upstream:
             except UpstreamError as error:
                 error.calls += attempt - 1
                 wait = _pause(attempt, error.retry_after)
-                last = attempt == self.endpoint.tries
+                last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
                 if last or not error.retryable or wait >= patience.begin():
                     raise
             await asyncio.sleep(wait)

@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aera import ASC, Controller, Endpoint, FakeUpstream, Fault, Schedule, get_task
-from aera.server import Serving, create_app
+from aera.gateway.server import Serving, create_app
 
 BODY = {"messages": [{"role": "user", "content": "How much is 9 x 2?"}], "temperature": 0.6}
 ANSWER = "Nine times two is eighteen: \\boxed{18}."

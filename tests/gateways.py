@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 
 from aera import Response
 from aera.fake import Call, FakeUpstream
-from aera.server import Serving, create_app
+from aera.gateway.server import Serving, create_app
 from aera.upstream import Endpoint
 
 USER = [{"role": "user", "content": "how many?"}]
@@ -57,7 +57,8 @@ class House:
 @asynccontextmanager
 async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
     """A gateway in front of these upstreams; `tries` and the like are for them."""
-    own = {name: settings.pop(name) for name in ("tries", "concurrency") if name in settings}
+    names = ("tries", "concurrency", "longest_wait")
+    own = {name: settings.pop(name) for name in names if name in settings}
     endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
     app = create_app(Serving(endpoints, "m", **settings))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))

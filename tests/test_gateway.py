@@ -1,21 +1,25 @@
 """What the gateway decides: wishes, votes, quorum, escalation, the guard."""
 
+import asyncio
+import gzip
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import openai
 import pytest
-from gateways import CONTROLLER, USER, House, account, asked, numbers, saying, visit
+from gateways import CONTROLLER, USER, House, account, asked, gateway, numbers, saying, visit
 from live import boxed, seeds
 
-from aera import Response, get_task
+from aera import Pool, Response, get_task
 from aera.controller import Controller
 from aera.errors import UsageError
-from aera.fake import Call, FakeUpstream, Fault
+from aera.fake import Call, FakeUpstream, Fault, RecordedUpstream
 from aera.gate import OUTSIDE, Gated
-from aera.gateway import UNREADABLE, default_controller, with_instruction
-from aera.wishes import Wishes
+from aera.gateway.votes import UNREADABLE, default_controller, with_instruction
+from aera.gateway.wishes import Wishes
+from aera.lab import import_jsonl, read_ballots, replay
 
 SPLIT = [str(place) for place in range(200)]
 """Answers of which no two agree."""
@@ -234,6 +238,30 @@ def test_a_refusal_after_the_first_block_leaves_what_there_was() -> None:
     assert any("enough" in warning for warning in told["warnings"])
 
 
+def test_a_long_pause_is_the_clients_to_wait_for() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(429, retry_after="70")] * 9)
+    with pytest.raises(openai.RateLimitError) as caught:
+        found(server, serving={"tries": 3, "longest_wait": 5.0})
+    assert (caught.value.response.headers["retry-after"], len(server.calls)) == ("70", 1)
+
+
+def test_many_samples_over_few_connections_to_a_host_name_all_arrive() -> None:
+    async def act(house: House) -> list[int]:
+        wish = {"aera": {"policy": "fixed-128"}}
+        replies = [await house.ask(extra_body=wish) for _ in range(2)]
+        return [account(reply)["samples"] for reply in replies]
+
+    async def scene(server: FakeUpstream) -> list[int]:
+        async with server:
+            url = server.base_url.replace("127.0.0.1", "localhost")
+            async with gateway(url, concurrency=4) as house:
+                return await act(house)
+
+    server = FakeUpstream(boxed, honours_n=False)
+    assert asyncio.run(scene(server)) == [128, 128]
+    assert server.most_active <= 4
+
+
 # --- the gate, the guard, escalation --------------------------------------------------------------
 
 
@@ -317,3 +345,37 @@ def test_the_representative_is_one_of_the_winners() -> None:
 
     reply = asked(FakeUpstream(answer), extra_body={"aera": {"policy": "fixed-8"}})
     assert "\\boxed{7}" in reply.choices[0].message.content
+
+
+# --- recorded responses ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
+    """The first questions of the bundled pool."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with gzip.open(CONTROLLER.parent / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
+        (folder / "rows.jsonl").write_text("".join(islice(lines, 12)), "utf-8")
+    return import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
+
+
+def test_the_gateway_decides_as_replay_does(pool: Pool) -> None:
+    gate = gated().gate
+    assert gate is not None
+    anywhere = replace(gate, network=replace(gate.network, lows=None, highs=None))
+    controller = replace(gated(), gate=anywhere, policy=Gated(anywhere, 0.3))
+
+    async def act(house: House) -> list[Any]:
+        prompts = [pool.task.prompt(question) for question in pool.questions.values()]
+        asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        return [account(await house.ask(messages=each, seed=0)) for each in asked]
+
+    made = visit(act, RecordedUpstream(pool), controller=controller)
+    assert len({each["samples"] for each in made}) > 1
+    for told, ballot in zip(made, read_ballots(pool, pool.task), strict=True):
+        prefixes = ballot.prefixes(controller.schedule)
+        known = replay(prefixes, controller.live_policy, task=controller.task).allocation
+        assert (told["samples"], told["answer"]) == (known.responses, known.answer)
+        assert (told["votes"], told["tokens"]) == (known.votes, known.completion_tokens)
+        chances = [step.decision.p_continue for step in known.steps]
+        assert told["p_continue"] == pytest.approx(chances, abs=1e-9)

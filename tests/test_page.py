@@ -10,14 +10,21 @@ import pytest
 import uvicorn
 
 from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
-from aera.server import Serving, create_app
+from aera.gateway.server import Serving, create_app
 
 CHROMIUM = shutil.which("chromium")
-QUIET = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync "
-    "--enable-logging=stderr --virtual-time-budget=4000"
-).split()
+QUIET = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=4000",
+]
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import Response, get_task
-from aera.reading import ChatReader, canonical_json, tool_calls, wants_json
+from aera.gateway.reading import ChatReader, canonical_json, tool_calls, wants_json
 
 TEXT = ChatReader(get_task("numeric"))
 JSON = ChatReader(get_task("numeric"), wants_json=True)

@@ -12,7 +12,7 @@ from live import BODY, boxed, texts
 
 from aera.errors import UpstreamError
 from aera.fake import FakeUpstream, Fault
-from aera.replicas import Replicas, Sent
+from aera.gateway.replicas import Replicas, Sent
 from aera.upstream import Endpoint
 
 Seen = TypeVar("Seen")
@@ -104,7 +104,7 @@ def test_a_rest_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         replicas.rest(0)
         return replicas.healthy
 
-    monkeypatch.setattr("aera.replicas.REST", 0.0)
+    monkeypatch.setattr("aera.gateway.replicas.REST", 0.0)
     assert among(act, dead()) == [True]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -75,6 +76,24 @@ def test_a_plain_request_is_passed_on_byte_by_byte() -> None:
     content = b'{ "model":"m",  "messages":[], "big": 1e400, "model":"m" }'
     _, [(_, got)] = proxied(lambda house: house.post(content), fine)
     assert got == content
+
+
+def test_what_an_upstream_says_in_bad_json_leaves_in_good_json() -> None:
+    logprobs = {"content": [{"logprob": -math.inf}, {"logprob": math.nan}]}
+    choice = {"message": {"content": "\ud800 \\boxed{7}"}, "logprobs": logprobs}
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"choices": [choice]})
+
+    async def act(house: House) -> str:
+        url, body = f"{house.url}/v1/chat/completions", {**BODY, "aera": {"policy": "fixed-1"}}
+        async with house.http.post(url, json=body) as reply:
+            return await reply.text()
+
+    text, _ = proxied(act, handler)
+    told = json.loads(text, parse_constant=pytest.fail)
+    assert told["choices"][0]["logprobs"]["content"] == [{"logprob": None}] * 2
+    assert told["aera"]["answer"] == "7"
 
 
 # --- pass-through ---------------------------------------------------------------------------------
@@ -243,14 +262,17 @@ def test_any_of_the_keys_is_needed(headers: dict[str, str], status: int) -> None
 
 
 @pytest.mark.parametrize("model", ["m", "aera/m"])
-def test_the_clients_key_and_wishes_stay_here(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_KEY", "upstream-key")
+@pytest.mark.parametrize(("own", "sent"), [("upstream-key", "Bearer upstream-key"), ("", None)])
+def test_the_clients_key_and_wishes_stay_here(
+    model: str, own: str, sent: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_KEY", own)
     server = FakeUpstream(boxed)
     headers = {**bearer("first-key"), "Cookie": "a=b", "x-aera-min-samples": "4"}
     visit(lambda house: house.post({**BODY, "model": model}, headers=headers), server, **KEYS)
-    sent = {name.lower(): value for name, value in server.calls[0].headers.items()}
-    assert sent["authorization"] == "Bearer upstream-key"
-    assert not {"cookie", "x-aera-min-samples"} & set(sent)
+    seen = {name.lower(): value for name, value in server.calls[0].headers.items()}
+    assert seen.get("authorization") == sent
+    assert not {"cookie", "x-aera-min-samples"} & set(seen)
 
 
 def test_no_header_or_field_chooses_the_upstream() -> None:
@@ -396,6 +418,18 @@ def test_the_metrics_parse_and_add_up() -> None:
     assert values["aera_stops_total", "confident leader"] == 1
     assert values["aera_tokens_saved_total",] > 0
     assert values["aera_overhead_seconds_count",] == values["aera_vote_seconds_count",] == 1
+
+
+def test_a_stream_that_fails_late_is_counted_as_failed() -> None:
+    async def act(house: House) -> str:
+        url = f"{house.url}/v1/chat/completions"
+        async with house.http.post(url, json={**BODY, "stream": True}) as reply:
+            assert (reply.status, b'"error"' in await reply.read()) == (200, True)
+        return (await house.get("/metrics"))[1]
+
+    server = FakeUpstream(boxed, faults=[Fault.status(503)] * 9, delay=lambda call: 0.1)
+    metrics = visit(act, server, keep_alive=0.01)
+    assert 'aera_requests_total{route="stream",status="503"} 1.0' in metrics
 
 
 def test_the_state_tells_of_votes_without_a_word_of_them() -> None:

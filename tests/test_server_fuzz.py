@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 from gateways import anything, gateway
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 CHAT = "/v1/chat/completions"
@@ -175,6 +175,8 @@ def test_a_request_that_is_no_sound_json_is_refused(target: Target, model: str, 
         st.text(st.characters(min_codepoint=33, max_codepoint=255), max_size=9),
     ),
 )  # fmt: skip
+@example("GET", "/v1/x", {"Content-Type": "\x7f"})
+@example("GET", "/v1/x", {"Host": "[::1"})
 def test_no_method_path_or_header_makes_the_gateway_fail(
     target: Target, method: str, path: str, headers: dict[str, str]
 ) -> None:

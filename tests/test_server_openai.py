@@ -72,11 +72,13 @@ def test_a_switch_makes_voting_the_default() -> None:
     assert account(reply)["samples"] == 4
 
 
-def test_a_request_without_a_model_gets_the_configured_one() -> None:
+@pytest.mark.parametrize("votes", [True, False])
+def test_a_request_without_a_model_gets_the_configured_one(votes: bool) -> None:
     server = numbers("7")
-    body = {"messages": [{"role": "user", "content": "?"}]}
-    status, _, reply = visit(lambda house: house.post(body), server, votes_by_default=True)
-    assert (status, reply["model"]) == (200, "m")
+    status, _, reply = visit(
+        lambda house: house.post({"messages": USER}), server, votes_by_default=votes
+    )
+    assert (status, reply["model"], "aera" in reply) == (200, "m", votes)
     assert server.calls[0].body["model"] == "m"
 
 

@@ -392,7 +392,7 @@ def test_a_useless_retry_after_does_not_stop_the_retry(header: str) -> None:
     assert took < 2
 
 
-@pytest.mark.parametrize("header", ["30", "inf", formatdate(time.time() + 86_400, usegmt=True)])
+@pytest.mark.parametrize("header", ["30", "inf", "Fri, 01 Jan 2100 00:00:00 GMT"])
 def test_a_wait_beyond_the_deadline_fails_at_once_with_the_upstreams_error(header: str) -> None:
     arrivals, made, took = retried_after(header, timeout=5.0)
     assert (len(arrivals), made.error) == (1, "upstream 429 rate: slow down")

@@ -17,10 +17,12 @@ from aera.cli.live import CAOption, HeaderOption, headers_from
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
-    from aera.server import Serving
+    from aera.gateway.server import Serving
     from aera.upstream import Endpoint
 
 LEVELS = ("debug", "info", "warning", "error")
+LONGEST_WAIT = 5.0
+"""Seconds a model server may ask to be left alone; beyond that the client is told to wait."""
 
 
 def _option(variable: str, text: str, **limits: Any) -> Any:
@@ -70,18 +72,22 @@ def serve(
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
     from aera.controller import Controller
-    from aera.gateway import default_controller
-    from aera.server import Serving
+    from aera.gateway.server import Serving
+    from aera.gateway.votes import default_controller
     from aera.task import get_task
     from aera.upstream import Endpoint
 
     keys = _keys(keys_env, host)
     urls = [url for each in upstream for url in each.replace(",", " ").split()]
+    if not urls:
+        raise UsageError("no upstream is given: set --upstream or AERA_UPSTREAM")
     chosen = Controller.load(controller) if controller else default_controller(get_task(task))
     headers = headers_from(header or ())
 
     def endpoint(url: str) -> Endpoint:
-        return Endpoint(url, api_key_env, headers, ca_file, concurrency, tries)
+        return Endpoint(
+            *(url, api_key_env, headers, ca_file, concurrency, tries), longest_wait=LONGEST_WAIT
+        )
 
     serving = Serving(
         tuple(map(endpoint, urls)),
@@ -135,7 +141,7 @@ def _second(
 def _set_logging(level: str) -> None:
     if level.lower() not in LEVELS:
         raise UsageError(f'--log-level is one of {", ".join(LEVELS)}, but got "{level}"')
-    logging.basicConfig(format="%(asctime)s %(message)s", level=level.upper())
+    logging.basicConfig(format="%(message)s", level=level.upper())
 
 
 def _without_password(url: str) -> str:
@@ -151,7 +157,7 @@ def _run(serving: "Serving", host: str, port: int) -> None:
     """Serve until told to stop; what is under way is finished first."""
     import uvicorn
 
-    from aera.server import create_app
+    from aera.gateway.server import create_app
 
     # The server finishes its work on SIGTERM and raises it again: then all is well.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))

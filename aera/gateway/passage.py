@@ -12,9 +12,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from aera.errors import UsageError
-from aera.replicas import Sent
-from aera.wire import DeniedError
-from aera.wishes import HEADER
+from aera.gateway.replicas import Sent
+from aera.gateway.wire import DeniedError
+from aera.gateway.wishes import HEADER
 
 HOP_HEADERS = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host", "expect",

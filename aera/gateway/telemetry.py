@@ -5,7 +5,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from aera.gateway import Voted, guarded
+from aera.gateway.votes import Voted, guarded
 
 KEPT = 200
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

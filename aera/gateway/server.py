@@ -18,10 +18,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aera.controller import Controller
-from aera.door import Door
 from aera.embedding import Encoder, StaticEncoder
 from aera.errors import AeraError, UpstreamError
-from aera.gateway import (
+from aera.gateway.door import Door
+from aera.gateway.passage import Live, bounded, check, parsed, passed_back, passed_on, unless_gone
+from aera.gateway.replicas import Replicas
+from aera.gateway.telemetry import Telemetry
+from aera.gateway.votes import (
     Escalation,
     Gateway,
     Voted,
@@ -30,12 +33,9 @@ from aera.gateway import (
     named,
     with_instruction,
 )
-from aera.passage import Live, bounded, check, parsed, passed_back, passed_on, unless_gone
-from aera.replicas import Replicas
-from aera.telemetry import Telemetry
+from aera.gateway.wire import DeniedError, Json, chunks, error_body, event, failure, status_of
+from aera.gateway.wishes import Wishes
 from aera.upstream import Endpoint
-from aera.wire import DeniedError, Json, chunks, error_body, event, failure
-from aera.wishes import Wishes
 
 PAGE = Path(__file__).parent / "page.html"
 
@@ -132,9 +132,9 @@ class _Application:
         model, votes = named(body.get("model", self.serving.model))
         wishes = Wishes.parse(body.get("aera"), request.headers)
         if not (votes or self.serving.votes_by_default):
-            if "aera" in body:
+            if "aera" in body or "model" not in body:
                 plain = {name: value for name, value in body.items() if name != "aera"}
-                content = json.dumps(plain).encode()
+                content = json.dumps({"model": model, **plain}).encode()
             return await self._pass_on(request, content)
         check(body)
         asked = {**body, "model": model}
@@ -186,6 +186,8 @@ class _Application:
             try:
                 voted = work.result()
             except AeraError as error:
+                # The status went out as 200; what became of it is counted apart.
+                self.telemetry.requests.labels("stream", str(status_of(error))).inc()
                 yield event(error_body(error))
                 return
             if not headers:

@@ -16,14 +16,14 @@ from aera.controller import Controller
 from aera.embedding import Encoder
 from aera.errors import UpstreamError, UsageError
 from aera.gate import OUTSIDE, Gated, Guarded
+from aera.gateway.reading import ChatReader, wants_json
+from aera.gateway.replicas import Replicas
+from aera.gateway.wishes import Wishes
 from aera.policy import Bounded, Decision, Fixed, Policy
-from aera.reading import ChatReader, wants_json
-from aera.replicas import Replicas
 from aera.response import Prefix, Question, Response
 from aera.run import Allocation, Run
 from aera.schedule import Schedule
 from aera.task import Task, get_task
-from aera.wishes import Wishes
 
 PREFIX = "aera/"
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
@@ -239,7 +239,8 @@ class Gateway:
     async def _one(self, body: Mapping[str, Any], plan: Plan, *, offset: int) -> Voted:
         run = Run(plan.question, plan.policy, task=plan.reader, schedule=plan.schedule)
         sampler, spending = _BodySampler(self.upstream, body, offset), Spending(plan.budget)
-        allocation = await advance(run, sampler, spending=spending)
+        embeds = self.controller.gate is not None
+        allocation = await advance(run, sampler, spending=spending, threaded=embeds)
         responses = run.prefix.responses
         self._check_quorum(responses, sampler.refusal, spending)
         notes = plan.notes

@@ -5,13 +5,14 @@ import json
 import logging
 import time
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aera.telemetry import Telemetry
-from aera.wire import DeniedError, failure
-from aera.wishes import HEADER
+from aera.gateway.telemetry import Telemetry
+from aera.gateway.wire import DeniedError, failure
+from aera.gateway.wishes import HEADER
 
 log = logging.getLogger("aera.gateway")
 
@@ -30,7 +31,8 @@ class Door:
             await self.app(scope, receive, send)
             return
         name = uuid.uuid4().hex
-        account: dict[str, Any] = {"id": name, "route": _route(path), "status": 499}
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        account: dict[str, Any] = {"time": now, "id": name, "route": _route(path), "status": 499}
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":

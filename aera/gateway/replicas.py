@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from aera.errors import UpstreamError
+from aera.errors import UpstreamError, UsageError
 from aera.response import Response
 from aera.upstream import Endpoint, Upstream
 
@@ -153,9 +153,11 @@ class Replicas:
             raise
         except TimeoutError:
             raise UpstreamError("the model server did not answer in time", status=504) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             kind = type(error).__name__
             raise UpstreamError(f"the model server broke off ({kind})", status=502) from None
+        except ValueError:
+            raise UsageError("a header of the request cannot be passed on as it is") from None
 
     def sent_back(self, place: int) -> None:
         """A request that was passed on is over."""

@@ -1,0 +1,1 @@
+"""The gateway: voted answers behind the OpenAI API. `votes` decides, `server` speaks HTTP."""
