@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,21 +103,29 @@ class _View:
         for allocation in self._latest:
             table.add_row(*_row(allocation))
         for run in list(self._active.values())[: LATEST // 2]:
-            table.add_row(run.question.id, str(run.delivered), "", "", Text("continues", "yellow"))
+            votes = _votes(run.prefix.tally.weights)
+            table.add_row(
+                run.question.id, str(run.delivered), "", votes, Text("continues", "yellow")
+            )
         finished = sum(self._stops.values())
         at = ", ".join(f"{count} at {stop}" for stop, count in sorted(self._stops.items()))
         return Group(table, Text(f"{finished}/{self._total} stopped: {at}", "bold"))
 
 
+def _votes(weights: Mapping[str, float]) -> str:
+    """The leading answers with their votes, short enough for a row."""
+    top = sorted(weights.items(), key=lambda vote: -vote[1])[:3]
+    return ", ".join(f"{answer}×{weight:g}" for answer, weight in top)[:40]
+
+
 def _row(allocation: Allocation) -> list[str | Text]:
     chances = [step.decision.p_continue for step in allocation.steps]
     shown = " ".join(f"{chance:.2f}" for chance in chances if chance is not None)
-    top = sorted(allocation.votes.items(), key=lambda vote: -vote[1])[:3]
-    votes = ", ".join(f"{answer}×{weight:g}" for answer, weight in top)
-    ended = Text(f"stops: {allocation.answer}", "green")
+    votes = _votes(allocation.votes)
+    ended = Text(f"{allocation.reason}: {allocation.answer}", "green")
     if allocation.error is not None:
         ended = Text(allocation.error, "red")
-    return [allocation.question_id, str(allocation.responses), shown, votes[:40], ended]
+    return [allocation.question_id, str(allocation.responses), shown, votes, ended]
 
 
 def _reference(pool: Pool, records: list[Record]) -> tuple[Allocation, ...]:
