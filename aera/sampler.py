@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from aera.errors import PoolError, UsageError
@@ -72,13 +72,8 @@ class OpenAISampler:
         await self.upstream.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.upstream.__aexit__(kind, error, trace)
+    async def __aexit__(self, *error: object) -> None:
+        await self.upstream.__aexit__(*error)
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
@@ -97,12 +92,7 @@ class RecordedSampler:
     async def __aenter__(self) -> "RecordedSampler":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Nothing to close."""
 
     async def sample(
