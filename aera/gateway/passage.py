@@ -55,12 +55,12 @@ def parsed(content: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise UsageError("the request must be a JSON object")
     level: list[Any] = [body]
-    for _ in range(DEEPEST):
+    for _ in range(DEEPEST + 1):
+        if not level:
+            return body
         inner = [value.values() if isinstance(value, dict) else value for value in level]
         level = [each for values in inner for each in values if isinstance(each, dict | list)]
-    if level:
-        raise UsageError(f"the request is nested deeper than {DEEPEST} levels")
-    return body
+    raise UsageError(f"the request is nested deeper than {DEEPEST} levels")
 
 
 def _refused(constant: str) -> Any:
