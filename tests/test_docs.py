@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aera import get_task, standard_policies
+from aera import Controller, get_task, standard_policies
 from aera.lab import Truths, evaluate, import_jsonl, read_ballots
 
 ROOT = Path(__file__).parents[1]
@@ -72,12 +72,13 @@ def test_the_table_in_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None
         ROOT / "aera/demo/gsm8k.jsonl.gz", tmp_path / "demo", task=get_task("gsm8k")
     )
     ballots = read_ballots(pool, pool.task)
-    policies = standard_policies(pool.schedule)
+    bundled = Controller.load(ROOT / "aera/demo/controller")
+    policies = [*standard_policies(pool.schedule), bundled.policy]
     truths = Truths.open(pool.path)
     frontier = evaluate(ballots, policies, task=pool.task, schedule=pool.schedule, truths=truths)
     readme = (ROOT / "README.md").read_text("utf-8")
     rows = re.findall(r"^  (\S+) +([\d.]+) +([\d.]+) +([\d,]+) +([\d.]+)  ", readme, re.MULTILINE)
-    assert len(rows) == 4
+    assert len(rows) == 5
     for label, *cells in rows:
         p = frontier[label]
         shown = [f"{p.accuracy:.2f}", f"{p.responses:.2f}", f"{p.tokens:,.0f}"]
