@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import comb, exp, lgamma, log
 
 import numpy as np
@@ -95,18 +95,14 @@ class Prior:
 
     shares: tuple[tuple[float, ...], ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_shares", np.array(self.shares))
-
     def posterior(self, counts: Sequence[float]) -> float:
         """The chance that the leading answer is truly the most likely one, given the counts."""
         return _mode_posterior(self, *counts)
 
-    @property
+    @cached_property
     def matrix(self) -> NDArray[np.float64]:
         """The shares as an array (questions, ranks)."""
-        matrix: NDArray[np.float64] = self.__dict__["_shares"]
-        return matrix
+        return np.array(self.shares)
 
 
 @lru_cache(maxsize=65_536)

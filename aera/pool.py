@@ -3,7 +3,7 @@
 manifest.json            task, schedule, sampler settings, seed, counts, hashes; written last
 questions.jsonl          {"id", "question", "choices"}
 responses-00000.jsonl.gz sealed segments: whole questions, one response per line
-responses-00001.jsonl    an open segment, appended to while sampling
+responses-00001.jsonl    a plain segment, in which questions may be mixed
 truths.jsonl             apart, and none of this module's business
 """
 
@@ -151,7 +151,7 @@ class Pool:
         self._check_complete(seen)
 
     def _merged(self) -> Iterator[Record]:
-        """Open segments hold questions in any order, so they are gathered first."""
+        """Plain segments hold questions in any order, so they are gathered first."""
         gathered: dict[str, list[Line]] = {}
         for segment in self.segments:
             for line in read_segment(segment):

@@ -5,10 +5,9 @@ from importlib import metadata
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from aera.cli.lab import audit, evaluate, import_, train
-from aera.cli.live import demo, sample, solve
+from aera.cli.live import demo, sample, say, solve
 from aera.cli.serve import serve
 from aera.errors import AeraError, UsageError
 
@@ -50,16 +49,12 @@ def main() -> None:
     try:
         app()
     except AeraError as error:
-        _complain(f"aera: {error}")
+        say(f"aera: {error}", stderr=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except OSError as error:
         where = f' "{error.filename}"' if error.filename else ""
-        _complain(f"aera:{where} {error.strerror or error}")
+        say(f"aera:{where} {error.strerror or error}", stderr=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        _complain("aera: interrupted")
+        say("aera: interrupted", stderr=True)
         sys.exit(130)
-
-
-def _complain(sentence: str) -> None:
-    Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)

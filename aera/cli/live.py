@@ -109,20 +109,20 @@ def _conclude(recording_: "recording.Recording", work: Callable[[], object]) -> 
         pool = work()
     except KeyboardInterrupt:
         kept = f"{progress.done:,} of {progress.wanted:,} responses kept"
-        _say(f"{kept}; run the same command again to go on", stderr=True)
+        say(f"{kept}; run the same command again to go on", stderr=True)
         raise
     for damage in progress.damaged:
-        _say(f"{damage}: half-written, dropped and asked for again", stderr=True)
+        say(f"{damage}: half-written, dropped and asked for again", stderr=True)
     if pool is None:
         missing = progress.wanted - progress.done
         raise PoolError(
             f'{missing} of {progress.wanted} responses of "{out}" are missing, failures are noted '
             f"in failures.jsonl (the last: {progress.trouble}); run the same command again"
         )
-    _say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
+    say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
 
 
-def _say(sentence: str, *, stderr: bool = False) -> None:
+def say(sentence: str, *, stderr: bool = False) -> None:
     """One line, however long, and no markup: it may hold a path."""
     Console(stderr=stderr).print(sentence, markup=False, highlight=False, soft_wrap=True)
 
@@ -167,7 +167,7 @@ class _Shown:
         self._bar.update(self._task, completed=progress.done, told=told)
         if self._lines and now - self._said >= self.EVERY:
             self._said = now
-            _say(told, stderr=True)
+            say(told, stderr=True)
 
     def _told(self, progress: "recording.Progress", now: float) -> str:
         rate = (progress.done - self._before) / max(now - self._begun, 1e-9)
@@ -227,7 +227,7 @@ def solve(
 
     asyncio.run(work())
     if failed:
-        _say(f"aera: {failed} failed; the lines with an error say why", stderr=True)
+        say(f"aera: {failed} failed; the lines with an error say why", stderr=True)
         raise typer.Exit(1)
 
 

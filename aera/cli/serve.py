@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
 
-from aera.cli.live import CAOption, HeaderOption, headers_from
+from aera.cli.live import CAOption, HeaderOption, headers_from, say
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,8 +102,8 @@ def serve(
     )
     _set_logging(log_level)
     shown = ", ".join(map(_without_password, urls))
-    _say(f"AERA on http://{host}:{port}/v1 for {shown}, policy {chosen.policy}")
-    _say(f'ask for "aera/{model}"; the page is at http://{host}:{port}/')
+    say(f"AERA on http://{host}:{port}/v1 for {shown}, policy {chosen.policy}", stderr=True)
+    say(f'ask for "aera/{model}"; the page is at http://{host}:{port}/', stderr=True)
     _run(serving, host, port)
 
 
@@ -147,10 +146,6 @@ def _set_logging(level: str) -> None:
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-def _say(sentence: str) -> None:
-    Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def _run(serving: "Serving", host: str, port: int) -> None:

@@ -49,7 +49,7 @@ class Telemetry:
 
     def record(self, voted: Voted) -> None:
         """Count one vote and keep it for the page, without a word of what was asked."""
-        allocation, account = voted.allocation, voted.account()
+        allocation, account = voted.allocation, voted.account
         self.samples.inc(allocation.responses)
         prompt, completion = voted.tokens
         self.tokens.labels("prompt").inc(prompt)

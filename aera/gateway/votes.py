@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -112,8 +113,9 @@ class Voted:
         found = self.allocation
         return found.prompt_tokens + more.prompt_tokens, found.completion_tokens + more.tokens
 
+    @cached_property
     def account(self) -> dict[str, Any]:
-        """The `aera` object of a reply."""
+        """The `aera` object of a reply; the metrics read it too."""
         allocation = self.allocation
         spent, done = allocation.completion_tokens, max(1, allocation.responses)
         return {
@@ -355,7 +357,7 @@ def completion(voted: Sequence[Voted], model: str) -> dict[str, Any]:
         source = each.response.source if isinstance(each.response.source, Mapping) else {}
         choices.append({**source, "index": place})
     prompt, spent = (sum(counts) for counts in zip(*(v.tokens for v in voted), strict=True))
-    accounts = [each.account() for each in voted]
+    accounts = [each.account for each in voted]
     usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",

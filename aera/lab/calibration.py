@@ -7,7 +7,7 @@ import numpy as np
 
 from aera.lab.certificate import betting_p_values, fixed_sequence, questions_needed
 from aera.lab.dials import Dial
-from aera.lab.trajectory import Columns, Floats, Trajectories
+from aera.lab.trajectory import Columns, Floats, Trajectories, pick
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def calibrate(
     else:
         p_values = betting_p_values(losses, max_loss, seed=seed, alpha=alpha)
         allowed = list(range(fixed_sequence(p_values, alpha)))
-    costs = [_picked(trajectories.tokens, column).sum() for column in columns]
+    costs = [pick(trajectories.tokens, column).sum() for column in columns]
     best = min(allowed, key=lambda i: (costs[i], i), default=None)
     reference = float(_grades(trajectories)[:, -1].mean())
     return Choice(
@@ -118,12 +118,7 @@ def _grades(trajectories: Trajectories) -> Floats:
 def _losses(columns: Sequence[Columns], trajectories: Trajectories) -> Floats:
     """Grade at the full budget minus grade at the stop, shape (questions, settings)."""
     grades = _grades(trajectories)
-    return np.stack([grades[:, -1] - _picked(grades, column) for column in columns], axis=1)
-
-
-def _picked(values: Floats, columns: Columns) -> Floats:
-    picked: Floats = values[np.arange(len(columns)), columns]
-    return picked
+    return np.stack([grades[:, -1] - pick(grades, column) for column in columns], axis=1)
 
 
 def chosen_stops(choice: Choice, dial: Dial, values: Floats) -> Columns:

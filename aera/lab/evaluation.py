@@ -10,7 +10,7 @@ from aera.errors import PoolError
 from aera.lab.frontier import Frontier, Point
 from aera.lab.hindsight import oracle
 from aera.lab.trajectory import Floats, Trajectories
-from aera.lab.truths import Truths
+from aera.lab.truths import Truths, grade
 from aera.policy import Policy
 from aera.pool import Record
 from aera.response import Prefix, unfold
@@ -137,7 +137,7 @@ class Grader:
 
     def __call__(self, answer: str | None) -> float:
         if answer not in self._known:
-            self._known[answer] = float(self._task.same(answer, self._truth))
+            self._known[answer] = grade(answer, self._truth, task=self._task)
         return self._known[answer]
 
 

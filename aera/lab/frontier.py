@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aera.errors import UsageError
-from aera.lab.trajectory import Columns, Floats, Trajectories
+from aera.lab.trajectory import Columns, Floats, Trajectories, pick
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +21,7 @@ class Point:
 
     def pick(self, values: Floats) -> Floats:
         """The value of every question at its own stop."""
-        picked: Floats = values[np.arange(len(self.columns)), self.columns]
-        return picked
+        return pick(values, self.columns)
 
     @cached_property
     def scores(self) -> Floats:

@@ -12,12 +12,17 @@ def utility_gains(grades: Floats, costs: Floats, *, cost_weight: float = 0.1) ->
     Rows are questions, columns checkpoints; costs are cumulative and normalised by the last one.
     Nothing lies behind the last checkpoint, so its column is minus infinity.
     """
-    full = np.maximum(costs[:, -1:], 1e-12)
-    utility = grades - cost_weight * costs / full
+    utility = _utility(grades, costs, cost_weight)
     best_later = np.maximum.accumulate(utility[:, ::-1], axis=1)[:, ::-1]
     gains: Floats = np.full(grades.shape, -np.inf)
     gains[:, :-1] = best_later[:, 1:] - utility[:, :-1]
     return gains
+
+
+def _utility(grades: Floats, costs: Floats, cost_weight: float) -> Floats:
+    """Grade minus the weighted share of the full cost."""
+    utility: Floats = grades - cost_weight * costs / np.maximum(costs[:, -1:], 1e-12)
+    return utility
 
 
 def continuation_labels(
@@ -40,7 +45,7 @@ def recoverable(grades: Floats) -> NDArray[np.bool_]:
 
 def one_shot_targets(grades: Floats, costs: Floats, *, cost_weight: float = 0.1) -> Columns:
     """The cheapest checkpoint of highest utility, which one-shot allocation must predict."""
-    utility = grades - cost_weight * costs / np.maximum(costs[:, -1:], 1e-12)
+    utility = _utility(grades, costs, cost_weight)
     best = utility.max(axis=1, keepdims=True)
     targets: Columns = np.argmax(utility >= best - 1e-12, axis=1)
     return targets

@@ -30,6 +30,12 @@ SHAPES = (
 )
 
 
+def pick(values: Floats, columns: Columns) -> Floats:
+    """The value of every question (row) at its own column."""
+    picked: Floats = values[np.arange(len(columns)), columns]
+    return picked
+
+
 @dataclass(frozen=True, eq=False)
 class Trajectories:
     """What replaying a pool shows. `grades` and `re2_mean` are None where there are no truths."""
