@@ -11,17 +11,18 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def parse_reply(reply: Any, *, seed: int | None = None, latency_ms: float) -> list[Response]:
-    """The responses of one reply; the prompt is billed to the first of them."""
+    """The responses of one reply; the call and its prompt are billed to the first of them."""
     choices = reply.get("choices") if isinstance(reply, dict) else None
     if not isinstance(choices, list) or not choices:
         said = reply.get("error") if isinstance(reply, dict) else None
         raise UpstreamError(f"the reply has no choices: {said or 'empty'}", retryable=True)
-    if not all(isinstance(choice, dict) for choice in choices):
-        raise UpstreamError("the reply has a choice that is no object", retryable=True)
+    for choice in choices:
+        if not isinstance(choice, dict):
+            raise UpstreamError("the reply has a choice that is no object", retryable=True)
     texts = [choice_text(choice) for choice in choices]
     usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
     tokens = _tokens(choices, texts, usage.get("completion_tokens"))
-    prompt = usage.get("prompt_tokens")
+    prompt, model, took = usage.get("prompt_tokens"), reply.get("model"), round(latency_ms, 1)
     return [
         Response(
             text=text,
@@ -29,9 +30,10 @@ def parse_reply(reply: Any, *, seed: int | None = None, latency_ms: float) -> li
             logprob=choice_logprob(choice),
             finish_reason=choice.get("finish_reason"),
             seed=None if seed is None else seed + place,
-            latency_ms=round(latency_ms, 1),
-            model=reply.get("model"),
+            latency_ms=took,
+            model=model,
             prompt_tokens=prompt if place == 0 and isinstance(prompt, int) else 0,
+            calls=1 if place == 0 else 0,
             source=choice,
         )
         for place, (choice, text, count) in enumerate(zip(choices, texts, tokens, strict=True))
@@ -61,7 +63,8 @@ def _flat(content: Any) -> str:
 def _token_logprobs(choice: Mapping[str, Any]) -> list[float]:
     logprobs = choice.get("logprobs")
     rows = logprobs.get("content") if isinstance(logprobs, dict) else None
-    rows = rows if isinstance(rows, list) else []
+    if not isinstance(rows, list):
+        return []
     values = [row.get("logprob") for row in rows if isinstance(row, dict)]
     return [float(value) for value in values if isinstance(value, int | float)]
 

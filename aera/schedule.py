@@ -1,5 +1,6 @@
 """Schedule: the prefix lengths at which a decision may be taken."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -51,7 +52,8 @@ class Schedule:
 
     def after(self, count: int) -> int | None:
         """The next checkpoint beyond `count` responses, None at the end."""
-        return next((c for c in self.checkpoints if c > count), None)
+        place = bisect_right(self.checkpoints, count)
+        return self.checkpoints[place] if place < len(self.checkpoints) else None
 
     def upto(self, responses: int) -> "Schedule":
         """This schedule cut to a pool that holds only so many responses per question."""

@@ -166,9 +166,9 @@ class Upstream:
         begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, until)
         for attempt in range(1, self.endpoint.tries + 1):
             try:
-                first, *others = await self._attempt(body, begun=begun, patience=patience)
+                got = await self._attempt(body, begun=begun, patience=patience)
                 self.permits.succeeded()
-                return [replace(first, calls=attempt), *others]
+                return got if attempt == 1 else [replace(got[0], calls=attempt), *got[1:]]
             except UpstreamError as error:
                 error.calls += attempt - 1
                 wait = _pause(attempt, error.retry_after)
@@ -186,13 +186,13 @@ class Upstream:
         try:
             if patience.left == 0:
                 raise TimeoutError
-            async with asyncio.timeout(patience.left), self.permits as turn:
+            async with asyncio.timeout(patience.left) as timer, self.permits as turn:
                 if self._refused is not None and self._refused[0] > begun:
                     raise _unmade(self._refused[1])
                 made, limit = 1, patience.begin()
+                timer.reschedule(asyncio.get_running_loop().time() + limit)
                 try:
-                    async with asyncio.timeout(limit):
-                        return await self._post(body)
+                    return await self._post(body)
                 except UpstreamError as error:
                     self._learn(error, turn)
                     raise
@@ -222,7 +222,7 @@ class Upstream:
         begun = time.monotonic()
         url = self.endpoint.base_url.rstrip("/") + "/chat/completions"
         try:
-            async with self.session.post(url, json=dict(body)) as reply:
+            async with self.session.post(url, json=body) as reply:
                 content = await reply.read()
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamError(f"the connection failed: {error or type(error).__name__}") from None

@@ -3,8 +3,8 @@
 import hmac
 import json
 import logging
+import os
 import time
-import uuid
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,9 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aera.gateway.telemetry import Telemetry
 from aera.gateway.wire import DeniedError, failure
-from aera.gateway.wishes import HEADER
+from aera.gateway.wishes import HEADER, RAW_HEADER
 
 log = logging.getLogger("aera.gateway")
+ROUTES = {"/v1/chat/completions": "chat", "/v1/models": "models", "/state": "state"}
+"""What a path is counted as; the others may hold anything, and are "proxy"."""
 
 
 class Door:
@@ -30,52 +32,57 @@ class Door:
         if scope["type"] != "http" or not (path.startswith("/v1/") or path == "/state"):
             await self.app(scope, receive, send)
             return
-        name = uuid.uuid4().hex
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        account: dict[str, Any] = {"time": now, "id": name, "route": _route(path), "status": 499}
+        name, began, begun = os.urandom(16).hex(), time.time(), time.monotonic()
+        started: Message = {"status": 499, "headers": ()}
 
         async def noting(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
-                _note(message, account, name)
+                started = message
+                _identify(message, name)
             await send(message)
 
-        begun = time.monotonic()
         refusal = self._refusal(scope)
         self.telemetry.active += 1
         try:
             await (failure(refusal) if refusal else self.app)(scope, receive, noting)
         finally:
             self.telemetry.active -= 1
-            self.telemetry.requests.labels(account["route"], str(account["status"])).inc()
-            took = round(1000 * (time.monotonic() - begun), 1)
-            log.info(json.dumps({**account, "ms": took}))
+            route = ROUTES.get(path, "proxy")
+            self.telemetry.counts["requests", route, str(started["status"])] += 1
+            if log.isEnabledFor(logging.INFO):
+                now = datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
+                account = {"time": now, "id": name, "route": route, **_account(started)}
+                took = round(1000 * (time.monotonic() - begun), 1)
+                log.info(json.dumps({**account, "ms": took}))
 
     def _refusal(self, scope: Scope) -> DeniedError | None:
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        scheme, _, key = given.partition(b" ")
-        # Every key is compared, each in constant time: timing teaches nothing.
-        same = [hmac.compare_digest(key.strip(), known.encode()) for known in self.keys]
-        if same and not (any(same) and scheme.lower() == b"bearer"):
+        if self.keys and not self._knows(dict(scope["headers"]).get(b"authorization", b"")):
             return DeniedError("a valid key is needed", status=401, code="invalid_api_key")
         if self.telemetry.active >= self.most:
             kind, code = "rate_limit_error", "too_many_requests"
             return DeniedError("too many requests are under way", status=429, kind=kind, code=code)
         return None
 
+    def _knows(self, authorization: bytes) -> bool:
+        scheme, _, key = authorization.partition(b" ")
+        # Every key is compared, each in constant time: timing teaches nothing.
+        same = [hmac.compare_digest(key.strip(), known.encode()) for known in self.keys]
+        return any(same) and scheme.lower() == b"bearer"
 
-def _route(path: str) -> str:
-    """What a path is counted as; paths themselves may hold anything."""
-    routes = {"/v1/chat/completions": "chat", "/v1/models": "models", "/state": "state"}
-    return routes.get(path, "proxy")
 
-
-def _note(message: Message, account: dict[str, Any], name: str) -> None:
-    """Remember what a reply says of itself, never what was said; give it an id if it has none."""
-    headers = [(key.lower(), value) for key, value in message["headers"]]
-    account["status"] = message["status"]
-    for key, value in headers:
-        if key.startswith(HEADER.encode()):
-            account[key.decode("latin-1")[len(HEADER) :]] = value.decode("latin-1")
+def _identify(message: Message, name: str) -> None:
+    """Give a reply an id if it has none."""
+    headers = message["headers"]
     if not any(key == b"x-request-id" for key, _ in headers):
-        headers.append((b"x-request-id", name.encode()))
-    message["headers"] = headers
+        message["headers"] = [*headers, (b"x-request-id", name.encode())]
+
+
+def _account(message: Message) -> dict[str, Any]:
+    """What a reply says of itself, never what was said."""
+    told = {
+        key.decode("latin-1")[len(HEADER) :]: value.decode("latin-1")
+        for key, value in message["headers"]
+        if key.startswith(RAW_HEADER)
+    }
+    return {"status": message["status"], **told}

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any
 
 import aiohttp
 from starlette.requests import ClientDisconnect, Request
@@ -28,18 +29,25 @@ DEEPEST = 64
 PATIENCE = 4
 """How many times the size limit is read and thrown away, so that a client hears its refusal."""
 
-Result = TypeVar("Result")
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
 
 
-async def bounded(request: Request, limit: int) -> bytes:
+STRICT = json.JSONDecoder(parse_constant=_refused)
+
+
+async def bounded(receive: Receive, limit: int) -> bytes:
     """The body of a request, unless it is too large."""
-    size, content = 0, bytearray()
-    async for chunk in request.stream():
+    size, content, more = 0, bytearray(), True
+    while more and size <= PATIENCE * limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         size += len(chunk)
         if size <= limit:
             content += chunk
-        elif size > PATIENCE * limit:
-            break
     if size > limit:
         code = "request_too_large"
         raise DeniedError(f"the request is larger than {limit} bytes", status=413, code=code)
@@ -49,11 +57,13 @@ async def bounded(request: Request, limit: int) -> bytes:
 def parsed(content: bytes) -> dict[str, Any]:
     """The JSON object of a request."""
     try:
-        body = json.loads(content, parse_constant=_refused)
+        body = STRICT.decode(content.decode(json.detect_encoding(content), "surrogatepass"))
     except (ValueError, RecursionError):
         raise UsageError("the request is not JSON") from None
     if not isinstance(body, dict):
         raise UsageError("the request must be a JSON object")
+    if content.count(b"{") + content.count(b"[") <= DEEPEST:  # it cannot be nested deeper
+        return body
     level: list[Any] = [body]
     for _ in range(DEEPEST + 1):
         if not level:
@@ -61,10 +71,6 @@ def parsed(content: bytes) -> dict[str, Any]:
         inner = [value.values() if isinstance(value, dict) else value for value in level]
         level = [each for values in inner for each in values if isinstance(each, dict | list)]
     raise UsageError(f"the request is nested deeper than {DEEPEST} levels")
-
-
-def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def check(body: Mapping[str, Any]) -> None:
@@ -109,30 +115,42 @@ class Live(StreamingResponse):
         self.close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.create_task(self.stream_response(send))
         try:
             with contextlib.suppress(ClientDisconnect, aiohttp.ClientError, OSError):
                 # A reply that breaks off is left unfinished, which is how the client can tell.
-                await unless_gone(receive, sending)
+                async with Attended(receive):
+                    await self.stream_response(send)
         finally:
             self.close()
 
 
-async def unless_gone(receive: Receive, work: "asyncio.Task[Result]") -> Result:
-    """The result, unless the client leaves first: then the work is cancelled."""
-    gone = asyncio.create_task(_left(receive))
-    try:
-        await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
+class Attended:
+    """Work that somebody waits for: when the client leaves, it is cancelled.
+
+    async with Attended(receive):   # ClientDisconnect, once the client has left
+        ...
+
+    It works as asyncio.timeout does, in the task that it finds itself in.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self._left = receive, False
+
+    async def __aenter__(self) -> None:
+        work = asyncio.current_task()
+        assert work is not None
+        self._work, self._watch = work, asyncio.create_task(self._watching())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        self._watch.cancel()
+        # Somebody else may have cancelled the work too, and is not to be told of a client.
+        if self._left and not self._work.uncancel() and kind is asyncio.CancelledError:
             raise ClientDisconnect
-        return work.result()
-    finally:
-        gone.cancel()
-        work.cancel()
-        await asyncio.gather(gone, work, return_exceptions=True)
 
-
-async def _left(receive: Receive) -> None:
-    """Returns when the client has closed its connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    async def _watching(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        self._work.cancel()

@@ -36,23 +36,24 @@ class ChatReader:
 def wants_json(body: Mapping[str, Any]) -> bool:
     """Whether a request asks for JSON."""
     wanted = body.get("response_format")
-    return isinstance(wanted, Mapping) and wanted.get("type") in ("json_object", "json_schema")
+    return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
 
 
 def tool_calls(response: Response) -> list[dict[str, Any]]:
     """Name and arguments of every tool call, in order; ids differ from reply to reply."""
-    choice = response.source if isinstance(response.source, Mapping) else {}
-    told = choice.get("message")
-    message = told if isinstance(told, Mapping) else {}
+    choice = response.source if isinstance(response.source, dict) else {}
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return []
     calls = message.get("tool_calls")
     functions = [
-        call.get("function") if isinstance(call, Mapping) else None
+        call.get("function") if isinstance(call, dict) else None
         for call in (calls if isinstance(calls, list) else [])
     ]
     return [
         {"name": function["name"], "arguments": _arguments(function.get("arguments"))}
         for function in [*functions, message.get("function_call")]
-        if isinstance(function, Mapping) and isinstance(function.get("name"), str)
+        if isinstance(function, dict) and isinstance(function.get("name"), str)
     ]
 
 

@@ -87,6 +87,8 @@ class Replicas:
 
     def order(self) -> list[int]:
         """Replicas in the order in which to ask them: healthy first, then the least busy."""
+        if len(self.upstreams) == 1:
+            return [0]
         healthy, busy = self.healthy, self.busy
         return sorted(range(len(busy)), key=lambda i: (not healthy[i], busy[i]))
 

@@ -1,66 +1,76 @@
 """What a gateway tells of itself: Prometheus metrics, and the latest allocations for its page."""
 
-from collections import deque
+import time
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from aera.gateway.votes import Voted, guarded
 
 KEPT = 200
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
+COUNTERS: dict[str, tuple[str, ...]] = {
+    "requests": ("Requests by route and status.", "route", "status"),
+    "samples": ("Samples generated for voted requests.",),
+    "tokens": ("Tokens by kind.", "kind"),
+    "tokens_saved": ("Completion tokens not generated, estimated.",),
+    "stops": ("Votes by the reason they ended.", "reason"),
+    "unread": ("Samples that could not be read.",),
+    "failures": ("Samples that failed upstream.",),
+    "guarded": ("Votes in which the guard kept the gate from stopping.",),
+    "escalated": ("Votes answered by the second upstream.",),
+}
+"""What each counter counts, and its labels."""
 
 
-class Telemetry:
-    """Counters of one gateway; its own registry, so that several can live in one process."""
+class Histogram:
+    """How often something was how large."""
+
+    def __init__(self, text: str, bounds: tuple[float, ...]) -> None:
+        self.text, self.bounds, self.sum = text, bounds, 0.0
+        self.counts = [0] * (len(bounds) + 1)
+
+    def observe(self, size: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(self.bounds, size)] += 1
+        self.sum += size
+
+
+class Telemetry(Collector):
+    """The numbers of one gateway; they become metrics only when somebody asks for them."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
         self.latest: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.active = 0
-        self.requests = self._counter(
-            "requests", "Requests by route and status.", "route", "status"
-        )
-        self.samples = self._counter("samples", "Samples generated for voted requests.")
-        self.tokens = self._counter("tokens", "Tokens by kind.", "kind")
-        self.saved = self._counter("tokens_saved", "Completion tokens not generated, estimated.")
-        self.stops = self._counter("stops", "Votes by the reason they ended.", "reason")
-        self.unread = self._counter("unread", "Samples that could not be read.")
-        self.failures = self._counter("failures", "Samples that failed upstream.")
-        self.guarded = self._counter(
-            "guarded", "Votes in which the guard kept the gate from stopping."
-        )
-        self.escalated = self._counter("escalated", "Votes answered by the second upstream.")
-        self.per_question = self._histogram("samples_per_question", "Samples of one vote.", SAMPLES)
-        self.deciding = self._histogram(
-            "deciding_seconds", "Evidence and gate of one vote.", SECONDS
-        )
-        self.overhead = self._histogram(
-            "overhead_seconds", "What a voted request took beside waiting upstream.", SECONDS
-        )
-        self.voting = self._histogram("vote_seconds", "One vote from end to end.", SECONDS)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"aera_{name}", text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"aera_{name}", text, registry=self.registry, buckets=buckets)
+        self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        """By name and labels."""
+        self.per_question = Histogram("Samples of one vote.", SAMPLES)
+        self.deciding = Histogram("Evidence and gate of one vote.", SECONDS)
+        self.overhead = Histogram("What a voted request took beside waiting upstream.", SECONDS)
+        self.voting = Histogram("One vote from end to end.", SECONDS)
+        self._begun = time.time()
 
     def record(self, voted: Voted) -> None:
         """Count one vote and keep it for the page, without a word of what was asked."""
-        allocation, account = voted.allocation, voted.account
-        self.samples.inc(allocation.responses)
+        allocation, account, counts = voted.allocation, voted.account, self.counts
         prompt, completion = voted.tokens
-        self.tokens.labels("prompt").inc(prompt)
-        self.tokens.labels("completion").inc(completion)
-        self.saved.inc(max(0, account["tokens_saved"]))
-        self.stops.labels(allocation.reason).inc()
-        read = sum(allocation.votes.values())
-        self.unread.inc(max(0.0, allocation.responses - voted.failures - read))
-        self.failures.inc(voted.failures)
-        self.guarded.inc(guarded(allocation))
-        self.escalated.inc(voted.escalated)
+        counts["samples",] += allocation.responses
+        counts["tokens", "prompt"] += prompt
+        counts["tokens", "completion"] += completion
+        counts["tokens_saved",] += max(0, account["tokens_saved"])
+        counts["stops", allocation.reason] += 1
+        counts["unread",] += voted.unread
+        counts["failures",] += voted.failures
+        counts["guarded",] += guarded(allocation)
+        counts["escalated",] += voted.escalated
         self.per_question.observe(allocation.responses)
         self.deciding.observe((allocation.encoder_ms + allocation.gate_ms) / 1000)
         self.voting.observe(allocation.seconds)
@@ -70,6 +80,28 @@ class Telemetry:
         times = {"seconds": round(allocation.seconds, 3)}
         self.latest.append({**row, **times, "votes": shares, "strays": list(voted.strays)})
 
+    def collect(self) -> Iterator[Metric]:
+        """The numbers as metrics."""
+        for name, (text, *labels) in COUNTERS.items():
+            counter = CounterMetricFamily(f"aera_{name}", text, labels=labels)
+            for said in [key[1:] for key in self.counts if key[0] == name] if labels else [()]:
+                counter.add_metric(said, self.counts[name, *said], created=self._begun)
+            yield counter
+        yield self._metric("samples_per_question", self.per_question)
+        yield self._metric("deciding_seconds", self.deciding)
+        yield self._metric("overhead_seconds", self.overhead)
+        yield self._metric("vote_seconds", self.voting)
+
+    def _metric(self, name: str, seen: Histogram) -> Metric:
+        metric = HistogramMetricFamily(f"aera_{name}", seen.text)
+        bounds = [*map(floatToGoString, seen.bounds), "+Inf"]
+        buckets = list(zip(bounds, accumulate(seen.counts), strict=True))
+        metric.add_metric([], buckets, sum_value=seen.sum)
+        metric.add_sample(f"aera_{name}_created", {}, self._begun)
+        return metric
+
     def exposition(self) -> bytes:
         """The metrics as Prometheus reads them."""
-        return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)

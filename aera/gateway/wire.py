@@ -9,6 +9,8 @@ from starlette.responses import JSONResponse, Response
 
 from aera.errors import AeraError, UpstreamError, UsageError
 
+STRICT = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
+
 
 class DeniedError(UsageError):
     """A request the gateway itself turns away, with the status that says why."""
@@ -31,10 +33,10 @@ class Json(JSONResponse):
 def dumped(content: Any) -> bytes:
     """A value as JSON."""
     try:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        return STRICT.encode(content).encode()
     except ValueError:
         finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
-        return json.dumps(finite, separators=(",", ":")).encode()
+        return STRICT.encode(finite).encode()
 
 
 def status_of(error: AeraError) -> int:

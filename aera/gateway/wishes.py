@@ -1,6 +1,6 @@
 """Wishes: what one request may decide for itself, in its `aera` object or in headers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import inf, nan
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from aera.errors import UsageError
 
 HEADER = "x-aera-"
+RAW_HEADER = HEADER.encode()
 MAY_BE_ZERO = ("threshold", "min_samples")
 FRACTIONS = ("threshold", "deadline_s")
 
@@ -27,16 +28,30 @@ class Wishes:
     @classmethod
     def parse(cls, given: Any, headers: Mapping[str, str]) -> "Wishes":
         """From the request's `aera` object, and from x-aera-* headers where it is silent."""
-        if given is not None and not isinstance(given, Mapping):
+        if given is not None and not isinstance(given, dict):
             raise UsageError('the field "aera" must be an object')
-        named = {name[len(HEADER) :] for name in headers if name.startswith(HEADER)}
-        wished = {name.replace("-", "_"): headers[HEADER + name] for name in named}
+        wished = {
+            name[len(HEADER) :].replace("-", "_"): value
+            for name, value in headers.items()
+            if name.startswith(HEADER)
+        }
         wished |= {name: value for name, value in (given or {}).items() if value is not None}
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(wished) - set(known))
+        unknown = sorted(wished.keys() - KNOWN)
         if unknown:
-            raise UsageError(f'no wish is called "{unknown[0]:.40}"; known are {", ".join(known)}')
+            raise UsageError(f'no wish is called "{unknown[0]:.40}"; known are {", ".join(KNOWN)}')
         return cls(**{name: _wish(name, value) for name, value in wished.items()})
+
+
+KNOWN = tuple(field.name for field in fields(Wishes))
+
+
+def written(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers of a request that are wishes; of several with one name the first counts."""
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in reversed(headers)
+        if name.startswith(RAW_HEADER)
+    }
 
 
 def _wish(name: str, value: Any) -> Any:
