@@ -3,14 +3,15 @@
 from aera.aggregation import Aggregate, plain_vote, re2_vote
 from aera.allocator import Allocator, Budget, solve, solve_blocking
 from aera.baselines import ASC, ESC, Consensus, EmpiricalBayes, Prior
+from aera.batch import solve_batch
 from aera.catalog import parse_policy, standard_policies
-from aera.controller import Controller
+from aera.controller import Controller, default_controller
 from aera.embedding import Encoder, StaticEncoder
 from aera.encoders import HTTPEncoder, SentenceEncoder, load_encoder
 from aera.errors import AeraError, UpstreamError
 from aera.evidence import FEATURES, Feature, Projection, characterize
 from aera.fake import FakeUpstream, Fault, RecordedUpstream
-from aera.gate import Gate, Gated, OneShot
+from aera.gate import Gate, Gated, OneShot, PaperGate, VoteGate
 from aera.policy import (
     Bounded,
     Decision,
@@ -23,12 +24,14 @@ from aera.policy import (
 )
 from aera.pool import Pool, Record
 from aera.response import Prefix, Question, Response, unfold
+from aera.reward import BestOfN, ChanceRight, Scorer
 from aera.run import Allocation, Run, Step
 from aera.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
 from aera.schedule import Schedule
 from aera.tally import Tally, Vote
 from aera.task import Task, get_task
 from aera.upstream import Endpoint, Upstream
+from aera.weigher import Weigher
 
 __version__ = "0.1.0"
 
@@ -40,8 +43,10 @@ __all__ = [
     "Aggregate",
     "Allocation",
     "Allocator",
+    "BestOfN",
     "Bounded",
     "Budget",
+    "ChanceRight",
     "Chat",
     "Consensus",
     "Controller",
@@ -62,6 +67,7 @@ __all__ = [
     "Majority",
     "OneShot",
     "OpenAISampler",
+    "PaperGate",
     "Policy",
     "Pool",
     "Prefix",
@@ -75,6 +81,7 @@ __all__ = [
     "Run",
     "Sampler",
     "Schedule",
+    "Scorer",
     "SentenceEncoder",
     "StaticEncoder",
     "Step",
@@ -83,13 +90,17 @@ __all__ = [
     "Upstream",
     "UpstreamError",
     "Vote",
+    "VoteGate",
+    "Weigher",
     "characterize",
+    "default_controller",
     "get_task",
     "load_encoder",
     "parse_policy",
     "plain_vote",
     "re2_vote",
     "solve",
+    "solve_batch",
     "solve_blocking",
     "standard_policies",
     "unfold",

@@ -54,14 +54,16 @@ class Spending:
     @property
     def exhausted(self) -> str | None:
         """The limit that has been hit, if any."""
-        limits = {
-            "responses": (self.responses, self.budget.responses),
-            "tokens": (self.completion_tokens, self.budget.tokens),
-            "money": (self.money, self.budget.money),
-            "seconds": (time.monotonic() - self.begun, self.budget.seconds),
-        }
-        hit = [name for name, (spent, most) in limits.items() if most is not None and spent >= most]
-        return hit[0] if hit else None
+        most = self.budget
+        if most.responses is not None and self.responses >= most.responses:
+            return "responses"
+        if most.tokens is not None and self.completion_tokens >= most.tokens:
+            return "tokens"
+        if most.money is not None and self.money >= most.money:
+            return "money"
+        if most.seconds is not None and time.monotonic() - self.begun >= most.seconds:
+            return "seconds"
+        return None
 
     def grant(self, want: int) -> int:
         """How many of the wanted responses may still be asked for."""
@@ -98,7 +100,7 @@ async def solve(
     """
     if isinstance(question, str):
         question = Question("question", question)
-    spending, threaded = Spending(budget or Budget()), controller.gate is not None
+    spending, threaded = Spending(budget or Budget()), controller.embeds
     run = controller.start(question)
     return await advance(run, sampler, spending=spending, threaded=threaded, watch=watch)
 
@@ -118,30 +120,27 @@ async def advance(
     """
     begun = time.monotonic()
     error: AeraError | None = None
-    while run.want and error is None:
-        granted = 0 if spending.exhausted else spending.grant(run.want)
+    while error is None and (want := run.want):
+        granted = 0 if spending.exhausted else spending.grant(want)
         if not granted:
             run.end(f"limit: {spending.exhausted or 'responses'}")
             break
         try:
-            error = await _block(run, sampler, granted, spending=spending, threaded=threaded)
+            error = await feed_block(run, sampler, granted, spending=spending, threaded=threaded)
         finally:
             spending.release(granted)
         if watch is not None:
             watch(run)
     if error is not None:
         run.end("upstream failed" if isinstance(error, UpstreamError) else "failed")
-    found = run.allocation
-    calls = error.unseen if isinstance(error, UpstreamError) else 0
-    return replace(
-        found,
+    return run.allocated(
         seconds=time.monotonic() - begun,
+        unseen=error.unseen if isinstance(error, UpstreamError) else 0,
         error=None if error is None else str(error),
-        calls=found.calls + calls,
     )
 
 
-async def _block(
+async def feed_block(
     run: Run, sampler: Sampler, n: int, *, spending: Spending, threaded: bool
 ) -> AeraError | None:
     """Ask for a block and feed it; returns the error when none of it could be had."""
@@ -150,7 +149,7 @@ async def _block(
         got = await sampler.sample(run.question, n, start=run.delivered, deadline=deadline)
         late = deadline is not None and time.monotonic() >= deadline
         # What did not arrive before the deadline was never a response, only a wait.
-        kept = [response for response in got if not (late and response.error)]
+        kept = [response for response in got if response.error is None] if late else got
         spending.book(kept)
         if threaded:
             # Embedding takes milliseconds, for which the event loop must not wait.
@@ -166,11 +165,10 @@ async def _block(
         return None
     if not got:
         return UpstreamError("the sampler returned nothing")
-    failures = [response for response in got if response.error is not None]
-    if len(failures) < len(got) or late:
+    if late or any(response.error is None for response in got):
         return None
-    cause = failures[0].source
-    return cause if isinstance(cause, UpstreamError) else UpstreamError(str(failures[0].error))
+    cause = got[0].source
+    return cause if isinstance(cause, UpstreamError) else UpstreamError(str(got[0].error))
 
 
 class Allocator:
@@ -218,7 +216,7 @@ class Allocator:
         if self._refusal is not None:
             run.end("upstream failed")
             return replace(run.allocation, error=self._refusal)
-        threaded = self.controller.gate is not None
+        threaded = self.controller.embeds
         return await advance(run, self, spending=self.spending, threaded=threaded, watch=self.watch)
 
     async def sample(

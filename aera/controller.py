@@ -1,7 +1,7 @@
 """Controller: task, schedule and calibrated policy as one directory that can be shipped.
 
-config.json         schedule, task, features in order, encoder, policy, threshold, seen questions
-model.safetensors   the gate's arrays and its projection
+config.json         schedule, task, inputs in order, encoder, policy, threshold, seen questions
+model.safetensors   the arrays of the gate and of the weigher, where there is one
 calibration.json    what calibration decided, and on what grounds
 README.md           a model card
 """
@@ -18,26 +18,42 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from aera.baselines import ASC
 from aera.catalog import parse_policy
 from aera.embedding import Encoder
 from aera.encoders import load_encoder
 from aera.errors import AeraError, ControllerError, UsageError
-from aera.evidence import SCALARS, Projection
-from aera.gate import Gate, Gated, Network
+from aera.evidence import SCALARS, Floats, Projection
+from aera.gate import Gate, Gated, Network, PaperGate, VoteGate
 from aera.policy import Bounded, Fixed, Policy
 from aera.pool import file_hash
 from aera.response import Question
-from aera.run import Run
+from aera.reward import BestOfN
+from aera.run import Run, Scale
 from aera.schedule import Schedule
-from aera.task import Task, task_from_json
+from aera.standing import STANDING_NAMES
+from aera.task import Task, get_task, task_from_json
+from aera.weigher import Weigher
 
 FORMAT = 1
+WEIGHER = "weigher."
+"""What the weigher's arrays are called after."""
 
 
 def question_hash(question: Question) -> str:
     """What a controller remembers of a question it has seen: its words, whatever its id."""
     words = " ".join("\0".join([question.text, *sorted(question.choices)]).split())
     return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def default_controller(task: Task | None = None) -> "Controller":
+    """What is used without a trained controller: plain votes, ASC 0.95, and no redo rule.
+
+    Nothing learned on one benchmark was safe on another (docs/results.md, cold start); this is.
+    """
+    task = task or get_task("expression")
+    plain = replace(task, template=get_task(task.kind).template, redo=False)
+    return Controller(plain, Schedule(), ASC(0.95))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +65,8 @@ class Controller:
     policy: Policy
     """As calibrated. `live_policy` adds the rule that nobody gets an answer without a vote."""
     gate: Gate | None = None
+    weigher: Scale | None = None
+    """Gives votes their weights or scores; without one every vote counts the same."""
     encoder_name: str | None = None
     """Name or path the encoder is loaded by; None is the shipped one."""
     calibration: Mapping[str, Any] = field(default_factory=dict)
@@ -65,6 +83,18 @@ class Controller:
         return Bounded(self.policy, need_vote=True)
 
     @property
+    def asks(self) -> dict[str, Any]:
+        """Fields a request needs for its responses to be judged as in training."""
+        scale = self.weigher
+        wants = isinstance(scale, Weigher | BestOfN) and scale.uses_logprobs
+        return {"logprobs": True} if wants else {}
+
+    @property
+    def embeds(self) -> bool:
+        """Whether a decision embeds texts or scores them, which takes milliseconds or more."""
+        return isinstance(self.gate, PaperGate) or self.weigher is not self._learned
+
+    @property
     def seen(self) -> frozenset[str]:
         """Every question that had a part in it."""
         return self.fitted | self.calibrated
@@ -74,15 +104,20 @@ class Controller:
         schedule = self.schedule
         if isinstance(self.policy, Fixed):  # nothing to decide on the way: one block, one prompt
             schedule = Schedule((min(self.policy.responses, schedule.last),))
-        return Run(question, self.live_policy, task=self.task, schedule=schedule)
+        return Run(
+            question, self.live_policy, task=self.task, schedule=schedule, weigher=self.weigher
+        )
 
     def save(self, path: str | Path, *, card: str = "") -> None:
         """Write the directory; an existing controller there is replaced file by file."""
         path = Path(path)
         self._check_lasting()
         path.mkdir(parents=True, exist_ok=True)
-        if self.gate is not None:
-            save_file(_tensors(self.gate), path / "model.safetensors")
+        model = path / "model.safetensors"
+        tensors = self._tensors()
+        if tensors:
+            save_file(tensors, model)
+        encoder = self.gate.encoder.identity if isinstance(self.gate, PaperGate) else None
         config = {
             "format": FORMAT,
             "task": self.task.as_json(),
@@ -90,11 +125,9 @@ class Controller:
             "policy": str(self.policy),
             "threshold": self.policy.threshold if isinstance(self.policy, Gated) else None,
             "features": list(self.gate.features) if self.gate else [],
-            "encoder": {
-                "name": self.encoder_name,
-                "identity": self.gate.encoder.identity if self.gate else None,
-            },
-            "model_sha256": file_hash(path / "model.safetensors") if self.gate else None,
+            "traits": list(self._learned.features) if self._learned else [],
+            "encoder": {"name": self.encoder_name, "identity": encoder},
+            "model_sha256": file_hash(model) if tensors else None,
             "fitted": sorted(self.fitted),
             "calibrated": sorted(self.calibrated),
         }
@@ -102,8 +135,24 @@ class Controller:
         (path / "README.md").write_text(card or f"# AERA controller\n\n`{self.policy}`\n", "utf-8")
         _write_json(path / "config.json", config)
 
+    def _tensors(self) -> dict[str, Any]:
+        gate = self.gate.tensors() if self.gate else {}
+        weigher = self._learned.network.tensors() if self._learned else {}
+        named = {**gate, **{WEIGHER + name: array for name, array in weigher.items()}}
+        return {name: np.ascontiguousarray(array, np.float64) for name, array in named.items()}
+
+    @property
+    def _learned(self) -> Weigher | None:
+        """The weigher that can be kept on disk."""
+        return self.weigher if isinstance(self.weigher, Weigher) else None
+
     def _check_lasting(self) -> None:
-        """Refuse a policy that its label and the gate beside it could not bring back."""
+        """Refuse a scorer, and a policy that its label and its gate could not bring back."""
+        if self.weigher is not self._learned:
+            raise ControllerError(
+                f"a controller cannot keep a {type(self.weigher).__name__}; save it with "
+                "weigher=None, and put yours back after loading"
+            )
         try:
             lasts = (
                 self.policy.gate is self.gate
@@ -127,12 +176,15 @@ class Controller:
         try:
             if config["format"] != FORMAT:
                 raise ValueError(f"format {config['format']}, this version reads {FORMAT}")
-            gate = _load_gate(path, config) if config["model_sha256"] else None
+            tensors = _load_tensors(path / "model.safetensors", config["model_sha256"])
+            gate = _gate(path, tensors, config) if tensors and config["features"] else None
+            weigher = _weigher(path, tensors, config)
             return cls(
                 task=task_from_json(config["task"]),
                 schedule=Schedule(tuple(map(index, config["schedule"]))),
                 policy=_policy(config, gate),
                 gate=gate,
+                weigher=weigher,
                 encoder_name=config["encoder"]["name"],
                 calibration=calibration,
                 fitted=frozenset(config["fitted"]),
@@ -159,30 +211,54 @@ def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
     return policy
 
 
-def _tensors(gate: Gate) -> dict[str, Any]:
-    arrays = {
-        **gate.network.tensors(),
-        "projection.mean": gate.projection.mean,
-        "projection.components": gate.projection.components,
-    }
-    return {name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()}
-
-
-def _load_gate(path: Path, config: Mapping[str, Any]) -> Gate:
-    file = path / "model.safetensors"
-    if not file.is_file() or file_hash(file) != config["model_sha256"]:
+def _load_tensors(file: Path, expected: str | None) -> dict[str, Floats]:
+    """The arrays, if the file is the one it was saved with; none where none were saved."""
+    if expected is None:
+        return {}
+    if not file.is_file() or file_hash(file) != expected:
         trouble = "is not the file it was saved with" if file.is_file() else "is missing"
         raise ControllerError(f'"{file}" {trouble}; copy the whole controller again')
     try:
-        tensors = load_file(file)
-        network = Network.from_tensors(tensors)
-        projection = Projection(tensors["projection.mean"], tensors["projection.components"])
+        return load_file(file)
+    except SafetensorError as error:
+        raise ControllerError(f'"{file}" cannot be read: {error}') from None
+
+
+def _gate(path: Path, tensors: Mapping[str, Floats], config: Mapping[str, Any]) -> Gate:
+    """The gate whose inputs the file names."""
+    features = tuple(config["features"])
+    own = {name: array for name, array in tensors.items() if not name.startswith(WEIGHER)}
+    try:
+        network = Network.from_tensors(own)
+        if features[0] in STANDING_NAMES:
+            network.outputs(np.zeros((1, len(STANDING_NAMES))))
+            return VoteGate(network, features)
+        projection = Projection(own["projection.mean"], own["projection.components"])
         blank = [np.zeros(len(SCALARS)), projection.apply(projection.mean)]
         network.outputs(np.concatenate(blank)[None])
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ControllerError(f'"{file}" does not hold a gate: {_problem(error)}') from None
+    except (KeyError, ValueError) as error:
+        raise ControllerError(
+            f'"{path / "model.safetensors"}" does not hold a gate: {_problem(error)}'
+        ) from None
     encoder = _load_encoder(config["encoder"], projection)
-    return Gate(network, projection, encoder, tuple(config["features"]))
+    return PaperGate(network, projection, encoder, features)
+
+
+def _weigher(
+    path: Path, tensors: Mapping[str, Floats], config: Mapping[str, Any]
+) -> Weigher | None:
+    """The weigher, if traits or arrays say that there is one; half of one is refused."""
+    own = {name.removeprefix(WEIGHER): a for name, a in tensors.items() if name.startswith(WEIGHER)}
+    if not own and not config.get("traits"):
+        return None
+    try:
+        weigher = Weigher(Network.from_tensors(own), tuple(config["traits"]))
+        weigher.weights(np.zeros((1, len(weigher.features))))
+    except (KeyError, ValueError) as error:
+        raise ControllerError(
+            f'"{path / "model.safetensors"}" does not hold a weigher: {_problem(error)}'
+        ) from None
+    return weigher
 
 
 def _load_encoder(named: Mapping[str, Any], projection: Projection) -> Encoder:

@@ -106,12 +106,14 @@ class FakeUpstream:
         honours_n: bool = True,
         usage: bool = True,
         delay: Callable[[Call], float] = lambda call: 0.0,
+        port: int = 0,
     ) -> None:
         self.calls: list[Call] = []
         self.active = self.most_active = self.aborted = 0
         self._answer = answer
         self._faults: Iterator[Fault | None] = iter(faults)
         self._honours_n, self._usage, self._delay = honours_n, usage, delay
+        self._port = port
         self._numbers = itertools.count()
         self._runner: web.AppRunner | None = None
         self.base_url = ""
@@ -122,7 +124,7 @@ class FakeUpstream:
         app.router.add_get("/v1/models", _models)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
         port = self._runner.addresses[0][1]
         self.base_url = f"http://127.0.0.1:{port}/v1"
@@ -245,12 +247,15 @@ class RecordedUpstream(FakeUpstream):
         pace: float = 0.0,
         faults: Iterable[Fault | None] = (),
         honours_n: bool = True,
+        port: int = 0,
     ) -> None:
         self._recorded = {pool.task.prompt(record.question): record.responses for record in pool}
         self._next: dict[str, int] = {}
         self._chance = random.Random(0)
         self._pace = pace
-        super().__init__(self._said, faults=faults, honours_n=honours_n, delay=self._wait)
+        super().__init__(
+            self._said, faults=faults, honours_n=honours_n, delay=self._wait, port=port
+        )
 
     async def _reply(
         self, request: web.Request, call: Call, fault: Fault | None

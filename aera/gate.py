@@ -1,6 +1,7 @@
-"""Gate: evidence in, chance that continuing recovers a better answer out. Plain numpy."""
+"""Gate: evidence in, chance that continuing pays out. Plain numpy."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from aera.errors import ControllerError
 from aera.evidence import NAMES, Floats, Projection, characterize
 from aera.policy import Decision, check_share
 from aera.response import Prefix
+from aera.standing import STANDING_NAMES, standing
 
 LAYER_NORM_EPSILON = 1e-5
 SPARE = 0.1
@@ -53,9 +55,10 @@ class Network:
     medians: Floats
     means: Floats
     deviations: Floats
-    layers: tuple[Layer, Layer]
+    layers: tuple[Layer, ...]
+    """Two in the paper's gate, none in a linear one."""
     weight: Floats
-    """Shape (outputs, 32): one output for the gate, one per checkpoint for one-shot allocation."""
+    """Shape (outputs, width): one output for a gate, one per checkpoint for one-shot allocation."""
     bias: Floats
     lows: Floats | None = None
     """Smallest value of each input in training; with `highs`, the range the gate knows."""
@@ -84,17 +87,18 @@ class Network:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Floats]) -> "Network":
         """The network that `tensors` describes."""
-        layers = [
+        depth = sum(name.startswith("layer") and name.endswith(".weight") for name in tensors)
+        layers = tuple(
             Layer(
                 *(tensors[f"layer{number}.{part}"] for part in ("weight", "bias", "scale", "shift"))
             )
-            for number in range(2)
-        ]
+            for number in range(depth)
+        )
         return cls(
             tensors["medians"],
             tensors["means"],
             tensors["deviations"],
-            (layers[0], layers[1]),
+            layers,
             tensors["weight"],
             tensors["bias"],
             tensors.get("lows"),
@@ -103,54 +107,102 @@ class Network:
 
 
 @dataclass(frozen=True, eq=False)
-class Gate:
-    """A trained gate with all it needs: network, projection, encoder, and its inputs in order."""
+class Gate(ABC):
+    """A trained network with the evidence it looks at."""
 
     network: Network
-    projection: Projection
-    encoder: Encoder
-    features: tuple[str, ...] = NAMES
 
-    def __post_init__(self) -> None:
-        if self.features != NAMES:
-            wrong = next((n for n in self.features if n not in NAMES), "their order")
-            raise ControllerError(
-                f"the gate was trained on other inputs than this version computes ({wrong}); "
-                "train it again"
-            )
+    @property
+    @abstractmethod
+    def features(self) -> tuple[str, ...]:
+        """Its inputs in order."""
+
+    @abstractmethod
+    def evidence(self, prefix: Prefix) -> Floats:
+        """Its inputs for one prefix."""
+
+    def tensors(self) -> dict[str, Floats]:
+        """Every array by name, as the artefact stores them."""
+        return self.network.tensors()
 
     @cached_property
     def identity(self) -> str:
         """Changes whenever the output may change."""
-        digest = hashlib.sha256(self.encoder.identity.encode())
-        arrays = [
-            *self.network.tensors().values(),
-            self.projection.mean,
-            self.projection.components,
-        ]
-        for array in arrays:
+        digest = hashlib.sha256(self._inputs.encode())
+        for array in self.tensors().values():
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
+
+    @property
+    def _inputs(self) -> str:
+        """What the inputs are computed with."""
+        return " ".join(self.features)
 
     def strays(self, prefix: Prefix) -> tuple[str, ...]:
         """The inputs that lie outside the range seen in training, with a tenth of it to spare."""
         lows, highs = self.network.lows, self.network.highs
         if lows is None or highs is None or prefix.next_checkpoint is None:
             return ()  # nothing is decided at the full budget, so nothing was learned there
-        evidence = characterize(prefix, self.encoder, projection=self.projection)
+        evidence = self.evidence(prefix)
         margin = SPARE * (highs - lows) + 1e-9
         outside = (evidence < lows - margin) | (evidence > highs + margin)
         return tuple(name for name, out in zip(self.features, outside, strict=True) if out)
 
     def p_continue(self, prefix: Prefix) -> float:
-        """The estimated chance that continuing recovers a better answer."""
+        """The estimated chance that continuing pays."""
         key = f"gate {self.identity}"
         known = prefix.memo.get(key)
         if not isinstance(known, float):
-            evidence = characterize(prefix, self.encoder, projection=self.projection)
-            known = float(sigmoid(self.network.outputs(evidence[None]))[0, 0])
+            known = float(sigmoid(self.network.outputs(self.evidence(prefix)[None]))[0, 0])
             prefix.memo[key] = known
         return known
+
+
+@dataclass(frozen=True, eq=False)
+class VoteGate(Gate):
+    """Looks at the standing of the weighted vote; nothing is embedded."""
+
+    features: tuple[str, ...] = STANDING_NAMES
+
+    def __post_init__(self) -> None:
+        check_features(self.features, STANDING_NAMES)
+
+    def evidence(self, prefix: Prefix) -> Floats:
+        return standing(prefix)
+
+
+@dataclass(frozen=True, eq=False)
+class PaperGate(Gate):
+    """The paper's gate: 55 features, with the projection and the encoder they need."""
+
+    projection: Projection
+    encoder: Encoder
+    features: tuple[str, ...] = NAMES
+
+    def __post_init__(self) -> None:
+        check_features(self.features, NAMES)
+
+    def evidence(self, prefix: Prefix) -> Floats:
+        return characterize(prefix, self.encoder, projection=self.projection)
+
+    def tensors(self) -> dict[str, Floats]:
+        """Every array by name, as the artefact stores them."""
+        mean, components = self.projection.mean, self.projection.components
+        own = {"projection.mean": mean, "projection.components": components}
+        return {**self.network.tensors(), **own}
+
+    @property
+    def _inputs(self) -> str:
+        return self.encoder.identity
+
+
+def check_features(trained: tuple[str, ...], computed: tuple[str, ...]) -> None:
+    """Refuse a network that was trained on other inputs than this version computes."""
+    if trained != computed:
+        wrong = next((name for name in trained if name not in computed), "their order")
+        raise ControllerError(
+            f"it was trained on other inputs than this version computes ({wrong}); train it again"
+        )
 
 
 def sigmoid(values: Floats) -> NDArray[np.float64]:
@@ -161,7 +213,7 @@ def sigmoid(values: Floats) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Gated:
-    """The paper's policy: continue while the gate's chance is at least the threshold."""
+    """Continue while the gate's chance is at least the threshold."""
 
     gate: Gate
     threshold: float
@@ -208,8 +260,7 @@ class OneShot:
         first = prefix
         while first.previous is not None:
             first = first.previous
-        evidence = characterize(first, self.gate.encoder, projection=self.gate.projection)
-        column = int(self.gate.network.outputs(evidence[None])[0].argmax())
+        column = int(self.gate.network.outputs(self.gate.evidence(first)[None])[0].argmax())
         goal = prefix.schedule.checkpoints[min(column, len(prefix.schedule) - 1)]
         return Decision(len(prefix) >= goal, f"one-shot goal {goal}")
 

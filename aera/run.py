@@ -65,6 +65,16 @@ class Reader(Protocol):
         ...
 
 
+class Scale(Protocol):
+    """Anything that gives votes their weights; a Weigher does."""
+
+    def weigh(
+        self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]
+    ) -> Sequence[Vote]:
+        """The same votes with their weights."""
+        ...
+
+
 class Run:
     """One question under one policy. Feed it `want` responses, in as many deliveries as you like.
 
@@ -82,12 +92,14 @@ class Run:
         task: Reader,
         schedule: Schedule,
         rule: Rule = plain_vote,
+        weigher: Scale | None = None,
     ) -> None:
         self.policy = policy
         self.prefix = Prefix(question, schedule)
         self.reason: str | None = None
         self._task = task
         self._rule = rule
+        self._weigher = weigher
         self._waiting: list[Response] = []
         self._steps: list[Step] = []
 
@@ -114,13 +126,14 @@ class Run:
 
     def feed(self, responses: Sequence[Response]) -> None:
         """Deliver some of the wanted responses; a completed block leads to a decision."""
-        if len(responses) > self.want:
+        want = self.want
+        if len(responses) > want:
             raise RunError(
-                f"question {self.prefix.question.id} wants {self.want} more responses, "
+                f"question {self.prefix.question.id} wants {want} more responses, "
                 f"but was fed {len(responses)}"
             )
         self._waiting.extend(responses)
-        if self._waiting and self.want == 0:
+        if self._waiting and len(responses) == want:
             self.see(self._next_prefix())
 
     def see(self, prefix: Prefix) -> None:
@@ -149,6 +162,12 @@ class Run:
     @property
     def allocation(self) -> Allocation:
         """What came out; only once the run has stopped."""
+        return self.allocated()
+
+    def allocated(
+        self, *, seconds: float = 0.0, unseen: int = 0, error: str | None = None
+    ) -> Allocation:
+        """The same with what its caller knows: the time, calls no response counts, the error."""
         if self.reason is None:
             raise RunError(
                 f"question {self.prefix.question.id} is still running: it wants {self.want} "
@@ -166,11 +185,15 @@ class Run:
             votes=dict(self.prefix.tally.weights),
             steps=tuple(self._steps),
             reason=self.reason,
-            calls=sum(response.calls for response in self.prefix.responses),
+            calls=sum(response.calls for response in self.prefix.responses) + unseen,
+            seconds=seconds,
             encoder_ms=encoder,
             gate_ms=max(0.0, sum(step.milliseconds for step in self._steps) - encoder),
+            error=error,
         )
 
     def _next_prefix(self) -> Prefix:
-        votes = [self._task.read(response) for response in self._waiting]
+        votes: Sequence[Vote] = [self._task.read(response) for response in self._waiting]
+        if self._weigher is not None:
+            votes = self._weigher.weigh(self.question, self._waiting, votes)
         return self.prefix.extended(self._waiting, votes)

@@ -39,12 +39,16 @@ class Task:
     """Whether the last number of a text without box or phrase counts (GSM8K only)."""
     shuffle: bool = False
     """Whether the choices are put in an order of their own, by a recorded seed, when asking."""
+    equivalence: bool = False
+    """Whether the lab asks math-verify too when two expressions are the same (equivalence.py)."""
 
     def __post_init__(self) -> None:
         if self.kind not in STATED:
             raise UsageError(
                 f'a task is numeric, choice or expression, but "{self.name}" is "{self.kind}"'
             )
+        if self.equivalence and self.kind != "expression":
+            raise UsageError(f'equivalence is for expressions, but "{self.name}" is {self.kind}')
 
     def prompt(self, question: Question) -> str:
         """The user message for a question, its choices listed by letter."""
@@ -52,6 +56,12 @@ class Task:
             f"({letter}) {text}" for letter, text in zip(LETTERS, question.choices, strict=False)
         ]
         return self.template.replace("{question}", "\n".join([question.text, *lines]))
+
+    def question_in(self, prompt: str) -> str:
+        """The question inside a user message, which may be bare or in the template."""
+        before, _, after = self.template.partition("{question}")
+        dressed = prompt.startswith(before) and prompt.endswith(after)
+        return prompt[len(before) : len(prompt) - len(after)] if dressed else prompt
 
     def read(self, response: Response) -> Vote:
         """What a response says: a vote, or an abstention."""

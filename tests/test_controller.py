@@ -14,7 +14,7 @@ from aera.controller import Controller, question_hash
 from aera.embedding import StaticEncoder
 from aera.errors import ControllerError
 from aera.evidence import Projection
-from aera.gate import Gate, Gated, Layer, Network, OneShot
+from aera.gate import Gated, Layer, Network, OneShot, PaperGate
 from aera.policy import Bounded, Fixed, Policy
 from aera.pool import file_hash
 
@@ -22,7 +22,7 @@ SCHEDULE = Schedule((2, 4, 8))
 
 
 @pytest.fixture(scope="module")
-def gate() -> Gate:
+def gate() -> PaperGate:
     """A gate with random weights over the shipped encoder."""
     rng = np.random.default_rng(0)
 
@@ -33,11 +33,11 @@ def gate() -> Gate:
     frozen = (rng.normal(size=55), rng.normal(size=55), rng.uniform(0.5, 2, size=55))
     net = Network(*frozen, (layer(55, 64), layer(64, 32)), rng.normal(size=(1, 32)), np.zeros(1))
     shape = (32, encoder.dimensions)
-    return Gate(net, Projection(rng.normal(size=shape[1]), rng.normal(size=shape)), encoder)
+    return PaperGate(net, Projection(rng.normal(size=shape[1]), rng.normal(size=shape)), encoder)
 
 
 @pytest.fixture(scope="module")
-def controller(gate: Gate) -> Controller:
+def controller(gate: PaperGate) -> Controller:
     return Controller(
         task=get_task("gsm8k"),
         schedule=SCHEDULE,
@@ -103,6 +103,8 @@ def test_everything_said_of_a_controller_survives(controller: Controller, saved:
     assert isinstance(loaded.policy, Gated)
     assert loaded.policy.threshold == 0.3
     assert (saved / "README.md").read_text() == "# A card\n"
+    assert loaded.embeds
+    assert loaded.weigher is None
 
 
 @pytest.mark.parametrize("policy", [Fixed(8), ASC(0.95), Bounded(ASC(0.9), minimum=4)])
@@ -110,6 +112,7 @@ def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) 
     Controller(get_task("numeric"), SCHEDULE, policy).save(tmp_path)
     loaded = Controller.load(tmp_path)
     assert (str(loaded.policy), loaded.gate) == (str(policy), None)
+    assert not loaded.embeds
     assert not (tmp_path / "model.safetensors").exists()
 
 
@@ -133,7 +136,7 @@ def test_the_live_policy_gives_no_answer_without_a_vote(controller: Controller) 
 
 
 def test_what_could_not_be_loaded_again_is_not_saved(
-    controller: Controller, gate: Gate, tmp_path: Path
+    controller: Controller, gate: PaperGate, tmp_path: Path
 ) -> None:
     for policy in (OneShot(gate), Bounded(Gated(gate, 0.3))):
         with pytest.raises(ControllerError) as error:
@@ -200,7 +203,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "missing model": (lambda path: (path / "model.safetensors").unlink(), "is missing"),
     "foreign tensors": (other_tensors, "does not hold a gate"),
     "tensors of another shape": (other_shape, "does not hold a gate"),
-    "no tensors at all": (no_tensors, "does not hold a gate"),
+    "no tensors at all": (no_tensors, "cannot be read"),
     "missing config": (lambda path: (path / "config.json").unlink(), "there is no controller"),
     "missing calibration": (lambda path: (path / "calibration.json").unlink(), "is missing"),
     "foreign JSON": (lambda path: (path / "config.json").write_text('{"a": 1}'), "format"),

@@ -11,8 +11,20 @@ from hypothesis import strategies as st
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.errors import ControllerError, UsageError
 from aera.evidence import NAMES, Floats, Projection, Vectors, characterize
-from aera.gate import Gate, Gated, Layer, Network, OneShot, gelu, sigmoid
+from aera.gate import (
+    Gate,
+    Gated,
+    Guarded,
+    Layer,
+    Network,
+    OneShot,
+    PaperGate,
+    VoteGate,
+    gelu,
+    sigmoid,
+)
 from aera.run import Run
+from aera.standing import STANDING_NAMES, standing
 from aera.task import get_task
 
 SCHEDULE = Schedule((2, 4, 8))
@@ -51,9 +63,9 @@ def constant(logits: Sequence[float]) -> Network:
     return replace(plain, weight=np.zeros((len(logits), 32)), bias=np.array(logits))
 
 
-def gate(net: Network, encoder: Toy | None = None) -> Gate:
+def gate(net: Network, encoder: Toy | None = None) -> PaperGate:
     projection = Projection(np.zeros(2), np.random.default_rng(3).normal(size=(32, 2)))
-    return Gate(net, projection, encoder or Toy())
+    return PaperGate(net, projection, encoder or Toy())
 
 
 @pytest.fixture
@@ -229,3 +241,68 @@ def test_one_shot_looks_at_the_first_prefix_only(prefixes: list[Prefix]) -> None
         c >= goal for c in SCHEDULE
     ]
     assert str(OneShot(made)) == "one-shot"
+
+
+# --- the vote gate --------------------------------------------------------------------------------
+
+
+def linear(seed: int = 0, inputs: int = len(STANDING_NAMES)) -> Network:
+    """A network without layers."""
+    rng = np.random.default_rng(seed)
+    frozen = (rng.normal(size=inputs), rng.normal(size=inputs), rng.uniform(0.5, 2, size=inputs))
+    return Network(*frozen, (), rng.normal(size=(1, inputs)), rng.normal(size=1))
+
+
+def test_a_network_without_layers_is_linear() -> None:
+    net, rows = linear(), np.random.default_rng(1).normal(size=(9, 11))
+    wanted = ((rows - net.means) / net.deviations) @ net.weight[0] + net.bias[0]
+    np.testing.assert_allclose(net.outputs(rows)[:, 0], wanted)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 11])
+def test_a_network_of_any_depth_survives_the_trip_through_its_tensors(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    layers = tuple(Layer(rng.normal(size=(4, 4)), *rng.normal(size=(3, 4))) for _ in range(depth))
+    net = replace(linear(inputs=4), layers=layers, lows=-np.ones(4), highs=np.ones(4))
+    again = Network.from_tensors(dict(sorted(net.tensors().items())))
+    rows = rng.normal(size=(6, 4))
+    np.testing.assert_array_equal(again.outputs(rows), net.outputs(rows))
+    assert len(again.layers) == depth
+    assert again.tensors().keys() == net.tensors().keys()
+
+
+def test_the_vote_gate_looks_at_the_standing_and_embeds_nothing(prefixes: list[Prefix]) -> None:
+    made = VoteGate(linear())
+    for prefix in prefixes:
+        np.testing.assert_array_equal(made.evidence(prefix), standing(prefix))
+        wanted = 1 / (1 + np.exp(-made.network.outputs(standing(prefix)[None])[0, 0]))
+        assert made.p_continue(prefix) == pytest.approx(wanted)
+
+
+def test_gates_of_both_kinds_do_not_share_their_chances(prefixes: list[Prefix]) -> None:
+    gates: list[Gate] = [VoteGate(linear(1)), VoteGate(linear(2)), gate(network())]
+    assert len({made.identity for made in gates}) == 3
+    assert len({made.p_continue(prefixes[0]) for made in gates}) == 3
+
+
+@pytest.mark.parametrize("names", [STANDING_NAMES[::-1], NAMES, STANDING_NAMES[1:], ()])
+def test_a_vote_gate_refuses_other_inputs(names: tuple[str, ...]) -> None:
+    with pytest.raises(ControllerError, match="train it again"):
+        VoteGate(linear(), names)
+
+
+def test_a_gate_is_of_one_kind_or_the_other() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        Gate(network())  # type: ignore[abstract]
+
+
+def test_a_guarded_vote_gate_goes_on_where_it_has_never_been(prefixes: list[Prefix]) -> None:
+    never = replace(linear(), weight=np.zeros((1, 11)), bias=np.array([-9.0]))
+    seen = np.array([standing(prefix) for prefix in prefixes])
+    known = VoteGate(replace(never, lows=seen.min(axis=0), highs=seen.max(axis=0)))
+    strange = VoteGate(replace(never, lows=seen.max(axis=0) + 5, highs=seen.max(axis=0) + 9))
+    assert Guarded(Gated(known, 0.5)).decide(prefixes[0]).stop
+    assert known.strays(prefixes[0]) == ()
+    assert not Guarded(Gated(strange, 0.5)).decide(prefixes[0]).stop
+    assert strange.strays(prefixes[0]) == STANDING_NAMES
+    assert strange.strays(prefixes[-1]) == (), "nothing is decided at the full budget"

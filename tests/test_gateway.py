@@ -13,11 +13,12 @@ from gateways import CONTROLLER, USER, House, account, asked, gateway, numbers, 
 from live import boxed, seeds
 
 from aera import Pool, Response, get_task
-from aera.controller import Controller
+from aera.controller import Controller, default_controller
 from aera.errors import UsageError
 from aera.fake import Call, FakeUpstream, Fault, RecordedUpstream
 from aera.gate import OUTSIDE, Gated
-from aera.gateway.votes import UNREADABLE, default_controller, with_instruction
+from aera.gateway.asking import with_instruction
+from aera.gateway.votes import UNREADABLE
 from aera.gateway.wishes import Wishes
 from aera.lab import import_jsonl, read_ballots, replay
 
@@ -34,7 +35,7 @@ def gated(*, strange: bool = False) -> Controller:
     if strange:
         far = gate.network.means + 1e6
         gate = replace(gate, network=replace(gate.network, lows=far, highs=far + 1))
-    return replace(controller, gate=gate, policy=Gated(gate, 0.12))
+    return replace(controller, gate=gate, policy=Gated(gate, 0.9 if strange else 0.12))
 
 
 def found(server: FakeUpstream | None = None, wish: Any = None, **fields: Any) -> dict[str, Any]:
@@ -372,7 +373,9 @@ def test_the_gateway_decides_as_replay_does(pool: Pool) -> None:
 
     made = visit(act, RecordedUpstream(pool), controller=controller)
     assert len({each["samples"] for each in made}) > 1
-    for told, ballot in zip(made, read_ballots(pool, pool.task), strict=True):
+    assert controller.weigher is not None
+    weighed = [each.weighed(controller.weigher) for each in read_ballots(pool, pool.task)]
+    for told, ballot in zip(made, weighed, strict=True):
         prefixes = ballot.prefixes(controller.schedule)
         known = replay(prefixes, controller.live_policy, task=controller.task).allocation
         assert (told["samples"], told["answer"]) == (known.responses, known.answer)

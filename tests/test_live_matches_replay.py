@@ -7,17 +7,24 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import aera
-from aera import ASC, Allocation, Pool, get_task
+from aera import ASC, Allocation, Fixed, Pool, get_task
 from aera.allocator import Allocator
 from aera.controller import Controller
+from aera.embedding import StaticEncoder
+from aera.evidence import Projection
 from aera.fake import RecordedUpstream
-from aera.gate import Gated
+from aera.gate import Gated, Layer, Network, PaperGate, VoteGate
 from aera.lab import Ballot, import_jsonl, read_ballots, replay
+from aera.lab.votegate import fit_vote_gate
 from aera.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
+from aera.standing import standing
+from aera.traits import TRAIT_NAMES, traits
 from aera.upstream import Endpoint
+from aera.weigher import Weigher
 
 DEMO = Path(aera.__file__).parent / "demo"
 QUESTIONS = 25
@@ -37,20 +44,71 @@ def ballots(pool: Pool) -> list[Ballot]:
     return read_ballots(pool, pool.task)
 
 
+def weigher_of(ballots: list[Ballot]) -> Weigher:
+    """Chance weights on the range of these responses: nothing is learned, but all traits count."""
+    rng = np.random.default_rng(0)
+    known = [traits(b.record.question, b.record.responses, b.votes) for b in ballots]
+    seen = np.nan_to_num(np.concatenate(known))
+    layer = Layer(rng.normal(size=(6, len(TRAIT_NAMES))), *rng.normal(size=(3, 6)))
+    lows, highs = seen.min(axis=0), seen.max(axis=0)
+    frozen = (np.median(seen, axis=0), seen.mean(axis=0), seen.std(axis=0) + 1e-9)
+    head = (rng.normal(size=(1, 6)), np.zeros(1))
+    return Weigher(Network(*frozen, (layer,), *head, lows=lows, highs=highs))
+
+
+def vote_gate_of(pool: Pool, ballots: list[Ballot]) -> VoteGate:
+    """A gate that goes on where the answer is not yet that of the full budget."""
+    chains = [ballot.prefixes(pool.schedule) for ballot in ballots]
+    evidence = np.array([[standing(prefix) for prefix in chain] for chain in chains])
+    answers = [[prefix.tally.leaders.answer for prefix in chain] for chain in chains]
+    grades = np.array([[float(answer == row[-1]) for answer in row] for row in answers])
+    tokens = np.array([[float(prefix.completion_tokens) for prefix in chain] for chain in chains])
+    return fit_vote_gate(evidence, grades, tokens)
+
+
+def paper_gate_of() -> PaperGate:
+    """The paper's shape with chance weights, over the shipped encoder."""
+    rng, encoder = np.random.default_rng(1), StaticEncoder.load()
+
+    def layer(inputs: int, size: int) -> Layer:
+        return Layer(rng.normal(size=(size, inputs)) / 4, *rng.normal(size=(3, size)))
+
+    frozen = (np.zeros(55), np.zeros(55), np.full(55, 2.0))
+    net = Network(*frozen, (layer(55, 64), layer(64, 32)), rng.normal(size=(1, 32)), np.zeros(1))
+    size = encoder.dimensions
+    return PaperGate(net, Projection(np.zeros(size), rng.normal(size=(32, size))), encoder)
+
+
 @pytest.fixture(scope="module")
-def controllers(pool: Pool) -> Controllers:
+def controllers(pool: Pool, ballots: list[Ballot]) -> Controllers:
+    weigher = weigher_of(ballots)
+    gate = vote_gate_of(pool, [ballot.weighed(weigher) for ballot in ballots])
+    voting = Controller(pool.task, pool.schedule, Gated(gate, 0.3), gate, weigher)
     bundled = Controller.load(DEMO / "controller")
     assert bundled.gate is not None
     gated = replace(bundled, policy=Gated(bundled.gate, 0.3))
-    return {"gate": gated, "asc": Controller(pool.task, pool.schedule, ASC(0.99))}
+    paper = paper_gate_of()
+    first = [paper.p_continue(ballot.prefixes(pool.schedule)[0]) for ballot in ballots]
+    cautious = Gated(paper, float(np.quantile(first, 0.6)))  # every other question goes on
+    return {
+        "gate": gated,
+        "paper gate": Controller(pool.task, pool.schedule, cautious, paper),
+        "asc": Controller(pool.task, pool.schedule, ASC(0.99)),
+        "weighed gate": voting,
+        "weighed asc": replace(voting, policy=ASC(0.9)),
+        "weighed budget": replace(voting, policy=Fixed(pool.schedule.last)),
+    }
 
 
 @pytest.fixture(scope="module")
 def replayed(ballots: list[Ballot], controllers: Controllers) -> dict[str, list[Allocation]]:
     """What each controller does in replay, under the policy it has when it is live."""
+    weighers = {c.weigher for c in controllers.values() if c.weigher}
+    weighed = {weigher: [ballot.weighed(weigher) for ballot in ballots] for weigher in weighers}
     return {
         name: [
-            replay(b.prefixes(c.schedule), c.live_policy, task=c.task).allocation for b in ballots
+            replay(b.prefixes(c.schedule), c.live_policy, task=c.task).allocation
+            for b in (weighed[c.weigher] if c.weigher else ballots)
         ]
         for name, c in controllers.items()
     }
@@ -66,7 +124,7 @@ def served(pool: Pool, controller: Controller, *, honours_n: bool) -> dict[str, 
 
     async def scene() -> dict[str, Allocation]:
         async with RecordedUpstream(pool, honours_n=honours_n) as server:
-            chat = Chat("recorded", pool.task, {"seed": 0})
+            chat = Chat("recorded", pool.task, {"seed": 0, **controller.asks})
             async with OpenAISampler(Endpoint(server.base_url), chat) as sampler:
                 return await _live(pool, sampler, controller)
 
@@ -84,14 +142,17 @@ def assert_same(live: dict[str, Allocation], recorded: list[Allocation]) -> None
         assert chances == pytest.approx(
             [step.decision.p_continue for step in expected.steps], abs=1e-9
         )
-        assert (made.aggregate, made.votes) == (expected.aggregate, expected.votes)
+        assert (made.aggregate.answer, made.votes) == (
+            expected.aggregate.answer,
+            pytest.approx(expected.votes, rel=1e-9),
+        )
         assert made.responses == expected.responses
         assert made.completion_tokens == expected.completion_tokens
         assert (made.reason, made.error) == (expected.reason, None)
 
 
 @pytest.mark.parametrize("honours_n", [True, False])
-@pytest.mark.parametrize("name", ["gate", "asc"])
+@pytest.mark.parametrize("name", ["gate", "paper gate", "asc", "weighed gate"])
 def test_a_server_with_the_recorded_responses_gets_the_decisions_of_replay(
     pool: Pool,
     controllers: Controllers,
@@ -102,7 +163,7 @@ def test_a_server_with_the_recorded_responses_gets_the_decisions_of_replay(
     assert_same(served(pool, controllers[name], honours_n=honours_n), replayed[name])
 
 
-@pytest.mark.parametrize("name", ["gate", "asc"])
+@pytest.mark.parametrize("name", ["gate", "paper gate", "asc", "weighed gate", "weighed asc"])
 def test_a_recorded_sampler_gets_the_decisions_of_replay(
     pool: Pool, controllers: Controllers, replayed: dict[str, list[Allocation]], name: str
 ) -> None:
@@ -113,10 +174,25 @@ def test_a_recorded_sampler_gets_the_decisions_of_replay(
 def test_the_comparison_is_not_of_trivial_decisions(
     replayed: dict[str, list[Allocation]],
 ) -> None:
-    for allocations in replayed.values():
-        assert len({allocation.checkpoint for allocation in allocations}) >= 2
-    chances = [s.decision.p_continue for a in replayed["gate"] for s in a.steps]
-    assert len({round(chance, 6) for chance in chances if chance is not None}) > QUESTIONS
+    for name, allocations in replayed.items():
+        if name != "weighed budget":
+            assert len({allocation.checkpoint for allocation in allocations}) >= 2
+    for name in ("gate", "paper gate", "weighed gate"):
+        chances = [s.decision.p_continue for a in replayed[name] for s in a.steps]
+        assert len({round(chance, 6) for chance in chances if chance is not None}) > QUESTIONS
+    for name in ("weighed gate", "weighed asc", "weighed budget"):
+        assert any(weight % 1 for made in replayed[name] for weight in made.votes.values())
+
+
+def test_a_weighed_full_budget_gets_the_votes_of_replay_in_one_block(
+    pool: Pool, controllers: Controllers, replayed: dict[str, list[Allocation]]
+) -> None:
+    live = asyncio.run(_live(pool, RecordedSampler(pool), controllers["weighed budget"]))
+    for expected in replayed["weighed budget"]:
+        made = live[expected.question_id]
+        assert [step.checkpoint for step in made.steps] == [pool.schedule.last]
+        assert made.answer == expected.answer
+        assert made.votes == pytest.approx(expected.votes, rel=1e-9)
 
 
 def test_an_allocation_can_be_written_as_json(replayed: dict[str, list[Allocation]]) -> None:

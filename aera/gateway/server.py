@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -12,31 +13,27 @@ from typing import Any
 import aiohttp
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aera.controller import Controller
+from aera.controller import Controller, default_controller
 from aera.embedding import Encoder, StaticEncoder
 from aera.errors import AeraError, UpstreamError
+from aera.gate import PaperGate
+from aera.gateway.asking import named, with_instruction
 from aera.gateway.door import Door
-from aera.gateway.passage import Live, bounded, check, parsed, passed_back, passed_on, unless_gone
+from aera.gateway.passage import Attended, Live, bounded, check, parsed, passed_back, passed_on
 from aera.gateway.replicas import Replicas
 from aera.gateway.telemetry import Telemetry
-from aera.gateway.votes import (
-    Escalation,
-    Gateway,
-    Voted,
-    completion,
-    default_controller,
-    named,
-    with_instruction,
-)
+from aera.gateway.votes import Escalation, Gateway, Voted, completion
 from aera.gateway.wire import DeniedError, Json, chunks, error_body, event, failure, status_of
-from aera.gateway.wishes import Wishes
+from aera.gateway.wishes import Wishes, written
+from aera.look import dressed
 from aera.upstream import Endpoint
 
+CHAT = "/v1/chat/completions"
 PAGE = Path(__file__).parent / "page.html"
 
 
@@ -66,7 +63,17 @@ class Serving:
     """Seconds of silence after which a stream sends a comment; what fails before is a status."""
 
 
-def create_app(serving: Serving) -> Starlette:
+def collect_seldom() -> None:
+    """Look for reference cycles less often: requests make few, and the search takes a tenth.
+
+    A setting of the whole process, so only a process that does nothing but serve calls it.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def create_app(serving: Serving) -> ASGIApp:
     """The gateway as an ASGI application."""
     return _Application(serving).app
 
@@ -80,7 +87,8 @@ class _Application:
         self.upstream = Replicas(serving.upstreams)
         self.second = Replicas([serving.escalation[0]]) if serving.escalation else None
         controller = serving.controller
-        encoder: Encoder = controller.gate.encoder if controller.gate else StaticEncoder.load()
+        gate = controller.gate
+        encoder: Encoder = gate.encoder if isinstance(gate, PaperGate) else StaticEncoder.load()
         model = serving.escalation[1] if serving.escalation else ""
         escalation = Escalation(self.second, model) if self.second else None
         minimum = serving.minimum
@@ -93,26 +101,24 @@ class _Application:
             Route("/health", self.health),
             Route("/ready", self.ready),
             Route("/metrics", self.metrics),
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route(CHAT, self.chat, methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/{path:path}", self.proxy, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
         ]
-        self.app = Starlette(
+        self.routed = Starlette(
             routes=routes,
             lifespan=self._lifespan,
-            middleware=[
-                Middleware(
-                    Door, keys=serving.keys, most=serving.most_requests, telemetry=self.telemetry
-                )
-            ],
             exception_handlers={
-                AeraError: _failed,
-                ClientDisconnect: _left_alone,
+                AeraError: _excused,
+                ClientDisconnect: _excused,
                 HTTPException: _unrouted,
                 Exception: _broken,
             },
         )
-        self.app.router.redirect_slashes = False
+        self.routed.router.redirect_slashes = False
+        self.app = Door(
+            self.inside, keys=serving.keys, most=serving.most_requests, telemetry=self.telemetry
+        )
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -122,15 +128,31 @@ class _Application:
                 await stack.enter_async_context(self.second)
             yield
 
+    async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Chats go straight to their route, past the layers that the other routes need."""
+        if scope.get("path") != CHAT or scope["method"] != "POST":
+            await self.routed(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            reply = await self.chat(request)
+        except (AeraError, ClientDisconnect) as error:
+            reply = await _excused(request, error)
+        except Exception as error:
+            reply = await _broken(request, error)
+            await reply(scope, receive, send)
+            raise
+        await reply(scope, receive, send)
+
     # --- routes -----------------------------------------------------------------------------------
 
     async def chat(self, request: Request) -> Response:
         """Vote, or pass on, as the model's name says."""
         begun = time.monotonic()
-        content = await bounded(request, self.serving.largest_request)
+        content = await bounded(request.receive, self.serving.largest_request)
         body = parsed(content)
         model, votes = named(body.get("model", self.serving.model))
-        wishes = Wishes.parse(body.get("aera"), request.headers)
+        wishes = Wishes.parse(body.get("aera"), written(request.scope["headers"]))
         if not (votes or self.serving.votes_by_default):
             if "aera" in body or "model" not in body:
                 plain = {name: value for name, value in body.items() if name != "aera"}
@@ -140,13 +162,18 @@ class _Application:
         asked = {**body, "model": model}
         if self.serving.instruction:
             asked = with_instruction(asked, self.serving.controller.task)
-        work = asyncio.create_task(self.gateway.vote(asked, wishes))
-        shown = body.get("model", model)
+        shown, voting = body.get("model", model), self.gateway.vote(asked, wishes)
         if body.get("stream"):
-            return await self._streamed(request, work, body, shown)
-        voted = await unless_gone(request.receive, work)
+            return await self._streamed(request, asyncio.create_task(voting), body, shown)
+        async with Attended(request.receive):
+            voted = await voting
         headers = self._recorded(voted, begun)
-        return Json(completion(voted, shown), headers=headers)
+        reply = completion(voted, shown, logprobs=self._shows_logprobs(body))
+        return Json(reply, headers=headers)
+
+    def _shows_logprobs(self, body: Mapping[str, Any]) -> bool:
+        """Not where only the weigher asked for them."""
+        return "logprobs" in body or not self.serving.controller.asks
 
     def _recorded(self, voted: list[Voted], begun: float) -> dict[str, str]:
         """Count what was voted; the headers that tell of it."""
@@ -169,9 +196,9 @@ class _Application:
     ) -> Response:
         """Keep-alive comments while voting, then chunks. What fails at once is an HTTP error."""
         begun = time.monotonic()
-        pause = asyncio.create_task(asyncio.wait([work], timeout=self.serving.keep_alive))
         try:
-            await unless_gone(request.receive, pause)
+            async with Attended(request.receive):
+                await asyncio.wait([work], timeout=self.serving.keep_alive)
         except (ClientDisconnect, asyncio.CancelledError):
             work.cancel()
             raise
@@ -187,12 +214,13 @@ class _Application:
                 voted = work.result()
             except AeraError as error:
                 # The status went out as 200; what became of it is counted apart.
-                self.telemetry.requests.labels("stream", str(status_of(error))).inc()
+                self.telemetry.counts["requests", "stream", str(status_of(error))] += 1
                 yield event(error_body(error))
                 return
             if not headers:
                 self._recorded(voted, begun)
-            for chunk in chunks(completion(voted, model), with_usage=with_usage):
+            reply = completion(voted, model, logprobs=self._shows_logprobs(body))
+            for chunk in chunks(reply, with_usage=with_usage):
                 yield event(chunk)
             yield b"data: [DONE]\n\n"
 
@@ -201,7 +229,8 @@ class _Application:
 
     async def proxy(self, request: Request) -> Response:
         """Any other route, unchanged."""
-        return await self._pass_on(request, await bounded(request, self.serving.largest_request))
+        content = await bounded(request.receive, self.serving.largest_request)
+        return await self._pass_on(request, content)
 
     async def _pass_on(self, request: Request, content: bytes) -> Response:
         """Send a request on as it is and stream back what comes."""
@@ -219,8 +248,9 @@ class _Application:
         )
 
     async def _sent(self, request: Request, content: bytes) -> tuple[aiohttp.ClientResponse, int]:
-        sending = asyncio.create_task(self.upstream.send(passed_on(request, content)))
-        return await unless_gone(request.receive, sending)
+        sent = passed_on(request, content)
+        async with Attended(request.receive):
+            return await self.upstream.send(sent)
 
     async def models(self, request: Request) -> Response:
         """The upstream's models, each also under the name that votes."""
@@ -267,17 +297,12 @@ class _Application:
 
     async def page(self, request: Request) -> Response:
         """The page itself; it asks for /state."""
-        return Response(PAGE.read_text("utf-8"), media_type="text/html")
+        return Response(dressed(PAGE), media_type="text/html")
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, AeraError)
-    return failure(error)
-
-
-async def _left_alone(request: Request, error: Exception) -> Response:
-    """Nobody is there to read this."""
-    return Response(status_code=499)
+async def _excused(request: Request, error: Exception) -> Response:
+    """What went wrong on purpose; who has left will not read it."""
+    return failure(error) if isinstance(error, AeraError) else Response(status_code=499)
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:

@@ -1,22 +1,22 @@
 """The gateway's decisions: one chat request in, voted choices with their accounts out. No HTTP."""
 
 import asyncio
+import os
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from aera.allocator import Budget, Spending, advance
-from aera.baselines import ASC
 from aera.catalog import parse_policy
 from aera.controller import Controller
 from aera.embedding import Encoder
 from aera.errors import UpstreamError, UsageError
 from aera.gate import OUTSIDE, Gated, Guarded
+from aera.gateway.asking import choices_wanted, last_words
 from aera.gateway.reading import ChatReader, wants_json
 from aera.gateway.replicas import Replicas
 from aera.gateway.wishes import Wishes
@@ -24,20 +24,13 @@ from aera.policy import Bounded, Decision, Fixed, Policy
 from aera.response import Prefix, Question, Response
 from aera.run import Allocation, Run
 from aera.schedule import Schedule
-from aera.task import Task, get_task
 
-PREFIX = "aera/"
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
 UNREADABLE = "nothing readable in the first block"
 FULL, MOST = "full budget", "maximum reached"
-MOST_CHOICES = 128
-
-
-def default_controller(task: Task | None = None) -> Controller:
-    """What serves without a trained controller: plain votes, ASC 0.95, and no redo rule."""
-    task = task or get_task("expression")
-    plain = replace(task, template=get_task(task.kind).template, redo=False)
-    return Controller(plain, Schedule(), ASC(0.95))
+PLANS_KEPT = 1_024
+QUESTION = Question("", "")
+"""What is asked is in the request's messages, at which only a weigher looks."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +61,10 @@ class Served:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How one request is voted on."""
+    """How requests with the same wishes are voted on."""
 
     policy: Policy
     schedule: Schedule
-    reader: ChatReader
-    question: Question
     budget: Budget
     notes: tuple[str, ...] = ()
 
@@ -86,6 +77,8 @@ class Voted:
     chosen: Response
     """The reply that best represents the winning answer."""
     failures: int
+    unread: int
+    """Replies that came but could not be read."""
     full_budget: int
     waited: float = 0.0
     """Seconds spent waiting for model servers."""
@@ -109,9 +102,9 @@ class Voted:
     @property
     def tokens(self) -> tuple[int, int]:
         """Prompt and completion tokens, the second upstream's included."""
-        more = self.second or Response("")
-        found = self.allocation
-        return found.prompt_tokens + more.prompt_tokens, found.completion_tokens + more.tokens
+        found, more = self.allocation, self.second
+        prompt, spent = (more.prompt_tokens, more.tokens) if more else (0, 0)
+        return found.prompt_tokens + prompt, found.completion_tokens + spent
 
     @cached_property
     def account(self) -> dict[str, Any]:
@@ -156,7 +149,7 @@ def undecided(allocation: Allocation) -> bool:
 
 def guarded(allocation: Allocation) -> bool:
     """Whether the gate wanted to stop on evidence it was never trained on."""
-    return any(step.decision.reason == OUTSIDE for step in allocation.steps)
+    return OUTSIDE in [step.decision.reason for step in allocation.steps]
 
 
 @dataclass(frozen=True)
@@ -182,13 +175,15 @@ class Gateway:
 
     async def vote(self, body: Mapping[str, Any], wishes: Wishes) -> list[Voted]:
         """As many independently voted choices as the client asked for."""
-        wanted = _choices(body)
-        plan = self._plan(body, wishes)
+        wanted = choices_wanted(body)
+        plan = self.plan(wishes, body.get("temperature") == 0)
+        reader = ChatReader(self.controller.task, wants_json(body))
         request = {name: value for name, value in body.items() if name not in OWN_FIELDS}
+        request = {**self.controller.asks, **request} if self.controller.weigher else request
         if wanted == 1:
-            return [await self._one(request, plan, offset=0)]
+            return [await self._one(request, plan, reader, offset=0)]
         stride = self.controller.schedule.last
-        works = [self._one(request, plan, offset=i * stride) for i in range(wanted)]
+        works = [self._one(request, plan, reader, offset=i * stride) for i in range(wanted)]
         tasks = [asyncio.create_task(work) for work in works]
         try:
             return await asyncio.gather(*tasks)
@@ -197,22 +192,24 @@ class Gateway:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _plan(self, body: Mapping[str, Any], wishes: Wishes) -> Plan:
+    @cached_property
+    def plan(self) -> Callable[[Wishes, bool], Plan]:
+        """The plan for some wishes, at a temperature of 0 or not; the same wishes come often."""
+        return lru_cache(PLANS_KEPT)(self._plan)
+
+    def _plan(self, wishes: Wishes, greedy: bool) -> Plan:
         chosen, schedule = self._chosen(wishes), self.controller.schedule
-        plan = Plan(
-            self._bounded(chosen, wishes),
-            schedule,
-            ChatReader(self.controller.task, wants_json(body)),
-            Question(uuid.uuid4().hex, ""),
-            Budget(tokens=wishes.max_tokens_total, seconds=wishes.deadline_s),
-        )
-        if body.get("temperature") == 0:
+        policy = self._bounded(chosen, wishes)
+        budget = Budget(tokens=wishes.max_tokens_total, seconds=wishes.deadline_s)
+        if greedy:
             note = "temperature 0 gives one sample, nothing to vote on"
-            return replace(plan, policy=Fixed(1), schedule=Schedule((1,)), notes=(note,))
+            return Plan(Fixed(1), Schedule((1,)), budget, (note,))
         most = min(wishes.max_samples or schedule.last, schedule.last)
         if isinstance(chosen, Fixed):  # nothing to decide on the way: one block, one prompt
-            return replace(plan, schedule=Schedule((min(chosen.responses, most),)))
-        return replace(plan, schedule=Schedule((most,))) if most < schedule.first else plan
+            schedule = Schedule((min(chosen.responses, most),))
+        elif most < schedule.first:
+            schedule = Schedule((most,))
+        return Plan(policy, schedule, budget)
 
     def _chosen(self, wishes: Wishes) -> Policy:
         """The controller's policy, as far as the request does not wish otherwise."""
@@ -238,10 +235,18 @@ class Gateway:
             raise UsageError(f"the minimum of {minimum} samples is above the maximum of {most}")
         return Served(Bounded(policy, minimum=minimum or None), wishes.max_samples)
 
-    async def _one(self, body: Mapping[str, Any], plan: Plan, *, offset: int) -> Voted:
-        run = Run(plan.question, plan.policy, task=plan.reader, schedule=plan.schedule)
+    async def _one(
+        self, body: Mapping[str, Any], plan: Plan, reader: ChatReader, *, offset: int
+    ) -> Voted:
+        weigher = None if reader.wants_json or "tools" in body else self.controller.weigher
+        question = (
+            QUESTION
+            if weigher is None
+            else Question("", self.controller.task.question_in(last_words(body)))
+        )
+        run = Run(question, plan.policy, task=reader, schedule=plan.schedule, weigher=weigher)
         sampler, spending = _BodySampler(self.upstream, body, offset), Spending(plan.budget)
-        embeds = self.controller.gate is not None
+        embeds = self.controller.embeds
         allocation = await advance(run, sampler, spending=spending, threaded=embeds)
         responses = run.prefix.responses
         self._check_quorum(responses, sampler.refusal, spending)
@@ -250,13 +255,14 @@ class Gateway:
             notes = (*notes, f"no further samples could be had: {sampler.refusal}")
         chosen, strays = await self._looked_at(run.prefix, allocation.answer)
         failures = sum(response.error is not None for response in responses)
+        unread = sum(vote.answer is None for vote in run.prefix.votes) - failures
         voted = Voted(
-            *(allocation, chosen, failures, plan.schedule.last, sampler.waited, strays),
+            *(allocation, chosen, failures, unread, plan.schedule.last, sampler.waited, strays),
             notes=notes,
         )
         if self.escalation is None or not undecided(allocation):
             return voted
-        return await self._escalated(voted, body, plan.reader, deadline=spending.deadline)
+        return await self._escalated(voted, body, reader, deadline=spending.deadline)
 
     async def _escalated(
         self, voted: Voted, body: Mapping[str, Any], reader: ChatReader, *, deadline: float | None
@@ -266,7 +272,7 @@ class Gateway:
         asked = {**body, "model": self.escalation.model}
         sampler = _BodySampler(self.escalation.upstream, asked, 0)
         try:
-            [reply] = await sampler.sample(Question("", ""), 1, deadline=deadline)
+            [reply] = await sampler.sample(QUESTION, 1, deadline=deadline)
         except UpstreamError as error:
             return replace(voted, notes=(*voted.notes, f"escalation failed: {error}"))
         if reply.error is not None:
@@ -293,6 +299,9 @@ class Gateway:
         self, prefix: Prefix, answer: str | None
     ) -> tuple[Response, tuple[str, ...]]:
         """The reply that represents an answer, and the inputs that left the training range."""
+        gate = self.controller.gate if isinstance(self.controller.policy, Gated) else None
+        if len(prefix) == 1 and gate is None:
+            return prefix.responses[0], ()
         good = [
             (vote.answer, response)
             for vote, response in zip(prefix.votes, prefix.responses, strict=True)
@@ -300,7 +309,6 @@ class Gateway:
         ]
         winners = [response for said, response in good if said == answer and said is not None]
         among = winners or [response for _, response in good]
-        gate = self.controller.gate if isinstance(self.controller.policy, Gated) else None
         if len(among) < 3 and gate is None:
             return among[0], ()
 
@@ -335,32 +343,23 @@ class _BodySampler:
             self.waited += time.monotonic() - begun
 
 
-def _choices(body: Mapping[str, Any]) -> int:
-    """How many choices are wanted; what the seeds of their samples are made from is checked too."""
-    seed, wanted = body.get("seed"), body.get("n")
-    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-        raise UsageError(f'"seed" must be a whole number, but got {seed!r:.40}')
-    if wanted is None:
-        return 1
-    whole = isinstance(wanted, int) and not isinstance(wanted, bool)
-    if not whole or not 1 <= wanted <= MOST_CHOICES:
-        raise UsageError(
-            f'"n" must be a whole number from 1 to {MOST_CHOICES}, but got {wanted!r:.40}'
-        )
-    return int(wanted)
+def completion(voted: Sequence[Voted], model: str, *, logprobs: bool = True) -> dict[str, Any]:
+    """The OpenAI reply: representative choices, usage summed over all samples, the account.
 
-
-def completion(voted: Sequence[Voted], model: str) -> dict[str, Any]:
-    """The OpenAI reply: representative choices, usage summed over all samples, the account."""
+    Logprobs that only the weigher wanted stay behind.
+    """
     choices = []
     for place, each in enumerate(voted):
-        source = each.response.source if isinstance(each.response.source, Mapping) else {}
-        choices.append({**source, "index": place})
+        source = each.response.source if isinstance(each.response.source, dict) else {}
+        choice = {**source, "index": place}
+        if not logprobs and "logprobs" in choice:
+            choice["logprobs"] = None
+        choices.append(choice)
     prompt, spent = (sum(counts) for counts in zip(*(v.tokens for v in voted), strict=True))
     accounts = [each.account for each in voted]
     usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}
     return {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
+        "id": f"chatcmpl-{os.urandom(16).hex()}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
@@ -368,25 +367,3 @@ def completion(voted: Sequence[Voted], model: str) -> dict[str, Any]:
         "usage": usage,
         "aera": accounts[0] if len(accounts) == 1 else {"choices": accounts},
     }
-
-
-def named(model: Any) -> tuple[str, bool]:
-    """The upstream's name of a model, and whether it was asked to vote."""
-    if not isinstance(model, str) or not model.removeprefix(PREFIX):
-        raise UsageError('"model" must be a name')
-    return model.removeprefix(PREFIX), model.startswith(PREFIX)
-
-
-def with_instruction(body: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """The request with the task's answer instruction behind its last user message."""
-    messages = [dict(message) for message in body["messages"]]
-    asked = task.template.replace("{question}", "").strip()
-    for message in reversed(messages):
-        if message.get("role") == "user":
-            content = message.get("content")
-            if isinstance(content, str):
-                message["content"] = f"{content}\n\n{asked}"
-            elif isinstance(content, list):
-                message["content"] = [*content, {"type": "text", "text": asked}]
-            break
-    return {**body, "messages": messages}

@@ -16,7 +16,9 @@ from aera.lab.evaluation import Ballot, read_ballots
 from aera.pool import RESPONSE_FIELDS, Pool, read_rows
 from aera.response import Prefix, Response
 from aera.schedule import Schedule
+from aera.standing import COUNTS, SPEND, STANDING, VOTE
 from aera.tally import Vote
+from aera.traits import TRAIT_NAMES
 
 PROVENANCE = {
     "budget and cost": "the schedule and the token counts of the responses seen",
@@ -25,7 +27,14 @@ PROVENANCE = {
     "re-solving": "the redo test on the responses seen",
     "semantic state": "embeddings of the responses seen, by a frozen encoder",
     "projection": "the centroid of those embeddings, by a map fitted without labels",
+    SPEND: "the token counts of the responses seen",
+    VOTE: "the votes of the responses seen, with the weigher's weights where there is one",
+    COUNTS: "the votes of the responses seen",
 }
+TRAIT = "one response seen, and its question: the weigher's"
+"""Where every trait comes from."""
+WEIGHED = ("logprob", "finish_reason")
+"""Fields that enter through a weigher, where a controller has one."""
 EXCLUDED = {
     "question_id": "identity: a gate could memorise questions",
     "index": "only orders the responses",
@@ -77,9 +86,10 @@ class Audit:
 
 
 def _admitted(names: Sequence[str]) -> tuple[Finding, ...]:
-    known = {feature.name: feature for feature in FEATURES}
+    known = {feature.name: PROVENANCE[feature.group] for feature in (*FEATURES, *STANDING)}
+    known |= dict.fromkeys(TRAIT_NAMES, TRAIT)
     return tuple(
-        Finding(name, PROVENANCE[known[name].group])
+        Finding(name, known[name])
         if name in known
         else Finding(name, "unknown", "no such feature is computed from a prefix")
         for name in names
@@ -159,7 +169,8 @@ def audit_controller(path: Path) -> Audit:
         f"{len(controller.fitted)} and {len(controller.calibrated)}, by stored hashes",
         f"{len(shared)} questions are in both" if shared else None,
     )
-    excluded = tuple(Finding(name, reason) for name, reason in EXCLUDED.items())
+    enters = WEIGHED if controller.weigher else ()
+    excluded = tuple(Finding(name, why) for name, why in EXCLUDED.items() if name not in enters)
     return Audit(admitted, excluded, (apart,))
 
 
@@ -167,6 +178,6 @@ def _inputs(path: Path) -> list[str]:
     """The inputs a controller says it has, however broken the rest of it is."""
     try:
         config = json.loads((path / "config.json").read_text("utf-8"))
-        return [str(name) for name in config["features"]]
+        return [str(name) for name in (*config["features"], *config.get("traits", ()))]
     except (OSError, ValueError, TypeError, KeyError):
         return []

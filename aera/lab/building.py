@@ -1,22 +1,26 @@
-"""Build a controller from a study: fit, calibrate, write the model card."""
+"""Build a controller: learn, calibrate, write the model card."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from aera.controller import Controller, question_hash
-from aera.gate import Gated
+from aera.gate import Gate, Gated
 from aera.lab.calibration import Choice, calibrate
-from aera.lab.dials import GATE
+from aera.lab.dials import ASC_DIAL, GATE, Dial
+from aera.lab.learning import SHARES, Course, learn
 from aera.lab.protocols import Demand, chances, check_enough, fit_study, split_rows
 from aera.lab.study import Study
-from aera.lab.training import Fit
+from aera.lab.trajectory import Columns
 from aera.policy import Fixed, Policy
 from aera.pool import Pool
+from aera.response import Question
+from aera.schedule import Schedule
 
-SHARES = (0.55, 0.15, 0.3)
-"""Questions for fitting, for ending the fit in time, and for calibration."""
+PAPER_SHARES = (0.55, 0.15, 0.3)
+"""The paper's gate: questions for fitting, for ending the fit in time, and for calibration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +29,45 @@ class Built:
 
     controller: Controller
     choice: Choice
-    fit: Fit
+    story: str
+    """How it was learned, in one sentence."""
     card: str
 
 
-def build_controller(
+def build_controller(course: Course, *, demand: Demand, seed: int = 0) -> Built:
+    """Learn from a pool and calibrate; infeasible keeps the full budget.
+
+    The weigher is left out where it does not gain, and the gate steps aside to ASC where that
+    saves more. A certificate comes from questions that nothing was learned from; without one the
+    threshold is chosen out of fold, and every question teaches.
+    """
+    rows = np.arange(len(course.marked))
+    fit, tune = rows, rows[:0]
+    if demand.alpha is not None:
+        fit, tune = split_rows(rows, SHARES, seed=seed)
+    learned = learn(course, fit, seed=seed)
+    votes = learned.votes(course, tune) if len(tune) else learned.own
+    choice = votes.calibrated(learned.dial, demand, seed=seed)
+    kept = "votes weighed" if learned.weigher else "plain votes (weights did not gain)"
+    story = (
+        f"{kept}, {learned.gain:+.1f} points out of fold; tokens saved out of fold: gate "
+        f"{learned.own.saving(GATE):.0%}, ASC {learned.own.saving(ASC_DIAL):.0%}"
+    )
+    questions = [ballot.record.question for ballot in course.marked.ballots]
+    controller = Controller(
+        task=course.task,
+        schedule=course.schedule,
+        policy=_policy(choice, learned.dial, learned.gate, course.schedule),
+        gate=learned.gate,
+        weigher=learned.weigher,
+        calibration={**_calibration(choice, seed), "learned": story},
+        fitted=_hashes(questions, fit),
+        calibrated=_hashes(questions, tune),
+    )
+    return Built(controller, choice, story, _card(controller, choice, story))
+
+
+def build_paper_controller(
     study: Study,
     pool: Pool,
     *,
@@ -38,13 +76,13 @@ def build_controller(
     encoder_name: str | None = None,
     seed: int = 0,
 ) -> Built:
-    """Fit and calibrate on disjoint questions of one pool; infeasible keeps the full budget.
+    """The paper's gate on plain votes, fitted and calibrated on disjoint questions of one pool.
 
     With `rivals` (dials such as "asc") the gate steps aside to whichever meets the demand most
     cheaply; a certificate is then shared out between them, so that it still holds.
     """
-    check_enough(study)
-    fit, stop, tune = split_rows(np.arange(len(study)), SHARES, seed=seed)
+    check_enough(study.name, len(study), study.trajectories.schedule)
+    fit, stop, tune = split_rows(np.arange(len(study)), PAPER_SHARES, seed=seed)
     fitted = fit_study(study, fit, stop, seed=seed)
     measured = [(GATE, chances(study, fitted.gate, tune))]
     measured += [(study.dials[name], study.values[name][tune]) for name in rivals]
@@ -56,33 +94,52 @@ def build_controller(
     ]
     best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
     choice, schedule = choices[best], study.trajectories.schedule
-    policy: Policy = Fixed(schedule.last)
-    if choice.setting is not None:
-        make = measured[best][0].make
-        policy = make(choice.setting) if make else Gated(fitted.gate, choice.setting)
     questions = [pool.questions[key] for key in study.trajectories.question_ids]
-    hashes = np.array([question_hash(question) for question in questions])
+    story = f"the paper's gate, fitted in {fitted.epochs} epochs"
     controller = Controller(
         task=pool.task,
         schedule=schedule,
-        policy=policy,
+        policy=_policy(choice, measured[best][0], fitted.gate, schedule),
         gate=fitted.gate,
         encoder_name=encoder_name,
         calibration={
-            **asdict(choice),
-            "feasible": choice.feasible,
-            "verdict": choice.verdict,
-            "seed": seed,
+            **_calibration(choice, seed),
             "tried": {each.dial: each.verdict for each in choices},
         },
-        fitted=frozenset(map(str, hashes[np.concatenate([fit, stop])])),
-        calibrated=frozenset(map(str, hashes[tune])),
+        fitted=_hashes(questions, np.concatenate([fit, stop])),
+        calibrated=_hashes(questions, tune),
     )
-    return Built(controller, choice, fitted, _card(controller, choice, study))
+    return Built(controller, choice, story, _card(controller, choice, story))
 
 
-def _card(controller: Controller, choice: Choice, study: Study) -> str:
+def _policy(choice: Choice, dial: Dial, gate: Gate, schedule: Schedule) -> Policy:
+    """The calibrated policy; the full budget where nothing met the demand."""
+    if choice.setting is None:
+        return Fixed(schedule.last)
+    return dial.make(choice.setting) if dial.make else Gated(gate, choice.setting)
+
+
+def _calibration(choice: Choice, seed: int) -> Mapping[str, Any]:
+    return {
+        **asdict(choice),
+        "feasible": choice.feasible,
+        "verdict": choice.verdict,
+        "seed": seed,
+    }
+
+
+def _hashes(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
+    return frozenset(question_hash(questions[row]) for row in rows)
+
+
+def _card(controller: Controller, choice: Choice, story: str) -> str:
     """A model card with the front matter model hubs read."""
+    gate = len(controller.gate.features) if controller.gate else 0
+    calibrated = (
+        f"{len(controller.calibrated)} others"
+        if controller.calibrated
+        else ("the same, out of fold")
+    )
     return f"""---
 library_name: aera
 license: apache-2.0
@@ -96,9 +153,10 @@ paying for. Policy: `{controller.policy}`.
 
 - **Calibration**: {choice.verdict}.
 - **Accuracy there**: {100 * choice.accuracy:.2f} %, full budget {100 * choice.reference:.2f} %.
-- **Fitted on** {len(controller.fitted)} and **calibrated on** {len(controller.calibrated)} other
-  questions of `{study.name}`; their hashes are in `config.json`, so that a test on them is noticed.
-- **Inputs**: 55 features of the responses seen so far, listed in `config.json`.
+- **Learned**: {story}.
+- **Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};
+  their hashes are in `config.json`, so that a test on them is noticed.
+- **Inputs**: {gate} features of the responses seen so far, listed in `config.json`.
 - **Limits**: one reasoner, one benchmark, one sampling setting. Calibrate again when any of them
   changes; a calibration figure is no test result.
 

@@ -47,9 +47,8 @@ def run_demo(
         verdict = controller.calibration.get("verdict", "")
         console.print(f"[bold]{len(records)} questions[/], controller [bold]{controller.policy}[/]")
         console.print(f"calibrated on other questions: {verdict}", highlight=False)
-        tried = controller.calibration.get("tried", {})
-        for other in (text for text in tried.values() if text != verdict):
-            console.print(f"dearer, so set aside: {other}", style="dim", highlight=False)
+        story = controller.calibration.get("learned", "")
+        console.print(f"learned: {story}", style="dim", highlight=False)
         view = _View(len(records))
         begun = time.monotonic()
         with Live(get_renderable=view.render, console=console, refresh_per_second=8):
@@ -68,7 +67,7 @@ async def _solve(
 ) -> list[Allocation]:
     """Ask the recorded upstream over HTTP, as any other server would be asked."""
     async with RecordedUpstream(pool, pace=pace) as upstream:
-        chat = Chat("recorded", pool.task, {"seed": 0})
+        chat = Chat("recorded", pool.task, {"seed": 0, **controller.asks})
         async with OpenAISampler(Endpoint(upstream.base_url), chat) as sampler:
             allocator = Allocator(sampler, controller, concurrency=16, watch=view.watch)
             done = []
@@ -115,7 +114,7 @@ class _View:
 def _votes(weights: Mapping[str, float]) -> str:
     """The leading answers with their votes, short enough for a row."""
     top = sorted(weights.items(), key=lambda vote: -vote[1])[:3]
-    return ", ".join(f"{answer}×{weight:g}" for answer, weight in top)[:40]
+    return ", ".join(f"{answer}×{weight:.3g}" for answer, weight in top)[:40]
 
 
 def _row(allocation: Allocation) -> list[str | Text]:

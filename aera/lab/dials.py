@@ -6,6 +6,7 @@ Settings are listed beforehand, from the safest to the boldest.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,10 @@ def _confidence(prefix: Prefix) -> float:
     return beta_confidence(leaders.weight, leaders.runner_up)
 
 
+_ASC_FINE = (0.9999, 0.999, *_grid(0.6, 0.99, 0.01)[::-1])
+ASC_DIAL = Dial("asc", _ASC_SETTINGS, _ASC_FINE, _at_least, _confidence, ASC)
+
+
 def _lead(prefix: Prefix) -> float:
     return prefix.tally.leaders.weight - prefix.tally.leaders.runner_up
 
@@ -99,33 +104,40 @@ def _unanimous_tail(prefix: Prefix) -> float:
     return float(count)
 
 
-def _if_voted(measure: Callable[[Prefix], float], otherwise: float) -> Callable[[Prefix], float]:
-    return lambda prefix: measure(prefix) if len(prefix.tally) else otherwise
+def _majority(prefix: Prefix) -> float:
+    return prefix.tally.majority if len(prefix.tally) else -np.inf
+
+
+def _entropy(prefix: Prefix) -> float:
+    return prefix.tally.entropy if len(prefix.tally) else np.inf
+
+
+def _consensus(encoder: Encoder, prefix: Prefix) -> float:
+    return semantics(prefix, encoder).consensus if len(prefix.tally) else -np.inf
+
+
+def _esc(window: float) -> Policy:
+    return ESC(int(window))
 
 
 def answer_dials() -> list[Dial]:
     """The dials that need only answers: ASC, ESC, lead, majority and entropy."""
     shares = _grid(0.3, 1.0, 0.05)[::-1]
-    majority = _if_voted(lambda prefix: prefix.tally.majority, -np.inf)
-    entropy = _if_voted(lambda prefix: prefix.tally.entropy, np.inf)
     windows = (16.0, 12.0, 10.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0)
     leads = (32.0, 24.0, 16.0, 12.0, 10.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0)
     ceilings = _grid(0.0, 1.0, 0.05)
-    asc_fine = (0.9999, 0.999, *_grid(0.6, 0.99, 0.01)[::-1])
     return [
-        Dial("asc", _ASC_SETTINGS, asc_fine, _at_least, _confidence, ASC),
-        Dial("esc", windows, windows, _at_least, _unanimous_tail, lambda w: ESC(int(w))),
+        ASC_DIAL,
+        Dial("esc", windows, windows, _at_least, _unanimous_tail, _esc),
         Dial("lead", leads, leads, _at_least, _lead, Lead),
-        Dial("majority", shares, _grid(0.3, 1.0, 0.02)[::-1], _at_least, majority, Majority),
-        Dial("entropy", ceilings, _grid(0.0, 1.0, 0.02), _at_most, entropy, Entropy),
+        Dial("majority", shares, _grid(0.3, 1.0, 0.02)[::-1], _at_least, _majority, Majority),
+        Dial("entropy", ceilings, _grid(0.0, 1.0, 0.02), _at_most, _entropy, Entropy),
     ]
 
 
 def consensus_dial(encoder: Encoder) -> Dial:
     """The threshold on semantic consensus."""
-    measure = _if_voted(lambda prefix: semantics(prefix, encoder).consensus, -np.inf)
+    measure, make = partial(_consensus, encoder), partial(Consensus, encoder)
     shares = _grid(0.6, 0.98, 0.02)[::-1]
     fine = _grid(0.6, 0.99, 0.01)[::-1]
-    return Dial(
-        "consensus", shares, fine, _at_least, measure, lambda share: Consensus(encoder, share)
-    )
+    return Dial("consensus", shares, fine, _at_least, measure, make)

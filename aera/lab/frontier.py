@@ -143,6 +143,14 @@ class Frontier:
         known = ", ".join(point.policy for point in self.points)
         raise UsageError(f'no point is called "{policy}"; there are {known}')
 
+    def with_point(self, point: Point) -> "Frontier":
+        """The same with one more point, or another in the place of the one that is called like it.
+
+        The new point's trajectories become those that are shown; the others keep their own.
+        """
+        points = {each.policy: each for each in self.points}
+        return Frontier(tuple({**points, point.policy: point}.values()), point.trajectories)
+
     def only(self, prefix: str) -> "Frontier":
         """The points whose label starts like this: the sweep of one kind of policy."""
         kept = tuple(point for point in self.points if point.policy.startswith(prefix))

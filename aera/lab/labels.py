@@ -12,17 +12,23 @@ def utility_gains(grades: Floats, costs: Floats, *, cost_weight: float = 0.1) ->
     Rows are questions, columns checkpoints; costs are cumulative and normalised by the last one.
     Nothing lies behind the last checkpoint, so its column is minus infinity.
     """
-    utility = _utility(grades, costs, cost_weight)
+    utility = utilities(grades, _shares(costs), cost_weight)
     best_later = np.maximum.accumulate(utility[:, ::-1], axis=1)[:, ::-1]
     gains: Floats = np.full(grades.shape, -np.inf)
     gains[:, :-1] = best_later[:, 1:] - utility[:, :-1]
     return gains
 
 
-def _utility(grades: Floats, costs: Floats, cost_weight: float) -> Floats:
-    """Grade minus the weighted share of the full cost."""
-    utility: Floats = grades - cost_weight * costs / np.maximum(costs[:, -1:], 1e-12)
+def utilities(grades: Floats, costs: Floats, cost_weight: float) -> Floats:
+    """Grade minus the weighted cost."""
+    utility: Floats = grades - cost_weight * costs
     return utility
+
+
+def _shares(costs: Floats) -> Floats:
+    """Cumulative costs as shares of each question's full cost."""
+    shares: Floats = costs / np.maximum(costs[:, -1:], 1e-12)
+    return shares
 
 
 def continuation_labels(
@@ -45,7 +51,7 @@ def recoverable(grades: Floats) -> NDArray[np.bool_]:
 
 def one_shot_targets(grades: Floats, costs: Floats, *, cost_weight: float = 0.1) -> Columns:
     """The cheapest checkpoint of highest utility, which one-shot allocation must predict."""
-    utility = _utility(grades, costs, cost_weight)
+    utility = utilities(grades, _shares(costs), cost_weight)
     best = utility.max(axis=1, keepdims=True)
     targets: Columns = np.argmax(utility >= best - 1e-12, axis=1)
     return targets

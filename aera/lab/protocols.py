@@ -8,38 +8,42 @@ holdout   fit, calibrate, freeze, then test on questions nobody has seen.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from aera.crew import ALONE, Crew
 from aera.errors import ProtocolError, UsageError
-from aera.gate import Gate, sigmoid
+from aera.gate import PaperGate, sigmoid
 from aera.lab.calibration import Choice, calibrate, chosen_stops
 from aera.lab.dials import GATE
+from aera.lab.evaluation import Ballot
 from aera.lab.folds import fold_numbers
 from aera.lab.frontier import Point
 from aera.lab.states import Track, quiet
 from aera.lab.study import Study
 from aera.lab.training import Fit, fit_gate, fit_one_shot
 from aera.lab.trajectory import Columns, Floats, Trajectories
+from aera.schedule import Schedule
 
 FEWEST = 20
 
 
-def check_enough(study: Study) -> None:
-    """Refuse a study that nothing can be learned from."""
-    if len(study) < FEWEST:
+def check_enough(name: str, questions: int, schedule: Schedule) -> None:
+    """Refuse what nothing can be learned from."""
+    if questions < FEWEST:
         raise ProtocolError(
-            f'"{study.name}" has {len(study)} questions; training needs at least {FEWEST}, and '
+            f'"{name}" has {questions} questions; training needs at least {FEWEST}, and '
             "a few hundred to be worth it"
         )
-    if len(study.trajectories.schedule) < 2:
+    if len(schedule) < 2:
         raise ProtocolError(
-            f'"{study.name}" is studied at one checkpoint only, so there is nothing to decide; '
+            f'"{name}" is studied at one checkpoint only, so there is nothing to decide; '
             "training needs a schedule of two or more"
         )
 
 
-def chances(study: Study, gate: Gate, rows: Columns) -> Floats:
+def chances(study: Study, gate: PaperGate, rows: Columns) -> Floats:
     """The gate's p_continue for these questions at every checkpoint."""
     evidence = study.states.evidence(gate.projection)[rows]
     flat = evidence.reshape(-1, evidence.shape[2])
@@ -74,24 +78,36 @@ def crossfit(
     seed: int = 0,
     clean: bool = False,
     one_shot: bool = True,
+    crew: Crew = ALONE,
     track: Track = quiet,
 ) -> CrossFit:
     """Fit one gate per fold on the other folds and judge the fold with it."""
-    check_enough(study)
+    check_enough(study.name, len(study), study.trajectories.schedule)
     numbers = fold_numbers(len(study), folds, seed=seed)
     p_continue = np.empty(study.grades.shape)
     first = np.zeros(len(study), dtype=np.int64)
     fits = []
-    for fold in track(range(folds), "fitting"):
-        outer = np.flatnonzero(numbers == fold)
-        rest = np.flatnonzero(numbers != fold)
-        fit, stop = split_rows(rest, (0.85, 0.15), seed=seed) if clean else [rest, outer]
-        done = fit_study(study, fit, stop, seed=seed + fold)
-        p_continue[outer] = chances(study, done.gate, outer)
-        if one_shot:
-            first[outer] = _one_shot_stops(study, fit, stop, judged=outer, seed=seed + fold)
-        fits.append(done)
+    work = partial(_fold, study, numbers, seed=seed, clean=clean, one_shot=one_shot)
+    done = zip(track(range(folds), "fitting"), crew.map(work, range(folds)), strict=True)
+    for fold, (fit, judged, stops) in done:
+        p_continue[numbers == fold] = judged
+        first[numbers == fold] = stops
+        fits.append(fit)
     return CrossFit(study, numbers, p_continue, first, tuple(fits))
+
+
+def _fold(
+    study: Study, numbers: Columns, fold: int, *, seed: int, clean: bool, one_shot: bool
+) -> tuple[Fit, Floats, Columns]:
+    """The gate of one fold, with the chances and the one-shot stops of its questions."""
+    outer = np.flatnonzero(numbers == fold)
+    rest = np.flatnonzero(numbers != fold)
+    fit, stop = split_rows(rest, (0.85, 0.15), seed=seed) if clean else [rest, outer]
+    done = fit_study(study, fit, stop, seed=seed + fold)
+    stops: Columns = np.zeros(len(outer), dtype=np.int64)
+    if one_shot:
+        stops = _one_shot_stops(study, fit, stop, judged=outer, seed=seed + fold)
+    return done, chances(study, done.gate, outer), stops
 
 
 def fit_study(study: Study, fit: Columns, stop: Columns, *, seed: int) -> Fit:
@@ -127,9 +143,10 @@ INNER = (0.6, 0.15, 0.25)
 class Verdict:
     """Calibrated policies on questions that had no part in choosing them."""
 
-    study: Study
+    trajectories: Trajectories
+    """Of the judged questions."""
     rows: Columns
-    """The judged questions."""
+    """Which questions of the pool they are."""
     stops: Mapping[str, Columns]
     """By dial: the column at which each judged question stopped."""
     choices: Mapping[str, tuple[Choice, ...]]
@@ -138,15 +155,14 @@ class Verdict:
     """Of the judged questions, by a gate that never saw them."""
     folds: Columns
     """The outer fold of each judged question."""
+    budget: str = "fixed"
+    """What fixed budgets are called: `weighed` where the votes carry learned weights."""
+    ballots: tuple[Ballot, ...] = ()
+    """The judged questions with those weights."""
 
     def point(self, name: str) -> Point:
         """One calibrated dial as a point over the judged questions."""
         return Point(f"{name}-calibrated", self.stops[name], self.trajectories)
-
-    @property
-    def trajectories(self) -> Trajectories:
-        """Of the judged questions."""
-        return self.study.trajectories.subset(self.rows)
 
     def sweep(self) -> list[Point]:
         """Every threshold of the paper's grid on the judged questions."""
@@ -157,11 +173,26 @@ class Verdict:
 
     def fixed(self) -> list[Point]:
         """Every fixed budget on the same questions."""
-        trajectories = self.trajectories
         return [
-            Point(f"fixed-{checkpoint}", np.full(len(self.rows), column), trajectories)
-            for column, checkpoint in enumerate(trajectories.schedule)
+            Point(f"{self.budget}-{checkpoint}", np.full(len(self.rows), column), self.trajectories)
+            for column, checkpoint in enumerate(self.trajectories.schedule)
         ]
+
+
+def merged(parts: Sequence[Verdict], folds: Columns) -> Verdict:
+    """The verdicts of all outer folds as one, the questions in the pool's order."""
+    order = np.argsort(np.concatenate([part.rows for part in parts]))
+    first = parts[0]
+    return Verdict(
+        Trajectories.joined([part.trajectories for part in parts]).subset(order),
+        np.arange(len(order)),
+        {n: np.concatenate([part.stops[n] for part in parts])[order] for n in first.stops},
+        {n: tuple(part.choices[n][0] for part in parts) for n in first.choices},
+        np.concatenate([part.p_continue for part in parts])[order],
+        folds,
+        first.budget,
+        tuple(ballot for part in parts for ballot in part.ballots),
+    )
 
 
 @dataclass(frozen=True)
@@ -188,32 +219,30 @@ def nested(
     folds: int = 5,
     seed: int = 0,
     demand: Demand | None = None,
+    crew: Crew = ALONE,
     track: Track = quiet,
 ) -> Verdict:
     """Per outer fold: fit, end and calibrate inside the rest, then judge the fold once."""
-    check_enough(study)
+    check_enough(study.name, len(study), study.trajectories.schedule)
     numbers = fold_numbers(len(study), folds, seed=seed)
-    judged = []
-    for fold in track(range(folds), "nested folds"):
-        outer = np.flatnonzero(numbers == fold)
-        parts = split_rows(np.flatnonzero(numbers != fold), INNER, seed=seed + fold)
-        judged.append(_judge(study, parts, outer, seed=seed + fold, demand=demand or Demand()))
-    order = np.argsort(np.concatenate([part.rows for part in judged]))
-    return Verdict(
-        study,
-        np.arange(len(study)),
-        {n: np.concatenate([part.stops[n] for part in judged])[order] for n in judged[0].stops},
-        {n: tuple(part.choices[n][0] for part in judged) for n in judged[0].choices},
-        np.concatenate([part.p_continue for part in judged])[order],
-        numbers,
-    )
+    work = partial(_nested_fold, study, numbers, seed=seed, demand=demand or Demand())
+    done = zip(track(range(folds), "nested folds"), crew.map(work, range(folds)), strict=True)
+    return merged([verdict for _, verdict in done], numbers)
+
+
+def _nested_fold(
+    study: Study, numbers: Columns, fold: int, *, seed: int, demand: Demand
+) -> Verdict:
+    outer = np.flatnonzero(numbers == fold)
+    parts = split_rows(np.flatnonzero(numbers != fold), INNER, seed=seed + fold)
+    return _judge(study, parts, outer, seed=seed + fold, demand=demand)
 
 
 def holdout(
     study: Study, *, seed: int = 0, demand: Demand | None = None, test: float = 0.4
 ) -> Verdict:
     """Fit, calibrate and freeze on one part of the questions, then test once on the other."""
-    check_enough(study)
+    check_enough(study.name, len(study), study.trajectories.schedule)
     rest, judged = split_rows(np.arange(len(study)), (1 - test, test), seed=seed)
     parts = split_rows(rest, INNER, seed=seed)
     return _judge(study, parts, judged, seed=seed, demand=demand or Demand())
@@ -237,4 +266,5 @@ def _judge(
             dial, before, tuning, max_loss=demand.max_loss, alpha=demand.alpha, seed=seed
         )
         stops[name], choices[name] = chosen_stops(choice, dial, after), (choice,)
-    return Verdict(study, judged, stops, choices, p_continue, np.zeros(len(judged), np.int64))
+    tested = study.trajectories.subset(judged)
+    return Verdict(tested, judged, stops, choices, p_continue, np.zeros(len(judged), np.int64))

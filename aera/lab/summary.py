@@ -48,6 +48,7 @@ def summarize(
         "pool": {
             "name": pool.path.name,
             "task": pool.task.name,
+            "equivalence": pool.task.equivalence,
             "questions": len(trajectories.question_ids),
             "schedule": list(trajectories.schedule),
         },
@@ -176,7 +177,9 @@ def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any
 
 def verdict_frontier(done: Verdict, points: Sequence[Point] = ()) -> Frontier:
     """Given policies, every calibrated dial, and the gate's sweep, on the judged questions."""
-    given = [Point(p.policy, p.columns[done.rows], done.trajectories) for p in points]
+    given = [
+        Point(p.policy, p.columns[done.rows], p.trajectories.subset(done.rows)) for p in points
+    ]
     calibrated = [done.point(name) for name in done.stops]
     best = Point("oracle", oracle(done.trajectories), done.trajectories)
     kept = _distinct([*done.fixed(), *given, *calibrated, *done.sweep(), best])

@@ -1,5 +1,7 @@
-"""Fit the gate. The only place where torch is imported, and only inside the fit."""
+"""Fit the paper's gate. The only place where torch is imported, and only inside a fit."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,7 +9,7 @@ import numpy as np
 
 from aera.embedding import Encoder
 from aera.errors import UsageError
-from aera.gate import Gate, Layer, Network
+from aera.gate import Layer, Network, PaperGate
 from aera.lab.states import States
 from aera.lab.trajectory import Columns, Floats
 
@@ -32,7 +34,7 @@ class Examples:
 class Fit:
     """A fitted gate and how the fit went."""
 
-    gate: Gate
+    gate: PaperGate
     epochs: int
     loss: float
     """Loss on the questions that decided when to end."""
@@ -53,7 +55,7 @@ def fit_gate(
         return Examples(flat, labels[rows][:, :-1].reshape(-1).astype(np.float64))
 
     network, epochs, loss = fit_network(examples(fit), examples(stop), outputs=1, seed=seed)
-    return Fit(Gate(network, projection, encoder), epochs, loss)
+    return Fit(PaperGate(network, projection, encoder), epochs, loss)
 
 
 def fit_one_shot(
@@ -66,7 +68,7 @@ def fit_one_shot(
     held = Examples(evidence[stop], targets[stop].astype(np.float64))
     outputs = states.scalars.shape[1]
     network, epochs, loss = fit_network(train, held, outputs=outputs, seed=seed)
-    return Fit(Gate(network, projection, encoder), epochs, loss)
+    return Fit(PaperGate(network, projection, encoder), epochs, loss)
 
 
 def fit_network(
@@ -80,19 +82,13 @@ def fit_network(
         filled = np.where(np.isnan(evidence), medians, evidence)
         return torch.tensor((filled - means) / deviations, dtype=torch.float32)
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the order of additions, and so the result, must not vary
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = _model(torch, train.evidence.shape[1], outputs)
-            loss = _loss(torch, train.targets, outputs)
-            data = (tensor(train.evidence), _targets(torch, train.targets, outputs))
-            test = (tensor(held.evidence), _targets(torch, held.targets, outputs))
-            epoch, best = _descend(torch, model, loss, data=data, test=test)
-    finally:
-        torch.set_num_threads(threads)
-    network = _network(model, medians, means=means, deviations=deviations)
+    with torch_alone(seed):
+        model = perceptron(torch, train.evidence.shape[1], outputs, hidden=HIDDEN, dropout=DROPOUT)
+        loss = _loss(torch, train.targets, outputs)
+        data = (tensor(train.evidence), _targets(torch, train.targets, outputs))
+        test = (tensor(held.evidence), _targets(torch, held.targets, outputs))
+        epoch, best = _descend(torch, model, loss, data=data, test=test)
+    network = trained_network(model, medians, means=means, deviations=deviations)
     known = np.where(np.isnan(train.evidence), medians, train.evidence)
     return replace(network, lows=known.min(axis=0), highs=known.max(axis=0)), epoch, best
 
@@ -107,6 +103,20 @@ def statistics(evidence: Floats) -> tuple[Floats, Floats, Floats]:
     return medians, filled.mean(axis=0), np.where(deviations > 1e-12, deviations, 1.0)
 
 
+@contextmanager
+def torch_alone(seed: int) -> Iterator[Any]:
+    """Torch with its own chance and one thread: the order of additions must not vary."""
+    torch = _torch()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield torch
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _torch() -> Any:
     try:
         import torch
@@ -117,12 +127,16 @@ def _torch() -> Any:
     return torch
 
 
-def _model(torch: Any, inputs: int, outputs: int) -> Any:
-    first, second = HIDDEN
-    block = [torch.nn.Linear(inputs, first), torch.nn.LayerNorm(first), torch.nn.GELU()]
-    then = [torch.nn.Linear(first, second), torch.nn.LayerNorm(second), torch.nn.GELU()]
-    drop = torch.nn.Dropout(DROPOUT)
-    return torch.nn.Sequential(*block, drop, *then, drop, torch.nn.Linear(second, outputs))
+def perceptron(
+    torch: Any, inputs: int, outputs: int, *, hidden: tuple[int, int], dropout: float
+) -> Any:
+    """Two blocks of Linear, LayerNorm, GELU and dropout, and a linear end."""
+    parts, width = [], inputs
+    for wide in hidden:
+        parts += [torch.nn.Linear(width, wide), torch.nn.LayerNorm(wide), torch.nn.GELU()]
+        parts.append(torch.nn.Dropout(dropout))
+        width = wide
+    return torch.nn.Sequential(*parts, torch.nn.Linear(width, outputs))
 
 
 def _targets(torch: Any, targets: Floats, outputs: int) -> Any:
@@ -167,7 +181,7 @@ def _descend(torch: Any, model: Any, loss: Any, *, data: Any, test: Any) -> tupl
     return best_epoch, best
 
 
-def _network(model: Any, medians: Floats, *, means: Floats, deviations: Floats) -> Network:
+def trained_network(model: Any, medians: Floats, *, means: Floats, deviations: Floats) -> Network:
     """The trained weights as numpy arrays."""
     linear = [m for m in model if m.__class__.__name__ == "Linear"]
     norms = [m for m in model if m.__class__.__name__ == "LayerNorm"]
@@ -182,4 +196,4 @@ def _network(model: Any, medians: Floats, *, means: Floats, deviations: Floats) 
     ]
     last = linear[-1]
     outputs = (array(last.weight), array(last.bias))
-    return Network(medians, means, deviations, (layers[0], layers[1]), *outputs)
+    return Network(medians, means, deviations, tuple(layers), *outputs)

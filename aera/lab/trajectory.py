@@ -3,7 +3,7 @@
 Rows are questions, columns checkpoints. This is hindsight: no policy ever sees it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,6 +61,25 @@ class Trajectories:
             evidence={name: values[rows] for name, values in self.evidence.items()},
             grades=None if self.grades is None else self.grades[rows],
             re2_mean=None if self.re2_mean is None else self.re2_mean[rows],
+        )
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Trajectories]") -> "Trajectories":
+        """The questions of several, one after the other."""
+        first = parts[0]
+
+        def stacked(name: str) -> Floats | None:
+            arrays = [getattr(part, name) for part in parts]
+            return None if arrays[0] is None else np.concatenate(arrays)
+
+        return replace(
+            first,
+            question_ids=tuple(key for part in parts for key in part.question_ids),
+            tokens=np.concatenate([part.tokens for part in parts]),
+            agreement=np.concatenate([part.agreement for part in parts]),
+            evidence={n: np.concatenate([p.evidence[n] for p in parts]) for n in first.evidence},
+            grades=stacked("grades"),
+            re2_mean=stacked("re2_mean"),
         )
 
     def with_evidence(self, name: str, values: Floats) -> "Trajectories":

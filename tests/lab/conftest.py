@@ -16,7 +16,7 @@ from aera import Schedule, get_task
 from aera.embedding import StaticEncoder
 from aera.evidence import Floats
 from aera.lab import Trajectories, Truths, import_jsonl, read_ballots, training
-from aera.lab.building import Built, build_controller
+from aera.lab.building import Built, build_paper_controller
 from aera.lab.protocols import Demand, fit_study
 from aera.lab.study import open_study
 from aera.lab.training import Fit
@@ -61,10 +61,10 @@ def fitted(bench: Bench) -> Fit:
 
 @pytest.fixture(scope="session")
 def built(bench: Bench) -> Built:
-    """A controller built from the study, with a generous demand."""
+    """The paper's controller, built from the study with a generous demand."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "EPOCHS", 20)
-        return build_controller(bench.study, bench.pool, demand=Demand(0.5))
+        return build_paper_controller(bench.study, bench.pool, demand=Demand(0.5))
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_course import made_course
 from small_study import Bench, Letters
 
 from aera.errors import AeraError
 from aera.evidence import NAMES, Vectors
+from aera.lab import weighing
 from aera.lab.audit import Audit, audit_controller, audit_pool
-from aera.lab.building import Built
+from aera.lab.building import Built, build_controller
+from aera.lab.protocols import Demand
+from aera.standing import STANDING_NAMES
+from aera.traits import TRAIT_NAMES
 
 
 @pytest.fixture
@@ -140,3 +145,35 @@ def test_a_controller_without_a_readable_config_does_not_pass(
 def test_an_outcome_among_the_inputs_of_a_fixed_budget_is_a_leak(controller: Path) -> None:
     edit(controller, model_sha256=None, threshold=None, policy="fixed-8", features=["z_next"])
     assert "z_next" in subjects(audit_controller(controller))
+
+
+# --- a controller that weighs votes ---------------------------------------------------------------
+
+
+@pytest.fixture
+def taught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(weighing, "EPOCHS", 4)
+    made = build_controller(made_course(), demand=Demand(0.1))
+    assert made.controller.weigher is not None
+    made.controller.save(tmp_path / "taught", card=made.card)
+    return tmp_path / "taught"
+
+
+def test_a_controller_that_weighs_votes_passes_with_all_its_inputs_named(taught: Path) -> None:
+    audit = audit_controller(taught)
+    assert audit.leaks == ()
+    assert [finding.subject for finding in audit.admitted] == [*STANDING_NAMES, *TRAIT_NAMES]
+    assert [finding.provenance for finding in audit.checks] == ["60 and 0, by stored hashes"]
+    excluded = {finding.subject for finding in audit.excluded}
+    assert not excluded & {"logprob", "finish_reason"}, "the weigher looks at them"
+    assert {"truths.jsonl", "question_id", "latency_ms"} <= excluded
+
+
+@pytest.mark.parametrize(
+    ("field", "names"), [("features", STANDING_NAMES), ("traits", TRAIT_NAMES)]
+)
+def test_an_input_of_the_truth_is_a_leak_there_too(
+    taught: Path, field: str, names: tuple[str, ...]
+) -> None:
+    edit(taught, **{field: [*names[:-1], "truth"]})
+    assert subjects(audit_controller(taught)) == ["truth", "controller"]

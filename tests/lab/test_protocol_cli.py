@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 from small_study import Bench
 
+from aera.cli.lab import train
 from aera.controller import Controller
 from aera.evidence import NAMES
+from aera.gate import PaperGate, VoteGate
+from aera.lab import weighing
+from aera.standing import STANDING_NAMES
 
 Done = subprocess.CompletedProcess[str]
 
@@ -51,6 +55,12 @@ def trained(shell: Shell) -> Done:
     return shell("train", "pool", "--out", "C", "--max-loss", 0.5, "--seed", 1)
 
 
+@pytest.fixture(scope="module")
+def paper(shell: Shell) -> Done:
+    """The paper's gate or ASC, whichever is cheaper; the controller is at P."""
+    return shell("train", "pool", "--out", "P", "--paper", "--rival", "asc", "--max-loss", 0.5)
+
+
 def refused(done: Done, code: int) -> str:
     """The one line with which a call ended."""
     assert done.returncode == code, done
@@ -67,6 +77,48 @@ def test_training_writes_a_controller_and_says_what_it_is(shell: Shell, trained:
     assert "within 50 points" in " ".join(trained.stdout.split())
     files = {file.name for file in (shell.folder / "C").iterdir()}
     assert files == {"config.json", "model.safetensors", "calibration.json", "README.md"}
+    assert isinstance(loaded.gate, VoteGate)
+    told = json.loads((shell.folder / "C" / "calibration.json").read_text())
+    assert " ".join(told["learned"].split()) in " ".join(trained.stdout.split())
+
+
+def test_the_papers_gate_is_trained_on_request(shell: Shell, paper: Done) -> None:
+    assert (paper.returncode, paper.stderr) == (0, "")
+    loaded = Controller.load(shell.folder / "P")
+    assert isinstance(loaded.gate, PaperGate)
+    assert loaded.gate.features == NAMES
+    assert loaded.weigher is None
+    assert set(loaded.calibration["tried"]) == {"aera", "asc"}
+    assert (len(loaded.fitted), len(loaded.calibrated)) == (42, 18)
+    assert shell("audit", "P").returncode == 0
+
+
+@pytest.mark.parametrize("option", [("--rival", "asc"), ("--encoder", "somewhere")])
+def test_what_only_the_papers_gate_knows_needs_it(shell: Shell, option: tuple[str, str]) -> None:
+    sentence = refused(shell("train", "pool", "--out", "X", *option), 2)
+    assert "--paper" in sentence
+    assert not (shell.folder / "X").exists()
+
+
+def test_a_rival_nobody_knows_is_refused(shell: Shell) -> None:
+    done = shell("train", "pool", "--out", "X", "--paper", "--rival", "luck")
+    assert '"luck"' in refused(done, 2)
+    assert not (shell.folder / "X").exists()
+
+
+def test_a_certificate_is_asked_for_by_its_chance_of_error(
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(weighing, "EPOCHS", 4)
+    train(bench.pool.path, tmp_path / "S", certify=0.1)
+    loaded = Controller.load(tmp_path / "S")
+    assert (len(loaded.fitted), len(loaded.calibrated)) == (30, 30)
+    assert not loaded.fitted & loaded.calibrated
+    assert str(loaded.policy) == "fixed-32"
+    assert "NOT FEASIBLE" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("trained")
@@ -93,16 +145,22 @@ def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: 
     planted = shell.folder / "planted"
     shutil.copytree(shell.folder / "C", planted)
     config = json.loads((planted / "config.json").read_text())
-    config["features"] = [*NAMES[:-1], "z_next"]
+    config["features"] = [*STANDING_NAMES[:-1], "z_next"]
     (planted / "config.json").write_text(json.dumps(config))
     done = shell("audit", "planted")
     assert done.returncode == 1
     assert done.stderr == "aera: 2 leaks, the first is z_next\n"
 
 
-def test_nested_writes_choices_and_savings_of_every_dial(shell: Shell) -> None:
-    made = shell.json("evaluate", "pool", "--protocol", "nested", "--max-loss", 0.1)
-    dials = {"aera", "asc", "esc", "lead", "majority", "entropy", "consensus"}
+LEARNED = {"aera", "gate", "asc"}
+PAPER = {"aera", "asc", "esc", "lead", "majority", "entropy", "consensus"}
+
+
+@pytest.mark.parametrize(("option", "dials"), [((), LEARNED), (("--paper",), PAPER)])
+def test_nested_writes_choices_and_savings_of_every_dial(
+    shell: Shell, option: tuple[str, ...], dials: set[str]
+) -> None:
+    made = shell.json("evaluate", "pool", "--protocol", "nested", "--max-loss", 0.1, *option)
     assert made["protocol"] == "nested"
     assert set(made["calibration"]) == dials
     assert all(len(choices) == 5 for choices in made["calibration"].values())
@@ -114,6 +172,7 @@ def test_nested_writes_choices_and_savings_of_every_dial(shell: Shell) -> None:
         assert sum(points[name]["stops"].values()) == 60
         assert row["low"] <= row["high"]
     assert {"fixed-4", "fixed-32", "aera-0.10", "aera-0.90", "oracle"} <= set(points)
+    assert ("weighed-32" in points) == (not option)
 
 
 @pytest.mark.parametrize("protocol", ["crossfit", "nested", "holdout"])
@@ -132,7 +191,12 @@ def test_too_few_questions_to_train_on_are_refused(
     rows = [row_of(f"q{i}", ["1", "2"] * 4) for i in range(3)]
     file = write_rows(tmp_path / "few.jsonl", rows)
     assert shell("import", file, "--out", tmp_path / "few").returncode == 0
-    for call in (("train", "--out", "X"), ("evaluate", "--protocol", "nested")):
+    calls = [
+        ("train", "--out", "X"),
+        ("train", "--out", "X", "--paper"),
+        ("evaluate", "--protocol", "nested"),
+    ]
+    for call in calls:
         sentence = refused(shell(call[0], tmp_path / "few", *call[1:]), 1)
         assert "has 3 questions" in sentence
     assert not (shell.folder / "X").exists()

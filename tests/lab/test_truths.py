@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,14 @@ def test_the_right_letter_moves_with_its_choice() -> None:
         letter = shuffled_letter("C", "q3", choices=4, seed=seed)
         assert question.arranged(seed).choices["ABCD".index(letter)] == "y"
         assert grade(letter, letter, task=get_task("gpqa")) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "grades"), [("x^2+2x+1", (0, 1)), ("x^2", (0, 0)), (None, (0, 0))]
+)
+def test_equal_expressions_are_right_only_where_asked_for(
+    answer: str | None, grades: tuple[int, int]
+) -> None:
+    plain = get_task("math")
+    tasks = (plain, replace(plain, equivalence=True))
+    assert tuple(grade(answer, "(x+1)^2", task=task) for task in tasks) == grades

@@ -1,0 +1,145 @@
+"""Batch: one limit on tokens over many questions, spent where it promises most.
+
+Every question gets its first block. Then the next block always goes to the question whose gate is
+surest that going on pays; without a gate, to the one whose leader is least certain. The gate has
+the price of tokens in its target, so nothing is divided by them again.
+"""
+
+import heapq
+import time
+from asyncio import FIRST_COMPLETED, Task, create_task, gather, wait
+from collections.abc import Callable, Iterable
+from math import inf
+
+from aera.allocator import Budget, Spending, feed_block
+from aera.baselines import beta_confidence
+from aera.controller import Controller
+from aera.errors import AeraError
+from aera.gate import Gated
+from aera.policy import Fixed, Policy, check_count
+from aera.response import Prefix, Question
+from aera.run import Allocation, Run
+from aera.sampler import Sampler
+
+
+def urgency(prefix: Prefix, controller: Controller) -> float:
+    """How much the next block promises; infinite before the first."""
+    if not len(prefix):
+        return inf
+    if controller.gate is not None:
+        return controller.gate.p_continue(prefix)
+    leaders = prefix.tally.leaders
+    return 1 - beta_confidence(leaders.weight, leaders.runner_up)
+
+
+class Batch:
+    """Who gets the next block. No I/O: `take` a run, feed it what it wants, `put` it back."""
+
+    def __init__(self, questions: Iterable[Question], controller: Controller, tokens: int) -> None:
+        check_count("tokens", tokens)
+        last = controller.schedule.last
+        policy: Policy = Gated(controller.gate, 0.0) if controller.gate else Fixed(last)
+        self.runs = [
+            Run(
+                question,
+                policy,
+                task=controller.task,
+                schedule=controller.schedule,
+                weigher=controller.weigher,
+            )
+            for question in questions
+        ]
+        self._controller, self._tokens = controller, tokens
+        self._spent = self._responses = 0
+        self._promised = 0.0
+        """What the blocks under way are expected to take."""
+        self._expected: dict[int, float] = {}
+        self._booked: dict[int, tuple[int, int]] = {}
+        self._waiting: list[tuple[float, int]] = []
+        for place in range(len(self.runs)):
+            self._push(place)
+
+    def take(self) -> int | None:
+        """The place of the most urgent run whose next block still fits, None if none does.
+
+        What does not fit now will not fit later, for the rest only shrinks: such a run ends.
+        """
+        while self._waiting:
+            _, place = heapq.heappop(self._waiting)
+            expected = self.runs[place].want * self._usual(place)
+            if self._spent + self._promised + expected <= self._tokens:
+                self._expected[place] = expected
+                self._promised += expected
+                return place
+            self.runs[place].end("limit: tokens")
+        return None
+
+    def put(self, place: int) -> None:
+        """Give back a run that was fed, or has ended."""
+        self._promised -= self._expected.pop(place)
+        prefix = self.runs[place].prefix
+        known = self._booked.get(place, (0, 0))
+        self._booked[place] = (prefix.completion_tokens, len(prefix))
+        self._spent += prefix.completion_tokens - known[0]
+        self._responses += len(prefix) - known[1]
+        self._push(place)
+
+    def _push(self, place: int) -> None:
+        run = self.runs[place]
+        if run.want:
+            heapq.heappush(self._waiting, (-urgency(run.prefix, self._controller), place))
+
+    def _usual(self, place: int) -> float:
+        """Tokens a response takes: of this question, else of all so far, else none are known."""
+        prefix = self.runs[place].prefix
+        if len(prefix):
+            return prefix.completion_tokens / len(prefix)
+        return self._spent / self._responses if self._responses else 0.0
+
+
+async def solve_batch(
+    questions: Iterable[Question],
+    sampler: Sampler,
+    controller: Controller,
+    *,
+    tokens: int,
+    concurrency: int = 64,
+    watch: Callable[[Run], None] | None = None,
+) -> list[Allocation]:
+    """Spend at most about so many completion tokens on all questions together, best first.
+
+    The limit is kept by what blocks are expected to take, so the last ones may exceed it a little.
+    """
+    batch, spending = Batch(questions, controller, tokens), Spending(Budget())
+    errors: dict[int, AeraError] = {}
+    active: dict[Task[AeraError | None], int] = {}
+    begun = time.monotonic()
+    try:
+        while True:
+            while len(active) < concurrency and (place := batch.take()) is not None:
+                run = batch.runs[place]
+                work = feed_block(
+                    run, sampler, run.want, spending=spending, threaded=controller.embeds
+                )
+                active[create_task(work)] = place
+            if not active:
+                break
+            done, _ = await wait(active, return_when=FIRST_COMPLETED)
+            for task in done:
+                place = active.pop(task)
+                error = task.result()
+                if error is not None:
+                    batch.runs[place].end("upstream failed")
+                    errors[place] = error
+                batch.put(place)
+                if watch is not None:
+                    watch(batch.runs[place])
+    finally:
+        for task in active:
+            task.cancel()
+        await gather(*active, return_exceptions=True)
+    seconds = time.monotonic() - begun
+    return [
+        run.allocated(seconds=seconds, error=str(errors[i]) if i in errors else None)
+        for i, run in enumerate(batch.runs)
+    ]
