@@ -1,9 +1,11 @@
 """Feature-group ablations, cost sensitivity with graded rewards, and transfer between pools."""
 
+from pathlib import Path
+
 import numpy as np
 from pools import SEEDS, TASKS, pools_argument, publish, study, table
 
-from aera.gate import Gate
+from aera.gate import PaperGate
 from aera.lab import Frontier
 from aera.lab.calibration import calibrate, chosen_stops
 from aera.lab.diagnostics import GROUPS, without_group
@@ -53,7 +55,7 @@ def costs(data: Study) -> str:
 
 def transfer(studies: dict[str, Study]) -> str:
     """Fit on one pool, calibrate and judge on another: 2 points allowed, seed 0."""
-    gates: dict[str, Gate] = {}
+    gates: dict[str, PaperGate] = {}
     for name, data in studies.items():
         fit, stop = split_rows(np.arange(len(data)), (0.8, 0.2), seed=0)
         gates[name] = fit_study(data, fit, stop, seed=0).gate
@@ -74,8 +76,7 @@ def transfer(studies: dict[str, Study]) -> str:
     return table(["loss against Fixed-128 @ responses", *[f"on {name}" for name in studies]], rows)
 
 
-def main() -> None:
-    folder = pools_argument(__doc__ or "")
+def main(folder: Path) -> None:
     studies = {name: study(folder, name) for name in TASKS}
     publish("ablations", ablations(studies["gsm8k"]))
     publish("costs", costs(studies["gsm8k"]))
@@ -83,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(pools_argument(__doc__ or ""))

@@ -8,11 +8,10 @@ from pathlib import Path
 from pools import ROOT, pools_argument
 
 from aera import get_task
-from aera.embedding import StaticEncoder
 from aera.lab import Truths, import_jsonl, read_ballots
 from aera.lab.building import build_controller
+from aera.lab.learning import open_course
 from aera.lab.protocols import Demand
-from aera.lab.study import open_study
 
 DEMO = ROOT / "aera" / "demo"
 
@@ -30,9 +29,11 @@ def main() -> None:
         pool = import_jsonl(rest, Path(scratch) / "gsm8k-rest", task=get_task("gsm8k"))
         ballots = read_ballots(pool, pool.task)
         truths = Truths.open(pool.path)
-        study = open_study(pool, truths, ballots=ballots, encoder=StaticEncoder.load())
-        built = build_controller(study, pool, demand=Demand(0.02, 0.1), rivals=["asc"], seed=0)
+        assert truths is not None
+        course = open_course(pool, truths, ballots=ballots)
+        built = build_controller(course, demand=Demand(0.02, 0.1), seed=0)
         built.controller.save(DEMO / "controller", card=built.card)
+    print(built.story)
     print(built.choice.verdict)
 
 

@@ -1,5 +1,7 @@
 """When residual gating helps: hindsight groups, out-of-fold gate at 0.3, fold seed 0."""
 
+from pathlib import Path
+
 from pools import TASKS, interval, pools_argument, publish, study, table
 
 from aera.lab.diagnostics import (
@@ -12,8 +14,7 @@ from aera.lab.diagnostics import (
 from aera.lab.protocols import crossfit
 
 
-def main() -> None:
-    folder = pools_argument(__doc__ or "")
+def main(folder: Path) -> None:
     chances, subsets, losses, heads = [], [], [], []
     for name in TASKS:
         data = study(folder, name)
@@ -70,4 +71,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(pools_argument(__doc__ or ""))

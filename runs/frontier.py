@@ -1,5 +1,7 @@
 """The paper's gate against ASC and fixed budgets at equal responses, gsm8k, five fold seeds."""
 
+from pathlib import Path
+
 import numpy as np
 from pools import SEEDS, interval, pools_argument, publish, study, table
 
@@ -18,8 +20,8 @@ def mean_scores(frontiers: list[Frontier], budget: float) -> Floats:
     return scores
 
 
-def main() -> None:
-    data = study(pools_argument(__doc__ or ""), "gsm8k")
+def main(folder: Path) -> None:
+    data = study(folder, "gsm8k")
     runs = [crossfit(data, seed=seed, one_shot=False) for seed in SEEDS]
     ours = [Frontier(tuple(run.sweep()), data.trajectories) for run in runs]
     asc = Frontier(tuple(data.sweep("asc")), data.trajectories)
@@ -82,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(pools_argument(__doc__ or ""))

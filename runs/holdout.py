@@ -1,5 +1,7 @@
 """Holdout results: fit and calibrate on 60 % of the questions, freeze, test once on the rest."""
 
+from pathlib import Path
+
 from pools import TASKS, interval, pools_argument, publish, study, table
 
 from aera.lab import bootstrap_ratio, paired_bootstrap
@@ -20,8 +22,7 @@ HEADER = [
 ]
 
 
-def main() -> None:
-    folder = pools_argument(__doc__ or "")
+def main(folder: Path) -> None:
     rows = []
     for name in TASKS:
         verdict = holdout(study(folder, name), seed=0)
@@ -49,4 +50,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(pools_argument(__doc__ or ""))

@@ -5,9 +5,10 @@ and stop decisions really end generation. The gate is fitted on the remaining qu
 """
 
 import asyncio
+from pathlib import Path
 
 import numpy as np
-from pools import interval, open_pool, pools_argument, publish, study, table
+from pools import interval, open_pool, publish, study, table
 
 from aera.controller import Controller, question_hash
 from aera.fake import RecordedUpstream
@@ -61,12 +62,16 @@ async def generate(controller: Controller, pool: Pool, test: list[str]) -> LiveT
             return await live_test(controller, questions, truths, sampler=sampler)
 
 
-def run(name: str, test_size: int) -> None:
-    folder = pools_argument(__doc__ or "")
-    data, pool = study(folder, name), open_pool(folder, name)
+def deal(data: Study, test_size: int) -> tuple[Columns, Columns]:
+    """The untouched test questions, and the rest in the order in which it is used."""
     shares = (test_size / len(data), 1 - test_size / len(data))
     test, rest = split_rows(np.arange(len(data)), shares, seed=0)
-    rest = np.random.default_rng(0).permutation(rest)
+    return test, np.random.default_rng(0).permutation(rest)
+
+
+def run(folder: Path, name: str, test_size: int) -> None:
+    data, pool = study(folder, name), open_pool(folder, name)
+    test, rest = deal(data, test_size)
     controller, choice = freeze(data, pool, rest)
     live = asyncio.run(
         generate(controller, pool, [data.trajectories.question_ids[i] for i in test])

@@ -1,5 +1,7 @@
 """Nested results: every policy calibrated by the same rule on the same questions, four pools."""
 
+from pathlib import Path
+
 import numpy as np
 from pools import SEEDS, TASKS, interval, pools_argument, publish, study, table
 
@@ -50,8 +52,7 @@ HEADER = [
 ]
 
 
-def main() -> None:
-    folder = pools_argument(__doc__ or "")
+def main(folder: Path) -> None:
     paper, certified = Demand(0.02), Demand(0.02, 0.1)
     for section, demand, names in (
         ("nested", paper, tuple(TASKS)),
@@ -62,4 +63,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(pools_argument(__doc__ or ""))

@@ -10,6 +10,7 @@ from pathlib import Path
 from aera import Pool, get_task
 from aera.embedding import StaticEncoder
 from aera.lab import Truths, import_jsonl, read_ballots
+from aera.lab.learning import Course, open_course
 from aera.lab.study import Study, open_study
 
 ROOT = Path(__file__).parents[1]
@@ -44,9 +45,19 @@ def study(folder: Path, name: str) -> Study:
     return open_study(pool, truths, ballots=ballots, encoder=StaticEncoder.load())
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+@cache
+def course(folder: Path, name: str) -> Course:
+    """A pool with the traits and grades of its responses."""
+    pool = open_pool(folder, name)
+    print(f"{name}, traits ...", file=sys.stderr)
+    truths = Truths.open(pool.path)
+    assert truths is not None
+    return open_course(pool, truths, ballots=read_ballots(pool, pool.task))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, words: bool = False) -> str:
+    """A Markdown table; numbers stand on the right, words on the left."""
+    lines = [header, ["---", *["---" if words else "---:"] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 

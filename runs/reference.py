@@ -6,6 +6,7 @@ text. `simple_read` does the same, so what it reproduces is the difference the r
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from pools import TASKS, open_pool, pools_argument, publish, table
 
@@ -81,8 +82,7 @@ def replayed(ballots: list[Ballot], task: Task, pool: Pool, truths: Truths) -> F
     return evaluate(ballots, policies, task=task, schedule=pool.schedule, truths=truths)
 
 
-def main() -> None:
-    folder = pools_argument(__doc__ or "")
+def main(folder: Path) -> None:
     rows, named = [], []
     for name in TASKS:
         pool = open_pool(folder, name)
@@ -123,4 +123,4 @@ def differing(name: str, ours: Frontier, simple: Frontier) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(pools_argument(__doc__ or ""))

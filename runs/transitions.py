@@ -1,13 +1,14 @@
 """How correctness moves between checkpoints, and how often the evidence moves against it."""
 
+from pathlib import Path
+
 from pools import TASKS, pools_argument, publish, study, table
 
 from aera.lab.diagnostics import counter_examples
 from aera.lab.trajectory import SHAPES
 
 
-def main() -> None:
-    folder = pools_argument(__doc__ or "")
+def main(folder: Path) -> None:
     moves, against, shapes = [], [], []
     for name in TASKS:
         trajectories = study(folder, name).trajectories
@@ -39,4 +40,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(pools_argument(__doc__ or ""))

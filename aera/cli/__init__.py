@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from aera.cli.lab import audit, evaluate, import_, train
+from aera.cli.evaluate import evaluate
+from aera.cli.lab import audit, train
 from aera.cli.live import demo, sample, say, solve
+from aera.cli.pools import export, import_
 from aera.cli.serve import serve
 from aera.errors import AeraError, UsageError
 
@@ -35,6 +37,7 @@ for name, command in (
     ("demo", demo),
     ("sample", sample),
     ("import", import_),
+    ("export", export),
     ("train", train),
     ("evaluate", evaluate),
     ("solve", solve),

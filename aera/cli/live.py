@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +18,13 @@ from aera.task import get_task
 
 if TYPE_CHECKING:
     from aera import recording
+    from aera.allocator import Budget
+    from aera.controller import Controller
     from aera.response import Question
     from aera.run import Allocation
+    from aera.sampler import Sampler
+
+    Solving = Callable[[list[Question], Sampler, Controller, int], AsyncIterator[Allocation]]
 
 URLOption = Annotated[str, typer.Option(help="An OpenAI-compatible server, up to /v1.")]
 ModelOption = Annotated[str, typer.Option(help="The model's name there.")]
@@ -182,13 +187,16 @@ class _Shown:
 
 
 def solve(
-    controller: Annotated[Path, typer.Option(help="A controller directory.")],
     base_url: URLOption,
     model: ModelOption,
     question: Annotated[
         str | None, typer.Argument(help="A question; else --file or stdin.")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="Questions, one JSON object per line.")] = None,
+    controller: Annotated[
+        Path | None, typer.Option(help="A controller directory; else ASC 0.95 on plain votes.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="How to read replies without one.")] = "expression",
     seed: Annotated[int | None, typer.Option(help="Of the first response.")] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     settings: SettingOption = None,
@@ -197,31 +205,35 @@ def solve(
     api_key_env: KeyOption = "OPENAI_API_KEY",
     concurrency: ConcurrencyOption = 64,
     max_tokens_total: Annotated[int | None, typer.Option(help="Limit over all questions.")] = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Spend --max-tokens-total where it promises most.")
+    ] = False,
     max_responses: Annotated[int | None, typer.Option(help="Limit over all questions.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Limit over all questions.")] = None,
     max_money: Annotated[float | None, typer.Option(help="Limit over all, by --prices.")] = None,
     prices: Annotated[str, typer.Option(help="Per million tokens, as 0.5,1.5.")] = "0,0",
 ) -> None:
     """Solve a question, or many, spending only what each is worth. JSON lines come out."""
-    from aera.allocator import Allocator, Budget
-    from aera.controller import Controller
+    from aera.allocator import Budget
+    from aera.controller import Controller, default_controller
     from aera.sampler import DEFAULTS, Chat, OpenAISampler
+    from aera.task import get_task
     from aera.upstream import Endpoint
 
     asked = _asked(question, file)
-    loaded = Controller.load(controller)
+    loaded = Controller.load(controller) if controller else default_controller(get_task(task))
     stepped = {} if seed is None else {"seed": seed}
-    fields = {**DEFAULTS, **settings_from(settings or ()), **stepped}
+    fields = {**DEFAULTS, **loaded.asks, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *_prices(prices))
+    solving = _best_first(budget) if spread else _as_they_come(budget)
     failed = 0
 
     async def work() -> None:
         nonlocal failed
         chat = Chat(model, loaded.task, fields, system)
         async with OpenAISampler(endpoint, chat) as sampler:
-            allocator = Allocator(sampler, loaded, concurrency=concurrency, budget=budget)
-            async for allocation in allocator.solve(asked):
+            async for allocation in solving(asked, sampler, loaded, concurrency):
                 failed += allocation.error is not None
                 typer.echo(allocation_line(allocation))
 
@@ -229,6 +241,38 @@ def solve(
     if failed:
         say(f"aera: {failed} failed; the lines with an error say why", stderr=True)
         raise typer.Exit(1)
+
+
+def _as_they_come(budget: "Budget") -> "Solving":
+    """Every question on its own, while the budget lasts."""
+    from aera.allocator import Allocator
+
+    def solving(
+        asked: "list[Question]", sampler: "Sampler", controller: "Controller", concurrency: int
+    ) -> "AsyncIterator[Allocation]":
+        allocator = Allocator(sampler, controller, concurrency=concurrency, budget=budget)
+        return allocator.solve(asked)
+
+    return solving
+
+
+def _best_first(budget: "Budget") -> "Solving":
+    """All questions under one limit; nothing is final before the limit is spent."""
+    from aera.batch import solve_batch
+
+    tokens = budget.tokens
+    others = (budget.responses, budget.seconds, budget.money)
+    if tokens is None or any(limit is not None for limit in others):
+        raise UsageError("--spread needs --max-tokens-total, and no other limit")
+
+    async def solving(
+        asked: "list[Question]", sampler: "Sampler", controller: "Controller", concurrency: int
+    ) -> "AsyncIterator[Allocation]":
+        done = await solve_batch(asked, sampler, controller, tokens=tokens, concurrency=concurrency)
+        for allocation in done:
+            yield allocation
+
+    return solving
 
 
 def _asked(question: str | None, file: Path | None) -> "list[Question]":

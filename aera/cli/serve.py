@@ -70,9 +70,8 @@ def serve(
     tries: TriesOption = 3,
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
-    from aera.controller import Controller
+    from aera.controller import Controller, default_controller
     from aera.gateway.server import Serving
-    from aera.gateway.votes import default_controller
     from aera.task import get_task
     from aera.upstream import Endpoint
 
@@ -152,8 +151,10 @@ def _run(serving: "Serving", host: str, port: int) -> None:
     """Serve until told to stop; what is under way is finished first."""
     import uvicorn
 
-    from aera.gateway.server import create_app
+    from aera.gateway.server import collect_seldom, create_app
 
+    app = create_app(serving)
+    collect_seldom()
     # The server finishes its work on SIGTERM and raises it again: then all is well.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    uvicorn.run(create_app(serving), host=host, port=port, log_level="warning", access_log=False)
+    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False)

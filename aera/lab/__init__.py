@@ -16,11 +16,14 @@ from aera.lab.evaluation import Ballot, evaluate, read_ballots, replay
 from aera.lab.folds import Foldwise, fold_numbers
 from aera.lab.frontier import Frontier, Mixture, Point
 from aera.lab.hindsight import oracle, shuffled
-from aera.lab.importing import import_jsonl
+from aera.lab.importing import import_file, import_jsonl
 from aera.lab.labels import continuation_labels, utility_gains
+from aera.lab.learning import open_course
 from aera.lab.live import LiveTest, live_test
 from aera.lab.priors import crossfit_bayes, learn_prior
 from aera.lab.protocols import CrossFit, Demand, Verdict, crossfit, holdout, nested
+from aera.lab.report.page import Report, export_svg, write_report
+from aera.lab.rewards import Gold, Rewards, measure_rewards
 from aera.lab.study import Study, open_study
 from aera.lab.summary import summarize
 from aera.lab.trajectory import Trajectories, Transition
@@ -35,11 +38,14 @@ __all__ = [
     "Dial",
     "Foldwise",
     "Frontier",
+    "Gold",
     "Interval",
     "LiveTest",
     "MatchedRandom",
     "Mixture",
     "Point",
+    "Report",
+    "Rewards",
     "Saving",
     "Study",
     "Trajectories",
@@ -54,14 +60,18 @@ __all__ = [
     "crossfit",
     "crossfit_bayes",
     "evaluate",
+    "export_svg",
     "fold_numbers",
     "grade",
     "holdout",
+    "import_file",
     "import_jsonl",
     "learn_prior",
     "live_test",
     "matched_random",
+    "measure_rewards",
     "nested",
+    "open_course",
     "open_study",
     "oracle",
     "paired_bootstrap",
@@ -70,4 +80,5 @@ __all__ = [
     "shuffled",
     "summarize",
     "utility_gains",
+    "write_report",
 ]

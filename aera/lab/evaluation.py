@@ -1,20 +1,24 @@
 """Replay: what each policy would have done on recorded responses, in one pass over a pool."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from aera.aggregation import Rule, plain_vote
+from aera.crew import ALONE, Crew
+from aera.equivalence import question_reader
 from aera.errors import PoolError
 from aera.lab.frontier import Frontier, Point
 from aera.lab.hindsight import oracle
-from aera.lab.trajectory import Floats, Trajectories
+from aera.lab.trajectory import Columns, Floats, Trajectories
 from aera.lab.truths import Truths, grade
+from aera.parts import Segment, cut
 from aera.policy import Policy
-from aera.pool import Record
+from aera.pool import Pool, Record
 from aera.response import Prefix, unfold
-from aera.run import Run
+from aera.run import Run, Scale
 from aera.schedule import Schedule
 from aera.tally import Vote
 from aera.task import Task
@@ -32,36 +36,103 @@ class Ballot:
     record: Record
     votes: tuple[Vote, ...]
 
+    def weighed(self, weigher: Scale) -> "Ballot":
+        """The same with weights."""
+        question, responses = self.record.question, self.record.responses
+        return replace(self, votes=tuple(weigher.weigh(question, responses, self.votes)))
+
     def prefixes(self, schedule: Schedule) -> list[Prefix]:
         """The prefix at every checkpoint; a question with too few responses is refused."""
+        own = self.first(schedule.last)
+        record = own.record
+        return list(unfold(record.question, record.responses, votes=own.votes, schedule=schedule))
+
+    def first(self, count: int) -> "Ballot":
+        """The same with its first responses only; a question with fewer is refused."""
         question, responses = self.record.question, self.record.responses
-        if len(responses) < schedule.last:
+        if len(responses) < count:
             raise PoolError(
                 f"question {question.id} has {len(responses)} responses, but the schedule goes to "
-                f"{schedule.last}; sample more or give a shorter --schedule"
+                f"{count}; sample more or give a shorter --schedule"
             )
-        return list(unfold(question, responses, votes=self.votes, schedule=schedule))
+        return Ballot(replace(self.record, responses=responses[:count]), self.votes[:count])
 
 
-def read_ballots(records: Iterable[Record], task: Task) -> list[Ballot]:
+Source = Pool | Sequence[Ballot]
+"""What is replayed: ballots in memory, or a pool whose votes are read part by part."""
+Part = Segment | Sequence[Ballot | Record]
+
+
+def _size(item: Ballot | Record) -> int:
+    return len((item.record if isinstance(item, Ballot) else item).responses)
+
+
+def parts_of(source: Source | Iterable[Record]) -> list[Part]:
+    """Whole questions to be worked on together."""
+    items: Pool | Iterable[Ballot | Record] = source
+    return [*cut(items, _size)]
+
+
+def ballots_of(part: Part, task: Task) -> list[Ballot]:
+    """The ballots of a part, their votes read where they are not."""
+    return [
+        item
+        if isinstance(item, Ballot)
+        else Ballot(item, tuple(map(question_reader(task).read, item.responses)))
+        for item in part
+    ]
+
+
+def check_whole(source: Source | Iterable[Record], question_ids: Iterable[str]) -> None:
+    """A pool read part by part must have been all there."""
+    if isinstance(source, Pool):
+        source.check_whole(question_ids)
+
+
+def read_ballots(records: Iterable[Record], task: Task, *, crew: Crew = ALONE) -> list[Ballot]:
     """Read every vote once; all policies share the result."""
-    return [Ballot(record, tuple(map(task.read, record.responses))) for record in records]
+    read = crew.map(partial(ballots_of, task=task), parts_of(records))
+    ballots = [ballot for part in read for ballot in part]
+    check_whole(records, (ballot.record.question.id for ballot in ballots))
+    return ballots
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a replay depends on besides the responses."""
+
+    task: Task
+    schedule: Schedule
+    truths: Truths | None = None
+    rule: Rule = plain_vote
+
+    def replay(self, part: Part, policies: Sequence[Policy]) -> tuple[Trajectories, Columns]:
+        """Replay every policy on every question of a part; the columns at which each stops."""
+        sheet = _Sheet(self)
+        stops = [sheet.add(ballot, policies) for ballot in ballots_of(part, self.task)]
+        columns = np.array(stops, dtype=np.int64).reshape(len(stops), len(policies))
+        return sheet.trajectories(), columns
 
 
 def evaluate(
-    ballots: Sequence[Ballot],
+    ballots: Source,
     policies: Sequence[Policy],
     *,
     task: Task,
     schedule: Schedule,
     truths: Truths | None = None,
     rule: Rule = plain_vote,
+    crew: Crew = ALONE,
 ) -> Frontier:
-    """Replay every policy on every question; with truths, grade the answers and add the oracle."""
-    sheet = _Sheet(task, schedule, truths, rule)
-    stops = [sheet.add(ballot, policies) for ballot in ballots]
-    columns = np.array(stops, dtype=np.int64).reshape(len(ballots), len(policies))
-    trajectories = sheet.trajectories()
+    """Replay every policy on every question; with truths, grade the answers and add the oracle.
+
+    A pool in place of its ballots is read part by part and never held in memory.
+    """
+    terms = Terms(task, schedule, truths, rule)
+    done = [*crew.map(partial(terms.replay, policies=policies), parts_of(ballots))]
+    trajectories = Trajectories.joined([part for part, _ in done])
+    check_whole(ballots, trajectories.question_ids)
+    columns = np.concatenate([stops for _, stops in done])
     points = [
         Point(str(policy), columns[:, place], trajectories) for place, policy in enumerate(policies)
     ]
@@ -86,8 +157,9 @@ def replay(
 class _Sheet:
     """Gathers one row per question while the pool streams by."""
 
-    def __init__(self, task: Task, schedule: Schedule, truths: Truths | None, rule: Rule) -> None:
-        self._task, self._schedule, self._truths, self._rule = task, schedule, truths, rule
+    def __init__(self, terms: Terms) -> None:
+        self._task, self._schedule = terms.task, terms.schedule
+        self._truths, self._rule = terms.truths, terms.rule
         self._ids: list[str] = []
         self._rows: dict[str, list[list[float]]] = {}
 

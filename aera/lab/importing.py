@@ -1,19 +1,34 @@
-"""Bring recorded responses from a file into a pool: all of it, or nothing."""
+"""Bring recorded responses from a file of any known format into a pool: all of it, or nothing."""
 
 import json
-import shutil
-import zlib
-from collections.abc import Iterator
-from gzip import BadGzipFile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from aera.answer import last_boxed
+from aera.canonical import LETTERS
 from aera.errors import RecordError, UsageError
+from aera.lab.batches import read_batch
+from aera.lab.columns import read_origin, read_table, table_files
+from aera.lab.formats import Entry, read_jsonl, read_lm_eval
+from aera.lab.inspect_log import read_inspect
+from aera.lab.places import whole_folder
 from aera.lab.truths import Truths
 from aera.pool import RESPONSE_FIELDS, Pool, Record, open_text, write_pool
-from aera.response import Question, Response
-from aera.task import TASKS, Task
+from aera.task import TASKS, Task, task_from_json
+
+FORMATS: dict[str, Callable[[Path], Iterator[Entry]]] = {
+    "jsonl": read_jsonl,
+    "lm-eval": read_lm_eval,
+    "inspect": read_inspect,
+    "openai-batch": read_batch,
+    "parquet": read_table,
+}
+ESTIMATED = "estimated from the length of the texts"
+HEAD = 4096
+"""Characters of a file that are looked at to tell its format."""
 
 
 def import_jsonl(file: str | Path, out: str | Path, *, task: Task | None = None) -> Pool:
@@ -21,112 +36,145 @@ def import_jsonl(file: str | Path, out: str | Path, *, task: Task | None = None)
 
     Without `task`, the file's own is used. The pool appears under `out` only when it is complete.
     """
-    file, out = Path(file), Path(out)
-    if not file.is_file():
+    return import_file(file, out, task=task, format_name="jsonl")
+
+
+def import_file(
+    file: str | Path,
+    out: str | Path,
+    *,
+    task: Task | None = None,
+    format_name: str | None = None,
+    questions: str | Path | None = None,
+) -> Pool:
+    """Import a file or folder of recorded responses; its format is recognised where not named.
+
+    `questions` goes with openai-batch, whose lines do not say what was asked.
+    """
+    file = Path(file)
+    if not file.exists() or (format_name == "jsonl" and not file.is_file()):
         raise UsageError(f'there is no file "{file}" to import')
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f'"{out}" exists already; choose another place or remove it first')
-    partial = out.absolute().with_name(f".{out.absolute().name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        _write(file, partial, task=task)
-        if out.exists():
-            out.rmdir()
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    named = format_name or recognised(file)
+    if named not in FORMATS:
+        raise UsageError(f'--format is one of {", ".join(FORMATS)}, but got "{named}"')
+    if file.is_dir() and (named != "parquet" or not table_files(file)):
+        raise UsageError(f'the folder "{file}" holds no Parquet or Arrow file to import')
+    if questions and named != "openai-batch":
+        raise UsageError(f"--questions goes with openai-batch, but {file.name} is {named}")
+    read = partial(read_batch, questions=Path(questions)) if questions else FORMATS[named]
+    out = Path(out)
+    with whole_folder(out) as folder:
+        _write(file, folder, entries=read(file), task=task, tabular=named == "parquet")
     return Pool.open(out)
 
 
-def _write(file: Path, path: Path, *, task: Task | None) -> None:
+# --- recognising ----------------------------------------------------------------------------------
+
+
+def recognised(file: Path) -> str:
+    """The format a file seems to be in; our own where nothing else fits."""
+    if file.is_dir() or file.suffix == ".arrow":
+        return "parquet"
+    with file.open("rb") as opened:
+        magic = opened.read(4)
+    if magic in (b"PAR1", b"PK\x03\x04"):
+        return "parquet" if magic == b"PAR1" else "inspect"
+    try:
+        with open_text(file) as text:
+            line = next((line for line in text if line.strip()), "")
+            head = line + text.read(HEAD)
+    except (OSError, EOFError, ValueError):
+        return "jsonl"  # whose reader says what is wrong
+    return _recognised_line(line, head)
+
+
+def _recognised_line(line: str, head: str) -> str:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    keys = set(row) if isinstance(row, dict) else set()
+    if "custom_id" in keys:
+        return "openai-batch"
+    if {"doc_id", "resps"} <= keys:
+        return "lm-eval"
+    if {"version", "eval", "samples"} <= keys or (row is None and '"eval": {' in head):
+        return "inspect"
+    return "jsonl"
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def _write(
+    file: Path, path: Path, *, entries: Iterator[Entry], task: Task | None, tabular: bool
+) -> None:
     answers: dict[str, str] = {}
-    rows = _rows(file)
-    first = next(rows, None)
+    first = next(entries, None)
     if first is None:
         raise RecordError(f"{file.name} holds no question")
-    chosen = task or _own_task(first[1], where=f"{file.name}, line {first[0]}")
+    origin = read_origin(file) if tabular else None
+    sampler: dict[str, Any] = dict(origin.sampler) if origin else {"imported_from": file.name}
+    chosen = task or (_told_task(origin.task, file) if origin else _own_task(first))
 
     def records() -> Iterator[Record]:
-        for number, row in chain([first], rows):
-            where = f"{file.name}, line {number}"
-            record = _record(row, where=where)
-            if record.question.id in seen:
-                raise RecordError(f"{where}: the question {record.question.id} comes a second time")
-            seen.add(record.question.id)
-            if row.get("answer") is not None:
-                answers[record.question.id] = _truth(row, chosen, where=where)
-            yield record
+        for entry in chain([first], entries):
+            question_id = entry.record.question.id
+            if question_id in seen:
+                raise RecordError(f"{entry.where}: the question {question_id} comes a second time")
+            seen.add(question_id)
+            _check_responses(entry)
+            if entry.truth is not None:
+                answers[question_id] = _truth(entry, chosen)
+            if entry.estimated:  # read by write_pool when the last record is written
+                sampler["tokens"] = ESTIMATED
+            yield entry.record
 
     seen: set[str] = set()
-    write_pool(path, records(), task=chosen, sampler={"imported_from": file.name})
+    seed = origin.seed if origin else None
+    write_pool(path, records(), task=chosen, sampler=sampler, seed=seed)
     if answers:
         Truths(answers).save(path)
 
 
-def _own_task(row: dict[str, Any], *, where: str) -> Task:
-    if row.get("task") not in TASKS:
-        named = f'the task "{row["task"]}" is unknown' if "task" in row else "no task is named"
-        raise RecordError(f"{where}: {named}; give --task, one of {', '.join(TASKS)}")
-    return TASKS[row["task"]]
+def _check_responses(entry: Entry) -> None:
+    """Refuse what the pool could not be read with again."""
+    for response in entry.record.responses:
+        for name, kinds in RESPONSE_FIELDS.items():
+            value = getattr(response, name)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise RecordError(f"{entry.where}: the {name} of a response is {value!r:.40}")
 
 
-def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Numbered JSON objects; blank lines are passed over."""
-    number = 0
+def _own_task(entry: Entry) -> Task:
+    if isinstance(entry.task, str) and entry.task in TASKS:
+        return TASKS[entry.task]
+    named = f'the task "{entry.task}" is unknown' if entry.task else "no task is named"
+    raise RecordError(f"{entry.where}: {named}; give --task, one of {', '.join(TASKS)}")
+
+
+def _told_task(fields: Mapping[str, Any], file: Path) -> Task:
     try:
-        with open_text(file) as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield number, _object(line, where=f"{file.name}, line {number}")
-    except (EOFError, zlib.error, BadGzipFile, UnicodeDecodeError) as error:
-        raise RecordError(f"{file.name}, line {number + 1}: cannot be read, {error}") from None
+        return task_from_json(dict(fields))
+    except (TypeError, UsageError):
+        raise RecordError(
+            f"{file.name}: its task cannot be understood; give --task, one of {', '.join(TASKS)}"
+        ) from None
 
 
-def _object(line: str, *, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{where}: not JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise RecordError(f"{where}: a JSON object is needed, but got {type(row).__name__}")
-    return row
+def _truth(entry: Entry, task: Task) -> str:
+    """A truth in a form the task can read, else every answer would be wrong.
 
-
-def _field(row: dict[str, Any], name: str, kind: type | tuple[type, ...], *, where: str) -> Any:
-    value = row.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        problem = f"is {value!r:.40}" if name in row else "is missing"
-        raise RecordError(f'{where}: the field "{name}" {problem}')
-    return value
-
-
-def _record(row: dict[str, Any], *, where: str) -> Record:
-    question_id = str(_field(row, "id", (str, int), where=where))
-    listed = _field(row, "choices", list, where=where) if row.get("choices") else ()
-    choices = tuple(str(choice) for choice in listed)
-    question = Question(question_id, _field(row, "question", str, where=where), choices)
-    rows = _field(row, "responses", list, where=where)
-    if not rows:
-        raise RecordError(f"{where}: the question {question_id} has no responses")
-    responses = [_response(r, where=f"{where}, response {i}") for i, r in enumerate(rows)]
-    return Record(question, tuple(responses))
-
-
-def _response(row: Any, *, where: str) -> Response:
-    if not isinstance(row, dict):
-        raise RecordError(f"{where}: a JSON object is needed, but got {type(row).__name__}")
-    given = {
-        name: _field(row, name, kind, where=where)
-        for name, kind in RESPONSE_FIELDS.items()
-        if row.get(name) is not None or name == "tokens"
-    }
-    return Response(**{"text": "", **given})
-
-
-def _truth(row: dict[str, Any], task: Task, *, where: str) -> str:
-    """A truth as written; one the task cannot read would make every answer wrong."""
-    truth = str(_field(row, "answer", (str, int, float), where=where))
-    if task.canonical(truth) is None:
-        raise RecordError(f'{where}: the field "answer", {truth!r:.40}, is no {task.kind} answer')
-    return truth
+    A worked solution counts as what it boxes or puts behind ####, a choice by its text as its
+    letter.
+    """
+    truth = entry.truth or ""
+    if task.kind == "choice":
+        truth = dict(zip(entry.record.question.choices, LETTERS, strict=False)).get(truth, truth)
+    marked = truth.rpartition("####")[2].strip() if "####" in truth else None
+    for form in (last_boxed(truth), marked, truth):
+        if form and task.canonical(form) is not None:
+            return form
+    raise RecordError(
+        f'{entry.where}: the field "{entry.truth_name}", {truth!r:.40}, is no {task.kind} answer'
+    )

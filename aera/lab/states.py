@@ -1,19 +1,22 @@
 """States: the evidence of every question at every checkpoint, and the embeddings behind it."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aera.crew import ALONE, Crew
 from aera.embedding import Encoder
 from aera.evidence import SCALARS, Floats, Projection, Vectors
-from aera.lab.evaluation import Ballot
+from aera.lab.evaluation import Ballot, parts_of
 from aera.lab.trajectory import Columns
-from aera.pool import Pool
+from aera.pool import Pool, Record
 
 Item = TypeVar("Item")
 
@@ -56,32 +59,55 @@ class RecordedEncoder:
 
 
 def embed_pool(
-    pool: Pool, ballots: Sequence[Ballot], *, encoder: Encoder, track: Track = quiet
+    pool: Pool,
+    ballots: Sequence[Ballot],
+    *,
+    encoder: Encoder,
+    crew: Crew = ALONE,
+    track: Track = quiet,
 ) -> RecordedEncoder:
-    """Embed every response of a pool once; the vectors are kept beside it."""
-    texts = [response.text for ballot in ballots for response in ballot.record.responses]
-    file = _cache_file(pool, texts, encoder=encoder)
+    """Embed every response of a pool once; the vectors are kept beside it, part by part."""
+    parts = [_texts(part) for part in parts_of(ballots)]
+    work = partial(embedded, encoder=encoder, folder=pool.path)
+    done = zip(track(parts, "embedding"), crew.map(work, parts), strict=True)
+    vectors = np.concatenate([rows for _, rows in done])
+    return RecordedEncoder(encoder, [text for texts in parts for text in texts], vectors)
+
+
+def recorded_encoder(
+    ballots: Sequence[Ballot], *, encoder: Encoder, folder: Path
+) -> RecordedEncoder:
+    """An encoder that knows the texts of one part of a pool."""
+    texts = _texts(ballots)
+    return RecordedEncoder(encoder, texts, embedded(texts, encoder=encoder, folder=folder))
+
+
+def embedded(texts: Sequence[str], *, encoder: Encoder, folder: Path) -> Halves:
+    """The vectors of one part of a pool, from the file in its folder or made and put there."""
+    file = _cache_file(folder, texts, encoder=encoder)
     vectors = _cached(file, (len(texts), encoder.dimensions))
     if vectors is None:
-        starts = range(0, len(texts), ENCODED_AT_ONCE)
-        parts = [range(start, min(start + ENCODED_AT_ONCE, len(texts))) for start in starts]
-        blocks = [
-            encoder.encode([texts[i] for i in part]).astype(np.float16)
-            for part in track(parts, "embedding")
-        ]
-        vectors = np.concatenate(blocks)
+        vectors = np.empty((len(texts), encoder.dimensions), dtype=np.float16)
+        for start in range(0, len(texts), ENCODED_AT_ONCE):
+            some = slice(start, start + ENCODED_AT_ONCE)
+            vectors[some] = encoder.encode(texts[some])
         _save(file, vectors)
-    return RecordedEncoder(encoder, texts, vectors)
+    return vectors
 
 
-def _cache_file(pool: Pool, texts: Sequence[str], *, encoder: Encoder) -> Path:
+def _texts(part: Iterable[Ballot | Record]) -> list[str]:
+    records = (item.record if isinstance(item, Ballot) else item for item in part)
+    return [response.text for record in records for response in record.responses]
+
+
+def _cache_file(folder: Path, texts: Sequence[str], *, encoder: Encoder) -> Path:
     """Named after the encoder and after the texts themselves, so neither can go stale."""
     digest = hashlib.sha256()
     for text in texts:
         content = text.encode("utf-8", "surrogatepass")
         digest.update(len(content).to_bytes(8) + content)
     name = "".join(c if c.isalnum() or c in "-." else "_" for c in encoder.identity)
-    return pool.path / f"embeddings-{name}-{digest.hexdigest()[:12]}.npy"
+    return folder / f"embeddings-{name}-{digest.hexdigest()[:12]}.npy"
 
 
 def _cached(file: Path, shape: tuple[int, int]) -> Halves | None:
@@ -93,13 +119,14 @@ def _cached(file: Path, shape: tuple[int, int]) -> Halves | None:
 
 
 def _save(file: Path, vectors: Halves) -> None:
-    partial = file.with_suffix(".partial.npy")
+    # Two workers may embed the same part when one of them is taken for dead.
+    half = file.with_suffix(f".{os.getpid()}.partial.npy")
     try:
-        np.save(partial, vectors)
-        partial.replace(file)
+        np.save(half, vectors)
+        half.replace(file)
     except OSError:
         # A read-only pool is no reason to stop: the vectors are in memory.
-        partial.unlink(missing_ok=True)
+        half.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,19 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aera.crew import ALONE, Crew
 from aera.embedding import Encoder
 from aera.errors import ProtocolError
 from aera.evidence import scalars, semantics
 from aera.lab.dials import Dial, answer_dials, consensus_dial
-from aera.lab.evaluation import Ballot, evaluate
+from aera.lab.evaluation import (
+    Ballot,
+    Part,
+    Source,
+    Terms,
+    ballots_of,
+    check_whole,
+    parts_of,
+)
 from aera.lab.frontier import Point
 from aera.lab.labels import continuation_labels, one_shot_targets
-from aera.lab.states import States, Track, embed_pool, quiet
+from aera.lab.states import States, Track, quiet, recorded_encoder
 from aera.lab.trajectory import Columns, Floats, Trajectories
 from aera.lab.truths import Truths
 from aera.pool import Pool
@@ -79,30 +89,44 @@ class Study:
         return replace(self, trajectories=trajectories, cost_weight=cost_weight)
 
 
+@dataclass(frozen=True, eq=False)
+class _Share:
+    """The part of a study that one part of a pool gives."""
+
+    states: States
+    measures: Floats
+    """Shape (dials, questions, checkpoints)."""
+    trajectories: Trajectories
+
+
 def open_study(
     pool: Pool,
     truths: Truths | None,
     *,
-    ballots: Sequence[Ballot],
     encoder: Encoder,
+    ballots: Sequence[Ballot] | None = None,
     schedule: Schedule | None = None,
+    crew: Crew = ALONE,
     track: Track = quiet,
 ) -> Study:
-    """Embed, characterise and measure a pool; the embeddings are kept beside it."""
-    schedule = schedule or pool.schedule
-    recorded = embed_pool(pool, ballots, encoder=encoder, track=track)
-    dials = [*answer_dials(), consensus_dial(recorded)]
-    values, centroids, measures = [], [], []
-    for ballot in track(ballots, "evidence"):
-        prefixes = ballot.prefixes(schedule)
-        values.append([scalars(prefix, recorded) for prefix in prefixes])
-        centroids.append([semantics(prefix, recorded).centroid for prefix in prefixes])
-        measures.append([[dial.value(prefix) for prefix in prefixes] for dial in dials])
-    states = States(np.array(values), np.array(centroids))
-    trajectories = evaluate(
-        ballots, (), task=pool.task, schedule=schedule, truths=truths
-    ).trajectories
-    by_dial = np.array(measures).swapaxes(0, 1)
+    """Embed, characterise and measure a pool; the embeddings are kept beside it.
+
+    Without its ballots a pool is read part by part, each by whoever works on it.
+    """
+    source: Source = pool if ballots is None else ballots
+    parts = parts_of(source)
+    terms = Terms(pool.task, schedule or pool.schedule, truths)
+    work = partial(_share, terms=terms, encoder=encoder, folder=pool.path)
+    done = zip(track(parts, "evidence"), crew.map(work, parts), strict=True)
+    shares = [share for _, share in done]
+    trajectories = Trajectories.joined([share.trajectories for share in shares])
+    check_whole(source, trajectories.question_ids)
+    states = States(
+        np.concatenate([share.states.scalars for share in shares]),
+        np.concatenate([share.states.centroids for share in shares]),
+    )
+    measures = np.concatenate([share.measures for share in shares], axis=1)
+    dials = _dials(encoder)
     return Study(
         name=pool.path.name,
         trajectories=trajectories.with_evidence(
@@ -110,6 +134,25 @@ def open_study(
         ),
         states=states,
         dials={dial.name: dial for dial in dials},
-        values={dial.name: by_dial[i] for i, dial in enumerate(dials)},
+        values={dial.name: values for dial, values in zip(dials, measures, strict=True)},
         encoder=encoder,
     )
+
+
+def _dials(encoder: Encoder) -> list[Dial]:
+    return [*answer_dials(), consensus_dial(encoder)]
+
+
+def _share(part: Part, *, terms: Terms, encoder: Encoder, folder: Path) -> _Share:
+    """Embed one part and take its evidence."""
+    ballots = ballots_of(part, terms.task)
+    recorded = recorded_encoder(ballots, encoder=encoder, folder=folder)
+    dials = _dials(recorded)
+    values, centroids, measures = [], [], []
+    for ballot in ballots:
+        prefixes = ballot.prefixes(terms.schedule)
+        values.append([scalars(prefix, recorded) for prefix in prefixes])
+        centroids.append([semantics(prefix, recorded).centroid for prefix in prefixes])
+        measures.append([[dial.value(prefix) for prefix in prefixes] for dial in dials])
+    states = States(np.array(values), np.array(centroids))
+    return _Share(states, np.array(measures).swapaxes(0, 1), terms.replay(ballots, ())[0])

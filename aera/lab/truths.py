@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aera.canonical import LETTERS
+from aera.equivalence import shared_equivalence
 from aera.errors import PoolError
 from aera.pool import read_rows, to_line, typed
 from aera.response import choice_order
@@ -53,7 +54,12 @@ def _parse(text: str) -> tuple[str, str]:
 
 def grade(answer: str | None, truth: str, *, task: Task) -> float:
     """1 for the right answer, 0 for a wrong one or none."""
-    return float(task.same(answer, truth))
+    if answer is None or not task.equivalence or task.same(answer, truth):
+        return float(task.same(answer, truth))
+    one, other = task.canonical(answer), task.canonical(truth)
+    if one is None or other is None:
+        return 0.0
+    return float(shared_equivalence().same(one, other))
 
 
 def shuffled_letter(letter: str, question_id: str, *, choices: int, seed: int) -> str:

@@ -1,0 +1,55 @@
+"""Commands that move recorded responses: import into a pool, export from one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aera.cli.live import say
+from aera.errors import UsageError
+from aera.pool import Pool
+from aera.task import get_task
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="Recorded responses: a file, or a Parquet folder.")],
+    out: Annotated[Path, typer.Option(help="Where the pool goes.")],
+    task: Annotated[str | None, typer.Option(help="How to read them; else the file's own.")] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="jsonl, lm-eval, inspect, openai-batch or parquet; recognised where not given.",
+        ),
+    ] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="What a batch asked: its input, or questions by id.")
+    ] = None,
+) -> None:
+    """Bring recorded responses into a pool."""
+    from aera.lab.importing import ESTIMATED, import_file
+
+    chosen = get_task(task) if task else None
+    pool = import_file(file, out, task=chosen, format_name=format_name, questions=questions)
+    counts = f"{len(pool)} questions, {pool.manifest.responses:,} responses"
+    say(f"{out}: {counts}, task {pool.task.name}, checkpoints {pool.schedule}")
+    if pool.manifest.sampler.get("tokens") == ESTIMATED:
+        say(f"tokens are {ESTIMATED}: the file does not count them")
+
+
+def export(
+    source: Annotated[Path, typer.Argument(help="A pool, or a file of what aera solve printed.")],
+    out: Annotated[Path, typer.Option(help="Where it goes: FILE.parquet, a folder, or a file.")],
+) -> None:
+    """Write a pool as Parquet, or allocations as the output of an OpenAI batch."""
+    from aera.lab.batches import export_allocations
+    from aera.lab.columns import export_pool
+
+    if source.is_dir():
+        export_pool(Pool.open(source), out)
+        say(f"{out}: Parquet, a row per response")
+    elif source.is_file():
+        lines = export_allocations(source, out)
+        say(f"{out}: OpenAI batch output, {lines:,} lines")
+    else:
+        raise UsageError(f'there is no pool and no file "{source}" to export')

@@ -1,0 +1,164 @@
+"""Figure: a Vega-Lite value with its words, and the few pieces all figures are made of.
+
+Colours are names from `aera/look.css`; a page resolves them by itself, so that they follow it from
+light to dark, and an SVG file gets the light ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = Mapping[str, Any]
+Spec = dict[str, Any]
+
+AXIS: Spec = {
+    "labelColor": "var(--dim)",
+    "titleColor": "var(--dim)",
+    "gridColor": "var(--line)",
+    "domainColor": "var(--line)",
+    "tickColor": "var(--line)",
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": 600,
+    "titlePadding": 10,
+    "labelOverlap": True,
+}
+LEGEND: Spec = {
+    "labelColor": "var(--ink)",
+    "titleColor": "var(--dim)",
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "orient": "top",
+    "labelLimit": 260,
+    "symbolSize": 90,
+    "columnPadding": 16,
+    "layout": {"top": {"anchor": "start", "direction": "vertical", "margin": 8}},
+    "symbolOpacity": 1,
+    "symbolBaseFillColor": "var(--ink)",
+    "symbolBaseStrokeColor": "var(--ink)",
+}
+CONFIG: Spec = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": AXIS,
+    "legend": LEGEND,
+    "text": {"color": "var(--ink)", "fontSize": 12},
+    "bar": {"color": "var(--blue)"},
+    "point": {"filled": True, "opacity": 1},
+    "line": {"color": "var(--blue)"},
+    "rule": {"color": "var(--dim)"},
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with its words; the rows behind it are shown as a table on demand."""
+
+    name: str
+    title: str
+    caption: str
+    rows: Sequence[Row]
+    columns: Mapping[str, str]
+    """Keys of the rows with the headings of the table."""
+    body: Spec
+    """Layers or a mark, without the data."""
+    height: int = 260
+    tab: str = ""
+    """Its name among figures that take turns in one place."""
+
+    @property
+    def spec(self) -> Spec:
+        """The whole Vega-Lite value but for CONFIG, which whoever shows it adds."""
+        return {
+            "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+            "description": f"{self.title}. {self.caption}",
+            "width": "container",
+            "height": self.height,
+            "autosize": {"type": "fit-x", "contains": "padding"},
+            "data": {"values": list(self.rows)},
+            **self.body,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The figure as the page holds it."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "caption": self.caption,
+            "columns": self.columns,
+            "spec": self.spec,
+            "tab": self.tab,
+        }
+
+
+def number(field: str, title: str | None, **settings: Any) -> Spec:
+    """A quantity on an axis."""
+    return {"field": field, "type": "quantitative", "title": title, **settings}
+
+
+def named(field: str, title: str | None = None, **settings: Any) -> Spec:
+    """A name: a colour, a shape, a text."""
+    return {"field": field, "type": "nominal", "title": title, **settings}
+
+
+def listed(field: str) -> Spec:
+    """Names down the left side, in the order of the rows."""
+    axis = {"title": None, "labelLimit": 240, "domain": False, "ticks": False, "labelPadding": 8}
+    return {"field": field, "type": "nominal", "sort": None, "axis": axis}
+
+
+def steps(field: str, title: str, order: Sequence[str]) -> Spec:
+    """Checkpoints, evenly spaced, in their order."""
+    scale = {"domain": list(order)}
+    axis = {"title": title, "labelAngle": 0, "grid": False}
+    return {"field": field, "type": "ordinal", "sort": list(order), "scale": scale, "axis": axis}
+
+
+def coded(
+    field: str,
+    codes: Mapping[str, str],
+    used: Iterable[str],
+    title: str | None = None,
+    **legend: Any,
+) -> Spec:
+    """Names as colours or shapes, of which only the used ones are in the legend."""
+    present = set(used)
+    domain = [name for name in codes if name in present]
+    scale = {"domain": domain, "range": [codes[name] for name in domain]}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": {"title": title, **legend}}
+
+
+def tooltip(columns: Mapping[str, str]) -> list[Spec]:
+    """What the table says of a row, beside the pointer."""
+    return [{"field": field, "title": title} for field, title in columns.items()]
+
+
+def line(axis: str, value: float, **mark: Any) -> Spec:
+    """A straight line across the chart."""
+    return {
+        "data": {"values": [{"at": value}]},
+        "mark": {"type": "rule", **mark},
+        "encoding": {axis: {"field": "at", "type": "quantitative"}},
+    }
+
+
+def layer(kind: str, encoding: Spec, **mark: Any) -> Spec:
+    """Marks of one kind over all rows."""
+    return {"mark": {"type": kind, **mark}, "encoding": encoding}
+
+
+def where(test: str, part: Spec) -> Spec:
+    """A layer for some of the rows."""
+    return {"transform": [{"filter": test}], **part}
+
+
+def beyond(place: Spec, text: Spec) -> Spec:
+    """Text just past the end of a bar, upwards or downwards."""
+    shift = {"expr": f"datum.{place['y']['field']} < 0 ? 10 : -8"}
+    return layer("text", {**place, "text": text}, dy=shift)
+
+
+def bracket(low: float, high: float, digits: int = 2) -> str:
+    """An interval as text; differences and losses carry their sign."""
+    return f"[{low:+.{digits}f}, {high:+.{digits}f}]"

@@ -1,0 +1,72 @@
+"""Reliability: does continuing pay as often as the gate says it does?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aera.lab.calibration import Choice
+from aera.lab.labels import continuation_labels
+from aera.lab.protocols import CrossFit, Verdict
+from aera.lab.trajectory import Columns, Floats, Trajectories
+
+BINS = 10
+Z = 1.959964
+"""Of a two-sided 95 % interval."""
+
+
+@dataclass(frozen=True, eq=False)
+class Foresight:
+    """What a gate that never saw a question said at its checkpoints."""
+
+    p_continue: Floats
+    """Shape (questions, checkpoints); NaN where the gate was not asked."""
+    folds: Columns
+    choices: Mapping[str, tuple[Choice, ...]]
+    """By dial: what calibration chose, once per fold; empty where nothing was calibrated."""
+
+
+def foresight(done: CrossFit | Verdict) -> Foresight:
+    """What a protocol leaves behind of its gates."""
+    choices = done.choices if isinstance(done, Verdict) else {}
+    return Foresight(done.p_continue, done.folds, choices)
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Decisions with a similar p_continue; chances and shares are fractions."""
+
+    p_continue: float
+    """Mean of what the gate said."""
+    paid: float
+    """Share of the decisions after which continuing paid."""
+    low: float
+    high: float
+    decisions: int
+    questions: int
+
+
+def reliability(seen: Foresight, trajectories: Trajectories) -> list[Bin]:
+    """Tenths of all decisions by p_continue; the last checkpoint is no decision.
+
+    The intervals are Wilson's and count each question once, for its decisions hang together.
+    """
+    assert trajectories.grades is not None, "without truths nobody knows what pays"
+    labels = continuation_labels(trajectories.grades, trajectories.tokens)
+    chance, paid = seen.p_continue[:, :-1], labels[:, :-1]
+    asked = ~np.isnan(chance)
+    rows = np.broadcast_to(np.arange(len(chance))[:, None], chance.shape)[asked]
+    chance, paid = chance[asked], paid[asked]
+    order = np.argsort(chance, kind="stable")
+    parts = [part for part in np.array_split(order, BINS) if len(part)]
+    return [_bin(chance[part], paid[part], len(np.unique(rows[part]))) for part in parts]
+
+
+def _bin(chance: Floats, paid: NDArray[np.bool_], questions: int) -> Bin:
+    share = float(paid.mean())
+    middle = (share + Z**2 / (2 * questions)) / (1 + Z**2 / questions)
+    spread = share * (1 - share) / questions + Z**2 / (4 * questions**2)
+    half = Z * float(np.sqrt(spread)) / (1 + Z**2 / questions)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    return Bin(float(chance.mean()), share, low, high, len(chance), questions)
