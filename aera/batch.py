@@ -21,6 +21,9 @@ from aera.response import Prefix, Question
 from aera.run import Allocation, Run
 from aera.sampler import Sampler
 
+AT_ONCE = 8
+"""One in so many questions may be under way at once, beyond the first blocks."""
+
 
 def urgency(prefix: Prefix, controller: Controller) -> float:
     """How much the next block promises; infinite before the first."""
@@ -60,11 +63,16 @@ class Batch:
             self._push(place)
 
     def take(self) -> int | None:
-        """The place of the most urgent run whose next block still fits, None if none does.
+        """The place of the most urgent run whose next block still fits, None if none does now.
 
-        What does not fit now will not fit later, for the rest only shrinks: such a run ends.
+        What does not fit now will not fit later, for the rest only shrinks: such a run ends. Beyond
+        the first blocks only few are under way at once, for those may come back more urgent than
+        all that wait.
         """
         while self._waiting:
+            first = self._waiting[0][0] == -inf
+            if not first and len(self._expected) >= max(1, len(self.runs) // AT_ONCE):
+                return None
             _, place = heapq.heappop(self._waiting)
             expected = self.runs[place].want * self._usual(place)
             if self._spent + self._promised + expected <= self._tokens:
