@@ -16,6 +16,9 @@ AeraError                 everything raised on purpose; its text is one sentence
         sys.exit(f"{error}")
 """
 
+import copyreg
+from typing import Any
+
 
 class AeraError(Exception):
     """Base of every error this package raises on purpose."""
@@ -77,6 +80,10 @@ class UpstreamError(AeraError):
         """Those of them that no response accounts for."""
         label = " ".join(str(part) for part in (status, kind) if part)
         super().__init__(f"upstream: {message}" if not label else f"upstream {label}: {message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels between processes as it is; its text is not put together a second time."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     @property
     def final(self) -> bool:

@@ -135,20 +135,37 @@ class Pool:
     def __len__(self) -> int:
         return self.manifest.questions
 
+    def __reduce__(self) -> tuple[type["Pool"], tuple[Path, Manifest]]:
+        """Travels as its manifest; what has been read stays behind."""
+        return Pool, (self.path, self.manifest)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether every segment holds whole questions, so that each can be read by itself."""
+        return all(segment.suffix == ".gz" for segment in self.segments)
+
     def __iter__(self) -> Iterator[Record]:
-        if any(segment.suffix != ".gz" for segment in self.segments):
+        if not self.sealed:
             yield from self._merged()
             return
+        seen: list[str] = []
+        for record in self.read(self.segments):
+            seen.append(record.question.id)
+            yield record
+        self.check_whole(seen)
+
+    def read(self, segments: Iterable[Path]) -> Iterator[Record]:
+        """The questions of some sealed segments, without asking for the others."""
         seen: set[str] = set()
-        lines = (line for segment in self.segments for line in read_segment(segment))
+        lines = (line for segment in segments for line in read_segment(segment))
         for question_id, group in groupby(lines, key=lambda line: line.question_id):
             if question_id in seen:
-                raise PoolError(
-                    f'the sealed segments of "{self.path}" split question {question_id}'
-                )
+                raise self._split(question_id)
             seen.add(question_id)
             yield self._record(question_id, group)
-        self._check_complete(seen)
+
+    def _split(self, question_id: str) -> PoolError:
+        return PoolError(f'the sealed segments of "{self.path}" split question {question_id}')
 
     def _merged(self) -> Iterator[Record]:
         """Plain segments hold questions in any order, so they are gathered first."""
@@ -159,7 +176,7 @@ class Pool:
         known = [question for question in self.questions if question in gathered]
         for question_id in [*known, *(stray for stray in gathered if stray not in self.questions)]:
             yield self._record(question_id, gathered[question_id])
-        self._check_complete(set(gathered))
+        self.check_whole(gathered)
 
     def _record(self, question_id: str, lines: Iterable[Line]) -> Record:
         if question_id not in self.questions:
@@ -175,7 +192,13 @@ class Pool:
                 )
         return Record(self.questions[question_id], tuple(line.response for line in ordered))
 
-    def _check_complete(self, seen: set[str]) -> None:
+    def check_whole(self, read: Iterable[str]) -> None:
+        """Refuse a pool whose sealed segments split a question, or that misses one."""
+        seen: set[str] = set()
+        for question_id in read:
+            if question_id in seen:
+                raise self._split(question_id)
+            seen.add(question_id)
         missing = [question for question in self.questions if question not in seen]
         if missing:
             raise PoolError(
@@ -285,7 +308,7 @@ def write_pool(
     questions: list[str] = []
     counts: list[int] = []
     files = ["questions.jsonl"]
-    for number, batch in enumerate(_batches(records)):
+    for number, batch in enumerate(batches(records, lambda record: len(record.responses))):
         files.append(f"responses-{number:05}.jsonl.gz")
         seal_segment(path / f"{files[-1]}.partial", batch)
         (path / f"{files[-1]}.partial").replace(path / files[-1])
@@ -308,14 +331,16 @@ def write_whole(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+def batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     """Whole questions, together about as many responses as a segment holds."""
-    batch: list[Record] = []
-    for record in records:
-        batch.append(record)
-        if sum(len(record.responses) for record in batch) >= SEGMENT_RESPONSES:
+    batch: list[T] = []
+    held = 0
+    for item in items:
+        batch.append(item)
+        held += size(item)
+        if held >= SEGMENT_RESPONSES:
             yield batch
-            batch = []
+            batch, held = [], 0
     if batch:
         yield batch
 

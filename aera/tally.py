@@ -16,6 +16,8 @@ class Vote:
     raw: str | None = None
     """The last boxed content as written, also of a redo; only the Re2 rules look at it."""
     weight: float = 1.0
+    scored: bool = False
+    """Whether the weight is a score, of which the best counts: equal answers do not add up."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,10 @@ class Tally:
         weights = dict(self.weights)
         for vote in votes:
             if vote.answer is not None:
-                weights[vote.answer] = weights.get(vote.answer, 0.0) + vote.weight
+                known = weights.get(vote.answer, 0.0)
+                weights[vote.answer] = (
+                    max(known, vote.weight) if vote.scored else known + vote.weight
+                )
         return Tally(MappingProxyType(weights))
 
     @cached_property

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from aera import Pool, get_task
+import aera
+from aera import Controller, Pool, get_task
 from aera.embedding import Encoder, StaticEncoder
 from aera.gate import Gated
 from aera.lab import Truths, compare_all, import_jsonl, read_ballots
@@ -21,6 +22,7 @@ from aera.lab.protocols import crossfit, fit_study
 from aera.lab.states import RecordedEncoder, embed_pool
 from aera.lab.study import Study, open_study
 from aera.response import Prefix
+from aera.traits import asked
 
 
 def timed(name: str, limit: str, work: Callable[[], object]) -> object:
@@ -52,6 +54,29 @@ def decisions(study: Study, pool: Pool, encoder: StaticEncoder) -> None:
 
     print(f"one decision, embeddings ready                 {decide(ready):8.2f} ms   (limit 2)")
     print(f"one decision, four responses to embed          {decide(encoder):8.2f} ms   (limit 10)")
+
+
+def learned_decisions(pool: Pool) -> None:
+    """One decision of the bundled controller at checkpoint 4, reading and weighing included."""
+    controller = Controller.load(Path(aera.__file__).parent / "demo" / "controller")
+    record = next(iter(pool))
+    block = record.responses[:4]
+    weighing, deciding = [], []
+    for _ in range(200):
+        run = controller.start(record.question)
+        asked.cache_clear()
+        start = time.perf_counter()
+        run.feed(block)
+        deciding.append(1000 * (time.perf_counter() - start))
+        votes = [pool.task.read(response) for response in block]
+        start = time.perf_counter()
+        if controller.weigher:
+            controller.weigher.weigh(record.question, block, votes)
+        weighing.append(1000 * (time.perf_counter() - start))
+    print(
+        f"learned votes: one decision with all its work  {np.median(deciding):8.2f} ms   (limit 10)"
+    )
+    print(f"  of which weighing four responses             {np.median(weighing):8.2f} ms")
 
 
 def installation() -> None:
@@ -93,6 +118,7 @@ def main(pools: Path) -> None:
         points = np.array([point.scores for point in study.sweep("entropy")[:20]])
         timed("20,000 resamples of 20 policies", "10", lambda: compare_all(points, points, seed=0))
         decisions(study, pool, encoder)
+        learned_decisions(pool)
     installation()
 
 

@@ -1,70 +1,269 @@
-"""The documentation is run: blocks are executed, links are followed."""
+"""The documentation is run: blocks and examples are executed, links are followed."""
 
+import gzip
+import json
 import re
 import shlex
+import shutil
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from aera import Controller, get_task, standard_policies
+from aera.gateway.telemetry import Telemetry
 from aera.lab import Truths, evaluate, import_jsonl, read_ballots
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "LOG.md",
-    *(ROOT / "docs").rglob("*.md"),
-]
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "LOG.md", *DOCS]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)|\b(?:src|href|srcset)=\"([^\"]+)\"")
+HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
+EXECUTED, SHOWN = ("python", "console", "output"), ("", "sh", "text", "json", "yaml")
+IMPORT = shlex.split("aera import aera/demo/gsm8k.jsonl.gz --task gsm8k --out")
+PORT = re.compile(r"\b800[01]\b")
+"""The ports pages write; each page gets free ones in their place."""
 
 
 def page_name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def run_block(language: str, text: str, cwd: Path) -> None:
-    commands = [[sys.executable, "-c", text]]
-    if language == "console":
-        lines = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
-        commands = [[sys.executable, "-m", *shlex.split(line)] for line in lines]
-    for command in commands:
+def written(page: Path) -> str:
+    return page.read_text("utf-8")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Runner:
+    """Runs the blocks of one page in one folder; a command that ends in & runs until the end."""
+
+    def __init__(self, folder: Path, shared: Path) -> None:
+        self.folder, self.shared, self.said = folder, shared, ""
+        self.ports = {"8000": str(free_port()), "8001": str(free_port())}
+        self.background: list[subprocess.Popen[bytes]] = []
+        for name in ("aera", "examples"):
+            (folder / name).symlink_to(ROOT / name)
+
+    def run(self, language: str, text: str) -> None:
+        """Execute a block; an output block is what the block before it printed."""
+        if language == "output":
+            assert text == self.said
+        elif language == "python":
+            self.said = self._done([sys.executable, "-c", self._moved(text)])
+        else:
+            lines = text.replace("\\\n", " ").splitlines()
+            for line in [line[2:] for line in lines if line.startswith("$ ")]:
+                self.command(shlex.split(line))
+
+    def command(self, words: list[str]) -> None:
+        """Execute one command of a console block."""
+        programs = {"aera": [sys.executable, "-m", "aera"], "python": [sys.executable]}
+        command = [*programs[words[0]], *map(self._moved, words[1:])]
+        if words[:-1] == IMPORT:
+            self._import_bundled(words[-1])
+        elif command[-1] == "&":
+            self._start(command[:-1])
+        elif ">" in command:
+            place = command.index(">")
+            (self.folder / command[place + 1]).write_text(self._done(command[:place]), "utf-8")
+        else:
+            self._done(command)
+
+    def _moved(self, text: str) -> str:
+        return PORT.sub(lambda port: self.ports[port[0]], text)
+
+    def _import_bundled(self, out: str) -> None:
+        """Several pages begin with it, so it is done once and copied."""
+        imported = self.shared / "bundled"
+        if not imported.exists():
+            bundle = ROOT / "aera/demo/gsm8k.jsonl.gz"
+            import_jsonl(bundle, imported, task=get_task("gsm8k"))
+        shutil.copytree(imported, self.folder / out)
+
+    def _done(self, command: list[str]) -> str:
         done = subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+            command, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def _start(self, command: list[str]) -> None:
+        """Start a server, which says where it listens, and wait until it does."""
+        process = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
+        self.background.append(process)
+        port, patience = int(command[command.index("--port") + 1]), time.monotonic() + 30
+        while time.monotonic() < patience:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            assert process.poll() is None, f"{command} ended"
+            time.sleep(0.05)
+        raise AssertionError(f"{command} does not listen")
+
+    def close(self) -> None:
+        for process in self.background:
+            process.terminate()
+        for process in self.background:
+            process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture
+def runner(tmp_path: Path, shared: Path) -> Iterator[Runner]:
+    made = Runner(tmp_path, shared)
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "aera").symlink_to(ROOT / "aera")
-    for language, text in BLOCK.findall(page.read_text("utf-8")):
-        run_block(language, text, tmp_path)
+def test_the_blocks_of_a_page_run_in_order(page: Path, runner: Runner) -> None:
+    for language, text in FENCE.findall(written(page)):
+        if language in EXECUTED:
+            runner.run(language, text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_a_block_is_run_or_meant_not_to_be(page: Path) -> None:
+    assert {language for language, _ in FENCE.findall(written(page))} <= {*EXECUTED, *SHOWN}
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found: dict[str, int] = {}
+    for heading in HEADING.findall(re.sub(r"^```.*?^```", "", written(page), flags=re.M | re.S)):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    return {slug + (f"-{n}" if n else "") for slug, most in found.items() for n in range(most + 1)}
+
+
+def links(page: Path) -> list[str]:
+    found = [one or other for one, other in LINK.findall(CODE.sub("", written(page)))]
+    return [link for link in found if "://" not in link and not link.startswith("mailto:")]
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    return target.exists() and (not anchor or anchor in anchors(target))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    targets = [link.split("#")[0] for link in LINK.findall(page.read_text("utf-8"))]
-    missing = [t for t in targets if t and "://" not in t and not (page.parent / t).exists()]
-    assert not missing
+    assert not [link for link in links(page) if not leads_somewhere(page, link)]
+
+
+def test_a_broken_link_or_anchor_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One `two`\n\n[a](page.md#one-two) [b](#three) [c](gone.md) `[d](e)`\n")
+    broken = [link for link in links(page) if not leads_somewhere(page, link)]
+    assert broken == ["#three", "gone.md"]
+
+
+@pytest.mark.parametrize("figure", sorted((ROOT / "docs").rglob("*.svg")), ids=page_name)
+def test_a_figure_is_whole_and_fetches_nothing(figure: Path) -> None:
+    drawn = ElementTree.parse(figure).getroot()
+    assert drawn.find("{http://www.w3.org/2000/svg}title") is not None
+    assert "href" not in written(figure)
+    assert "url(" not in written(figure)
+
+
+def test_the_index_links_every_page_and_every_example() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    assert not [path for path in (*DOCS, *EXAMPLES) if path != index and path not in linked]
+
+
+# --- examples -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the examples take: a small pool of the bundled responses, and its evaluation."""
+    folder = tmp_path_factory.mktemp("examples")
+    with gzip.open(ROOT / "aera/demo/gsm8k.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line, _ in zip(file, range(24), strict=False)]
+    cut = [json.dumps({**row, "responses": row["responses"][:16]}) + "\n" for row in rows]
+    (folder / "part.jsonl").write_text("".join(cut), "utf-8")
+    pool = import_jsonl(folder / "part.jsonl", folder / "pool", task=get_task("gsm8k"))
+    evaluated = str(folder / "evaluation.json")
+    command = [sys.executable, "-m", "aera", "evaluate", str(pool.path), "--json", evaluated]
+    subprocess.run(command, check=True, capture_output=True)
+    return {
+        "POOL": str(pool.path),
+        "FILE": evaluated,
+        "OUT": "controller",
+        "TOKENS": "50000",
+        "URL": "http://127.0.0.1:8001/v1",
+        "MODEL": "recorded",
+        "QUESTION": pool.task.prompt(next(iter(pool.questions.values()))),
+    }
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
+def test_an_example_runs_as_its_first_line_says(
+    example: Path, parts: dict[str, str], runner: Runner
+) -> None:
+    usage = written(example).splitlines()[0].strip('"').rpartition(": ")[2]
+    words = [parts.get(word, word) for word in usage.split()]
+    if example.stem == "client":
+        stand_in = f"python examples/stand_in.py {parts['POOL']} --port 8000 &"
+        gateway = "aera serve --upstream http://127.0.0.1:8000/v1 --port 8001 &"
+        runner.run("console", f"$ {stand_in}\n$ {gateway}\n")
+    runner.command([*words, "&"] if example.stem == "stand_in" else words)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
+def test_an_example_stays_under_25_lines(example: Path) -> None:
+    assert len(written(example).splitlines()) < 25
+
+
+# --- what pages say of the code -------------------------------------------------------------------
 
 
 def test_the_tree_in_the_readme_names_every_module() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
+    readme = written(ROOT / "README.md")
     modules = [path.name for path in (ROOT / "aera").rglob("*.py") if path.stem != "__init__"]
     assert not [name for name in modules if name not in readme]
 
 
 def test_contributing_stays_under_forty_lines() -> None:
-    assert len((ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()) < 40
+    assert len(written(ROOT / "CONTRIBUTING.md").splitlines()) < 40
 
 
-def test_the_evidence_page_is_what_the_table_says() -> None:
+def test_the_evidence_page_is_what_the_tables_say() -> None:
     code = "from evidence_page import PAGE, render; assert PAGE.read_text('utf-8') == render()"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT / "runs", check=True)
+
+
+def test_the_operating_page_names_every_metric_and_no_other() -> None:
+    known = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in Telemetry().collect()
+    }
+    suffix = re.compile(r"_(bucket|sum|count)$")
+    page = written(ROOT / "docs" / "operating.md")
+    assert {suffix.sub("", name) for name in re.findall(r"\baera_\w+", page)} == known
 
 
 def test_the_table_in_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None:
@@ -73,13 +272,16 @@ def test_the_table_in_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None
     )
     ballots = read_ballots(pool, pool.task)
     bundled = Controller.load(ROOT / "aera/demo/controller")
-    policies = [*standard_policies(pool.schedule), bundled.policy]
-    truths = Truths.open(pool.path)
-    frontier = evaluate(ballots, policies, task=pool.task, schedule=pool.schedule, truths=truths)
-    readme = (ROOT / "README.md").read_text("utf-8")
+    known = {"task": pool.task, "schedule": pool.schedule, "truths": Truths.open(pool.path)}
+    frontier = evaluate(ballots, standard_policies(pool.schedule), **known)
+    weigher = bundled.weigher
+    own = [ballot.weighed(weigher) for ballot in ballots] if weigher else ballots
+    [point, _] = evaluate(own, [bundled.policy], **known).points
+    shown = {**{each.policy: each for each in frontier.points}, point.policy: point}
+    readme = written(ROOT / "README.md")
     rows = re.findall(r"^  (\S+) +([\d.]+) +([\d.]+) +([\d,]+) +([\d.]+)  ", readme, re.MULTILINE)
     assert len(rows) == 5
     for label, *cells in rows:
-        p = frontier[label]
-        shown = [f"{p.accuracy:.2f}", f"{p.responses:.2f}", f"{p.tokens:,.0f}"]
-        assert cells == [*shown, f"{p.token_saving:.1f}"]
+        p = shown[label]
+        written_out = [f"{p.accuracy:.2f}", f"{p.responses:.2f}", f"{p.tokens:,.0f}"]
+        assert cells == [*written_out, f"{p.token_saving:.1f}"]

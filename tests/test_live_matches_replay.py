@@ -18,8 +18,9 @@ from aera.embedding import StaticEncoder
 from aera.evidence import Projection
 from aera.fake import RecordedUpstream
 from aera.gate import Gated, Layer, Network, PaperGate, VoteGate
-from aera.lab import Ballot, import_jsonl, read_ballots, replay
+from aera.lab import Ballot, import_jsonl, measure_rewards, read_ballots, replay
 from aera.lab.votegate import fit_vote_gate
+from aera.reward import BestOfN, ChanceRight
 from aera.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
 from aera.standing import standing
 from aera.traits import TRAIT_NAMES, traits
@@ -79,6 +80,13 @@ def paper_gate_of() -> PaperGate:
     return PaperGate(net, Projection(np.zeros(size), rng.normal(size=(32, size))), encoder)
 
 
+def best_of_n(pool: Pool, weigher: Weigher) -> Controller:
+    """Every response a candidate, with a gate on their scores."""
+    scale = BestOfN(ChanceRight(weigher, pool.task), uses_logprobs=True)
+    policy = measure_rewards(pool, scale, schedule=pool.schedule).tuned(0.2)
+    return Controller(pool.task, pool.schedule, policy, policy.gate, scale)
+
+
 @pytest.fixture(scope="module")
 def controllers(pool: Pool, ballots: list[Ballot]) -> Controllers:
     weigher = weigher_of(ballots)
@@ -96,6 +104,7 @@ def controllers(pool: Pool, ballots: list[Ballot]) -> Controllers:
         "asc": Controller(pool.task, pool.schedule, ASC(0.99)),
         "weighed gate": voting,
         "weighed asc": replace(voting, policy=ASC(0.9)),
+        "best of n": best_of_n(pool, weigher),
         "weighed budget": replace(voting, policy=Fixed(pool.schedule.last)),
     }
 
@@ -152,7 +161,7 @@ def assert_same(live: dict[str, Allocation], recorded: list[Allocation]) -> None
 
 
 @pytest.mark.parametrize("honours_n", [True, False])
-@pytest.mark.parametrize("name", ["gate", "paper gate", "asc", "weighed gate"])
+@pytest.mark.parametrize("name", ["gate", "paper gate", "asc", "weighed gate", "best of n"])
 def test_a_server_with_the_recorded_responses_gets_the_decisions_of_replay(
     pool: Pool,
     controllers: Controllers,
@@ -163,7 +172,9 @@ def test_a_server_with_the_recorded_responses_gets_the_decisions_of_replay(
     assert_same(served(pool, controllers[name], honours_n=honours_n), replayed[name])
 
 
-@pytest.mark.parametrize("name", ["gate", "paper gate", "asc", "weighed gate", "weighed asc"])
+@pytest.mark.parametrize(
+    "name", ["gate", "paper gate", "asc", "weighed gate", "weighed asc", "best of n"]
+)
 def test_a_recorded_sampler_gets_the_decisions_of_replay(
     pool: Pool, controllers: Controllers, replayed: dict[str, list[Allocation]], name: str
 ) -> None:

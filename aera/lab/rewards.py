@@ -69,27 +69,30 @@ class Rewards:
         """The gate's p_continue, shape (questions, checkpoints)."""
         return sigmoid(gate.network.outputs(self.evidence))[..., 0]
 
-    def fitted(self, rows: Columns, price: float) -> VoteGate:
+    def fitted(self, price: float, rows: Columns) -> VoteGate:
         """A gate of these questions."""
         tokens = self.trajectories.tokens[rows]
         return fit_vote_gate(self.evidence[rows], self.rewards[rows], tokens, price=price)
 
-    def tuned(self, rows: Columns, price: float, *, folds: int = 5, seed: int = 0) -> Gated:
-        """A gate of these questions, at the threshold that is worth most on them out of fold."""
+    def tuned(
+        self, price: float, rows: Columns | None = None, *, folds: int = 5, seed: int = 0
+    ) -> Gated:
+        """A gate of these questions (or all), at the threshold worth most on them out of fold."""
+        rows = np.arange(len(self.rewards)) if rows is None else rows
         numbers = fold_numbers(len(rows), folds, seed=seed)
         chances = np.empty((len(rows), self.rewards.shape[1]))
         for fold in range(folds):
-            gate = self.fitted(rows[numbers != fold], price)
+            gate = self.fitted(price, rows[numbers != fold])
             chances[numbers == fold] = self.chances(gate)[rows[numbers == fold]]
         stops = [GATE.stops(chances, threshold) for threshold in GATE.fine]
         best = _most_worth(stops, self.utility(price)[rows])
-        return Gated(self.fitted(rows, price), GATE.fine[best])
+        return Gated(self.fitted(price, rows), GATE.fine[best])
 
     def nested(self, price: float, *, folds: int = 5, seed: int = 0) -> Point:
         """Every question stopped by a gate and a threshold that come from other questions."""
 
         def stops(rest: Columns) -> Columns:
-            policy = self.tuned(rest, price, folds=folds, seed=seed)
+            policy = self.tuned(price, rest, folds=folds, seed=seed)
             return GATE.stops(self.chances(policy.gate), policy.threshold)
 
         return self._elsewhere("aera", stops, folds, seed)

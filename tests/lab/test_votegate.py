@@ -177,6 +177,14 @@ def test_where_it_always_pays_the_gate_goes_on() -> None:
     assert (chances(fit_vote_gate(evidence, hopeless, dear), evidence)[:, :-1] < 0.5).all()
 
 
+def test_the_price_may_be_stated() -> None:
+    evidence, grades, tokens = lessons(0)
+    cheap, usual, dear = (fit_vote_gate(evidence, grades, tokens, price=p) for p in (0, PRICE, 50))
+    assert usual.identity == fit_vote_gate(evidence, grades, tokens).identity
+    spent = [(chances(gate, evidence)[:, :-1] > 0.5).sum() for gate in (cheap, usual, dear)]
+    assert spent[0] > spent[1] > spent[2]
+
+
 def test_the_full_budget_is_no_example() -> None:
     evidence, grades, tokens = lessons(0)
     changed = evidence.copy()

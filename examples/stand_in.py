@@ -1,0 +1,19 @@
+"""Recorded responses as a model server: python examples/stand_in.py POOL --port 8000"""
+
+import asyncio
+import sys
+
+import uvicorn
+
+from aera import Endpoint, Pool, RecordedUpstream
+from aera.gateway.server import Serving, create_app
+
+
+async def main(path: str, port: int) -> None:
+    async with RecordedUpstream(Pool.open(path)) as upstream:
+        # It listens on a port of its own choice; a gateway that only passes on gives it ours.
+        app = create_app(Serving((Endpoint(upstream.base_url),), "recorded"))
+        await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
+
+
+asyncio.run(main(sys.argv[1], int(sys.argv[-1])))

@@ -1,0 +1,262 @@
+"""The paper's four figures of results on our pools, as SVG files in docs/figures."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+import vl_convert
+from paper_claims import AGAINST, Published
+from pools import ROOT
+
+from aera.lab.frontier import Point
+from aera.lab.report.changes import ANSWER_COLOURS, change_figure
+from aera.lab.report.figure import CONFIG, Spec, coded, layer, named, number, steps
+from aera.lab.report.page import COLOUR
+from aera.lab.trajectory import Trajectories
+from aera.look import palette
+
+FOLDER = ROOT / "docs" / "figures"
+EVIDENCE = {
+    "share of the leading answer": "var(--blue)",
+    "certainty (1 - entropy)": "var(--purple)",
+    "semantic consensus": "var(--green)",
+}
+SOURCES = {
+    "GPQA, in the paper": "var(--grey)",
+    "csqa": "var(--orange)",
+    "gsm8k": "var(--blue)",
+}
+POLICIES = {
+    "the paper's gate": "var(--blue)",
+    "ASC": "var(--orange)",
+    "ESC": "var(--green)",
+    "fixed budget": "var(--grey)",
+}
+SHAPES = {
+    "the paper's gate": "diamond",
+    "ASC": "circle",
+    "ESC": "triangle-up",
+    "fixed budget": "square",
+}
+
+
+def draw(name: str, title: str, body: Spec) -> None:
+    """Write one figure on white paper, with its title for those who cannot see it."""
+    heading = {
+        "text": title,
+        "anchor": "start",
+        "fontSize": 14,
+        "color": "var(--ink)",
+        "offset": 14,
+    }
+    legend = {**CONFIG["legend"], "columnPadding": 40}
+    font = "Arial, Helvetica, sans-serif"
+    plain = {**CONFIG, "background": "white", "font": font, "legend": legend}
+    spec = {"padding": 24, "title": heading, **body, "config": plain}
+    colours = palette()
+    resolved = COLOUR.sub(lambda found: colours[found[1]], json.dumps(spec))
+    svg = vl_convert.vegalite_to_svg(json.loads(resolved))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    titled = svg.replace(">", f"><title>{escape(title)}</title>", 1)
+    (FOLDER / f"{name}.svg").write_text(titled + "\n", "utf-8")
+
+
+# --- one question ---------------------------------------------------------------------------------
+
+
+def recovers_then_collapses(trajectories: Trajectories) -> list[int]:
+    """Questions that turn right and later wrong again, the plainest first.
+
+    Plain is wrong at both ends, then right for long, then a leading share that rises at the collapse.
+    """
+    right = trajectories.right
+    moved = np.diff(right.astype(int), axis=1)
+    majority = trajectories.changes("majority_ratio")
+    found = []
+    for row, change in enumerate(moved):
+        rises, falls = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
+        if len(rises) and len(falls) and falls[-1] > rises[0]:
+            inner = not right[row, 0] and not right[row, -1]
+            rise = float(majority[row, falls[-1]])
+            found.append((not inner, -int(right[row].sum()), -rise, row))
+    return [place[-1] for place in sorted(found)]
+
+
+def draw_trajectory(trajectories: Trajectories) -> str:
+    """One question that recovers, then collapses, with its evidence; what there is to see."""
+    row = recovers_then_collapses(trajectories)[0]
+    names = [str(checkpoint) for checkpoint in trajectories.schedule]
+    seen = trajectories.evidence
+    values = (
+        seen["majority_ratio"][row],
+        1 - seen["entropy"][row],
+        seen["semantic_consensus"][row],
+    )
+    lines = [
+        {"checkpoint": checkpoint, "evidence": evidence, "value": float(value)}
+        for evidence, series in zip(EVIDENCE, values, strict=True)
+        for checkpoint, value in zip(names, series, strict=True)
+    ]
+    marks = [
+        {"checkpoint": checkpoint, "answer": "right" if right else "wrong"}
+        for checkpoint, right in zip(names, trajectories.right[row], strict=True)
+    ]
+    x = steps("checkpoint", "responses", names)
+    bare = {**x, "axis": None}
+    middle = {"x": bare, "y": {"value": 13}}
+    answer = coded("answer", ANSWER_COLOURS, ANSWER_COLOURS)
+    strip = [
+        layer("rect", {"x": bare, "color": {**answer, "legend": None}}, stroke="white"),
+        layer("text", {**middle, "text": named("answer")}, color="white", fontWeight="bold"),
+    ]
+    y = number("value", "evidence", scale={"domain": [0, 1]})
+    colour = coded("evidence", EVIDENCE, EVIDENCE, orient="bottom", direction="horizontal")
+    place = {"x": x, "y": y, "color": colour}
+    lower = [layer("line", place, strokeWidth=2.5), layer("point", place, size=60)]
+    question = trajectories.question_ids[row]
+    panels = [
+        {"data": {"values": marks}, "width": 600, "height": 26, "layer": strip},
+        {"data": {"values": lines}, "width": 600, "height": 220, "layer": lower},
+    ]
+    draw(
+        "paper-trajectory",
+        f"{question}: the answer recovers, then collapses",
+        {"vconcat": panels, "spacing": 10, "resolve": {"scale": {"color": "independent"}}},
+    )
+    fall = int(np.flatnonzero(np.diff(trajectories.right[row].astype(int)) == -1)[-1])
+    moved = [
+        f"{kind} {np.diff(series)[fall]:+.3f}"
+        for kind, series in zip(EVIDENCE, values, strict=True)
+    ]
+    step = f"from {names[fall]} to {names[fall + 1]} responses"
+    return (
+        f"{question} turns right and then wrong again; at the collapse, {step}: {', '.join(moved)}."
+    )
+
+
+# --- evidence against correctness -----------------------------------------------------------------
+
+
+def draw_evidence(page: Published) -> None:
+    """How often evidence moves against correctness: the paper's shares beside ours."""
+    kinds = ("leading share", "certainty", "consensus", "all three")
+    rows: list[dict[str, Any]] = []
+    told = page.rows("transitions", 1)
+    ways = {
+        "collapse": ("collapse while rising", "Collapses while the evidence rises"),
+        "recovery": ("recovery while falling", "Recoveries while the evidence falls"),
+    }
+    for transition, (suffix, panel) in ways.items():
+        count, paper = AGAINST[transition]
+        sources: dict[str, tuple[int, Sequence[int | None]]] = {
+            "GPQA, in the paper": (count, paper)
+        }
+        for pool in ("csqa", "gsm8k"):
+            cells = [int(cell) for cell in told[f"{pool} {suffix}"]]
+            sources[pool] = (cells[0], cells[1:])
+        for source, (whole, counts) in sources.items():
+            for kind, part in zip(kinds, counts, strict=True):
+                if part is not None:
+                    label = f"{part} of {whole}"
+                    share = 100 * part / whole
+                    rows.append({"panel": panel, "source": source, "kind": kind, "share": share, "label": label})  # fmt: skip
+    names = list(SOURCES)
+    place = {
+        "y": {"field": "kind", "type": "nominal", "sort": list(kinds), "axis": {"title": None, "domain": False, "ticks": False, "labelPadding": 8}},
+        "yOffset": {"field": "source", "type": "nominal", "sort": names, "scale": {"domain": names, "paddingInner": 0.15}},
+        "x": number("share", "% of them", scale={"domain": [0, 115]}, axis={"values": [0, 25, 50, 75, 100], "grid": False}),
+    }  # fmt: skip
+    colour = coded("source", SOURCES, SOURCES, symbolType="square", direction="horizontal")
+    layers = [
+        layer("bar", {**place, "color": colour}),
+        layer("text", {**place, "text": named("label")}, align="left", dx=5, fontSize=11),
+    ]
+    panels = [
+        {
+            "title": {"text": panel, "anchor": "start", "fontSize": 13, "fontWeight": 600},
+            "width": 310,
+            "height": 300,
+            "transform": [{"filter": f"datum.panel == '{panel}'"}],
+            "layer": layers,
+        }
+        for _, panel in ways.values()
+    ]
+    draw(
+        "paper-evidence",
+        "Evidence that moves against correctness",
+        {"data": {"values": rows}, "hconcat": panels, "spacing": 36},
+    )
+
+
+def draw_boxes(name: str, trajectories: Trajectories) -> None:
+    """How the evidence moves with each transition."""
+    spec = change_figure(trajectories).spec
+    del spec["$schema"], spec["description"], spec["autosize"]
+    draw(
+        "paper-boxes", f"{name}: change of the evidence by transition", {**spec, "width": 560}
+    )  # fmt: skip
+
+
+def overlapping(trajectories: Trajectories) -> list[str]:
+    """Evidence whose middle halves overlap between recovery and collapse."""
+    boxes = {(row["evidence"], row["transition"]): row for row in change_figure(trajectories).rows}
+    kinds = list(dict.fromkeys(evidence for evidence, _ in boxes))
+    return [
+        kind
+        for kind in kinds
+        if max(boxes[kind, way]["first"] for way in ("recovery", "collapse"))
+        <= min(boxes[kind, way]["third"] for way in ("recovery", "collapse"))
+    ]
+
+
+# --- frontier -------------------------------------------------------------------------------------
+
+
+def draw_frontier(swept: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> None:
+    """Accuracy against responses, one panel per pool: points of (responses, accuracy) by policy."""
+    colour = coded("policy", POLICIES, POLICIES, direction="horizontal")
+    shape = coded("policy", SHAPES, SHAPES, direction="horizontal")
+    panels = []
+    for pool, policies in swept.items():
+        rows = [
+            {"policy": policy, "responses": responses, "accuracy": accuracy}
+            for policy, points in policies.items()
+            for responses, accuracy in sorted(points)
+        ]
+        ticks = {"values": [4, 8, 16, 32, 64, 128], "grid": False}
+        x = number("responses", "responses (log scale)", scale={"type": "log", "domain": [3.7, 140]}, axis=ticks)  # fmt: skip
+        y = number("accuracy", "accuracy, %", scale={"zero": False, "padding": 12})
+        place = {"x": x, "y": y, "color": colour}
+        panels.append(
+            {
+                "title": {"text": pool, "anchor": "start", "fontSize": 13, "fontWeight": 600},
+                "data": {"values": rows},
+                "width": 330,
+                "height": 300,
+                "layer": [
+                    layer("line", place, strokeWidth=1.8, opacity=0.75),
+                    layer("point", {**place, "shape": shape}, size=65),
+                ],
+            }
+        )
+    draw(
+        "paper-frontier",
+        "Complete offline frontiers",
+        {"hconcat": panels, "spacing": 36, "resolve": {"scale": {"y": "independent"}}},
+    )
+
+
+def placed(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Responses and accuracy of every point."""
+    return [(point.responses, point.accuracy or 0.0) for point in points]
+
+
+def fixed_points(trajectories: Trajectories) -> list[Point]:
+    """Every fixed budget."""
+    questions = len(trajectories.question_ids)
+    return [
+        Point(f"fixed-{checkpoint}", np.full(questions, column), trajectories)
+        for column, checkpoint in enumerate(trajectories.schedule)
+    ]
