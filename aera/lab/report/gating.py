@@ -49,7 +49,8 @@ def reliability_figure(seen: Foresight, trajectories: Trajectories, *, unseen: b
         "Calibration curve of the gate",
         "On the dashed line continuing pays as often as the gate says. A gate that learned the "
         "value of going on weighs gains against their price and need not lie there; only its "
-        f"order and its threshold count. {whose}. Bars are Wilson's 95 % intervals, counting each question once.",
+        f"order and its threshold count. {whose}. Bars are Wilson's 95 % intervals, counting each "
+        "question once.",
         rows,
         columns,
         {"layer": [diagonal, *_curve(x, y, columns)]},
