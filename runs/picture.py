@@ -3,13 +3,12 @@
 import re
 
 import numpy as np
-import vl_convert
-from pools import PAGE, ROOT, course, pools_argument
+from paper_figures import draw
+from pools import PAGE, course, pools_argument
 
 from aera.lab.dials import ASC_DIAL
 from aera.lab.trajectory import pick
 
-FILE = ROOT / "docs" / "figures" / "frontier.svg"
 COLOURS = {
     "AERA": "#0b62a8",
     "ASC, untrained": "#c77700",
@@ -80,33 +79,27 @@ def main() -> None:
             },
         },
     }
-    spec = {
-        "width": 640,
-        "height": 300,
-        "padding": 14,
-        "background": "white",
-        "title": {
-            "text": "800 GSM8K questions, a 1.5B reasoner, 128 recorded responses each",
-            "anchor": "start",
-            "fontSize": 14,
+    draw(
+        "frontier",
+        "800 GSM8K questions, a 1.5B reasoner, 128 recorded responses each",
+        {
+            "width": 640,
+            "height": 300,
+            "data": {"values": rows},
+            "layer": [
+                {"mark": {"type": "line", "strokeWidth": 2}, "encoding": encoding},
+                {
+                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                    "encoding": encoding,
+                },
+                {
+                    "transform": [{"filter": "datum.policy != 'AERA'"}],
+                    "mark": {"type": "text", "dy": 14, "fontSize": 11},
+                    "encoding": {**encoding, "text": {"field": "label"}},
+                },
+            ],
         },
-        "data": {"values": rows},
-        "layer": [
-            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": encoding},
-            {
-                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                "encoding": encoding,
-            },
-            {
-                "transform": [{"filter": "datum.policy != 'AERA'"}],
-                "mark": {"type": "text", "dy": 14, "fontSize": 11},
-                "encoding": {**encoding, "text": {"field": "label"}},
-            },
-        ],
-        "config": {"font": "Arial, Helvetica, sans-serif", "axis": {"gridColor": "#e5e7eb"}},
-    }
-    FILE.write_text(vl_convert.vegalite_to_svg(spec), "utf-8")
-    print(FILE.relative_to(ROOT))
+    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aera import Allocation, Question, Response, Schedule, UpstreamError, get_task
@@ -93,6 +93,7 @@ lists = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(lists, st.integers(1, 2_000), st.integers(1, 4))
 def test_the_limit_is_exceeded_by_no_more_than_was_misjudged(
     told: list[list[tuple[int, int]]], tokens: int, concurrency: int

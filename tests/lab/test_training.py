@@ -61,9 +61,11 @@ def test_a_fitted_gate_is_the_same_twice(bench: Bench) -> None:
 
 def test_the_numpy_network_is_the_torch_model_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
     models: list[Any] = []
-    freeze = training._network
+    freeze = training.trained_network
     monkeypatch.setattr(
-        training, "_network", lambda model, *a, **k: models.append(model) or freeze(model, *a, **k)
+        training,
+        "trained_network",
+        lambda model, *a, **k: models.append(model) or freeze(model, *a, **k),
     )
     train, held = examples(), examples(80, seed=1)
     network, *_ = fit_network(train, held, outputs=1, seed=0)

@@ -1,0 +1,1 @@
+"""Where AERA meets other frameworks. Nothing here is needed by anything else."""

@@ -1,0 +1,98 @@
+"""Inspect: stop the epochs of a sample as soon as the controller finds that more are not worth it.
+
+    stopping = VoteStopping(controller)
+    task = Task(..., epochs=64, early_stopping=stopping, cleanup=stopping.collect)
+
+Decisions come from the completions alone. Inspect shows its hook the scores; they are not looked
+at, so that the evaluation stays one of the model and not of the stopping rule.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from aera.controller import Controller
+from aera.errors import UsageError
+from aera.response import Question, Response
+from aera.run import Run
+
+
+class VoteStopping:
+    """Inspect's EarlyStopping, decided by a controller.
+
+    Epochs vote in their order, whichever finishes first. Those already begun when the decision
+    falls are not called back, so keep `max_samples` at or below the number of samples. The last
+    checkpoint of the schedule is the most epochs a sample gets.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self._runs: dict[str | int, Run] = {}
+        self._early: dict[str | int, dict[int, Response]] = {}
+        self._stopped = 0
+
+    async def start_task(self, task: Any, samples: list[Any], epochs: int) -> str:
+        """Begin to decide every sample of a task."""
+        self._runs = {each.id: self.controller.start(_question(each)) for each in samples}
+        self._early = {each.id: {} for each in samples}
+        self._stopped = 0
+        return f"aera {self.controller.policy}"
+
+    async def schedule_sample(self, id: str | int, epoch: int) -> Any:  # noqa: A002
+        """An EarlyStop where the sample's votes have been decided, else None."""
+        run = self._runs[id]
+        if run.want:
+            return None
+        self._stopped += 1
+        stop = import_module("inspect_ai.util").EarlyStop
+        return stop(id=id, epoch=epoch, reason=run.reason, metadata=_account(run))
+
+    async def collect(self, state: Any) -> None:
+        """Take the completion of an epoch; this is the task's `cleanup`, and sees no score."""
+        self._take(state.sample_id, state.epoch, _response(state.output))
+
+    async def complete_sample(self, id: str | int, epoch: int, scores: object) -> None:  # noqa: A002
+        """Inspect says that an epoch is done. Its scores are not looked at."""
+        run = self._runs[id]
+        if run.want and epoch > run.delivered and epoch not in self._early[id]:
+            raise UsageError(
+                "the completions do not arrive: give the task cleanup=stopping.collect"
+            )
+
+    async def complete_task(self) -> dict[str, Any]:
+        """The voted answers and what they took, for the log."""
+        for run in self._runs.values():
+            run.end("epochs")
+        return {
+            "policy": str(self.controller.policy),
+            "stopped_epochs": self._stopped,
+            "samples": {str(key): _account(run) for key, run in self._runs.items()},
+        }
+
+    def _take(self, key: str | int, epoch: int, response: Response) -> None:
+        """Feed the run whatever is next in the order of the epochs."""
+        run, early = self._runs[key], self._early[key]
+        if epoch > run.delivered:  # an epoch that was tried again votes once
+            early[epoch] = response
+        while run.want and run.delivered + 1 in early:
+            run.feed([early.pop(run.delivered + 1)])
+
+
+def _question(sample: Any) -> Question:
+    said = sample.input
+    text = said if isinstance(said, str) else "\n".join(message.text for message in said)
+    return Question(str(sample.id), text, tuple(sample.choices or ()))
+
+
+def _response(output: Any) -> Response:
+    """An epoch's output as a response; an epoch that failed abstains."""
+    if not output.choices:
+        return Response("", error=output.error or "no completion")
+    tokens = output.usage.output_tokens if output.usage else 0
+    reason = "length" if output.stop_reason == "max_tokens" else output.stop_reason
+    return Response(output.completion, tokens, finish_reason=reason, model=output.model)
+
+
+def _account(run: Run) -> dict[str, Any]:
+    """What became of a sample's votes."""
+    done = run.allocation
+    return {"answer": done.answer, "epochs": done.responses, "reason": done.reason}

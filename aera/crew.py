@@ -1,0 +1,167 @@
+"""Crew: who does work that falls into parts: this process, several of them, or a Ray cluster.
+
+Whoever does it, the results are the same and come in the order of the parts. A part whose worker
+died is worked on again, so work must be repeatable: it returns a value, or finds on disk what it
+has done already. Work and parts travel, so they are values and functions of modules.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing import get_context, parent_process
+from threading import Thread
+from typing import Any, Protocol, TypeVar
+
+from aera.errors import RunError, UsageError
+from aera.policy import check_count
+
+TRIES = 3
+"""How often in a row workers may die before the work is given up."""
+AHEAD = 3
+"""Parts under way for every worker, so that none waits and no more than these are in memory."""
+
+Part = TypeVar("Part")
+Done = TypeVar("Done")
+Handle = TypeVar("Handle")
+
+
+class Crew(Protocol):
+    """Anything that does work on parts."""
+
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Alone:
+    """This process, one part after the other."""
+
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        return map(work, parts)
+
+
+ALONE = Alone()
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Several processes on this machine; a script needs its `if __name__ == "__main__"`."""
+
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        check_count("processes", self.count)
+
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        left = list(parts)
+        tries = 0
+        while left:
+            try:
+                for done in self._once(work, left):
+                    left.pop(0)
+                    tries = 0
+                    yield done
+            except BrokenProcessPool:
+                tries += 1
+                if tries == TRIES:
+                    raise RunError(f"processes died {TRIES} times in a row on one part") from None
+
+    def _once(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """As far as the processes live."""
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as Ray does: a worker is one core's worth
+        context = get_context("spawn")
+        with ProcessPoolExecutor(self.count, context, _end_with_parent) as pool:
+
+            def begin(part: Part) -> Future[Done]:
+                return pool.submit(work, part)
+
+            yield from in_order(begin, Future.result, tuple(parts), AHEAD * self.count)
+
+
+@dataclass(frozen=True)
+class RayCrew:
+    """A Ray cluster, every machine of which has aera installed and sees the same files.
+
+    Without an address it is the one `RAY_ADDRESS` names, else one started on this machine.
+    """
+
+    address: str | None = None
+
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        ray = _ray()
+        if not ray.is_initialized():
+            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+        shared = ray.put(work)
+        # A task that raises has failed; one whose worker or machine died is tried again.
+        task = ray.remote(num_cpus=1, max_retries=TRIES, retry_exceptions=False)(_apply)
+
+        def finish(handle: Any) -> Done:
+            try:
+                done: Done = ray.get(handle)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            return done
+
+        workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        yield from in_order(lambda part: task.remote(shared, part), finish, parts, AHEAD * workers)
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would wait for its next part for ever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
+def _apply(work: Callable[[Part], Done], part: Part) -> Done:
+    return work(part)
+
+
+def _ray() -> Any:
+    try:
+        return import_module("ray")
+    except ImportError:
+        raise UsageError('a Ray cluster needs Ray: pip install "aera[ray]"') from None
+
+
+def in_order(
+    begin: Callable[[Part], Handle],
+    finish: Callable[[Handle], Done],
+    parts: Iterable[Part],
+    ahead: int,
+) -> Iterator[Done]:
+    """Begin parts ahead of the one waited for, so many and no more."""
+    under_way: deque[Handle] = deque()
+    for part in parts:
+        under_way.append(begin(part))
+        if len(under_way) == ahead:
+            yield finish(under_way.popleft())
+    while under_way:
+        yield finish(under_way.popleft())
+
+
+def parse_crew(text: str) -> Crew:
+    """A crew by name: `alone`, a number of processes, `ray`, or `ray:ADDRESS`."""
+    if text == "alone":
+        return ALONE
+    if text.isdecimal():
+        return Processes(int(text))
+    name, _, address = text.partition(":")
+    if name == "ray":
+        return RayCrew(address or None)
+    raise UsageError(
+        f'a crew is "alone", a number of processes, "ray" or "ray:ADDRESS", but got "{text}"'
+    )

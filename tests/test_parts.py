@@ -1,0 +1,61 @@
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from aera import Pool, Record, Task
+from aera.parts import Segment, cut
+from aera.pool import write_pool
+
+Maker = Callable[[str, Sequence[str | None]], Record]
+
+
+def size(record: Record) -> int:
+    return len(record.responses)
+
+
+@pytest.fixture
+def records(record_of: Maker) -> list[Record]:
+    return [record_of(f"q{i}", "12345678") for i in range(5)]
+
+
+@pytest.fixture
+def pool(
+    records: list[Record], numeric: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Pool:
+    monkeypatch.setattr("aera.pool.SEGMENT_RESPONSES", 16)
+    return write_pool(tmp_path, records, task=numeric, sampler={})
+
+
+def test_a_pool_is_cut_into_its_segments(pool: Pool, records: list[Record]) -> None:
+    parts = cut(pool, size)
+    assert all(isinstance(part, Segment) for part in parts)
+    assert [[record.question.id for record in part] for part in parts] == [
+        ["q0", "q1"],
+        ["q2", "q3"],
+        ["q4"],
+    ]
+
+
+def test_records_in_memory_are_cut_as_their_pool_is(pool: Pool, records: list[Record]) -> None:
+    assert [list(part) for part in cut(pool, size)] == cut(records, size)
+
+
+def test_a_pool_with_mixed_segments_is_cut_once_it_is_read(
+    pool: Pool, records: list[Record], tmp_path: Path
+) -> None:
+    import gzip
+
+    packed = tmp_path / "responses-00000.jsonl.gz"
+    (tmp_path / "responses-00000.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    assert cut(Pool.open(tmp_path), size) == [records[:2], records[2:4], records[4:]]
+
+
+def test_a_segment_travels_without_what_has_been_read(pool: Pool, records: list[Record]) -> None:
+    part = cut(pool, size)[0]
+    before = len(pickle.dumps(part))
+    assert list(part) == records[:2]
+    assert len(pickle.dumps(part)) == before
+    assert list(pickle.loads(pickle.dumps(part))) == records[:2]

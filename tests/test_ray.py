@@ -1,0 +1,184 @@
+"""The same work on a simulated cluster of several machines, one of which dies on the way."""
+
+import gzip
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_crew import refusing, squared
+from test_gathering import EVERYTHING, PLAN, QUESTIONS, Ledger
+
+from aera import ASC, ESC, Fixed, Pool, get_task
+from aera.crew import ALONE, Crew, RayCrew
+from aera.embedding import StaticEncoder
+from aera.errors import UpstreamError
+from aera.gathering import gather
+from aera.lab import Truths, crossfit, evaluate, import_jsonl, nested, open_study, read_ballots
+from aera.lab.learning import open_course
+from aera.lab.weighing import crossfit_weights
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+    pytest.mark.filterwarnings("ignore"),
+]
+IMPATIENT = {"initial_delay_ms": "500", "period_ms": "500", "failure_threshold": "4"}
+"""After how long a machine counts as dead."""
+DEMO = Path(__file__).parents[1] / "aera" / "demo" / "gsm8k.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head that does no work, and two machines of one core each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where workers find this module
+        for name, value in IMPATIENT.items():
+            patch.setenv(f"RAY_health_check_{name}", value)
+        yield from _cluster()
+
+
+def _cluster() -> Iterator[Any]:
+    made = import_module("ray.cluster_utils").Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
+    for _ in range(2):
+        made.add_node(num_cpus=1)
+    yield made
+    import_module("ray").shutdown()
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def crew(cluster: Any) -> RayCrew:
+    return RayCrew(cluster.address)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
+    """Forty real questions with 16 responses each, in four segments."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with gzip.open(DEMO, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in islice(lines, 40)]
+    cut = ({**row, "responses": row["responses"][:16]} for row in rows)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cut), "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aera.pool.SEGMENT_RESPONSES", 160)
+        made = import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
+    assert len(made.segments) == 4
+    return made
+
+
+def everything(pool: Pool, crew: Crew) -> list[Any]:
+    """Votes, replay, embeddings, evidence, fits, traits, standing and weights of a pool."""
+    truths = Truths.open(pool.path)
+    assert truths is not None
+    for file in pool.path.glob("embeddings-*"):
+        file.unlink()
+    ballots = read_ballots(pool, pool.task, crew=crew)
+    policies = [Fixed(4), ASC(0.95), ESC(5)]
+    terms: Any = {"task": pool.task, "schedule": pool.schedule, "truths": truths, "crew": crew}
+    points = evaluate(pool, policies, **terms).points
+    study = open_study(pool, truths, encoder=StaticEncoder.load(), crew=crew)
+    fitted = crossfit(study, folds=2, one_shot=False, crew=crew)
+    verdict = nested(study, folds=2, crew=crew)
+    course = open_course(pool, truths, crew=crew)
+    rows = np.arange(len(course.marked))
+    standing = course.measured(rows, None)
+    return [
+        [ballot.votes for ballot in ballots],
+        [point.as_json() for point in points],
+        [point.as_json() for point in evaluate(ballots, policies, **terms).points],
+        study.states.scalars,
+        study.states.centroids,
+        *study.values.values(),
+        fitted.p_continue,
+        verdict.p_continue,
+        course.marked.traits,
+        standing.evidence,
+        standing.confidence,
+        crossfit_weights(course.marked, rows, folds=2, seed=0, crew=crew),
+    ]
+
+
+def test_results_and_errors_come_as_they_would_alone(crew: RayCrew) -> None:
+    assert [*crew.map(squared, range(20))] == [*map(squared, range(20))]
+    with pytest.raises(UpstreamError, match=r"^upstream 401: not 0$"):
+        [*crew.map(refusing, range(3))]
+
+
+def test_everything_equals_what_one_process_finds(pool: Pool, crew: RayCrew) -> None:
+    for alone, spread in zip(everything(pool, ALONE), everything(pool, crew), strict=True):
+        np.testing.assert_equal(spread, alone)
+
+
+def noted(part: int, *, folder: Path) -> int:
+    """Work that takes a while and says where it began."""
+    machine = import_module("ray").get_runtime_context().get_node_id()
+    with (folder / "begun").open("a") as file:
+        file.write(f"{machine}\n")
+    time.sleep(1)
+    return part
+
+
+def test_parts_on_a_machine_that_dies_are_worked_on_again(
+    cluster: Any, crew: RayCrew, tmp_path: Path
+) -> None:
+    doomed = cluster.add_node(num_cpus=2)
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(list, crew.map(partial(noted, folder=tmp_path), range(10)))
+        begun = tmp_path / "begun"
+        while not begun.exists() or doomed.node_id not in begun.read_text():
+            time.sleep(0.02)
+        cluster.remove_node(doomed, allow_graceful=False)
+        assert done.result(120) == [*range(10)]
+    assert len(begun.read_text().split()) > 10, "nothing had to be done again"
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    """A slow sampler that notes what it is asked; three parts of two questions each."""
+    monkeypatch.setattr("aera.gathering.SEGMENT_RESPONSES", 16)
+    (tmp_path / "ledger").mkdir()
+    return Ledger(tmp_path / "ledger", slow=0.2)
+
+
+def sampled(path: Path, book: Ledger, crew: RayCrew) -> Pool | None:
+    connect = partial(Ledger, book.folder, book.dies_at, slow=book.slow)
+    return gather(path, PLAN, QUESTIONS, connect=connect, crew=crew, concurrency=1, block=4)
+
+
+def test_a_worker_killed_while_sampling_neither_loses_nor_repeats_a_response(
+    crew: RayCrew, book: Ledger, tmp_path: Path
+) -> None:
+    pool = sampled(tmp_path / "pool", replace(book, dies_at="q1-4"), crew)
+    assert pool is not None
+    assert book.asked == EVERYTHING
+    assert sum(len(record.responses) for record in pool) == len(EVERYTHING)
+
+
+def test_a_machine_lost_while_sampling_costs_at_most_the_calls_under_way(
+    cluster: Any, crew: RayCrew, book: Ledger, tmp_path: Path
+) -> None:
+    doomed = cluster.add_node(num_cpus=1)
+    (book.folder / "asked").touch()
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(sampled, tmp_path / "pool", replace(book, slow=0.5), crew)
+        while not all(f"q{first} 0" in book.asked for first in (0, 2, 4)):  # of all three parts
+            time.sleep(0.02)
+        cluster.remove_node(doomed, allow_graceful=False)
+        pool = done.result(120)
+    assert pool is not None
+    assert [len(record.responses) for record in pool] == [8] * len(QUESTIONS)
+    asked = Counter(book.asked)
+    assert sorted(asked) == EVERYTHING
+    assert asked.total() - len(EVERYTHING) <= 4, "more than the block under way"
