@@ -92,11 +92,14 @@ def main() -> None:
                     "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
                     "encoding": encoding,
                 },
-                {
-                    "transform": [{"filter": "datum.policy != 'AERA'"}],
-                    "mark": {"type": "text", "dy": 14, "fontSize": 11},
-                    "encoding": {**encoding, "text": {"field": "label"}},
-                },
+                *(
+                    {
+                        "transform": [{"filter": f"datum.policy == '{policy}'"}],
+                        "mark": {"type": "text", "dy": place, "fontSize": 11},
+                        "encoding": {**encoding, "text": {"field": "label"}},
+                    }
+                    for policy, place in (("fixed budgets", 14), ("ASC, untrained", -11))
+                ),
             ],
         },
     )
