@@ -41,6 +41,10 @@ class Outputs:
                 raise UsageError(f'--{option} cannot write "{file}": there is no such folder')
         if self.figures and self.figures.exists() and not self.figures.is_dir():
             raise UsageError(f'--figures needs a folder, but "{self.figures}" is a file')
+        if self.report or self.figures:
+            from aera.lab.report.page import converter
+
+            converter()
 
     def write(self, report: "Report") -> None:
         """Everything that was asked for."""

@@ -166,7 +166,7 @@ class Report:
 
 def write_report(file: Path, report: Report) -> None:
     """Write the page; nothing in it asks for anything outside it."""
-    library = _converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    library = converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # A question may hold anything, also what would end a script.
     content = json.dumps(report.as_json(), separators=(",", ":"), ensure_ascii=False)
     parts = {
@@ -200,11 +200,12 @@ def _svg(figure: Figure) -> str:
     plain = {**CONFIG, "background": "white", "font": "Arial, Helvetica, sans-serif"}
     spec = {**figure.spec, "width": WIDTH, "padding": 16, "config": plain}
     resolved = COLOUR.sub(lambda found: colours[found[1]], json.dumps(spec))
-    svg: str = _converter().vegalite_to_svg(json.loads(resolved))
+    svg: str = converter().vegalite_to_svg(json.loads(resolved))
     return svg
 
 
-def _converter() -> Any:
+def converter() -> Any:
+    """The library that draws, which is an extra."""
     try:
         import vl_convert
     except ImportError:
