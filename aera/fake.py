@@ -190,7 +190,7 @@ class FakeUpstream:
 
 
 async def _models(request: web.Request) -> web.Response:
-    return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+    return web.json_response({"object": "list", "data": [{"id": "recorded", "object": "model"}]})
 
 
 async def _dripping(
@@ -237,7 +237,8 @@ def _choice(place: int, response: Response, kind: str, *, logprobs: bool) -> dic
 class RecordedUpstream(FakeUpstream):
     """Serves the responses of a pool. A request's seed is the index of its first response.
 
-    Without a seed, each question's responses come one after the other.
+    Without a seed, each question's responses come one after the other. The question is found in
+    the last user message, whatever instruction stands around it.
     """
 
     def __init__(
@@ -250,6 +251,7 @@ class RecordedUpstream(FakeUpstream):
         port: int = 0,
     ) -> None:
         self._recorded = {pool.task.prompt(record.question): record.responses for record in pool}
+        self._texts = {record.question.text: record.responses for record in pool}
         self._next: dict[str, int] = {}
         self._chance = random.Random(0)
         self._pace = pace
@@ -260,10 +262,20 @@ class RecordedUpstream(FakeUpstream):
     async def _reply(
         self, request: web.Request, call: Call, fault: Fault | None
     ) -> web.StreamResponse:
-        if call.prompt not in self._recorded:
+        if self._found(call) is None:
             unknown = Fault.status(404, "no such question was recorded")
             return web.json_response(unknown.body, status=404)
         return await super()._reply(request, call, fault)
+
+    def _found(self, call: Call) -> tuple[Response, ...] | None:
+        known = self._recorded.get(call.prompt)
+        if known is None:
+            inside = (text for text in self._texts if text and text in call.prompt)
+            longest = max(inside, key=len, default=None)
+            known = None if longest is None else self._texts[longest]
+            if known is not None:
+                self._recorded[call.prompt] = known
+        return known
 
     def _said(self, call: Call, place: int) -> Response:
         responses = self._recorded[call.prompt]

@@ -231,7 +231,7 @@ def test_models_are_listed_under_both_names() -> None:
     status, text = visit(lambda house: house.get("/v1/models"), FakeUpstream(boxed))
     listed = json.loads(text)
     assert (status, listed["object"]) == (200, "list")
-    assert [model["id"] for model in listed["data"]] == ["fake", "aera/fake"]
+    assert [model["id"] for model in listed["data"]] == ["recorded", "aera/recorded"]
 
 
 # --- keys and limits ------------------------------------------------------------------------------

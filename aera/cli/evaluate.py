@@ -27,7 +27,7 @@ from aera.cli.opening import (
 )
 from aera.cli.report import FiguresOption, JsonOption, Outputs, ReportOption
 from aera.errors import ProtocolError, UsageError
-from aera.policy import Policy
+from aera.policy import Fixed, Policy
 from aera.pool import Pool
 from aera.schedule import Schedule
 from aera.task import Task
@@ -77,8 +77,7 @@ def evaluate(
     """Replay policies on recorded responses; without truths, show spend and agreement only."""
     from aera.lab.protocols import Demand, Verdict
 
-    outputs = Outputs(json_file, report, figures)
-    _check_call(protocol, rule, controller=controller, outputs=outputs)
+    outputs = _checked(Outputs(json_file, report, figures), protocol, rule, controller)
     opened, loaded = _opened(pool, equivalence), _load(controller)
     checkpoints = Schedule.parse(schedule) if schedule else (loaded or opened).schedule
     ballots, truths = ballots_of(opened)
@@ -93,8 +92,10 @@ def evaluate(
     weighed: Sequence[Ballot] = ()
     if loaded is not None and loaded.weigher is not None:
         weighed = [ballot.weighed(loaded.weigher) for ballot in ballots]
-        own = _replayed(opened, weighed, [loaded.policy], **terms).points[0]
-        frontier = frontier.with_point(replace(own, policy=sections["controller"]["policy"]))
+        own = _replayed(opened, weighed, [loaded.policy, Fixed(checkpoints.last)], **terms)
+        frontier = _beside(frontier, own, label=sections["controller"]["policy"])
+    if loaded is not None and truths is not None:
+        sections["outcome"] = _outcome(frontier, loaded, sections["controller"]["policy"], seed)
     if protocol is not Protocol.REPLAY and loaded is None:
         known, demand = (opened, ballots, truths), Demand(max_loss, certify)
         if paper or protocol is Protocol.CROSSFIT:
@@ -142,9 +143,35 @@ class Evaluated:
             seen=foresight(self.done) if self.done else None,
             controller=self.controller,
             rule=RULES[rule],
-            max_loss=max_loss,
+            max_loss=self.controller.calibration.get("max_loss", max_loss)
+            if self.controller
+            else max_loss,
             weighed=self.weighed,
         )
+
+
+def _beside(frontier: "Frontier", own: "Frontier", *, label: str) -> "Frontier":
+    """A controller's row, and its own full budget, beside policies on plain votes."""
+    point, full = own.points[0], own.points[1]
+    weighed = replace(full, policy=full.policy.replace("fixed", "weighed"))
+    return frontier.with_point(weighed).with_point(replace(point, policy=label))
+
+
+def _outcome(frontier: "Frontier", controller: "Controller", label: str, seed: int) -> list[str]:
+    """What a controller loses or gains against each full budget that is shown."""
+    from aera.lab.bootstrap import paired_bootstrap
+
+    point, last = frontier[label], frontier.trajectories.schedule.last
+    allowed = controller.calibration.get("max_loss")
+    lines = []
+    for full in (each for each in frontier.points if each.policy.endswith(f"ed-{last}")):
+        gap = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=seed)
+        promise = "" if allowed is None else f", {100 * allowed:g} allowed in calibration"
+        lines.append(
+            f"{label}: {gap.difference:+.2f} points against {full.policy}, 95 % "
+            f"[{gap.low:+.2f}, {gap.high:+.2f}]{promise}"
+        )
+    return lines
 
 
 def _label(controller: "Controller", policies: Sequence[Policy]) -> str:
@@ -159,9 +186,7 @@ def _with(policies: list[Policy], policy: Policy) -> list[Policy]:
     return policies if str(policy) in map(str, policies) else [*policies, policy]
 
 
-def _check_call(
-    protocol: Protocol, rule: str, *, controller: Path | None, outputs: Outputs
-) -> None:
+def _checked(outputs: Outputs, protocol: Protocol, rule: str, controller: Path | None) -> Outputs:
     """Refuse what cannot be done before any work is."""
     if rule not in RULES:
         raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{rule}"')
@@ -170,6 +195,7 @@ def _check_call(
     outputs.check()
     if controller and protocol in (Protocol.CROSSFIT, Protocol.NESTED):
         raise UsageError(f"--controller goes with replay or holdout, not with {protocol}")
+    return outputs
 
 
 def _opened(pool: Path, equivalence: bool) -> Pool:

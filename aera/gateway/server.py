@@ -264,7 +264,8 @@ class _Application:
             self.upstream.sent_back(place)
         try:
             listed = json.loads(content)["data"]
-            data = [*listed, *({**model, "id": f"aera/{model['id']}"} for model in listed)]
+            plain = [model for model in listed if not str(model["id"]).startswith("aera/")]
+            data = [*listed, *({**model, "id": f"aera/{model['id']}"} for model in plain)]
         except (ValueError, KeyError, TypeError):
             return Response(content, reply.status, media_type=reply.content_type)
         return Json({"object": "list", "data": data})

@@ -10,7 +10,7 @@ from aera.controller import Controller, question_hash
 from aera.gate import Gate, Gated
 from aera.lab.calibration import Choice, calibrate
 from aera.lab.dials import ASC_DIAL, GATE, Dial
-from aera.lab.learning import SHARES, Course, learn
+from aera.lab.learning import SHARES, Course, Learned, learn
 from aera.lab.protocols import Demand, chances, check_enough, fit_study, split_rows
 from aera.lab.study import Study
 from aera.lab.trajectory import Columns
@@ -48,11 +48,7 @@ def build_controller(course: Course, *, demand: Demand, seed: int = 0) -> Built:
     learned = learn(course, fit, seed=seed)
     votes = learned.votes(course, tune) if len(tune) else learned.own
     choice = votes.calibrated(learned.dial, demand, seed=seed)
-    kept = "votes weighed" if learned.weigher else "plain votes (weights did not gain)"
-    story = (
-        f"{kept}, {learned.gain:+.1f} points out of fold; tokens saved out of fold: gate "
-        f"{learned.own.saving(GATE):.0%}, ASC {learned.own.saving(ASC_DIAL):.0%}"
-    )
+    story = _story(learned)
     questions = [ballot.record.question for ballot in course.marked.ballots]
     controller = Controller(
         task=course.task,
@@ -65,6 +61,19 @@ def build_controller(course: Course, *, demand: Demand, seed: int = 0) -> Built:
         calibrated=_hashes(questions, tune),
     )
     return Built(controller, choice, story, _card(controller, choice, story))
+
+
+def _story(learned: Learned) -> str:
+    """What was kept, what was left out, and why; all of it measured out of fold."""
+    gate, asc = learned.own.saving(GATE), learned.own.saving(ASC_DIAL)
+    votes = (
+        f"learned weights gain {learned.gain:+.1f} points and are used"
+        if learned.weigher
+        else f"learned weights ({learned.gain:+.1f} points) do not clearly gain, so votes are plain"
+    )
+    chosen = "the gate is used" if learned.dial is GATE else "ASC is used"
+    both = f"at equal losses the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
+    return f"{votes}; {both}, so {chosen}"
 
 
 def build_paper_controller(

@@ -166,7 +166,7 @@ def _outcome(console: Console, test: LiveTest, *, seconds: float) -> None:
     full = test.reference[0].responses
     ours, theirs = 100 * test.scores.mean(), 100 * test.reference_scores.mean()
     rows = [
-        ("accuracy", f"{ours:.1f} %, full budget {theirs:.1f} %"),
+        ("accuracy", f"{ours:.1f} %, {full} plain votes {theirs:.1f} %"),
         ("difference", f"{gap.difference:+.1f} points, 95 % [{gap.low:+.1f}, {gap.high:+.1f}]"),
         (
             "completion tokens saved",

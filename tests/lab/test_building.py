@@ -131,7 +131,7 @@ def test_without_a_certificate_every_question_teaches(course: Course, taught: Bu
 
 def test_the_story_says_what_was_kept(taught: Built) -> None:
     assert taught.controller.weigher is not None
-    assert taught.story.startswith("votes weighed, +")
+    assert taught.story.startswith("learned weights gain +")
     assert taught.story in taught.card
     assert taught.controller.calibration["learned"] == taught.story
     assert "\n" not in taught.story
@@ -211,7 +211,7 @@ def test_an_impossible_certificate_keeps_the_full_budget_and_the_weights(course:
 def test_noise_leaves_plain_votes() -> None:
     made = build_controller(made_course(0, telling=False), demand=Demand(0.1))
     assert made.controller.weigher is None
-    assert made.story.startswith("plain votes (weights did not gain)")
+    assert "do not clearly gain, so votes are plain" in made.story
 
 
 @pytest.mark.usefixtures("_short")

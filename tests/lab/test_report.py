@@ -100,7 +100,7 @@ def choice(setting: float | None, alpha: float | None) -> Choice:
         (
             2,
             0.005,
-            "No loss of accuracy shown, but up to 1.2 points not ruled out, for 25 % of the",
+            "0.5 points lower on these questions, with up to 1.2 points less not ruled out, for 25",
         ),
         (40, 0.02, "10.0 points less accuracy for 25 % of the tokens"),
     ],

@@ -122,7 +122,8 @@ def _compared(gap: Interval, allowed: float) -> str:
         return f"{-gap.difference:.1f} points less accuracy, within the {allowed:g} allowed,"
     if gap.high < 0:
         return f"{-gap.difference:.1f} points less accuracy"
-    return f"No loss of accuracy shown, but up to {-gap.low:.1f} points not ruled out,"
+    lower = f"{-gap.difference:.1f} points lower" if gap.difference < 0 else "No lower"
+    return f"{lower} on these questions, with up to {-gap.low:.1f} points less not ruled out,"
 
 
 def _certificate(
@@ -175,7 +176,7 @@ def _deployed(controller: Controller, evaluation: Mapping[str, Any]) -> tuple[bo
     if own != here:
         return False, f"Not certified, because it was calibrated for {own}, and this is {here}."
     if not calibration.get("feasible") or calibration.get("alpha") is None:
-        return False, f"Not certified, because calibration promised nothing: {_lowered(verdict)}."
+        return False, f"Calibrated, not certified: {_lowered(verdict)}."
     return True, (
         f"Certified when it was calibrated, for questions and a reasoner like those: {verdict}."
     )
