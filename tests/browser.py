@@ -22,9 +22,8 @@ QUIET = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--hide-scrollbars",
-    "--remote-debugging-port=0",
 ]
+TOLD = ["--hide-scrollbars", "--remote-debugging-port=0"]
 
 
 class Tab:
@@ -116,6 +115,7 @@ async def browser_tab(profile: Path) -> AsyncIterator[Tab]:
     process = await asyncio.create_subprocess_exec(
         str(CHROMIUM),
         *QUIET,
+        *TOLD,
         f"--user-data-dir={profile}",
         "about:blank",
         stdout=asyncio.subprocess.DEVNULL,

@@ -1,30 +1,18 @@
 """The gateway's page in a real browser, offline."""
 
 import asyncio
-import shutil
 import subprocess
 from pathlib import Path
 
 import aiohttp
 import pytest
 import uvicorn
+from browser import CHROMIUM, QUIET
 
 from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
 from aera.gateway.server import Serving, create_app
 
-CHROMIUM = shutil.which("chromium")
-QUIET = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=4000",
-]
+LOGGING = ["--enable-logging=stderr", "--virtual-time-budget=4000"]
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 
@@ -43,7 +31,14 @@ async def browsed(profile: Path) -> tuple[str, str]:
             for _ in range(3):
                 async with session.post(f"{address}/v1/chat/completions", json=body) as reply:
                     assert reply.status == 200
-        command = [str(CHROMIUM), *QUIET, OFFLINE, f"--user-data-dir={profile}", "--dump-dom"]
+        command = [
+            str(CHROMIUM),
+            *QUIET,
+            *LOGGING,
+            OFFLINE,
+            f"--user-data-dir={profile}",
+            "--dump-dom",
+        ]
         process = await asyncio.create_subprocess_exec(
             *command, f"{address}/", stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
