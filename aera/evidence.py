@@ -202,14 +202,6 @@ def _top_changed(prefix: Prefix, _: Semantics) -> float:
     return float(before is not None and before.tally.leaders.answer != prefix.tally.leaders.answer)
 
 
-def _persistence(prefix: Prefix, _: Semantics) -> float:
-    """How many checkpoints in a row, this one included, have had the same leader."""
-    count, before = 1, prefix.previous
-    while before is not None and before.tally.leaders.answer == prefix.tally.leaders.answer:
-        count, before = count + 1, before.previous
-    return float(count)
-
-
 def _row(
     name: str, group: str, meaning: str, measure: Measure, *, neutral: float | None = None
 ) -> tuple[Feature, Measure]:
@@ -291,7 +283,7 @@ _SCALARS: tuple[tuple[Feature, Measure], ...] = (
         "top_persistence",
         TEMPORAL,
         "checkpoints in a row with this leading answer",
-        _persistence,
+        lambda p, s: float(p.persistence),
         neutral=1.0,
     ),
     _row(

@@ -108,6 +108,14 @@ class Prefix:
         return sum(response.prompt_tokens for response in self.responses)
 
     @property
+    def persistence(self) -> int:
+        """How many checkpoints in a row, this one included, have had the same leader."""
+        leader, count, before = self.tally.leaders.answer, 1, self.previous
+        while before is not None and before.tally.leaders.answer == leader:
+            count, before = count + 1, before.previous
+        return count
+
+    @property
     def redos(self) -> int:
         """How many responses ask to redo the question."""
         return sum(vote.redo for vote in self.votes)

@@ -50,14 +50,6 @@ def _doubt(lead: float, rival: float) -> float:
     return log(TINY + 1 - beta_confidence(lead, rival))
 
 
-def _persistence(standing: Standing) -> float:
-    """How many checkpoints in a row, this one included, have had the same leader."""
-    leader, count, before = standing.prefix.tally.leaders.answer, 1, standing.prefix.previous
-    while before is not None and before.tally.leaders.answer == leader:
-        count, before = count + 1, before.previous
-    return float(count)
-
-
 Measure = Callable[[Standing], float]
 
 _TABLE: tuple[tuple[Feature, Measure], ...] = (
@@ -103,7 +95,7 @@ _TABLE: tuple[tuple[Feature, Measure], ...] = (
     ),
     (
         Feature("persistence", VOTE, 1.0, "checkpoints in a row with this leading answer"),
-        _persistence,
+        lambda s: float(s.prefix.persistence),
     ),
 )
 

@@ -7,10 +7,10 @@ import os
 import random
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,6 +25,19 @@ from aera.response import Response
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 REFUSED_N = frozenset({400, 422})
 LONGEST_BACKOFF = 20.0
+
+Done = TypeVar("Done")
+
+
+async def together(works: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]:
+    """Do them at once; the first that fails ends the others, and none is left behind."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass(frozen=True)
@@ -143,15 +156,7 @@ class Upstream:
         plain = {name: value for name, value in body.items() if name != "n"}
         if n == 1:  # one task less for each call
             return [await self._one(seeded(plain, start), until=until)]
-        tasks = [
-            asyncio.create_task(self._one(seeded(plain, start + i), until=until)) for i in range(n)
-        ]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return await together(self._one(seeded(plain, start + i), until=until) for i in range(n))
 
     async def _one(self, body: Mapping[str, Any], *, until: float) -> Response:
         try:

@@ -77,6 +77,13 @@ async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
             await task
 
 
+async def started(stack: AsyncExitStack, *servers: FakeUpstream | str) -> list[str]:
+    """Where these servers are, those that are ours started."""
+    return [
+        s if isinstance(s, str) else (await stack.enter_async_context(s)).base_url for s in servers
+    ]
+
+
 def visit(
     act: Callable[[House], Awaitable[Seen]], *servers: FakeUpstream | str, **settings: Any
 ) -> Seen:
@@ -84,10 +91,7 @@ def visit(
 
     async def scene() -> Seen:
         async with AsyncExitStack() as stack:
-            urls = [
-                s if isinstance(s, str) else (await stack.enter_async_context(s)).base_url
-                for s in servers
-            ]
+            urls = await started(stack, *servers)
             second = settings.get("escalation")
             if second is not None and isinstance(second[0], FakeUpstream):
                 await stack.enter_async_context(second[0])

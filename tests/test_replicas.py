@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import pytest
+from gateways import started
 from live import BODY, boxed, texts
 
 from aera.errors import UpstreamError
@@ -33,10 +34,7 @@ def among(
 
     async def scene() -> Seen:
         async with AsyncExitStack() as stack:
-            urls = [
-                s if isinstance(s, str) else (await stack.enter_async_context(s)).base_url
-                for s in servers
-            ]
+            urls = await started(stack, *servers)
             endpoints = [Endpoint(url, "NO_KEY", **endpoint) for url in urls]
             return await act(await stack.enter_async_context(Replicas(endpoints)))
 

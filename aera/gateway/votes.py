@@ -24,6 +24,7 @@ from aera.policy import Bounded, Decision, Fixed, Policy
 from aera.response import Prefix, Question, Response
 from aera.run import Allocation, Run
 from aera.schedule import Schedule
+from aera.upstream import together
 
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
 UNREADABLE = "nothing readable in the first block"
@@ -178,19 +179,14 @@ class Gateway:
         wanted = choices_wanted(body)
         plan = self.plan(wishes, body.get("temperature") == 0)
         reader = ChatReader(self.controller.task, wants_json(body))
-        request = {name: value for name, value in body.items() if name not in OWN_FIELDS}
-        request = {**self.controller.asks, **request} if self.controller.weigher else request
+        told = {name: value for name, value in body.items() if name not in OWN_FIELDS}
+        request = {**self.controller.asks, **told}
         if wanted == 1:
             return [await self._one(request, plan, reader, offset=0)]
         stride = self.controller.schedule.last
-        works = [self._one(request, plan, reader, offset=i * stride) for i in range(wanted)]
-        tasks = [asyncio.create_task(work) for work in works]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return await together(
+            self._one(request, plan, reader, offset=i * stride) for i in range(wanted)
+        )
 
     @cached_property
     def plan(self) -> Callable[[Wishes, bool], Plan]:
