@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,16 +17,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_crew import refusing, squared
+from buckets import Address, served_bucket
+from test_crew import dying, refusing, squared
 from test_gathering import EVERYTHING, PLAN, QUESTIONS, Ledger
 
 from aera import ASC, ESC, Fixed, Pool, get_task
 from aera.crew import ALONE, Crew, RayCrew
 from aera.embedding import StaticEncoder
-from aera.errors import UpstreamError
+from aera.errors import RunError, UpstreamError
 from aera.gathering import gather
-from aera.lab import Truths, crossfit, evaluate, import_jsonl, nested, open_study, read_ballots
-from aera.lab.learning import open_course
+from aera.lab import (
+    Shards,
+    Truths,
+    crossfit,
+    evaluate,
+    export_pool,
+    import_jsonl,
+    nested,
+    open_course,
+    open_study,
+    read_ballots,
+    read_truths,
+)
+from aera.lab.learning import Course
+from aera.lab.shards import Shard
+from aera.lab.study import Study
 from aera.lab.weighing import crossfit_weights
 
 pytestmark = [
@@ -78,36 +94,74 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     return made
 
 
-def everything(pool: Pool, crew: Crew) -> list[Any]:
-    """Votes, replay, embeddings, evidence, fits, traits, standing and weights of a pool."""
-    truths = Truths.open(pool.path)
-    assert truths is not None
-    for file in pool.path.glob("embeddings-*"):
-        file.unlink()
-    ballots = read_ballots(pool, pool.task, crew=crew)
+@pytest.fixture(scope="module")
+def truths(pool: Pool) -> Truths:
+    found = Truths.open(pool.path)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Address]:
+    with served_bucket() as address:
+        yield address
+
+
+@pytest.fixture(scope="module", params=["disk", "s3"])
+def shards(request: pytest.FixtureRequest, pool: Pool, bucket: Address) -> Shards:
+    """The same pool in ten parts."""
+    place = bucket("shards") if request.param == "s3" else pool.path.parent / "its shards"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aera.pool.SEGMENT_RESPONSES", 64)
+        export_pool(pool, place)
+    made = Shards.open(place)
+    assert len(made.parts) == 10
+    return made
+
+
+def read(
+    source: Pool | Shards, truths: Truths, crew: Crew, study: Study, course: Course
+) -> list[Any]:
+    """Votes, replay, embeddings, evidence and traits."""
+    ballots = read_ballots(source, source.task, crew=crew)
     policies = [Fixed(4), ASC(0.95), ESC(5)]
-    terms: Any = {"task": pool.task, "schedule": pool.schedule, "truths": truths, "crew": crew}
-    points = evaluate(pool, policies, **terms).points
-    study = open_study(pool, truths, encoder=StaticEncoder.load(), crew=crew)
-    fitted = crossfit(study, folds=2, one_shot=False, crew=crew)
-    verdict = nested(study, folds=2, crew=crew)
-    course = open_course(pool, truths, crew=crew)
-    rows = np.arange(len(course.marked))
-    standing = course.measured(rows, None)
+    terms: Any = {"task": source.task, "schedule": source.schedule, "truths": truths, "crew": crew}
     return [
         [ballot.votes for ballot in ballots],
-        [point.as_json() for point in points],
+        [point.as_json() for point in evaluate(source, policies, **terms).points],
         [point.as_json() for point in evaluate(ballots, policies, **terms).points],
         study.states.scalars,
         study.states.centroids,
         *study.values.values(),
-        fitted.p_continue,
-        verdict.p_continue,
         course.marked.traits,
+        course.marked.grades,
+    ]
+
+
+def opened(source: Pool | Shards, truths: Truths, crew: Crew) -> tuple[Study, Course]:
+    study = open_study(source, truths, encoder=StaticEncoder.load(), crew=crew)
+    return study, open_course(source, truths, crew=crew)
+
+
+def fitted(study: Study, course: Course, crew: Crew) -> list[Any]:
+    """Fits, standing and weights."""
+    rows = np.arange(len(course.marked))
+    standing = course.measured(rows, None)
+    return [
+        crossfit(study, folds=2, one_shot=False, crew=crew).p_continue,
+        nested(study, folds=2, crew=crew).p_continue,
         standing.evidence,
         standing.confidence,
         crossfit_weights(course.marked, rows, folds=2, seed=0, crew=crew),
     ]
+
+
+def everything(pool: Pool, truths: Truths, crew: Crew) -> list[Any]:
+    """All that can be found out of a pool."""
+    for file in pool.path.glob("embeddings-*"):
+        file.unlink()
+    study, course = opened(pool, truths, crew)
+    return [*read(pool, truths, crew, study, course), *fitted(study, course, crew)]
 
 
 def test_results_and_errors_come_as_they_would_alone(crew: RayCrew) -> None:
@@ -116,9 +170,46 @@ def test_results_and_errors_come_as_they_would_alone(crew: RayCrew) -> None:
         [*crew.map(refusing, range(3))]
 
 
-def test_everything_equals_what_one_process_finds(pool: Pool, crew: RayCrew) -> None:
-    for alone, spread in zip(everything(pool, ALONE), everything(pool, crew), strict=True):
-        np.testing.assert_equal(spread, alone)
+def test_everything_equals_what_one_process_finds(
+    pool: Pool, truths: Truths, crew: RayCrew
+) -> None:
+    alone, spread = (everything(pool, truths, each) for each in (ALONE, crew))
+    for one, other in zip(alone, spread, strict=True):
+        np.testing.assert_equal(other, one)
+
+
+def test_shards_stream_through_ray_data_to_the_same_numbers(
+    pool: Pool, truths: Truths, shards: Shards, crew: RayCrew, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert read_truths(shards, crew=crew) == truths
+    spread = read(shards, truths, crew, *opened(shards, truths, crew))
+    alone = read(pool, truths, ALONE, *opened(pool, truths, ALONE))
+    for one, other in zip(alone, spread, strict=True):
+        np.testing.assert_equal(other, one)
+    assert capfd.readouterr() == ("", "")
+
+
+def spoiled(part: Shard) -> int:
+    """Work that fails on two of the parts."""
+    if part.name in ("part-00003.parquet", "part-00007.parquet"):
+        raise UpstreamError(f"not {part.name}", status=401)
+    return 1
+
+
+def test_an_error_on_the_way_through_ray_data_is_the_first_one_as_it_was_raised(
+    shards: Shards, crew: RayCrew
+) -> None:
+    for each in (ALONE, crew):
+        done = each.map(spoiled, shards.parts)
+        assert [next(done) for _ in range(3)] == [1, 1, 1]
+        with pytest.raises(UpstreamError, match=r"^upstream 401: not part-00003.parquet$"):
+            next(done)
+
+
+@pytest.mark.parametrize("shards", ["disk"], indirect=True)
+def test_a_file_that_kills_every_worker_is_given_up(shards: Shards, crew: RayCrew) -> None:
+    with pytest.raises(RunError, match=r"workers died 4 times on one part, .*part-00000.parquet"):
+        [*crew.map(dying, shards.parts[:1])]
 
 
 def noted(part: int, *, folder: Path) -> int:
@@ -142,6 +233,45 @@ def test_parts_on_a_machine_that_dies_are_worked_on_again(
         cluster.remove_node(doomed, allow_graceful=False)
         assert done.result(120) == [*range(10)]
     assert len(begun.read_text().split()) > 10, "nothing had to be done again"
+
+
+def begun_on(machine: str, folder: Path) -> int:
+    """How many parts a machine has begun."""
+    begun = folder / "begun"
+    return begun.read_text().split().count(machine) if begun.exists() else 0
+
+
+def content(part: Shard) -> bytes:
+    """All of a part, and so much of it that Ray leaves it where it was made."""
+    return pickle.dumps([*part]) * 10
+
+
+def noted_content(part: Shard, *, folder: Path, doomed: str) -> bytes:
+    """The content, which the other machines have when the doomed one has begun three parts."""
+    machine = import_module("ray").get_runtime_context().get_node_id()
+    with (folder / "begun").open("a") as file:
+        file.write(f"{machine}\n")
+    while machine != doomed and begun_on(doomed, folder) < 3:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    return content(part)
+
+
+def test_files_on_a_machine_that_dies_are_worked_on_again(
+    cluster: Any, crew: RayCrew, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that were done, but whose result was nowhere else."""
+    monkeypatch.delattr(RayCrew, "_tasks")
+    doomed = cluster.add_node(num_cpus=2)
+    work = partial(noted_content, folder=tmp_path, doomed=doomed.node_id)
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(list, crew.map(work, shards.parts))
+        while begun_on(doomed.node_id, tmp_path) < 3:
+            assert not done.done(), done.result()
+            time.sleep(0.02)
+        cluster.remove_node(doomed, allow_graceful=False)
+        assert done.result(240) == [content(part) for part in shards.parts]
+    assert len((tmp_path / "begun").read_text().split()) > 10, "nothing had to be done again"
 
 
 @pytest.fixture

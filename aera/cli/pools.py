@@ -5,14 +5,16 @@ from typing import Annotated
 
 import typer
 
-from aera.cli.live import say
+from aera.cli.opening import say
 from aera.errors import UsageError
 from aera.pool import Pool
 from aera.task import get_task
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(help="Recorded responses: a file, or a Parquet folder.")],
+    file: Annotated[
+        str, typer.Argument(help="Recorded responses: a file, or a Parquet folder or URI.")
+    ],
     out: Annotated[Path, typer.Option(help="Where the pool goes.")],
     task: Annotated[str | None, typer.Option(help="How to read them; else the file's own.")] = None,
     format_name: Annotated[
@@ -39,17 +41,20 @@ def import_(
 
 def export(
     source: Annotated[Path, typer.Argument(help="A pool, or a file of what aera solve printed.")],
-    out: Annotated[Path, typer.Option(help="Where it goes: FILE.parquet, a folder, or a file.")],
+    out: Annotated[
+        str, typer.Option(help="Where it goes: FILE.parquet, a folder, a URI of either, or a file.")
+    ],
 ) -> None:
     """Write a pool as Parquet, or allocations as the output of an OpenAI batch."""
     from aera.lab.batches import export_allocations
     from aera.lab.columns import export_pool
+    from aera.lab.places import located
 
     if source.is_dir():
         export_pool(Pool.open(source), out)
-        say(f"{out}: Parquet, a row per response")
+        say(f"{located(out)}: Parquet, a row per response")
     elif source.is_file():
-        lines = export_allocations(source, out)
+        lines = export_allocations(source, Path(out))
         say(f"{out}: OpenAI batch output, {lines:,} lines")
     else:
         raise UsageError(f'there is no pool and no file "{source}" to export')

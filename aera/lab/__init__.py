@@ -11,6 +11,7 @@ from aera.lab.bootstrap import (
 )
 from aera.lab.building import Built, build_controller
 from aera.lab.calibration import Choice, calibrate
+from aera.lab.columns import export_pool
 from aera.lab.dials import Dial
 from aera.lab.evaluation import Ballot, evaluate, read_ballots, replay
 from aera.lab.folds import Foldwise, fold_numbers
@@ -24,6 +25,7 @@ from aera.lab.priors import crossfit_bayes, learn_prior
 from aera.lab.protocols import CrossFit, Demand, Verdict, crossfit, holdout, nested
 from aera.lab.report.page import Report, export_svg, write_report
 from aera.lab.rewards import Gold, Rewards, measure_rewards
+from aera.lab.shards import Shards, read_truths
 from aera.lab.study import Study, open_study
 from aera.lab.summary import summarize
 from aera.lab.trajectory import Trajectories, Transition
@@ -47,6 +49,7 @@ __all__ = [
     "Report",
     "Rewards",
     "Saving",
+    "Shards",
     "Study",
     "Trajectories",
     "Transition",
@@ -60,6 +63,7 @@ __all__ = [
     "crossfit",
     "crossfit_bayes",
     "evaluate",
+    "export_pool",
     "export_svg",
     "fold_numbers",
     "grade",
@@ -76,6 +80,7 @@ __all__ = [
     "oracle",
     "paired_bootstrap",
     "read_ballots",
+    "read_truths",
     "replay",
     "shuffled",
     "summarize",

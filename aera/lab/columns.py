@@ -1,16 +1,17 @@
 """Tables of columns, in and out: Parquet files and folders, and what Hugging Face datasets saves.
 
-A row is a question with its list of responses, or one response. Needs pyarrow, the extra `data`.
+A row is a question with its list of responses, or one response. Needs pyarrow, the extra `data`,
+and then also takes a URI of any file system pyarrow knows.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from aera.errors import RecordError, UsageError
+from aera.errors import RecordError
 from aera.lab.formats import (
     QUESTION_NAMES,
     Entry,
@@ -22,7 +23,7 @@ from aera.lab.formats import (
     needed,
     truth_in,
 )
-from aera.lab.places import whole_file, whole_folder
+from aera.lab.places import Place, arrow, located, whole_file, whole_folder, whole_place
 from aera.lab.truths import Truths
 from aera.pool import RESPONSE_FIELDS, Pool, Record, batches
 from aera.response import Question, Response
@@ -49,14 +50,18 @@ class Origin:
     task: Mapping[str, Any]
     sampler: Mapping[str, Any]
     seed: int | None
+    schedule: Sequence[int] | None = None
+    """None where an older version exported it, as with what follows."""
+    questions: int | None = None
+    responses: int | None = None
+    part: Mapping[str, int] | None = None
+    """Of a file that is one of many: the question it begins with, the one it ends before, and the
+    number of its responses."""
 
 
-def arrow(name: str = "pyarrow") -> Any:
-    """pyarrow, or a part of it, loaded only where it is needed."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise UsageError('this needs pyarrow: pip install "aera[data]"') from None
+def part_name(number: int) -> str:
+    """The file name of a part."""
+    return f"part-{number:05}.parquet"
 
 
 def zstd_decompressed(data: bytes, *, size: int) -> bytes:
@@ -68,20 +73,24 @@ def zstd_decompressed(data: bytes, *, size: int) -> bytes:
 # --- in -------------------------------------------------------------------------------------------
 
 
-def table_files(path: Path) -> list[Path]:
+def table_files(path: Path | Place) -> list[Path] | list[Place]:
     """The tables at a path: itself, or those in the folder, without what is hidden or cached."""
+    if isinstance(path, Place):
+        files = path.files()
+        tables = [file for file in files if _is_table(file.path, below=path.path)]
+        return files if files == [path] else sorted(tables, key=lambda file: file.path)
     if path.is_file():
         return [path]
-    inside = [file for file in path.rglob("*") if file.suffix in (".parquet", ".arrow")]
-    hidden = (".", "_", "cache-")
-    return sorted(
-        file
-        for file in inside
-        if not any(part.startswith(hidden) for part in file.relative_to(path).parts)
-    )
+    return sorted(file for file in path.rglob("*") if _is_table(file, below=path))
 
 
-def read_table(path: Path) -> Iterator[Entry]:
+def _is_table(file: str | Path, *, below: str | Path) -> bool:
+    inside = PurePath(file).relative_to(below)
+    hidden = any(part.startswith((".", "_", "cache-")) for part in inside.parts)
+    return inside.suffix in (".parquet", ".arrow") and not hidden
+
+
+def read_table(path: Path | Place) -> Iterator[Entry]:
     """The questions of a table, whether a row holds all responses to one or a single one."""
     singles: dict[str, list[tuple[int, Entry]]] = {}
     numbers: dict[str, str] = {}
@@ -106,7 +115,7 @@ def _first(options: Iterable[str], row: Mapping[str, Any]) -> str | None:
     return next((name for name in options if name in row), None)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
+def _rows(path: Path | Place) -> Iterator[tuple[str, Row]]:
     """The rows of all tables, each with where it stands."""
     unreadable = arrow().ArrowException
     for file in table_files(path):
@@ -121,9 +130,9 @@ def _rows(path: Path) -> Iterator[tuple[str, Row]]:
             raise RecordError(f"{file.name}, row {number + 1}: cannot be read, {said}") from None
 
 
-def _batches(file: Path) -> Iterator[Any]:
+def _batches(file: Path | Place) -> Iterator[Any]:
     if file.suffix != ".arrow":
-        with arrow("pyarrow.parquet").ParquetFile(file) as table:
+        with file.open("rb") as source, arrow("pyarrow.parquet").ParquetFile(source) as table:
             yield from table.iter_batches(batch_size=1024)
         return
     ipc = arrow("pyarrow.ipc")
@@ -189,40 +198,72 @@ def _together(found: list[tuple[int, Entry]]) -> Entry:
     return known
 
 
-def read_origin(path: Path) -> Origin | None:
+def read_origin(path: Path | Place) -> Origin | None:
     """What an exported pool said of itself; None for a table from elsewhere."""
     file = table_files(path)[0]
     if file.suffix == ".arrow":
         return None
     try:
-        metadata = arrow("pyarrow.parquet").read_schema(file).metadata or {}
+        with file.open("rb") as source:
+            return told_origin(arrow("pyarrow.parquet").read_schema(source))
+    except (arrow().ArrowException, OSError):
+        return None
+
+
+def told_origin(schema: Any) -> Origin | None:
+    """What the schema of an exported file says of its pool."""
+    metadata = schema.metadata or {}
+    try:
         return Origin(**json.loads(metadata[METADATA])) if METADATA in metadata else None
-    except (arrow().ArrowException, OSError, ValueError, TypeError):
+    except (ValueError, TypeError):
         return None
 
 
 # --- out ------------------------------------------------------------------------------------------
 
 
-def export_pool(pool: Pool, out: Path) -> None:
+def export_pool(pool: Pool, out: str | Path | Place) -> None:
     """Write a pool as Parquet, a row per response: one file for *.parquet, else a folder of parts.
 
-    Truths go along where the pool has them. Half a surrogate pair, which Parquet cannot hold,
-    becomes U+FFFD.
+    A URI puts it on that file system, where parts are written in their order, so that an export
+    that was cut off misses its last ones. Truths go along where the pool has them. Half a
+    surrogate pair, which Parquet cannot hold, becomes U+FFFD.
     """
-    truths = Truths.open(pool.path)
-    parts = batches(pool, lambda record: len(record.responses))
-    tables = (_table(records, pool, truths) for records in parts)
-    if out.suffix == ".parquet":
-        with whole_file(out) as partial:
-            _write(tables, partial)
+    place = located(out)
+    single = place.suffix == ".parquet"
+    tables = _tables(pool, in_parts=not single)
+    files = [(None, tables)] if single else ((part_name(n), [t]) for n, t in enumerate(tables))
+    if isinstance(place, Place):
+        with whole_place(place), TemporaryDirectory() as folder:
+            for name, content in files:
+                _write(content, Path(folder, "table"))
+                (place / name if name else place).upload(Path(folder, "table"))
         return
-    with whole_folder(out) as folder:
-        for number, table in enumerate(tables):
-            _write([table], folder / f"part-{number:05}.parquet")
+    with whole_file(place) if single else whole_folder(place) as partial:
+        for name, content in files:
+            _write(content, partial / name if name else partial)
 
 
-def _table(records: Iterable[Record], pool: Pool, truths: Truths | None) -> Any:
+def _tables(pool: Pool, *, in_parts: bool) -> Iterator[Any]:
+    """About as many responses each as a segment holds; as parts they say where they belong."""
+    truths, manifest = Truths.open(pool.path), pool.manifest
+    origin = Origin(
+        manifest.task.as_json(),
+        manifest.sampler,
+        manifest.seed,
+        [*manifest.schedule],
+        len(pool.questions),
+        manifest.responses,
+    )
+    begins = 0
+    for records in batches(pool, lambda record: len(record.responses)):
+        ends, held = begins + len(records), sum(len(record.responses) for record in records)
+        part = {"begins": begins, "ends": ends, "responses": held} if in_parts else None
+        yield _table(records, replace(origin, part=part), truths)
+        begins = ends
+
+
+def _table(records: Iterable[Record], origin: Origin, truths: Truths | None) -> Any:
     rows = [
         {
             "question_id": record.question.id,
@@ -235,20 +276,21 @@ def _table(records: Iterable[Record], pool: Pool, truths: Truths | None) -> Any:
         for record in records
         for index, response in enumerate(record.responses)
     ]
-    return arrow().Table.from_pylist(rows, schema=_schema(pool, with_truths=truths is not None))
+    told = {METADATA: json.dumps(asdict(origin)).encode()}
+    schema = exported_schema(with_truths=truths is not None).with_metadata(told)
+    return arrow().Table.from_pylist(rows, schema=schema)
 
 
-def _schema(pool: Pool, *, with_truths: bool) -> Any:
+def exported_schema(*, with_truths: bool) -> Any:
+    """The columns of an exported file."""
     pa = arrow()
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
     columns = {"question_id": str, "index": int, "question": str, "choices": list, "answer": str}
     columns |= {name: told[0] for name, told in RESPONSE_FIELDS.items()}
     if not with_truths:
         del columns["answer"]
-    manifest = pool.manifest
-    origin = {"task": pool.task.as_json(), "sampler": manifest.sampler, "seed": manifest.seed}
     fields = [(name, kinds.get(kind, pa.list_(pa.string()))) for name, kind in columns.items()]
-    return pa.schema(fields, metadata={METADATA: json.dumps(origin).encode()})
+    return pa.schema(fields)
 
 
 def _whole(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,18 @@ from aera.lab.batches import read_batch
 from aera.lab.columns import read_origin, read_table, table_files
 from aera.lab.formats import Entry, read_jsonl, read_lm_eval
 from aera.lab.inspect_log import read_inspect
-from aera.lab.places import whole_folder
+from aera.lab.places import Place, located, whole_folder
 from aera.lab.truths import Truths
 from aera.pool import RESPONSE_FIELDS, Pool, Record, open_text, write_pool
 from aera.task import TASKS, Task, task_from_json
 
-FORMATS: dict[str, Callable[[Path], Iterator[Entry]]] = {
+READERS: dict[str, Callable[[Path], Iterator[Entry]]] = {
     "jsonl": read_jsonl,
     "lm-eval": read_lm_eval,
     "inspect": read_inspect,
     "openai-batch": read_batch,
-    "parquet": read_table,
 }
+FORMATS = (*READERS, "parquet")
 ESTIMATED = "estimated from the length of the texts"
 HEAD = 4096
 """Characters of a file that are looked at to tell its format."""
@@ -49,26 +48,45 @@ def import_file(
 ) -> Pool:
     """Import a file or folder of recorded responses; its format is recognised where not named.
 
-    `questions` goes with openai-batch, whose lines do not say what was asked.
+    A URI is read as Parquet. `questions` goes with openai-batch, whose lines do not say what was
+    asked.
     """
-    file = Path(file)
-    if not file.exists() or (format_name == "jsonl" and not file.is_file()):
-        raise UsageError(f'there is no file "{file}" to import')
-    named = format_name or recognised(file)
-    if named not in FORMATS:
-        raise UsageError(f'--format is one of {", ".join(FORMATS)}, but got "{named}"')
-    if file.is_dir() and (named != "parquet" or not table_files(file)):
-        raise UsageError(f'the folder "{file}" holds no Parquet or Arrow file to import')
+    place = located(file)
+    named = _format(place, format_name)
     if questions and named != "openai-batch":
-        raise UsageError(f"--questions goes with openai-batch, but {file.name} is {named}")
-    read = partial(read_batch, questions=Path(questions)) if questions else FORMATS[named]
+        raise UsageError(f"--questions goes with openai-batch, but {place.name} is {named}")
+    entries = _entries(place, named, questions=questions)
     out = Path(out)
     with whole_folder(out) as folder:
-        _write(file, folder, entries=read(file), task=task, tabular=named == "parquet")
+        _write(place, folder, entries=entries, task=task, tabular=named == "parquet")
     return Pool.open(out)
 
 
+def _entries(place: Path | Place, named: str, *, questions: str | Path | None) -> Iterator[Entry]:
+    if isinstance(place, Place) or named == "parquet":
+        return read_table(place)
+    return read_batch(place, questions=Path(questions)) if questions else READERS[named](place)
+
+
 # --- recognising ----------------------------------------------------------------------------------
+
+
+def _format(place: Path | Place, named: str | None) -> str:
+    """The format to read a file or folder in, which must be there."""
+    if isinstance(place, Place):
+        if named not in (None, "parquet"):
+            raise UsageError(f"only Parquet is read from a URI, but --format is {named}")
+        if not table_files(place):
+            raise UsageError(f'"{place}" holds no Parquet or Arrow file to import')
+        return "parquet"
+    if not place.exists() or (named == "jsonl" and not place.is_file()):
+        raise UsageError(f'there is no file "{place}" to import')
+    named = named or recognised(place)
+    if named not in FORMATS:
+        raise UsageError(f'--format is one of {", ".join(FORMATS)}, but got "{named}"')
+    if place.is_dir() and (named != "parquet" or not table_files(place)):
+        raise UsageError(f'the folder "{place}" holds no Parquet or Arrow file to import')
+    return named
 
 
 def recognised(file: Path) -> str:
@@ -107,7 +125,7 @@ def _recognised_line(line: str, head: str) -> str:
 
 
 def _write(
-    file: Path, path: Path, *, entries: Iterator[Entry], task: Task | None, tabular: bool
+    file: Path | Place, path: Path, *, entries: Iterator[Entry], task: Task | None, tabular: bool
 ) -> None:
     answers: dict[str, str] = {}
     first = next(entries, None)
@@ -153,7 +171,7 @@ def _own_task(entry: Entry) -> Task:
     raise RecordError(f"{entry.where}: {named}; give --task, one of {', '.join(TASKS)}")
 
 
-def _told_task(fields: Mapping[str, Any], file: Path) -> Task:
+def _told_task(fields: Mapping[str, Any], file: Path | Place) -> Task:
     try:
         return task_from_json(dict(fields))
     except (TypeError, UsageError):

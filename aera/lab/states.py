@@ -3,8 +3,10 @@
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -15,6 +17,8 @@ from aera.crew import ALONE, Crew
 from aera.embedding import Encoder
 from aera.evidence import SCALARS, Floats, Projection, Vectors
 from aera.lab.evaluation import Ballot, parts_of
+from aera.lab.places import Place
+from aera.lab.shards import Shards
 from aera.lab.trajectory import Columns
 from aera.pool import Pool, Record
 
@@ -59,7 +63,7 @@ class RecordedEncoder:
 
 
 def embed_pool(
-    pool: Pool,
+    pool: Pool | Shards,
     ballots: Sequence[Ballot],
     *,
     encoder: Encoder,
@@ -75,14 +79,14 @@ def embed_pool(
 
 
 def recorded_encoder(
-    ballots: Sequence[Ballot], *, encoder: Encoder, folder: Path
+    ballots: Sequence[Ballot], *, encoder: Encoder, folder: Path | Place
 ) -> RecordedEncoder:
     """An encoder that knows the texts of one part of a pool."""
     texts = _texts(ballots)
     return RecordedEncoder(encoder, texts, embedded(texts, encoder=encoder, folder=folder))
 
 
-def embedded(texts: Sequence[str], *, encoder: Encoder, folder: Path) -> Halves:
+def embedded(texts: Sequence[str], *, encoder: Encoder, folder: Path | Place) -> Halves:
     """The vectors of one part of a pool, from the file in its folder or made and put there."""
     file = _cache_file(folder, texts, encoder=encoder)
     vectors = _cached(file, (len(texts), encoder.dimensions))
@@ -100,7 +104,7 @@ def _texts(part: Iterable[Ballot | Record]) -> list[str]:
     return [response.text for record in records for response in record.responses]
 
 
-def _cache_file(folder: Path, texts: Sequence[str], *, encoder: Encoder) -> Path:
+def _cache_file(folder: Path | Place, texts: Sequence[str], *, encoder: Encoder) -> Path | Place:
     """Named after the encoder and after the texts themselves, so neither can go stale."""
     digest = hashlib.sha256()
     for text in texts:
@@ -110,15 +114,22 @@ def _cache_file(folder: Path, texts: Sequence[str], *, encoder: Encoder) -> Path
     return folder / f"embeddings-{name}-{digest.hexdigest()[:12]}.npy"
 
 
-def _cached(file: Path, shape: tuple[int, int]) -> Halves | None:
+def _cached(file: Path | Place, shape: tuple[int, int]) -> Halves | None:
     try:
-        vectors = np.load(file)
+        with file.open("rb") as opened:
+            vectors = np.load(opened)
     except (OSError, ValueError, EOFError):
         return None
     return vectors if vectors.shape == shape and vectors.dtype == np.float16 else None
 
 
-def _save(file: Path, vectors: Halves) -> None:
+def _save(file: Path | Place, vectors: Halves) -> None:
+    if isinstance(file, Place):
+        content = BytesIO()
+        np.save(content, vectors)
+        with suppress(OSError):
+            file.write_bytes(content.getvalue())
+        return
     # Two workers may embed the same part when one of them is taken for dead.
     half = file.with_suffix(f".{os.getpid()}.partial.npy")
     try:

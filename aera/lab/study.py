@@ -24,6 +24,8 @@ from aera.lab.evaluation import (
 )
 from aera.lab.frontier import Point
 from aera.lab.labels import continuation_labels, one_shot_targets
+from aera.lab.places import Place
+from aera.lab.shards import Shards
 from aera.lab.states import States, Track, quiet, recorded_encoder
 from aera.lab.trajectory import Columns, Floats, Trajectories
 from aera.lab.truths import Truths
@@ -100,7 +102,7 @@ class _Share:
 
 
 def open_study(
-    pool: Pool,
+    pool: Pool | Shards,
     truths: Truths | None,
     *,
     encoder: Encoder,
@@ -143,7 +145,7 @@ def _dials(encoder: Encoder) -> list[Dial]:
     return [*answer_dials(), consensus_dial(encoder)]
 
 
-def _share(part: Part, *, terms: Terms, encoder: Encoder, folder: Path) -> _Share:
+def _share(part: Part, *, terms: Terms, encoder: Encoder, folder: Path | Place) -> _Share:
     """Embed one part and take its evidence."""
     ballots = ballots_of(part, terms.task)
     recorded = recorded_encoder(ballots, encoder=encoder, folder=folder)
@@ -155,4 +157,4 @@ def _share(part: Part, *, terms: Terms, encoder: Encoder, folder: Path) -> _Shar
         centroids.append([semantics(prefix, recorded).centroid for prefix in prefixes])
         measures.append([[dial.value(prefix) for prefix in prefixes] for dial in dials])
     states = States(np.array(values), np.array(centroids))
-    return _Share(states, np.array(measures).swapaxes(0, 1), terms.replay(ballots, ())[0])
+    return _Share(states, np.array(measures).swapaxes(0, 1), terms.replay(ballots, ()).trajectories)

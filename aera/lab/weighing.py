@@ -13,6 +13,7 @@ from aera.errors import ProtocolError
 from aera.gate import Network
 from aera.lab.evaluation import Ballot, Grader, Part, Source, ballots_of, parts_of
 from aera.lab.folds import fold_numbers
+from aera.lab.shards import Shard, Shards
 from aera.lab.states import Track, quiet
 from aera.lab.training import perceptron, statistics, torch_alone, trained_network
 from aera.lab.trajectory import Columns, Floats
@@ -91,7 +92,7 @@ def mark(
     work = partial(_marked, truths=truths, task=task, responses=responses)
     done = zip(track(parts, "traits"), crew.map(work, parts), strict=True)
     marked = Marked.joined([part for _, part in done])
-    if isinstance(source, Pool):
+    if isinstance(source, Pool | Shards):
         source.check_whole(ballot.record.question.id for ballot in marked.ballots)
         return marked
     return replace(marked, ballots=tuple(ballot.first(responses) for ballot in source))
@@ -107,7 +108,7 @@ def _marked(part: Part, *, truths: Truths, task: Task, responses: int) -> Marked
         rows.append(traits(record.question, record.responses, ballot.votes))
         grades.append([grader(vote.answer) for vote in ballot.votes])
     voted = [[vote.answer is not None for vote in ballot.votes] for ballot in ballots]
-    read_here = map(_without_texts, ballots) if isinstance(part, Segment) else ()
+    read_here = map(_without_texts, ballots) if isinstance(part, Segment | Shard) else ()
     return Marked(tuple(read_here), np.array(rows), np.array(voted), np.array(grades))
 
 

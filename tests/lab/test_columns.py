@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from aera import Pool, Question, Record, Response, Task, get_task
 from aera.errors import UsageError
-from aera.lab import Truths, columns, import_file
+from aera.lab import Truths, import_file, places
 from aera.lab.columns import export_pool
 from aera.lab.importing import ESTIMATED
 from aera.pool import write_pool
@@ -168,7 +168,7 @@ def test_without_pyarrow_one_sentence_says_what_to_install(
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(columns, "import_module", absent)
+    monkeypatch.setattr(places, "import_module", absent)
     told = r'this needs pyarrow: pip install "aera\[data\]"'
     for call in (
         lambda: imported(DATA / "wide.parquet", tmp_path / "pool"),

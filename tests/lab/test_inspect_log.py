@@ -8,7 +8,7 @@ import pytest
 from foreign import APPLES, DATA, PENS, imported, refused
 
 from aera import Question, Response
-from aera.lab import Truths, columns
+from aera.lab import Truths, places
 from aera.lab.importing import recognised
 
 
@@ -45,7 +45,7 @@ def test_an_archive_needs_what_unpacks_it(tmp_path: Path, monkeypatch: pytest.Mo
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(columns, "import_module", absent)
+    monkeypatch.setattr(places, "import_module", absent)
     said = refused(DATA / "inspect.eval", tmp_path / "pool")
     assert said == 'this needs pyarrow: pip install "aera[data]"'
 

@@ -1,0 +1,252 @@
+"""Shards: a pool as partitioned Parquet, on disk or on any file system that pyarrow knows.
+
+They are what `aera export POOL --out FOLDER-OR-URI` writes. A part is one file with whole
+questions; it travels as a name and is read where it is worked on. Parts are written in their
+order and say which questions they hold, so that missing ones are noticed without reading any.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from operator import index
+from pathlib import Path, PurePath
+from typing import Any
+
+from aera.crew import ALONE, Crew
+from aera.errors import PoolError, UsageError
+from aera.lab.columns import Origin, exported_schema, part_name, table_files, told_origin
+from aera.lab.places import Place, arrow, located
+from aera.lab.truths import Truths
+from aera.pool import RESPONSE_FIELDS, Manifest, Record
+from aera.response import Question, Response
+from aera.schedule import Schedule
+from aera.task import Task, task_from_json
+
+PART = re.compile(r"part-\d{5,}\.parquet")
+ANSWER = "answer"
+"""The column with the truth, which is read by itself and never with the responses."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One part: a file, and its content where somebody has read it already."""
+
+    folder: Path | Place
+    name: str
+    content: bytes | None = None
+
+    @property
+    def address(self) -> tuple[Any, str]:
+        """The file system it is on, and where on it."""
+        file = self.folder / self.name
+        if isinstance(file, Place):
+            return file.filesystem, file.path
+        return arrow("pyarrow.fs").LocalFileSystem(), str(file.absolute())
+
+    def loaded(self, content: bytes) -> "Shard":
+        """The same part once its file has been read."""
+        return replace(self, content=content)
+
+    @property
+    def origin(self) -> Origin:
+        """What it says of the pool and of its place in it."""
+        with self._opened() as file:
+            return self._origin(file)
+
+    def _origin(self, file: Any) -> Origin:
+        schema = file.schema_arrow
+        origin = told_origin(schema)
+        known = exported_schema(with_truths=ANSWER in schema.names)
+        if origin is None or not schema.remove_metadata().equals(known):
+            raise _foreign(self.folder / self.name)
+        return origin
+
+    def __iter__(self) -> Iterator[Record]:
+        columns = self.columns([*exported_schema(with_truths=False).names])
+        names = columns["question_id"]
+        seen: set[str] = set()
+        for question_id, rows in groupby(range(len(names)), key=names.__getitem__):
+            if question_id in seen:
+                raise PoolError(f'{self.name} of "{self.folder}" splits question {question_id}')
+            seen.add(question_id)
+            yield self._record(columns, [*rows])
+
+    def _record(self, columns: dict[str, list[Any]], rows: list[int]) -> Record:
+        """A question from its rows, which hold every one of its responses once."""
+        places, first = columns["index"], rows[0]
+        question_id = columns["question_id"][first]
+        rows.sort(key=places.__getitem__)
+        for place, row in enumerate(rows):
+            if places[row] != place:
+                trouble = "twice" if places[row] < place else f"but not {place}"
+                raise PoolError(
+                    f'question {question_id} in {self.name} of "{self.folder}" has response '
+                    f"{places[row]} {trouble}"
+                )
+        question = Question(
+            question_id, columns["question"][first], tuple(columns["choices"][first] or ())
+        )
+        responses = (
+            Response(**{name: columns[name][row] for name in RESPONSE_FIELDS}) for row in rows
+        )
+        return Record(question, tuple(responses))
+
+    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Some columns of all rows; a part that was changed since its export is refused."""
+        with self._opened() as file:
+            part = self._origin(file).part or {}
+            if file.metadata.num_rows != part.get("responses"):
+                raise PoolError(
+                    f'{self.name} of "{self.folder}" does not hold the responses it was exported '
+                    "with; export the pool again"
+                )
+            present = [name for name in names if name in file.schema_arrow.names]
+            table = file.read(columns=present)
+        return {name: table.column(name).to_pylist() for name in present}
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """The file, or one sentence that says why it cannot be read."""
+        pa, file = arrow(), self.folder / self.name
+        try:
+            source = file.open("rb") if self.content is None else pa.BufferReader(self.content)
+            with source, arrow("pyarrow.parquet").ParquetFile(source, pre_buffer=True) as opened:
+                yield opened
+        except (pa.ArrowException, OSError) as error:
+            said = str(error).partition("\n")[0]
+            raise PoolError(f'{self.name} of "{self.folder}" cannot be read, {said}') from None
+
+
+@dataclass(frozen=True)
+class Shards:
+    """An exported pool, worked on without bringing it in first. Iterating streams its questions."""
+
+    path: Path | Place
+    manifest: Manifest
+    files: int
+
+    @classmethod
+    def open(cls, address: str | Path | Place) -> "Shards":
+        """Open a folder of parts by its path or URI. Only what they say of themselves is read."""
+        path = located(address)
+        if isinstance(path, Path):
+            path = path.absolute()  # whoever works on a part may be somewhere else
+        tables = {str(table) for table in table_files(path)}
+        if not tables:
+            raise PoolError(f'there are no shards at "{path}"')
+        if tables == {str(path)}:
+            raise UsageError(f'"{path}" is one file; shards are a folder, export to one')
+        parts = _parts(path, tables)
+        first, last = parts[0].origin, parts[-1].origin
+        manifest = _manifest(first, path)
+        _check_end(first, last, path)
+        return cls(path, manifest, len(parts))
+
+    @property
+    def task(self) -> Task:
+        """The task its responses answer."""
+        return self.manifest.task
+
+    @property
+    def schedule(self) -> Schedule:
+        """Its checkpoints."""
+        return self.manifest.schedule
+
+    @cached_property
+    def parts(self) -> tuple[Shard, ...]:
+        """Its files, in order."""
+        return tuple(Shard(self.path, part_name(number)) for number in range(self.files))
+
+    def __len__(self) -> int:
+        return self.manifest.questions
+
+    def __iter__(self) -> Iterator[Record]:
+        seen: list[str] = []
+        for part in self.parts:
+            for record in part:
+                seen.append(record.question.id)
+                yield record
+        self.check_whole(seen)
+
+    def check_whole(self, read: Iterable[str]) -> None:
+        """Refuse shards that split a question over parts, or that miss one."""
+        seen: set[str] = set()
+        for question_id in read:
+            if question_id in seen:
+                raise PoolError(f'the parts of "{self.path}" split question {question_id}')
+            seen.add(question_id)
+        if len(seen) != len(self):
+            raise PoolError(f'"{self.path}" holds {len(seen)} of its {len(self)} questions')
+
+
+def _foreign(path: Path | Place) -> UsageError:
+    return UsageError(
+        f'"{path}" is not as aera export writes it; make a pool of it with aera import'
+    )
+
+
+def _manifest(origin: Origin, path: Path | Place) -> Manifest:
+    """What the first part says of all of them."""
+    if origin.schedule is None or origin.part is None:
+        raise UsageError(
+            f'"{path}" was exported as one file or by an older version; export the pool again, to '
+            "a folder"
+        )
+    try:
+        return Manifest(
+            task=task_from_json(dict(origin.task)),
+            schedule=Schedule(tuple(map(index, origin.schedule))),
+            questions=index(origin.questions or 0),
+            responses=index(origin.responses or 0),
+            sampler=dict(origin.sampler),
+            seed=origin.seed,
+            hashes={},
+        )
+    except (TypeError, ValueError, KeyError, UsageError) as error:
+        raise PoolError(f'what "{path}" says of itself cannot be understood: {error}') from None
+
+
+def _parts(path: Path | Place, tables: set[str]) -> list[Shard]:
+    """The parts among some tables, whose numbers have no gap."""
+    count = sum(PART.fullmatch(PurePath(table).name) is not None for table in tables)
+    if not count:
+        raise _foreign(path)
+    parts = [Shard(path, part_name(number)) for number in range(count)]
+    for part in parts:
+        if str(path / part.name) not in tables:
+            raise PoolError(f'{part.name} of "{path}" is missing')
+    return parts
+
+
+def _check_end(first: Origin, last: Origin, path: Path | Place) -> None:
+    """The last part is there if it ends with the last question."""
+    if replace(first, part=None) != replace(last, part=None):
+        raise PoolError(f'the parts at "{path}" are of different pools')
+    ends = (last.part or {}).get("ends")
+    if ends != last.questions:
+        raise PoolError(
+            f'the export to "{path}" was cut off: {ends} of {last.questions} questions are there; '
+            "remove it and export the pool again"
+        )
+
+
+def read_truths(shards: Shards, *, crew: Crew = ALONE) -> Truths | None:
+    """The truths that were exported along; None where there were none."""
+    answers: dict[str, str] = {}
+    for told in crew.map(_answers, shards.parts):
+        if told is None:
+            return None
+        answers |= told
+    return Truths(answers)
+
+
+def _answers(part: Shard) -> dict[str, str] | None:
+    """The truths of one part."""
+    columns = part.columns(["question_id", ANSWER])
+    if ANSWER not in columns:
+        return None
+    pairs = zip(columns["question_id"], columns[ANSWER], strict=True)
+    return {question_id: answer for question_id, answer in pairs if answer is not None}
