@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TypeVar
 
 from aera.controller import Controller
 from aera.errors import AeraError, UpstreamError, UsageError
@@ -12,6 +14,10 @@ from aera.policy import check_count
 from aera.response import Question, Response
 from aera.run import Allocation, Run
 from aera.sampler import OpenAISampler, RecordedSampler, Sampler
+
+COMPARING = 256
+"""Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -100,39 +106,56 @@ async def solve(
     """
     if isinstance(question, str):
         question = Question("question", question)
-    spending, threaded = Spending(budget or Budget()), controller.embeds
-    run = controller.start(question)
-    return await advance(run, sampler, spending=spending, threaded=threaded, watch=watch)
+    run, spending = controller.start(question), Spending(budget or Budget())
+    return await advance(run, sampler, controller, spending=spending, watch=watch)
+
+
+async def aside(controller: Controller, work: Callable[[], Done]) -> Done:
+    """Do a part of deciding where the event loop does not wait for it.
+
+    Embedding and scoring are work, for which a few threads are best. Comparing waits for another
+    process: it has many of its own, so that nothing else waits with it.
+    """
+    if not controller.threaded:
+        return work()
+    if controller.task.equivalence:
+        return await asyncio.get_running_loop().run_in_executor(_comparing(), work)
+    return await asyncio.to_thread(work)
+
+
+@cache
+def _comparing() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(COMPARING, "aera-comparing")
 
 
 async def advance(
     run: Run,
     sampler: Sampler,
+    controller: Controller,
     *,
     spending: Spending,
-    threaded: bool = True,
     watch: Callable[[Run], None] | None = None,
 ) -> Allocation:
     """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
 
     What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
-    `threaded` keeps deciding off the event loop, as policies that embed texts need it.
     """
     begun = time.monotonic()
     error: AeraError | None = None
     while error is None and (want := run.want):
         granted = 0 if spending.exhausted else spending.grant(want)
         if not granted:
-            run.end(f"limit: {spending.exhausted or 'responses'}")
+            await aside(controller, partial(run.end, f"limit: {spending.exhausted or 'responses'}"))
             break
         try:
-            error = await feed_block(run, sampler, granted, spending=spending, threaded=threaded)
+            error = await feed_block(run, sampler, controller, granted, spending=spending)
         finally:
             spending.release(granted)
         if watch is not None:
             watch(run)
     if error is not None:
-        run.end("upstream failed" if isinstance(error, UpstreamError) else "failed")
+        reason = "upstream failed" if isinstance(error, UpstreamError) else "failed"
+        await aside(controller, partial(run.end, reason))
     return run.allocated(
         seconds=time.monotonic() - begun,
         unseen=error.unseen if isinstance(error, UpstreamError) else 0,
@@ -141,7 +164,7 @@ async def advance(
 
 
 async def feed_block(
-    run: Run, sampler: Sampler, n: int, *, spending: Spending, threaded: bool
+    run: Run, sampler: Sampler, controller: Controller, n: int, *, spending: Spending
 ) -> AeraError | None:
     """Ask for a block and feed it; returns the error when none of it could be had."""
     try:
@@ -151,17 +174,13 @@ async def feed_block(
         # What did not arrive before the deadline was never a response, only a wait.
         kept = [response for response in got if response.error is None] if late else got
         spending.book(kept)
-        if threaded:
-            # Embedding takes milliseconds, for which the event loop must not wait.
-            await asyncio.to_thread(run.feed, kept)
-        else:
-            run.feed(kept)
+        await aside(controller, partial(run.feed, kept))
     except AeraError as error:
         if isinstance(error, UpstreamError):
             error.unseen = error.calls
         return error
     if late and run.want:
-        run.end("limit: seconds")
+        await aside(controller, partial(run.end, "limit: seconds"))
         return None
     if not got:
         return UpstreamError("the sampler returned nothing")
@@ -216,8 +235,8 @@ class Allocator:
         if self._refusal is not None:
             run.end("upstream failed")
             return replace(run.allocation, error=self._refusal)
-        threaded = self.controller.embeds
-        return await advance(run, self, spending=self.spending, threaded=threaded, watch=self.watch)
+        spending, watch = self.spending, self.watch
+        return await advance(run, self, self.controller, spending=spending, watch=watch)
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None

@@ -14,6 +14,7 @@ from math import inf
 from aera.allocator import Budget, Spending, feed_block
 from aera.baselines import beta_confidence
 from aera.controller import Controller
+from aera.equivalence import question_reader
 from aera.errors import AeraError
 from aera.gate import Gated
 from aera.policy import Fixed, Policy, check_count
@@ -46,7 +47,7 @@ class Batch:
             Run(
                 question,
                 policy,
-                task=controller.task,
+                task=question_reader(controller.task),
                 schedule=controller.schedule,
                 weigher=controller.weigher,
             )
@@ -126,9 +127,7 @@ async def solve_batch(
         while True:
             while len(active) < concurrency and (place := batch.take()) is not None:
                 run = batch.runs[place]
-                work = feed_block(
-                    run, sampler, run.want, spending=spending, threaded=controller.embeds
-                )
+                work = feed_block(run, sampler, controller, run.want, spending=spending)
                 active[create_task(work)] = place
             if not active:
                 break

@@ -1,6 +1,7 @@
 """Controller: task, schedule and calibrated policy as one directory that can be shipped.
 
-config.json         schedule, task, inputs in order, encoder, policy, threshold, seen questions
+config.json         schedule, task, inputs in order, encoder, policy, threshold, seen questions,
+                    and whether it takes a scorer, which is code and is not kept
 model.safetensors   the arrays of the gate and of the weigher, where there is one
 calibration.json    what calibration decided, and on what grounds
 README.md           a model card
@@ -22,13 +23,14 @@ from aera.baselines import ASC
 from aera.catalog import parse_policy
 from aera.embedding import Encoder
 from aera.encoders import load_encoder
+from aera.equivalence import check_installed, question_reader
 from aera.errors import AeraError, ControllerError, UsageError
 from aera.evidence import SCALARS, Floats, Projection
 from aera.gate import Gate, Gated, Network, PaperGate, VoteGate
 from aera.policy import Bounded, Fixed, Policy
 from aera.pool import file_hash
 from aera.response import Question
-from aera.reward import BestOfN
+from aera.reward import BestOfN, Scorer
 from aera.run import Run, Scale
 from aera.schedule import Schedule
 from aera.standing import STANDING_NAMES
@@ -90,9 +92,10 @@ class Controller:
         return {"logprobs": True} if wants else {}
 
     @property
-    def embeds(self) -> bool:
-        """Whether a decision embeds texts or scores them, which takes milliseconds or more."""
-        return isinstance(self.gate, PaperGate) or self.weigher is not self._learned
+    def threaded(self) -> bool:
+        """Whether deciding is kept off the event loop: it embeds, scores or compares."""
+        works = isinstance(self.gate, PaperGate) or self.weigher is not self._learned
+        return works or self.task.equivalence
 
     @property
     def seen(self) -> frozenset[str]:
@@ -104,9 +107,8 @@ class Controller:
         schedule = self.schedule
         if isinstance(self.policy, Fixed):  # nothing to decide on the way: one block, one prompt
             schedule = Schedule((min(self.policy.responses, schedule.last),))
-        return Run(
-            question, self.live_policy, task=self.task, schedule=schedule, weigher=self.weigher
-        )
+        reader, weigher = question_reader(self.task), self.weigher
+        return Run(question, self.live_policy, task=reader, schedule=schedule, weigher=weigher)
 
     def save(self, path: str | Path, *, card: str = "") -> None:
         """Write the directory; an existing controller there is replaced file by file."""
@@ -127,6 +129,7 @@ class Controller:
             "features": list(self.gate.features) if self.gate else [],
             "traits": list(self._learned.features) if self._learned else [],
             "encoder": {"name": self.encoder_name, "identity": encoder},
+            "scorer": self.weigher.as_json() if isinstance(self.weigher, BestOfN) else None,
             "model_sha256": file_hash(model) if tensors else None,
             "fitted": sorted(self.fitted),
             "calibrated": sorted(self.calibrated),
@@ -147,8 +150,8 @@ class Controller:
         return self.weigher if isinstance(self.weigher, Weigher) else None
 
     def _check_lasting(self) -> None:
-        """Refuse a scorer, and a policy that its label and its gate could not bring back."""
-        if self.weigher is not self._learned:
+        """Refuse a scale of unknown kind, and a policy that label and gate could not bring back."""
+        if not isinstance(self.weigher, Weigher | BestOfN | None):
             raise ControllerError(
                 f"a controller cannot keep a {type(self.weigher).__name__}; save it with "
                 "weigher=None, and put yours back after loading"
@@ -168,8 +171,11 @@ class Controller:
             )
 
     @classmethod
-    def load(cls, path: str | Path) -> "Controller":
-        """Read a directory; a foreign, truncated or changed file is refused in one sentence."""
+    def load(cls, path: str | Path, *, scorer: Scorer | None = None) -> "Controller":
+        """Read a directory; a foreign, truncated or changed file is refused in one sentence.
+
+        One that was saved with a scorer needs it again, and no other takes one.
+        """
         path = Path(path)
         config = _read_json(path / "config.json")
         calibration = _read_json(path / "calibration.json")
@@ -178,8 +184,8 @@ class Controller:
                 raise ValueError(f"format {config['format']}, this version reads {FORMAT}")
             tensors = _load_tensors(path / "model.safetensors", config["model_sha256"])
             gate = _gate(path, tensors, config) if tensors and config["features"] else None
-            weigher = _weigher(path, tensors, config)
-            return cls(
+            weigher = _scale(path, config, scorer) or _weigher(path, tensors, config)
+            made = cls(
                 task=task_from_json(config["task"]),
                 schedule=Schedule(tuple(map(index, config["schedule"]))),
                 policy=_policy(config, gate),
@@ -194,6 +200,8 @@ class Controller:
             raise ControllerError(
                 f'"{path / "config.json"}" is not a controller of this version: {_problem(error)}'
             ) from None
+        _check_comparing(path, made.task)
+        return made
 
     def seen_among(self, questions: Iterable[Question]) -> list[str]:
         """The ids of those questions that it was fitted or calibrated on."""
@@ -259,6 +267,33 @@ def _weigher(
             f'"{path / "model.safetensors"}" does not hold a weigher: {_problem(error)}'
         ) from None
     return weigher
+
+
+def _scale(path: Path, config: Mapping[str, Any], scorer: Scorer | None) -> BestOfN | None:
+    """The scorer in its place, if there is one exactly where one is needed."""
+    kept = config.get("scorer")
+    if kept is None and scorer is None:
+        return None
+    if kept is None:
+        raise ControllerError(f'the controller at "{path}" was made for votes and takes no scorer')
+    if scorer is None:
+        raise ControllerError(
+            f'the controller at "{path}" was made for a scorer, {kept["name"]}, which is code and '
+            "is not kept: give it as --scorer MODULE:NAME to aera solve or aera serve, or as "
+            "Controller.load(path, scorer=...)"
+        )
+    return BestOfN(scorer, uses_logprobs=bool(kept["uses_logprobs"]))
+
+
+def _check_comparing(path: Path, task: Task) -> None:
+    """Refuse a controller that compares expressions where nothing can compare them."""
+    try:
+        if task.equivalence:
+            check_installed()
+    except UsageError as error:
+        raise ControllerError(
+            f'the controller at "{path}" merges equal expressions, but {error}'
+        ) from None
 
 
 def _load_encoder(named: Mapping[str, Any], projection: Projection) -> Encoder:

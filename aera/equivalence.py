@@ -1,7 +1,7 @@
 """Whether two expressions are equal, asked of math-verify where canonical forms differ.
 
-It hangs on some inputs and breaks off the main thread, so it runs in a process that is killed when
-its deadline is over and replaced when next needed. Equal means equal both ways round.
+It hangs on some inputs and breaks off the main thread, so it runs in a few processes. Each is
+killed when its deadline is over and replaced when next needed. Equal means equal both ways round.
 """
 
 import asyncio
@@ -13,12 +13,14 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 
 from aera.answer import LONGEST
 from aera.canonical import canonical_number
@@ -29,63 +31,102 @@ from aera.tally import Vote
 from aera.task import Task
 
 DEADLINE = 5.0
-"""Seconds for one comparison."""
+"""Seconds for one comparison, or for one expression alone."""
+WORKERS = 4
+"""Processes at most; each starts when all others are busy."""
 STARTING = 60.0
 """Seconds for a process to load sympy."""
 LEADERS = 4
-"""Answers a new one is compared with."""
+"""Answers another one is compared with."""
 REMEMBERED = 65_536
+TRIES = 2
+"""Processes that may die of one question: the first was perhaps killed by somebody else."""
 _SCRIPT = Path(__file__).with_name("verifier.py")
 _FORMULA = re.compile(r"[\d\\+*/^=<>|(){}\[\]]|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])")
 
 
+def check_installed() -> None:
+    """Refuse where math-verify is missing."""
+    if find_spec("math_verify") is None:
+        raise UsageError('equivalence needs math-verify: pip install "aera[math]"')
+
+
 class Equivalence:
-    """Compares expressions. Blocks for at most the deadline; remembers what it was told."""
+    """Compares expressions. Blocks while a process finds out; remembers what it was told.
+
+    Threads may share it. Each new expression is tried alone before it is compared, so one that
+    hangs keeps a single process busy, once, however many threads want to know about it.
+    """
 
     def __init__(self, deadline: float = DEADLINE) -> None:
-        if find_spec("math_verify") is None:
-            raise UsageError('equivalence needs math-verify: pip install "aera[math]"')
+        check_installed()
         self.deadline = deadline
         self.hopeless: set[str] = set()
         """Expressions that outlived a deadline; they are not asked about again."""
-        self._worker: Worker | None = None
+        self._told: dict[tuple[str, ...], Future[bool]] = {}
+        """By one expression, whether it can be compared; by two, whether they are equal."""
+        self._idle: list[Worker] = []
         self._lock = Lock()
-        self._asked = lru_cache(maxsize=REMEMBERED)(self._ask)
+        self._places = BoundedSemaphore(WORKERS)
 
     def same(self, one: str, other: str) -> bool:
         """Whether two canonical expressions are equal; False where that cannot be found out."""
         if one == other:
             return True
-        if not _worth_asking(one, other):
+        if not _worth_asking(one, other) or self.hopeless & {one, other}:
             return False
         _refuse_event_loop()
-        with self._lock:
-            return not self.hopeless & {one, other} and self._asked(*sorted((one, other)))
+        one, other = sorted((one, other))
+        return self._answer(one) and self._answer(other) and self._answer(one, other)
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
+        """End the processes that have nothing to do; the next question starts another."""
+        with self._lock:
+            for worker in self._idle:
+                worker.kill()
+            self._idle = []
 
-    def _ask(self, one: str, other: str) -> bool:
-        if self._worker is None or self._worker.dead:
-            self.close()
-            self._worker = Worker()
-        replies: list[str] = []
-        try:
-            until = time.monotonic() + self.deadline
-            self._worker.send({"one": one, "other": other, "seconds": self.deadline})
-            for expression in (one, other, None):
-                reply = self._worker.line(until)
-                if reply is None:
-                    self.hopeless |= {expression} if expression else set()
+    def _answer(self, *expressions: str) -> bool:
+        """What is known; whoever comes first asks, and others wait for what that one is told."""
+        mine: Future[bool] = Future()
+        with self._lock:
+            told = self._told.setdefault(expressions, mine)
+            if len(self._told) > REMEMBERED:
+                del self._told[next(iter(self._told))]
+        if told is mine:
+            try:
+                mine.set_result(self._ask(expressions))
+            except BaseException as error:  # noqa: BLE001 - it is raised below, here and in others
+                self._told.pop(expressions, None)  # nothing was found out, so the next may ask
+                mine.set_exception(error)
+        return told.result()
+
+    def _ask(self, expressions: tuple[str, ...]) -> bool:
+        reply = None
+        with self._places:
+            for _ in range(TRIES):
+                with suppress(EOFError):
+                    reply = self._reply(expressions)
                     break
-                replies.append(reply)
+        if reply is None and len(expressions) == 1:
+            self.hopeless.update(expressions)
+        return reply in ("tried", "same")
+
+    def _reply(self, expressions: tuple[str, ...]) -> str | None:
+        """What a process says, None where the deadline is over before."""
+        with self._lock:
+            self._idle = [worker for worker in self._idle if not worker.dead]
+            free = self._idle.pop() if self._idle else None
+        worker, reply = free or Worker(), None
+        try:
+            reply = worker.ask(expressions, self.deadline)
         finally:
-            if len(replies) < 3:  # also when interrupted: what is still to come answers nobody
-                self.close()
-        return replies[-1:] == ["same"]
+            if reply is None:  # also when interrupted: what is still to come answers nobody
+                worker.kill()
+            else:
+                with self._lock:
+                    self._idle.append(worker)
+        return reply
 
 
 def _worth_asking(one: str, other: str) -> bool:
@@ -116,7 +157,10 @@ class Worker:
         )
         self.kill: Callable[[], object] = weakref.finalize(self, _end, self.process)
         self._read = b""
-        if self.line(time.monotonic() + STARTING) != "ready":
+        ready = None
+        with suppress(EOFError):
+            ready = self._line(time.monotonic() + STARTING)
+        if ready is None:
             self.kill()
             raise AeraError(f"math-verify did not start within {STARTING:.0f} s in {_SCRIPT.name}")
 
@@ -125,16 +169,20 @@ class Worker:
         """Whether the process has ended."""
         return self.process.poll() is not None
 
+    def ask(self, expressions: Sequence[str], seconds: float) -> str | None:
+        """Its reply, None where it does not come in time; EOFError where the process has died."""
+        until = time.monotonic() + seconds
+        self.send({"expressions": expressions, "seconds": seconds})
+        return self._line(until)
+
     def send(self, request: dict[str, object]) -> None:
         """Ask; a process that has just died is found out when nothing comes back."""
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        except BrokenPipeError:
-            self.process.wait()
 
-    def line(self, until: float) -> str | None:
-        """The next line, None where it does not come in time or the process has died."""
+    def _line(self, until: float) -> str | None:
+        """The next line."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -143,7 +191,7 @@ class Worker:
                     return None
                 piece = os.read(self.process.stdout.fileno(), 4096)
                 if not piece:
-                    return None
+                    raise EOFError("the process has died")
                 self._read += piece
         line, _, self._read = self._read.partition(b"\n")
         return line.decode()
@@ -166,28 +214,43 @@ def shared_equivalence() -> Equivalence:
 class MergingReader:
     """Reads the votes of one question, in order; an answer equal to a leading one joins it.
 
-    What a vote becomes depends on earlier responses only, so live and replayed runs agree.
+    What a vote becomes depends on earlier responses only, so live and replayed runs agree. Where
+    two answers turn out to be equal late, votes that were counted stay and the next ones join.
     """
 
     def __init__(self, task: Task, same: Callable[[str, str], bool]) -> None:
         self._task, self._same = task, same
-        self._names: dict[str, str] = {}
         self._weights: dict[str, float] = {}
+        self._joined: dict[str, str] = {}
+        """By answer, the one that its votes go to."""
+        self._compared: set[frozenset[str]] = set()
 
     def read(self, response: Response) -> Vote:
-        """What a response says, under the name its answer was first given."""
+        """What a response says, under the name its answer goes by."""
         vote = self._task.read(response)
         if vote.answer is None:
             return vote
-        if vote.answer not in self._names:
-            self._names[vote.answer] = self._leader_like(vote.answer)
-        name = self._names[vote.answer]
+        name = self._name(vote.answer)
         self._weights[name] = self._weights.get(name, 0.0) + vote.weight
         return replace(vote, answer=name)
 
-    def _leader_like(self, answer: str) -> str:
-        leaders = sorted(self._weights, key=lambda name: -self._weights[name])[:LEADERS]
-        return next((name for name in leaders if self._same(name, answer)), answer)
+    def _name(self, name: str) -> str:
+        while name in self._joined:
+            name = self._joined[name]
+        for leader in self._ahead_of(name):
+            pair = frozenset((leader, name))
+            if pair not in self._compared:
+                self._compared.add(pair)
+                if self._same(leader, name):
+                    self._joined[name] = leader
+                    return leader
+        return name
+
+    def _ahead_of(self, name: str) -> list[str]:
+        """The leading answers with more votes than this one, or as many but earlier."""
+        own = [each for each in self._weights if each not in self._joined]
+        leaders = sorted(own, key=lambda each: -self._weights[each])[:LEADERS]
+        return leaders[: leaders.index(name)] if name in leaders else leaders
 
 
 def question_reader(task: Task) -> Reader:

@@ -4,12 +4,16 @@ BestOfN puts scores where weights were. The tally's leader is then the best resp
 whatever looks at a tally (the vote, the standing, a gate) works as it does for votes.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from math import isinf, isnan, nan
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from aera.errors import ControllerError
+from aera.errors import ControllerError, UsageError
 from aera.response import Question, Response
 from aera.run import Reader
 from aera.tally import Vote
@@ -51,6 +55,10 @@ class BestOfN:
             for i, vote in enumerate(votes)
         ]
 
+    def as_json(self) -> dict[str, object]:
+        """What a controller on disk keeps of it: all but the scorer's code."""
+        return {"name": type(self.scorer).__name__, "uses_logprobs": self.uses_logprobs}
+
     def _scores(self, question: Question, responses: Sequence[Response]) -> list[float]:
         """What the scorer says, if it makes sense."""
         if not responses:
@@ -84,3 +92,39 @@ class ChanceRight:
             0.0 if vote.answer is None else float(chance)
             for vote, chance in zip(votes, chances, strict=True)
         ]
+
+
+def load_scorer(named: str) -> Scorer:
+    """A scorer by MODULE:NAME, from the working directory or the environment.
+
+    The name is that of a scorer, or of a class or function that makes one without arguments.
+    """
+    module, _, name = named.partition(":")
+    if not module or not name:
+        raise UsageError(f'a scorer is named as MODULE:NAME, but got "{named}"')
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    loaded = _attempted(partial(import_module, module), f'the module "{module}" cannot be imported')
+    if not hasattr(loaded, name):
+        raise UsageError(f'the module "{module}" has no "{name}"')
+    found = getattr(loaded, name)
+    if callable(found) and (isinstance(found, type) or not _can_score(found)):
+        found = _attempted(found, f'"{named}" makes no scorer')
+    if not _can_score(found):
+        raise UsageError(f'"{named}" is no scorer: it has no method score(question, responses)')
+    scorer: Scorer = found
+    return scorer
+
+
+def _attempted(work: Callable[[], Any], trouble: str) -> Any:
+    """What somebody else's code gives; whatever it raises is one sentence."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - as above
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{trouble}: {said}") from None
+
+
+def _can_score(something: Any) -> bool:
+    return callable(getattr(something, "score", None))

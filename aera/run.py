@@ -101,7 +101,9 @@ class Run:
         self._rule = rule
         self._weigher = weigher
         self._waiting: list[Response] = []
-        self._steps: list[Step] = []
+        self._read: list[Vote] = []
+        """What those say; read on delivery, for a reader may take its time."""
+        self.steps: list[Step] = []
 
     @property
     def stopped(self) -> bool:
@@ -132,19 +134,20 @@ class Run:
                 f"question {self.prefix.question.id} wants {want} more responses, "
                 f"but was fed {len(responses)}"
             )
+        self._read.extend([self._task.read(response) for response in responses])
         self._waiting.extend(responses)
         if self._waiting and len(responses) == want:
             self.see(self._next_prefix())
 
     def see(self, prefix: Prefix) -> None:
         """Take the decision at the next checkpoint, whose prefix may have been prepared before."""
-        self.prefix, self._waiting = prefix, []
+        self.prefix, self._waiting, self._read = prefix, [], []
         begun = time.perf_counter()
         decision = self.policy.decide(prefix)
         took = 1000 * (time.perf_counter() - begun)
         if not decision.stop and prefix.next_checkpoint is None:
             decision = Decision(True, "full budget", decision.p_continue)
-        self._steps.append(Step(len(prefix), decision, took))
+        self.steps.append(Step(len(prefix), decision, took))
         if decision.stop:
             self.reason = decision.reason
 
@@ -156,7 +159,7 @@ class Run:
         if self.stopped:
             return
         if self._waiting:
-            self.prefix, self._waiting = self._next_prefix(), []
+            self.prefix, self._waiting, self._read = self._next_prefix(), [], []
         self.reason = reason
 
     @property
@@ -178,22 +181,22 @@ class Run:
             question_id=self.prefix.question.id,
             policy=str(self.policy),
             aggregate=self._rule(self.prefix),
-            checkpoint=self._steps[-1].checkpoint if self._steps else 0,
+            checkpoint=self.steps[-1].checkpoint if self.steps else 0,
             responses=len(self.prefix),
             prompt_tokens=self.prefix.prompt_tokens,
             completion_tokens=self.prefix.completion_tokens,
             votes=dict(self.prefix.tally.weights),
-            steps=tuple(self._steps),
+            steps=tuple(self.steps),
             reason=self.reason,
             calls=sum(response.calls for response in self.prefix.responses) + unseen,
             seconds=seconds,
             encoder_ms=encoder,
-            gate_ms=max(0.0, sum(step.milliseconds for step in self._steps) - encoder),
+            gate_ms=max(0.0, sum(step.milliseconds for step in self.steps) - encoder),
             error=error,
         )
 
     def _next_prefix(self) -> Prefix:
-        votes: Sequence[Vote] = [self._task.read(response) for response in self._waiting]
+        votes: Sequence[Vote] = self._read
         if self._weigher is not None:
             votes = self._weigher.weigh(self.question, self._waiting, votes)
         return self.prefix.extended(self._waiting, votes)

@@ -40,7 +40,7 @@ class Task:
     shuffle: bool = False
     """Whether the choices are put in an order of their own, by a recorded seed, when asking."""
     equivalence: bool = False
-    """Whether the lab asks math-verify too when two expressions are the same (equivalence.py)."""
+    """Whether math-verify is asked too when two expressions are the same (equivalence.py)."""
 
     def __post_init__(self) -> None:
         if self.kind not in STATED:

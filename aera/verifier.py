@@ -1,8 +1,8 @@
 """The worker of equivalence.py: math-verify in a process of its own, which may be killed.
 
-Reads {"one", "other", "seconds"} per line. Tries each of the two expressions alone and writes
-"tried", then "same" or "different"; where it falls silent tells which of them hangs. It imports
-nothing of aera, ends with the process that started it, and is run as a script.
+Reads {"expressions", "seconds"} per line and writes a line for each: of one expression "tried",
+of two "same" or "different". Where it falls silent, the expression hangs. It imports nothing of
+aera, ends with the process that started it, and is run as a script.
 """
 
 import json
@@ -82,11 +82,11 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         bound_processor(request["seconds"])
-        found = []
-        for name in ("one", "other"):
-            found.append(tried(request[name]))
+        found = [tried(expression) for expression in request["expressions"]]
+        if len(found) == 1:
             told.write("tried\n")
-        told.write("same\n" if same(*found) else "different\n")
+        else:
+            told.write("same\n" if same(*found) else "different\n")
 
 
 if __name__ == "__main__":

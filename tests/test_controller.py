@@ -103,7 +103,7 @@ def test_everything_said_of_a_controller_survives(controller: Controller, saved:
     assert isinstance(loaded.policy, Gated)
     assert loaded.policy.threshold == 0.3
     assert (saved / "README.md").read_text() == "# A card\n"
-    assert loaded.embeds
+    assert loaded.threaded
     assert loaded.weigher is None
 
 
@@ -112,7 +112,7 @@ def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) 
     Controller(get_task("numeric"), SCHEDULE, policy).save(tmp_path)
     loaded = Controller.load(tmp_path)
     assert (str(loaded.policy), loaded.gate) == (str(policy), None)
-    assert not loaded.embeds
+    assert not loaded.threaded
     assert not (tmp_path / "model.safetensors").exists()
 
 

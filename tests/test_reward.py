@@ -1,7 +1,9 @@
 """Best-of-n: the best response so far is what is returned, in replay, live and by the gateway."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from aera import (
     Allocation,
     BestOfN,
+    Budget,
     Chat,
     Controller,
     Decision,
@@ -35,11 +38,12 @@ from aera import (
     solve,
     solve_batch,
 )
-from aera.errors import ControllerError
+from aera.errors import ControllerError, UsageError
+from aera.gate import Gated
 from aera.gateway.votes import UNREADABLE
 from aera.lab.evaluation import Ballot, replay
 from aera.pool import write_pool
-from aera.reward import ChanceRight
+from aera.reward import ChanceRight, load_scorer
 from aera.traits import traits
 
 QUESTION = Question("q", "how good?")
@@ -189,16 +193,132 @@ def controller_of(scale: BestOfN | None, policy: Any = None) -> Controller:
     return Controller(get_task("numeric"), SCHEDULE, policy or Fixed(8), weigher=scale)
 
 
-def test_a_controller_does_not_keep_a_scorer(tmp_path: Path) -> None:
-    made = controller_of(BestOfN(Length()))
-    with pytest.raises(ControllerError, match="cannot keep a BestOfN; save it with weigher=None"):
-        made.save(tmp_path / "c")
-    assert not (tmp_path / "c").exists()
-    replace(made, weigher=None).save(tmp_path / "c")
-    again = replace(Controller.load(tmp_path / "c"), weigher=made.weigher)
+@pytest.mark.parametrize("uses_logprobs", [True, False])
+def test_a_saved_controller_gets_its_scorer_back(tmp_path: Path, uses_logprobs: bool) -> None:
+    made = controller_of(BestOfN(Length(), uses_logprobs=uses_logprobs))
+    made.save(tmp_path / "c")
+    again = Controller.load(tmp_path / "c", scorer=Length())
+    assert again.weigher == made.weigher
+    assert again.asks == made.asks
+    assert again.threaded
     run = again.start(QUESTION)
     run.feed(replies(*"abcdefg", "long"))
     assert run.allocation.answer == "long"
+
+
+def test_a_gate_on_scores_survives(tmp_path: Path) -> None:
+    gate = Controller.load(BUNDLED).gate
+    assert gate is not None
+    made = replace(controller_of(BestOfN(Length()), Gated(gate, 0.25)), gate=gate)
+    made.save(tmp_path)
+    again = Controller.load(tmp_path, scorer=Length())
+    responses = replies("some text", "more text", "x", "y")
+    chances = [run_fed(each, responses).steps[0].decision for each in (made, again)]
+    assert chances[0] == chances[1]
+    assert (str(again.policy), chances[0].p_continue is None) == ("aera-0.25", False)
+
+
+def run_fed(controller: Controller, responses: Sequence[Response]) -> Run:
+    run = controller.start(QUESTION)
+    run.feed(responses[: run.want])
+    return run
+
+
+def test_a_scored_controller_is_not_mistaken_for_a_voting_one(tmp_path: Path) -> None:
+    controller_of(BestOfN(Length())).save(tmp_path)
+    with pytest.raises(ControllerError) as caught:
+        Controller.load(tmp_path)
+    said = str(caught.value)
+    assert f'the controller at "{tmp_path}" was made for a scorer, Length' in said
+    assert "--scorer MODULE:NAME" in said
+    assert "Controller.load(path, scorer=...)" in said
+
+
+def test_a_voting_controller_takes_no_scorer(tmp_path: Path) -> None:
+    controller_of(None).save(tmp_path)
+    for place in (tmp_path, BUNDLED):  # the bundled one is older than scorers
+        with pytest.raises(ControllerError, match="was made for votes and takes no scorer"):
+            Controller.load(place, scorer=Length())
+    assert Controller.load(tmp_path).weigher is None
+
+
+@pytest.mark.parametrize("kept", [{}, True, {"name": "Length"}])
+def test_a_damaged_note_of_the_scorer_is_refused(tmp_path: Path, kept: object) -> None:
+    controller_of(BestOfN(Length())).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "scorer": kept}))
+    with pytest.raises(ControllerError, match="not a controller of this version"):
+        Controller.load(tmp_path, scorer=Length())
+
+
+def test_another_scale_cannot_be_kept(tmp_path: Path) -> None:
+    class Even:
+        def weigh(self, question: object, responses: object, votes: Sequence[Vote]) -> list[Vote]:
+            return list(votes)
+
+    made = replace(controller_of(None), weigher=Even())
+    with pytest.raises(ControllerError, match="cannot keep a Even; save it with weigher=None"):
+        made.save(tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+# --- by name --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module in the working directory."""
+    (tmp_path / "judges_here.py").write_text(
+        "class Strict:\n"
+        "    def score(self, question, responses):\n"
+        "        return [0.5] * len(responses)\n\n"
+        "strict = Strict()\n"
+        "def make():\n"
+        "    return Strict()\n"
+        "def wants(path):\n"
+        "    return Strict()\n"
+        "def breaks():\n"
+        "    raise OSError('no\\nweights')\n"
+        "number = 7\n"
+    )
+    (tmp_path / "judges_broken.py").write_text("import no_such_library\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    yield
+    for name in ("judges_here", "judges_broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("judges")
+@pytest.mark.parametrize("name", ["Strict", "strict", "make"])
+def test_a_scorer_is_found_by_the_name_of_itself_or_of_what_makes_it(name: str) -> None:
+    scorer = load_scorer(f"judges_here:{name}")
+    assert scorer.score(QUESTION, replies("a", "b")) == [0.5, 0.5]
+
+
+@pytest.mark.usefixtures("judges")
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("judges_here", 'named as MODULE:NAME, but got "judges_here"'),
+        (":Strict", "named as MODULE:NAME"),
+        ("judges_nowhere:Strict", "cannot be imported: ModuleNotFoundError"),
+        ("judges_broken:Strict", "No module named 'no_such_library'"),
+        ("judges_here:Lenient", 'the module "judges_here" has no "Lenient"'),
+        ("judges_here:number", '"judges_here:number" is no scorer: it has no method score'),
+        ("builtins:dict", '"builtins:dict" is no scorer'),
+        ("judges_here:wants", "makes no scorer: TypeError"),
+        ("judges_here:breaks", "makes no scorer: OSError: no weights"),
+    ],
+)
+def test_a_name_without_a_scorer_is_refused_in_one_sentence(named: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_scorer(named)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- in a controller, live ------------------------------------------------------------------------
 
 
 def test_log_probabilities_are_asked_for_where_the_scorer_looks_at_them() -> None:
@@ -207,11 +327,21 @@ def test_log_probabilities_are_asked_for_where_the_scorer_looks_at_them() -> Non
 
 
 def test_a_scorer_is_kept_off_the_event_loop() -> None:
-    assert controller_of(BestOfN(Length())).embeds
-    assert not controller_of(None).embeds
+    assert controller_of(BestOfN(Length())).threaded
+    assert not controller_of(None).threaded
 
 
-# --- live -----------------------------------------------------------------------------------------
+def test_an_unfinished_block_is_scored_off_the_event_loop_too(pool: Pool) -> None:
+    class Patient:
+        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+            with pytest.raises(RuntimeError):
+                asyncio.get_running_loop()
+            return [1.0] * len(responses)
+
+    question, budget = next(iter(pool.questions.values())), Budget(responses=3)
+    controller = controller_of(BestOfN(Patient()), Enough(9.0))
+    made = asyncio.run(solve(question, RecordedSampler(pool), controller, budget=budget))
+    assert (made.responses, made.reason, made.error) == (3, "limit: responses", None)
 
 
 @pytest.fixture

@@ -220,3 +220,22 @@ def test_a_vote_is_read_once_per_response() -> None:
     for place in range(16):
         run.feed([Response(str(place))])
     assert seen == [str(place) for place in range(16)]
+
+
+def test_a_response_is_read_once_and_on_delivery(numeric: Task, responses_of: ResponsesOf) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.texts: list[str] = []
+
+        def read(self, response: Response) -> Vote:
+            self.texts.append(response.text)
+            return numeric.read(response)
+
+    reader, responses = Slow(), responses_of("1231")
+    run = Run(QUESTION, Fixed(4), task=reader, schedule=Schedule((2, 8)))
+    for delivered in (1, 2, 3, 4):
+        run.feed(responses[delivered - 1 : delivered])
+        assert reader.texts == [response.text for response in responses[:delivered]]
+    run.end("limit")
+    assert len(reader.texts) == 4
+    assert run.allocation.votes == {"1": 2.0, "2": 1.0, "3": 1.0}

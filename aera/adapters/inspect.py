@@ -7,9 +7,12 @@ Decisions come from the completions alone. Inspect shows its hook the scores; th
 at, so that the evaluation stays one of the model and not of the stopping rule.
 """
 
+import asyncio
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+from aera.allocator import aside
 from aera.controller import Controller
 from aera.errors import UsageError
 from aera.response import Question, Response
@@ -28,32 +31,40 @@ class VoteStopping:
         self.controller = controller
         self._runs: dict[str | int, Run] = {}
         self._early: dict[str | int, dict[int, Response]] = {}
+        self._locks: dict[str | int, asyncio.Lock] = {}
+        """One decision at a time: it may be taken in a thread, and epochs end as they like."""
         self._stopped = 0
 
     async def start_task(self, task: Any, samples: list[Any], epochs: int) -> str:
         """Begin to decide every sample of a task."""
         self._runs = {each.id: self.controller.start(_question(each)) for each in samples}
         self._early = {each.id: {} for each in samples}
+        self._locks = {each.id: asyncio.Lock() for each in samples}
         self._stopped = 0
         return f"aera {self.controller.policy}"
 
     async def schedule_sample(self, id: str | int, epoch: int) -> Any:  # noqa: A002
         """An EarlyStop where the sample's votes have been decided, else None."""
         run = self._runs[id]
-        if run.want:
-            return None
+        async with self._locks[id]:
+            if run.want:
+                return None
         self._stopped += 1
         stop = import_module("inspect_ai.util").EarlyStop
         return stop(id=id, epoch=epoch, reason=run.reason, metadata=_account(run))
 
     async def collect(self, state: Any) -> None:
         """Take the completion of an epoch; this is the task's `cleanup`, and sees no score."""
-        self._take(state.sample_id, state.epoch, _response(state.output))
+        key, response = state.sample_id, _response(state.output)
+        async with self._locks[key]:
+            await aside(self.controller, partial(self._take, key, state.epoch, response))
 
     async def complete_sample(self, id: str | int, epoch: int, scores: object) -> None:  # noqa: A002
         """Inspect says that an epoch is done. Its scores are not looked at."""
         run = self._runs[id]
-        if run.want and epoch > run.delivered and epoch not in self._early[id]:
+        async with self._locks[id]:
+            missing = run.want and epoch > run.delivered and epoch not in self._early[id]
+        if missing:
             raise UsageError(
                 "the completions do not arrive: give the task cleanup=stopping.collect"
             )
@@ -61,7 +72,7 @@ class VoteStopping:
     async def complete_task(self) -> dict[str, Any]:
         """The voted answers and what they took, for the log."""
         for run in self._runs.values():
-            run.end("epochs")
+            await aside(self.controller, partial(run.end, "epochs"))
         return {
             "policy": str(self.controller.policy),
             "stopped_epochs": self._stopped,

@@ -7,8 +7,8 @@ from typing import Any
 
 from aera.answer import visible
 from aera.response import Response
+from aera.run import Reader
 from aera.tally import Vote
-from aera.task import Task
 
 EXACT = 2**53
 """Beyond this, a whole number and a fraction that look alike need not be equal."""
@@ -16,9 +16,9 @@ EXACT = 2**53
 
 @dataclass(frozen=True)
 class ChatReader:
-    """Reads replies to one request. Tool calls come first, then JSON where it was asked for."""
+    """Reads replies for one vote. Tool calls come first, then JSON where it was asked for."""
 
-    task: Task
+    task: Reader
     wants_json: bool = False
 
     def read(self, response: Response) -> Vote:

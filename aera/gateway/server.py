@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aera.controller import Controller, default_controller
 from aera.embedding import Encoder, StaticEncoder
+from aera.equivalence import question_reader
 from aera.errors import AeraError, UpstreamError
 from aera.gate import PaperGate
 from aera.gateway.asking import named, with_instruction
@@ -87,6 +88,7 @@ class _Application:
         self.upstream = Replicas(serving.upstreams)
         self.second = Replicas([serving.escalation[0]]) if serving.escalation else None
         controller = serving.controller
+        question_reader(controller.task)  # where math-verify is missing, refuse before serving
         gate = controller.gate
         encoder: Encoder = gate.encoder if isinstance(gate, PaperGate) else StaticEncoder.load()
         model = serving.escalation[1] if serving.escalation else ""

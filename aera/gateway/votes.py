@@ -5,15 +5,16 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from aera.allocator import Budget, Spending, advance
+from aera.allocator import Budget, Spending, advance, aside
 from aera.catalog import parse_policy
 from aera.controller import Controller
 from aera.embedding import Encoder
+from aera.equivalence import question_reader
 from aera.errors import UpstreamError, UsageError
 from aera.gate import OUTSIDE, Gated, Guarded
 from aera.gateway.asking import choices_wanted, last_words
@@ -178,15 +179,12 @@ class Gateway:
         """As many independently voted choices as the client asked for."""
         wanted = choices_wanted(body)
         plan = self.plan(wishes, body.get("temperature") == 0)
-        reader = ChatReader(self.controller.task, wants_json(body))
         told = {name: value for name, value in body.items() if name not in OWN_FIELDS}
         request = {**self.controller.asks, **told}
         if wanted == 1:
-            return [await self._one(request, plan, reader, offset=0)]
+            return [await self._one(request, plan, offset=0)]
         stride = self.controller.schedule.last
-        return await together(
-            self._one(request, plan, reader, offset=i * stride) for i in range(wanted)
-        )
+        return await together(self._one(request, plan, offset=i * stride) for i in range(wanted))
 
     @cached_property
     def plan(self) -> Callable[[Wishes, bool], Plan]:
@@ -231,9 +229,8 @@ class Gateway:
             raise UsageError(f"the minimum of {minimum} samples is above the maximum of {most}")
         return Served(Bounded(policy, minimum=minimum or None), wishes.max_samples)
 
-    async def _one(
-        self, body: Mapping[str, Any], plan: Plan, reader: ChatReader, *, offset: int
-    ) -> Voted:
+    async def _one(self, body: Mapping[str, Any], plan: Plan, *, offset: int) -> Voted:
+        reader = ChatReader(question_reader(self.controller.task), wants_json(body))
         weigher = None if reader.wants_json or "tools" in body else self.controller.weigher
         question = (
             QUESTION
@@ -242,8 +239,7 @@ class Gateway:
         )
         run = Run(question, plan.policy, task=reader, schedule=plan.schedule, weigher=weigher)
         sampler, spending = _BodySampler(self.upstream, body, offset), Spending(plan.budget)
-        embeds = self.controller.embeds
-        allocation = await advance(run, sampler, spending=spending, threaded=embeds)
+        allocation = await advance(run, sampler, self.controller, spending=spending)
         responses = run.prefix.responses
         self._check_quorum(responses, sampler.refusal, spending)
         notes = plan.notes
@@ -273,8 +269,9 @@ class Gateway:
             return replace(voted, notes=(*voted.notes, f"escalation failed: {error}"))
         if reply.error is not None:
             return replace(voted, notes=(*voted.notes, f"escalation failed: {reply.error}"))
-        answer, waited = reader.read(reply).answer, voted.waited + sampler.waited
-        return replace(voted, second=reply, second_answer=answer, waited=waited)
+        read = await aside(self.controller, partial(reader.read, reply))
+        waited = voted.waited + sampler.waited
+        return replace(voted, second=reply, second_answer=read.answer, waited=waited)
 
     def _check_quorum(
         self, responses: Sequence[Response], refusal: UpstreamError | None, spending: Spending

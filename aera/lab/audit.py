@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from aera.errors import ControllerError
 from aera.evidence import FEATURES, Floats, scalars, semantics
 from aera.lab.evaluation import Ballot, read_ballots
 from aera.pool import RESPONSE_FIELDS, Pool, read_rows
-from aera.response import Prefix, Response
+from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
 from aera.standing import COUNTS, SPEND, STANDING, VOTE
 from aera.tally import Vote
@@ -157,9 +158,9 @@ def _described(prefix: Prefix, encoder: Encoder) -> Floats:
 
 def audit_controller(path: Path) -> Audit:
     """Look at a controller's inputs, and whether fitting and calibration were kept apart."""
-    admitted = _admitted(_inputs(path))
+    admitted, config = _admitted(_inputs(path)), _config(path)
     try:
-        controller = Controller.load(path)
+        controller = Controller.load(path, scorer=_Absent() if config.get("scorer") else None)
     except ControllerError as error:
         failed = Finding("controller", "cannot be loaded", str(error))
         return Audit(admitted, (), (failed,))
@@ -174,10 +175,25 @@ def audit_controller(path: Path) -> Audit:
     return Audit(admitted, excluded, (apart,))
 
 
+class _Absent:
+    """In the place of a scorer, which is not kept with a controller and not asked here."""
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        raise NotImplementedError
+
+
 def _inputs(path: Path) -> list[str]:
     """The inputs a controller says it has, however broken the rest of it is."""
+    config = _config(path)
+    try:
+        return [str(name) for name in (*config["features"], *config.get("traits", ()))]
+    except (TypeError, KeyError):
+        return []
+
+
+def _config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads((path / "config.json").read_text("utf-8"))
-        return [str(name) for name in (*config["features"], *config.get("traits", ()))]
-    except (OSError, ValueError, TypeError, KeyError):
-        return []
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}

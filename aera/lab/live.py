@@ -1,5 +1,6 @@
 """The holdout test with real generation: stop decisions end sampling, a full budget is paired."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -75,7 +76,9 @@ async def live_test(
     def grades(allocations: Sequence[Allocation]) -> Floats:
         return np.array([graders[a.question_id](a.answer) for a in allocations])
 
-    return LiveTest(ours, theirs, grades(ours), grades(theirs), shared=reference is None)
+    # Comparing expressions blocks, so grading is done off the event loop.
+    one, other = [await asyncio.to_thread(grades, each) for each in (ours, theirs)]
+    return LiveTest(ours, theirs, one, other, shared=reference is None)
 
 
 async def _all(

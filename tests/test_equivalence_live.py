@@ -1,0 +1,318 @@
+"""Equal expressions vote together wherever votes are counted, and hold up nobody else."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gateways import House, account, asked, saying, visit
+
+from aera import (
+    ASC,
+    Allocation,
+    Allocator,
+    Budget,
+    Chat,
+    Controller,
+    Endpoint,
+    Fixed,
+    OpenAISampler,
+    Policy,
+    Pool,
+    Question,
+    Record,
+    RecordedSampler,
+    Response,
+    Schedule,
+    get_task,
+    solve,
+    solve_batch,
+)
+from aera import equivalence as module
+from aera.adapters.inspect import VoteStopping
+from aera.equivalence import Equivalence, Worker
+from aera.errors import ControllerError, UsageError
+from aera.fake import Call, FakeUpstream
+from aera.gateway.server import Serving, create_app
+from aera.lab import read_ballots, replay
+from aera.pool import write_pool
+
+HANGING = "\\frac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}"
+SQUARE, SUM = "(x+1)^2", "x^2+2x+1"
+TASK = replace(get_task("expression"), equivalence=True)
+SCHEDULE = Schedule((4, 8, 16))
+USER = {"role": "user"}
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[list[Worker]]:
+    """Processes that have started, for one test after the other."""
+    workers: list[Worker] = []
+    yield workers
+    for worker in workers:
+        worker.kill()
+
+
+@pytest.fixture(autouse=True)
+def shared(monkeypatch: pytest.MonkeyPatch, warm: list[Worker]) -> Equivalence:
+    """What tasks ask here: two processes are warm, and patience is short where a test says so."""
+    warm[:] = [worker for worker in warm if not worker.dead][:2]
+    warm.extend(Worker() for _ in range(2 - len(warm)))
+    made = Equivalence(deadline=20.0)
+    made._idle = list(warm)
+    monkeypatch.setattr(module, "shared_equivalence", lambda: made)
+    return made
+
+
+def controller_of(policy: Policy | None = None, schedule: Schedule = SCHEDULE) -> Controller:
+    return Controller(TASK, schedule, policy or ASC(0.95))
+
+
+def said(*answers: str) -> list[Response]:
+    return [Response(f"so \\boxed{{{answer}}}", tokens=5) for answer in answers]
+
+
+def by_turns(call: Call, place: int) -> str:
+    """Two ways to write one answer; a question about what hangs gets that every other time."""
+    odd = HANGING if "hangs" in call.prompt else SQUARE
+    return f"so \\boxed{{{odd if place % 2 else SUM}}}"
+
+
+# --- solving --------------------------------------------------------------------------------------
+
+
+def solved(
+    server: FakeUpstream, questions: Sequence[str], controller: Controller, budget: Budget
+) -> list[Allocation]:
+    """Allocations in the order in which the questions stop."""
+
+    async def scene() -> list[Allocation]:
+        async with server:
+            chat = Chat("m", TASK, {"seed": 0})
+            async with OpenAISampler(Endpoint(server.base_url), chat) as sampler:
+                named = [Question(each, each) for each in questions]
+                many = Allocator(sampler, controller, budget=budget).solve(named)
+                return [made async for made in many]
+
+    return asyncio.run(scene())
+
+
+def test_a_live_solve_counts_equal_answers_together() -> None:
+    [made] = solved(FakeUpstream(by_turns), ["what?"], controller_of(), Budget())
+    assert (made.answer, made.votes, made.responses) == (SUM, {SUM: 4.0}, 4)
+
+
+def test_an_unfinished_block_is_read_off_the_event_loop_too() -> None:
+    policy, budget = Fixed(16), Budget(responses=6)
+    [made] = solved(FakeUpstream(by_turns), ["what?"], controller_of(policy), budget)
+    assert (made.votes, made.reason, made.error) == ({SUM: 6.0}, "limit: responses", None)
+
+
+def test_a_hanging_answer_costs_its_deadline_and_no_other_question(shared: Equivalence) -> None:
+    shared.deadline = 4.0
+    begun = time.monotonic()
+    done = solved(
+        FakeUpstream(by_turns), ["what hangs?", "one?", "two?"], controller_of(Fixed(4)), Budget()
+    )
+    assert {made.question_id for made in done[:2]} == {"one?", "two?"}
+    assert [made.error for made in done] == [None] * 3
+    assert done[-1].votes == {SUM: 2.0, HANGING: 2.0}
+    assert done[0].seconds < 4.0 <= done[-1].seconds
+    assert time.monotonic() - begun < 12.0
+
+
+# --- replay ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Pool:
+    """Questions whose answers are written in several ways, also late and among others."""
+    ways = [
+        (SQUARE, SUM, "x+1", "1+x"),
+        ("a+b", "c", "d", "e", "f", "b+a", "b+a", "a+b"),
+        ("2y", "y+y", "3y", "y\\cdot 2"),
+        ("p", "q"),
+    ]
+    records = [
+        Record(
+            Question(f"q{n}", f"what is {n}?"), tuple(said(*(w[i * i % len(w)] for i in range(16))))
+        )
+        for n, w in enumerate(ways)
+    ]
+    return write_pool(tmp_path, records, task=TASK, sampler={})
+
+
+def outline(made: Allocation) -> tuple[Any, ...]:
+    steps = [(step.checkpoint, step.decision.stop) for step in made.steps]
+    return made.question_id, made.answer, made.votes, made.responses, made.reason, steps
+
+
+def test_live_allocations_are_those_of_replay(pool: Pool) -> None:
+    controller = controller_of()
+    chains = [ballot.prefixes(SCHEDULE) for ballot in read_ballots(pool, TASK)]
+    recorded = [
+        outline(replay(chain, controller.live_policy, task=TASK).allocation) for chain in chains
+    ]
+    assert len({made[3] for made in recorded}) > 1
+    assert any(len(made[2]) < len(set(answers(pool, made[0]))) for made in recorded)
+
+    async def live() -> list[Allocation]:
+        sampler = RecordedSampler(pool)
+        return [await solve(question, sampler, controller) for question in pool.questions.values()]
+
+    assert [outline(made) for made in asyncio.run(live())] == recorded
+
+
+def answers(pool: Pool, question_id: str) -> list[str | None]:
+    [record] = [each for each in pool if each.question.id == question_id]
+    return [get_task("expression").read(response).answer for response in record.responses]
+
+
+def test_a_batch_counts_them_together_also_in_what_it_cuts_short(pool: Pool) -> None:
+    class Scarce(RecordedSampler):
+        async def sample(self, question: Question, n: int, **more: Any) -> list[Response]:
+            return await super().sample(question, min(n, 3), **more)
+
+    questions = list(pool.questions.values())
+    done = asyncio.run(solve_batch(questions, Scarce(pool), controller_of(), tokens=70))
+    assert {made.error for made in done} == {None}
+    assert sum(made.responses for made in done) < 20
+    for made in done:
+        written = answers(pool, made.question_id)[: made.responses]
+        assert sum(made.votes.values()) == made.responses
+        assert len(made.votes) <= len(set(written))
+    assert len(done[0].votes) < len(set(answers(pool, "q0")[: done[0].responses]))
+
+
+# --- the gateway ----------------------------------------------------------------------------------
+
+
+def found(*replies: str, **serving: Any) -> dict[str, Any]:
+    """The account of a vote on these replies."""
+    policy = {"aera": {"policy": f"fixed-{len(replies)}"}}
+    server = saying(*(f"so \\boxed{{{each}}}" for each in replies))
+    return account(
+        asked(server, extra_body=policy, serving={"controller": controller_of(), **serving})
+    )
+
+
+def test_the_gateway_counts_them_together() -> None:
+    assert found("z", SQUARE, SUM, SQUARE)["votes"] == {"z": 1, SQUARE: 3}
+
+
+def test_every_choice_is_a_vote_of_its_own() -> None:
+    async def act(house: House) -> Any:
+        return await house.ask(n=2, seed=0, extra_body={"aera": {"policy": "fixed-2"}})
+
+    def turned(call: Call, place: int) -> str:
+        first = call.body["seed"] == 0
+        return f"\\boxed{{{SQUARE if first == (place == 0) else SUM}}}"
+
+    schedule = Schedule((2,))
+    reply = visit(act, FakeUpstream(turned), controller=controller_of(schedule=schedule))
+    accounts = account(reply)["choices"]
+    assert [each["votes"] for each in accounts] == [{SQUARE: 2}, {SUM: 2}]
+
+
+def test_a_second_upstreams_reply_goes_by_the_name_it_has_in_the_vote() -> None:
+    second = saying(f"\\boxed{{{SUM}}}")
+    replies = ["z", SQUARE, "y", "w"]
+    server = saying(*(f"\\boxed{{{each}}}" for each in replies))
+    serving = {"controller": controller_of(), "escalation": (second, "large")}
+    told = account(asked(server, extra_body={"aera": {"max_samples": 4}}, serving=serving))
+    assert (told["escalated"], told["answer"]) == (True, SQUARE)
+
+
+def test_tools_and_json_are_voted_on_as_before() -> None:
+    body = {"response_format": {"type": "json_object"}}
+    reply = asked(saying('{"a": 1}'), serving={"controller": controller_of()}, **body)
+    assert account(reply)["votes"] == {'{"a":1}': 4}
+
+
+def test_others_are_answered_at_once_while_an_expression_hangs(shared: Equivalence) -> None:
+    shared.deadline = 5.0
+    body = {"model": "aera/m", "aera": {"policy": "fixed-4"}}
+
+    def messages(text: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": text}]
+
+    async def act(house: House) -> tuple[list[Any], list[bool], list[Any]]:
+        hanging = [
+            asyncio.create_task(house.post({**body, "messages": messages("what hangs?")}))
+            for _ in range(12)  # more than there are threads by default
+        ]
+        while len(shared._idle) == 2:
+            await asyncio.sleep(0.01)
+        others = [await house.post({**body, "messages": messages(f"{n}?")}) for n in range(8)]
+        early = [task.done() for task in hanging]
+        return others, early, [await task for task in hanging]
+
+    others, early, late = visit(act, FakeUpstream(by_turns), controller=controller_of())
+    assert [told["aera"]["votes"] for _, _, told in others] == [{SUM: 4}] * 8
+    assert not any(early)
+    assert [told["aera"]["votes"] for _, _, told in late] == [{SUM: 2, HANGING: 2}] * 12
+    assert shared.hopeless == {HANGING}
+
+
+# --- Inspect --------------------------------------------------------------------------------------
+
+
+def test_epochs_in_inspect_are_compared_off_its_event_loop() -> None:
+    def state(epoch: int, text: str) -> SimpleNamespace:
+        usage = SimpleNamespace(output_tokens=5)
+        fields = {"choices": [text], "completion": text, "usage": usage, "error": None}
+        output = SimpleNamespace(**fields, stop_reason="stop", model="mock")
+        return SimpleNamespace(sample_id="q", epoch=epoch, output=output)
+
+    async def scene() -> Any:
+        stopping = VoteStopping(controller_of(Fixed(6)))
+        await stopping.start_task(None, [SimpleNamespace(id="q", input="?", choices=None)], 6)
+        texts = [f"\\boxed{{{SUM if n % 2 else SQUARE}}}" for n in range(6)]
+        epochs = [state(n + 1, text) for n, text in enumerate(texts)]
+        await asyncio.gather(*map(stopping.collect, reversed(epochs)))
+        return await stopping.complete_task(), stopping._runs["q"].allocation.votes
+
+    told, votes = asyncio.run(scene())
+    assert told["samples"]["q"] == {"answer": SQUARE, "epochs": 6, "reason": "fixed budget"}
+    assert votes == {SQUARE: 6.0}
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(module, "shared_equivalence", Equivalence)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    controller_of().save(tmp_path / "c")
+    return tmp_path / "c"
+
+
+def test_a_controller_carries_it(saved: Path) -> None:
+    loaded = Controller.load(saved)
+    assert loaded.task.equivalence
+    assert loaded.threaded
+
+
+@pytest.mark.usefixtures("missing")
+def test_a_controller_that_compares_is_refused_where_nothing_can(saved: Path) -> None:
+    with pytest.raises(ControllerError) as caught:
+        Controller.load(saved)
+    assert str(caught.value) == (
+        f'the controller at "{saved}" merges equal expressions, but equivalence needs '
+        'math-verify: pip install "aera[math]"'
+    )
+
+
+@pytest.mark.usefixtures("missing")
+def test_a_gateway_that_could_not_compare_is_not_even_made() -> None:
+    with pytest.raises(UsageError, match="math-verify"):
+        create_app(Serving((Endpoint("http://127.0.0.1:1/v1"),), "m", controller_of()))
