@@ -98,7 +98,9 @@ def build_paper_controller(
     alpha = None if demand.alpha is None else demand.alpha / len(measured)
     tuning = study.trajectories.subset(tune)
     choices = [
-        calibrate(dial, values, tuning, max_loss=demand.max_loss, alpha=alpha, fine=True, seed=seed)
+        calibrate(
+            dial, values, tuning, max_loss=demand.max_loss, alpha=alpha, margin=0.0, seed=seed
+        )
         for dial, values in measured
     ]
     best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))

@@ -27,11 +27,18 @@ class Choice:
     token_saving: float
     needed: int | None
     """Where certification failed: how many calibration questions it might take."""
+    margin: float = 0.0
+    """Standard errors by which the loss stayed below the limit, where nothing is certified."""
 
     @property
     def feasible(self) -> bool:
         """Whether any setting met the demand."""
         return self.setting is not None
+
+    @property
+    def safely(self) -> str:
+        """How the limit was kept, to be said after it."""
+        return f", {self.margin:g} standard error to spare" if self.margin else ""
 
     @property
     def verdict(self) -> str:
@@ -46,12 +53,14 @@ class Choice:
             how = "be certified to lose" if self.alpha else "lose"
             return (
                 f"NOT FEASIBLE: no {self.dial} setting that was tried could {how} at most "
-                f"{limit} on {self.questions} questions, so the full budget is kept{more}"
+                f"{limit} on {self.questions} questions{self.safely}, so the full budget is "
+                f"kept{more}"
             )
         promise = "within" if self.alpha is None else f"certified ({1 - self.alpha:.0%}) within"
         return (
             f"{self.dial} {self.setting:g}: {promise} {limit} of the full budget on "
-            f"{self.questions} questions, saving {100 * self.token_saving:.1f} % of the tokens"
+            f"{self.questions} questions{self.safely}, saving {100 * self.token_saving:.1f} % of "
+            "the tokens"
         )
 
 
@@ -62,20 +71,22 @@ def calibrate(
     *,
     max_loss: float = 0.02,
     alpha: float | None = None,
-    fine: bool = False,
+    margin: float | None = None,
     seed: int = 0,
 ) -> Choice:
     """The cheapest setting that loses at most `max_loss` against the full budget.
 
-    Without `alpha` this is the paper's rule on the sweep (or the `fine` grid): loss as measured,
-    ties to the safer setting. With it, P(loss <= max_loss) >= 1 - alpha, by fixed-sequence testing
-    on the fine grid.
+    By itself this is the paper's rule on the sweep: loss as measured, ties to the safer setting.
+    With a margin, so many standard errors are added to the loss, on the fine grid. With `alpha`,
+    P(loss <= max_loss) >= 1 - alpha, by fixed-sequence testing on the fine grid.
     """
-    grid = dial.settings if alpha is None and not fine else dial.fine
+    grid = dial.settings if alpha is None and margin is None else dial.fine
     columns = [dial.stops(values, setting) for setting in grid]
     losses = _losses(columns, trajectories)
     if alpha is None:
-        allowed = [i for i in range(len(grid)) if losses[:, i].mean() <= max_loss + 1e-12]
+        error = losses.std(axis=0) / np.sqrt(len(losses))
+        likely = losses.mean(axis=0) + (margin or 0.0) * error
+        allowed = np.flatnonzero(likely <= max_loss + 1e-12).tolist()
     else:
         p_values = betting_p_values(losses, max_loss, seed=seed, alpha=alpha)
         allowed = list(range(fixed_sequence(p_values, alpha)))
@@ -92,6 +103,7 @@ def calibrate(
         reference=reference,
         token_saving=0.0 if best is None else _saving(costs[best], trajectories),
         needed=_needed(losses, max_loss, alpha) if best is None and alpha else None,
+        margin=(margin or 0.0) if alpha is None else 0.0,
     )
 
 

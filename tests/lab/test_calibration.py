@@ -53,6 +53,37 @@ def test_it_picks_the_cheapest_setting_whose_loss_is_allowed(
         assert choice.token_saving == pytest.approx(saved)
 
 
+@settings(deadline=None)
+@given(GRADES, VALUES, TOKENS, st.sampled_from([0.0, 0.1, 0.3]), st.sampled_from([0.5, 1.0]))
+def test_a_margin_adds_standard_errors_to_the_loss(
+    trajectories_of: Make,
+    grades: Floats,
+    values: Floats,
+    tokens: Floats,
+    max_loss: float,
+    margin: float,
+) -> None:
+    allowed = {}
+    for setting in GATE.fine:
+        columns = stop(values, setting)
+        losses = [row[-1] - row[column] for row, column in zip(grades, columns, strict=True)]
+        mean = sum(losses) / 12
+        error = sqrt(sum((loss - mean) ** 2 for loss in losses) / 12 / 12)
+        if mean + margin * error <= max_loss + 1e-9:
+            allowed[setting] = total(tokens, columns)
+    wanted = min(allowed, key=lambda t: (allowed[t], t), default=None)
+    choice = calibrate(
+        GATE, values, trajectories_of(grades, tokens), max_loss=max_loss, margin=margin
+    )
+    assert (choice.setting, choice.margin) == (wanted, margin)
+
+
+def test_the_verdict_names_the_margin(trajectories_of: Make) -> None:
+    made = trajectories_of(np.ones((5, 3)))
+    choice = calibrate(GATE, np.zeros((5, 3)), made, margin=1.0)
+    assert "on 5 questions, 1 standard error to spare, saving" in choice.verdict
+
+
 def test_a_tie_goes_to_the_safer_setting(trajectories_of: Make) -> None:
     values = np.full((5, 3), 0.05)
     assert calibrate(GATE, values, trajectories_of(np.ones((5, 3)))).setting == 0.1

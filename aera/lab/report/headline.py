@@ -157,7 +157,8 @@ def _chosen(choices: Sequence[Choice]) -> tuple[bool, str]:
     if first.alpha is None:
         return False, (
             f"Not certified, because no certificate was asked for (--certify 0.1): the setting is "
-            f"the cheapest that lost at most {limit} on {first.questions} calibration questions."
+            f"the cheapest that lost at most {limit} on {first.questions} calibration "
+            f"questions{first.safely}."
         )
     each = " in each fold" if folds > 1 else ""
     return True, (
