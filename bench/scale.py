@@ -26,12 +26,21 @@ import aera
 from aera import Pool, get_task, standard_policies
 from aera.crew import parse_crew
 from aera.embedding import StaticEncoder
-from aera.lab import Frontier, Truths, evaluate, import_jsonl, open_study, summarize
+from aera.lab import (
+    Frontier,
+    Report,
+    Truths,
+    evaluate,
+    import_jsonl,
+    open_study,
+    summarize,
+    write_report,
+)
 from aera.lab.learning import open_course
 
 DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
 LIMIT_MB = 4096
-STAGES = ("import", "replay", "summary", "embedding", "evidence", "traits")
+STAGES = ("import", "replay", "summary", "report", "embedding", "evidence", "traits")
 
 
 def copies(source: Path) -> Iterator[str]:
@@ -76,9 +85,20 @@ def stage_work(name: str, folder: Path, crew: str) -> Callable[[], object]:
     assert truths is not None
     if name == "replay":
         return lambda: replayed(pool, crew)
-    if name == "summary":
+    if name in ("summary", "report"):
         frontier = replayed(pool, crew)
-        return lambda: summarize(frontier, pool, protocol="replay", seed=0)
+        if name == "summary":
+            return lambda: summarize(frontier, pool, protocol="replay", seed=0)
+        report = Report(
+            summarize(frontier, pool, protocol="replay", seed=0),
+            frontier,
+            pool,
+            pool.task,
+            [*standard_policies(pool.schedule)],
+            truths=truths,
+            crew=parse_crew(crew),
+        )
+        return lambda: write_report(folder / "report.html", report)
     if name == "traits":
         return lambda: open_course(pool, truths, crew=parse_crew(crew))
     encoder = StaticEncoder.load()

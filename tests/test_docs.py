@@ -14,8 +14,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from typer.main import get_command
 
 from aera import Controller, get_task, standard_policies
+from aera.cli import app
 from aera.gateway.telemetry import Telemetry
 from aera.lab import Truths, evaluate, import_jsonl, read_ballots
 
@@ -29,6 +31,13 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|\b(?:src|href|srcset)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
 EXECUTED, SHOWN = ("python", "console", "output"), ("", "sh", "text", "json", "yaml")
 IMPORT = shlex.split("aera import aera/demo/gsm8k.jsonl.gz --task gsm8k --out")
+OTHER_PROGRAMS = {
+    *("--api-key", "--enable-deterministic-inference", "--model-path"),  # engines
+    *("--log_samples", "--apply_chat_template", "--include_path"),  # lm-eval
+    *("--model_args", "--output_path", "--tasks"),
+    *("--quick", "--ray"),  # runs/paper.py, bench/crew.py
+}
+"""Options in our pages that are not ours."""
 PORT = re.compile(r"\b800[01]\b")
 """The ports pages write; each page gets free ones in their place."""
 
@@ -254,6 +263,23 @@ def test_contributing_stays_under_forty_lines() -> None:
 def test_the_evidence_page_is_what_the_tables_say() -> None:
     code = "from evidence_page import PAGE, render; assert PAGE.read_text('utf-8') == render()"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT / "runs", check=True)
+
+
+def test_the_commands_page_is_what_the_commands_say() -> None:
+    code = "from commands_page import PAGE, render; assert PAGE.read_text('utf-8') == render()"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT / "runs", check=True)
+
+
+def test_the_readme_lists_every_command_and_pages_name_no_option_that_is_not_there() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    listed = written(ROOT / "README.md").partition("## What it does")[2].partition("\n## ")[0]
+    assert not [name for name in commands if f"`aera {name}`" not in listed]
+    known = {each for made in commands.values() for p in made.params for each in p.opts} | {
+        "--help"
+    }
+    for page in PAGES:
+        named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", written(page)))
+        assert named - known <= OTHER_PROGRAMS, page.name
 
 
 def test_the_operating_page_names_every_metric_and_no_other() -> None:

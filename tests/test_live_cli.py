@@ -2,14 +2,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from live import boxed, controller_of, in_background
 
-from aera import Pool
+from aera import BestOfN, Fixed, Pool
 from aera.cli import main
 from aera.fake import Call, FakeUpstream, Fault
 
@@ -176,6 +178,67 @@ def test_a_missing_controller_is_one_line_and_exit_1(here: Aera, solving: list[o
     assert "there is no controller" in refused(here("solve", "?", *options), 1)
 
 
+# --- solve with equal expressions, or a scorer ----------------------------------------------------
+
+
+def test_solve_counts_equal_expressions_together(aera: Aera) -> None:
+    ways = ("(x+1)^2", "x^2+2x+1")
+    with in_background(FakeUpstream(lambda call, place: f"\\boxed{{{ways[place % 2]}}}")) as server:
+        options = ["--equivalence", "--base-url", server.base_url, "--model", "m"]
+        done = aera("solve", "what?", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line["votes"] for line in lines(done)] == [{"(x+1)^2": 4.0}]
+
+
+def test_solve_refuses_equivalence_where_it_cannot_apply(
+    here: Aera, solving: list[object], server: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = ["solve", "?", "--equivalence", "--base-url", server.base_url, "--model", "m"]
+    said = refused(here("solve", "?", "--equivalence", *solving), 2)
+    assert 'the votes that "controller" was made for' in said
+    assert "equivalence is for expressions" in refused(here(*plain, "--task", "numeric"), 2)
+    monkeypatch.setattr("aera.equivalence.find_spec", lambda name: None)
+    assert "equivalence needs math-verify" in refused(here(*plain), 2)
+    assert server.calls == []
+
+
+@pytest.fixture
+def scored(tmp_path: Path, server: FakeUpstream) -> list[object]:
+    """The options that solve with a controller made for a scorer, which is not there yet."""
+    length = SimpleNamespace(score=lambda question, responses: [1.0] * len(responses))
+    replace(controller_of(Fixed(4)), weigher=BestOfN(length)).save(tmp_path / "scored")
+    texts = ["brief", "of middling length", "long and winding", "short"]
+    server._answer = lambda call, place: texts[place]
+    return ["--controller", "scored", "--base-url", server.base_url, "--model", "m"]
+
+
+def test_solve_scores_with_a_scorer_from_the_working_directory(
+    aera: Aera, scored: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "judge.py").write_text(
+        "class Length:\n"
+        "    def score(self, question, responses):\n"
+        "        return [len(response.text) / 100 for response in responses]\n"
+    )
+    done = aera("solve", "?", *scored, "--scorer", "judge:Length")
+    assert (done.returncode, done.stderr) == (0, "")
+    [line] = lines(done)
+    assert (line["answer"], len(line["votes"])) == ("of middling length", 4)
+
+
+def test_a_scorer_goes_exactly_where_one_is_needed(
+    here: Aera, scored: list[object], solving: list[object], server: FakeUpstream, tmp_path: Path
+) -> None:
+    (tmp_path / "referee.py").write_text("class Judge:\n    def score(self, q, r): ...\n")
+    bare = scored[2:]
+    named = ["--scorer", "referee:Judge"]
+    assert "--scorer MODULE:NAME" in refused(here("solve", "?", *scored), 1)
+    assert "takes no scorer" in refused(here("solve", "?", *solving, *named), 1)
+    assert "--scorer needs --controller" in refused(here("solve", "?", *bare, *named), 2)
+    assert "no_such" in refused(here("solve", "?", *scored, "--scorer", "no_such:Judge"), 2)
+    assert server.calls == []
+
+
 # --- sample ---------------------------------------------------------------------------------------
 
 
@@ -193,6 +256,30 @@ def test_sample_makes_a_pool_with_truths_apart(
     assert [len(record.responses) for record in pool] == [8, 8, 8]
     assert json.loads((tmp_path / "pool/truths.jsonl").read_text().splitlines()[0])["answer"] == "7"
     assert sorted({call.body["seed"] for call in server.calls}) == [9, 13]
+
+
+def test_sample_with_a_crew_makes_the_same_pool(
+    aera: Aera, sampling: list[object], server: FakeUpstream, tmp_path: Path
+) -> None:
+    alone, many = tmp_path / "pool", tmp_path / "spread"
+    aera(*sampling)
+    spread = ["spread" if each == "pool" else each for each in sampling]
+    done = aera(*spread, "--crew", 2)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "spread: 24 responses\n"
+    for name in ("questions.jsonl", "truths.jsonl"):
+        assert (many / name).read_bytes() == (alone / name).read_bytes()
+    kept = [[each.responses for each in Pool.open(path)] for path in (alone, many)]
+    bare = [[[replace(r, latency_ms=None) for r in own] for own in pool] for pool in kept]
+    assert bare[0] == bare[1]
+
+
+def test_sample_with_a_crew_says_what_is_missing(
+    aera: Aera, sampling: list[object], tmp_path: Path
+) -> None:
+    with (tmp_path / "questions.jsonl").open("a") as file:
+        file.write('{"question": "bad?"}\n')
+    assert "some responses" in refused(aera(*sampling, "--crew", 2), 1)
 
 
 def test_sample_again_finds_everything_there(

@@ -11,11 +11,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gateways import CONTROLLER
 from live import boxed, in_background
 
+from aera import BestOfN, Controller, Fixed, Schedule, get_task
 from aera.errors import UsageError
 from aera.fake import FakeUpstream
 from aera.upstream import Endpoint
@@ -141,6 +145,15 @@ def test_a_refusal_is_one_sentence_and_exit_code_two() -> None:
     assert said.count("\n") == 1
 
 
+def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_announced() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, said = refused(AERA_UPSTREAM="http://127.0.0.1:1/v1", AERA_PORT=port)
+    assert code == 2
+    assert said.startswith(f"aera: cannot listen on 127.0.0.1, port {port}: ")
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -150,11 +163,59 @@ def test_a_refusal_is_one_sentence_and_exit_code_two() -> None:
         ({"upstream": ["ftp://x"]}, "must start with http"),
         ({"upstream": [","]}, "no upstream"),
         ({"header": ["nonsense"]}, "--header takes"),
+        ({"equivalence": True, "task": "numeric"}, "equivalence is for expressions"),
+        ({"equivalence": True, "controller": CONTROLLER}, "would change the votes"),
+        ({"scorer": "judge:Judge"}, "--scorer needs --controller"),
+        ({"scorer": "judge", "controller": CONTROLLER}, "named as MODULE:NAME"),
     ],
 )
 def test_a_wrong_setting_is_refused_before_serving(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         command.serve(**{"upstream": ["http://127.0.0.1:1/v1"], **setting})
+
+
+def test_equivalence_without_the_library_is_refused_before_serving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aera.equivalence.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="equivalence needs math-verify"):
+        command.serve(["http://127.0.0.1:1/v1"], equivalence=True)
+
+
+def test_the_environment_asks_for_equivalence() -> None:
+    port, ways = free_port(), ("(x+1)^2", "x^2+2x+1")
+    server = FakeUpstream(lambda call, place: f"\\boxed{{{ways[place % 2]}}}")
+    with in_background(server):
+        variables = {"AERA_UPSTREAM": server.base_url, "AERA_EQUIVALENCE": "1"}
+        with served(port, **variables):
+            status, reply = ask(port, "/v1/chat/completions", BODY)
+    assert (status, reply["aera"]["votes"]) == (200, {"(x+1)^2": 4})
+
+
+def test_a_scored_controller_is_served_with_its_scorer_and_not_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("judging.py").write_text(
+        "class Length:\n"
+        "    def score(self, question, responses):\n"
+        "        return [len(response.text) / 100 for response in responses]\n\n"
+        "def made():\n"
+        "    return Length()\n"
+    )
+    scale = BestOfN(SimpleNamespace(score=len))
+    Controller(get_task("expression"), Schedule((4,)), Fixed(4), weigher=scale).save("scored")
+    server = FakeUpstream(lambda call, place: "ab" * (place + 1))
+    with in_background(server):
+        variables = {"AERA_UPSTREAM": server.base_url, "AERA_CONTROLLER": "scored"}
+        code, said = refused(**variables)
+        assert (code, said.count("\n")) == (1, 1)
+        assert "--scorer MODULE:NAME" in said
+        port = free_port()
+        with served(port, **variables, AERA_SCORER="judging:made"):
+            status, reply = ask(port, "/v1/chat/completions", BODY)
+    assert (status, reply["aera"]["answer"]) == (200, "abababab")
+    assert reply["aera"]["votes"] == {"ab": 0.02, "abab": 0.04, "ababab": 0.06, "abababab": 0.08}
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:

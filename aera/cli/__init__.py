@@ -8,8 +8,10 @@ import typer
 
 from aera.cli.evaluate import evaluate
 from aera.cli.lab import audit, train
-from aera.cli.live import demo, sample, say, solve
+from aera.cli.live import demo, solve
+from aera.cli.opening import say
 from aera.cli.pools import export, import_
+from aera.cli.sample import sample
 from aera.cli.serve import serve
 from aera.errors import AeraError, UsageError
 

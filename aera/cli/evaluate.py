@@ -13,6 +13,7 @@ from aera.aggregation import RULES
 from aera.catalog import Maker, parse_policy, standard_policies
 from aera.cli.opening import (
     CertifyOption,
+    CrewOption,
     EncoderOption,
     EquivalenceOption,
     LossOption,
@@ -20,12 +21,14 @@ from aera.cli.opening import (
     PoolArgument,
     ScheduleOption,
     SeedOption,
-    ballots_of,
     course_of,
+    open_pool,
     study_of,
     track,
+    votes_of,
 )
 from aera.cli.report import FiguresOption, JsonOption, Outputs, ReportOption
+from aera.crew import Crew, parse_crew
 from aera.errors import ProtocolError, UsageError
 from aera.policy import Fixed, Policy
 from aera.pool import Pool
@@ -34,7 +37,7 @@ from aera.task import Task
 
 if TYPE_CHECKING:
     from aera.controller import Controller
-    from aera.lab.evaluation import Ballot
+    from aera.lab.evaluation import Ballot, Source, Terms
     from aera.lab.frontier import Frontier
     from aera.lab.learning import Course
     from aera.lab.protocols import CrossFit, Demand, Verdict
@@ -70,46 +73,45 @@ def evaluate(
     encoder: EncoderOption = None,
     seed: SeedOption = 0,
     equivalence: EquivalenceOption = False,
+    crew: CrewOption = "alone",
     json_file: JsonOption = None,
     report: ReportOption = None,
     figures: FiguresOption = None,
 ) -> None:
     """Replay policies on recorded responses; without truths, show spend and agreement only."""
-    from aera.lab.protocols import Demand, Verdict
+    from aera.lab.evaluation import Terms
+    from aera.lab.protocols import Demand
 
     outputs = _checked(Outputs(json_file, report, figures), protocol, rule, controller)
-    opened, loaded = _opened(pool, equivalence), _load(controller)
+    workers, opened = parse_crew(crew), open_pool(pool, equivalence=equivalence)
+    loaded = _load(controller)
     checkpoints = Schedule.parse(schedule) if schedule else (loaded or opened).schedule
-    ballots, truths = ballots_of(opened)
-    chosen = _policies(policies, ballots, schedule=checkpoints, encoder=encoder, seed=seed)
+    source, truths = votes_of(opened, workers)
+    chosen = _policies(policies, source, opened.task, checkpoints, encoder=encoder, seed=seed)
     sections: dict[str, Any] = {}
     done: CrossFit | Verdict | None = None
     if loaded is not None:
         sections["controller"] = _seen(loaded, opened, chosen, strict=protocol is Protocol.HOLDOUT)
-        chosen = _with(chosen, loaded.policy)
-    terms: dict[str, Any] = {"truths": truths, "schedule": checkpoints, "rule": rule}
-    frontier = _replayed(opened, ballots, chosen, **terms)
-    weighed: Sequence[Ballot] = ()
-    if loaded is not None and loaded.weigher is not None:
-        weighed = [ballot.weighed(loaded.weigher) for ballot in ballots]
-        own = _replayed(opened, weighed, [loaded.policy, Fixed(checkpoints.last)], **terms)
-        frontier = _beside(frontier, own, label=sections["controller"]["policy"])
-    if loaded is not None and truths is not None:
-        sections["outcome"] = _outcome(frontier, loaded, sections["controller"]["policy"], seed)
-    if protocol is not Protocol.REPLAY and loaded is None:
-        known, demand = (opened, ballots, truths), Demand(max_loss, certify)
+        chosen = chosen if loaded.weigher else _with(chosen, loaded.policy)
+    terms = Terms(opened.task, checkpoints, truths, RULES[rule])
+    frontier = terms.evaluate(source, chosen, crew=workers)
+    if loaded is not None:
+        label = sections["controller"]["policy"]
+        frontier = _with_controller(frontier, loaded, source, terms, label=label, crew=workers)
+        sections |= _outcome(frontier, loaded, label, seed) if truths else {}
+    elif protocol is not Protocol.REPLAY:
+        known: dict[str, Any] = {"schedule": checkpoints, "crew": workers}
+        asked: dict[str, Any] = {"demand": Demand(max_loss, certify), "seed": seed}
         if paper or protocol is Protocol.CROSSFIT:
-            study = study_of(*known, encoder=encoder, schedule=checkpoints)
-            done = _judged(study, protocol, clean=clean, demand=demand, seed=seed)
+            study = study_of(opened, source, truths, encoder=encoder, **known)
+            done = _judged(study, protocol, clean=clean, crew=workers, **asked)
         else:
-            course = course_of(*known, schedule=checkpoints)
-            done = _learned(course, protocol, demand=demand, seed=seed)
-        weighed = done.ballots if isinstance(done, Verdict) else ()
+            done = _learned(course_of(opened, source, truths, **known), protocol, **asked)
         frontier, sections = _summed_up(done, frontier, seed=seed)
     title = f"{pool.name}: {len(frontier.trajectories.question_ids)} questions, {protocol}"
-    _show(frontier.without_sweeps(chosen), sections, title=title, transitions=policies is None)
+    _show(frontier, sections, chosen, title=title, transitions=policies is None)
     if outputs.wanted:
-        made = Evaluated(frontier, ballots, chosen, truths, done, loaded, weighed)
+        made = Evaluated(frontier, source, chosen, truths, done, loaded, workers)
         evaluation = _summary(frontier, opened, protocol=protocol, seed=seed, sections=sections)
         outputs.write(made.report(evaluation, opened.task, rule=rule, max_loss=max_loss))
 
@@ -119,24 +121,25 @@ class Evaluated:
     """What an evaluation leaves for its report."""
 
     frontier: "Frontier"
-    ballots: "Sequence[Ballot]"
+    source: "Source"
     policies: Sequence[Policy]
     truths: "Truths | None"
     done: "CrossFit | Verdict | None"
     controller: "Controller | None"
-    weighed: "Sequence[Ballot]"
+    crew: Crew
 
     def report(
         self, evaluation: dict[str, Any], task: Task, *, rule: str, max_loss: float
     ) -> "Report":
         """The page's content."""
+        from aera.lab.protocols import Verdict
         from aera.lab.report.page import Report
         from aera.lab.report.reliability import foresight
 
         return Report(
             evaluation,
             self.frontier,
-            self.ballots,
+            self.source,
             task,
             self.policies,
             truths=self.truths,
@@ -146,18 +149,33 @@ class Evaluated:
             max_loss=self.controller.calibration.get("max_loss", max_loss)
             if self.controller
             else max_loss,
-            weighed=self.weighed,
+            weighed=self.done.ballots if isinstance(self.done, Verdict) else (),
+            crew=self.crew,
         )
 
 
-def _beside(frontier: "Frontier", own: "Frontier", *, label: str) -> "Frontier":
+def _with_controller(
+    frontier: "Frontier",
+    controller: "Controller",
+    source: "Source",
+    terms: "Terms",
+    *,
+    label: str,
+    crew: Crew,
+) -> "Frontier":
     """A controller's row, and its own full budget, beside policies on plain votes."""
+    if controller.weigher is None:
+        return frontier
+    policies = [controller.policy, Fixed(terms.schedule.last)]
+    own = replace(terms, weigher=controller.weigher).evaluate(source, policies, crew=crew)
     point, full = own.points[0], own.points[1]
     weighed = replace(full, policy=full.policy.replace("fixed", "weighed"))
     return frontier.with_point(weighed).with_point(replace(point, policy=label))
 
 
-def _outcome(frontier: "Frontier", controller: "Controller", label: str, seed: int) -> list[str]:
+def _outcome(
+    frontier: "Frontier", controller: "Controller", label: str, seed: int
+) -> dict[str, list[str]]:
     """What a controller loses or gains against each full budget that is shown."""
     from aera.lab.bootstrap import paired_bootstrap
 
@@ -171,7 +189,7 @@ def _outcome(frontier: "Frontier", controller: "Controller", label: str, seed: i
             f"{label}: {gap.difference:+.2f} points against {full.policy}, 95 % "
             f"[{gap.low:+.2f}, {gap.high:+.2f}]{promise}"
         )
-    return lines
+    return {"outcome": lines}
 
 
 def _label(controller: "Controller", policies: Sequence[Policy]) -> str:
@@ -198,42 +216,26 @@ def _checked(outputs: Outputs, protocol: Protocol, rule: str, controller: Path |
     return outputs
 
 
-def _opened(pool: Path, equivalence: bool) -> Pool:
-    """A pool, whose task asks for equivalence where the call does."""
-    opened = Pool.open(pool)
-    if not equivalence:
-        return opened
-    task = replace(opened.task, equivalence=True)
-    return Pool(opened.path, replace(opened.manifest, task=task))
-
-
 def _load(controller: Path | None) -> "Controller | None":
     from aera.controller import Controller
 
     return Controller.load(controller) if controller else None
 
 
-def _replayed(
-    pool: Pool,
-    ballots: "list[Ballot]",
-    policies: list[Policy],
+def _show(
+    frontier: "Frontier",
+    sections: dict[str, Any],
+    policies: Sequence[Policy],
     *,
-    truths: "Truths | None",
-    schedule: Schedule,
-    rule: str,
-) -> "Frontier":
-    from aera.lab.evaluation import evaluate as replay_all
-
-    return replay_all(
-        ballots, policies, task=pool.task, schedule=schedule, truths=truths, rule=RULES[rule]
-    )
-
-
-def _show(frontier: "Frontier", sections: dict[str, Any], *, title: str, transitions: bool) -> None:
+    title: str,
+    transitions: bool,
+) -> None:
     """Tables on the terminal, and how far their claims reach."""
     from aera.lab.tables import print_calibration, print_frontier, print_transitions
 
     console = Console()
+    own = sections.get("controller", {}).get("policy")
+    frontier = frontier.without_sweeps([*policies, own])
     graded = frontier.trajectories.grades is not None
     print_frontier(console, frontier, title=title if graded else f"{title}, no truths")
     if graded and transitions:
@@ -272,15 +274,21 @@ def _seen(
 
 
 def _judged(
-    study: "Study", protocol: Protocol, *, clean: bool, demand: "Demand", seed: int
+    study: "Study",
+    protocol: Protocol,
+    *,
+    clean: bool,
+    demand: "Demand",
+    seed: int,
+    crew: Crew,
 ) -> "CrossFit | Verdict":
     """The paper's gate by crossfit, nested or holdout."""
     from aera.lab.protocols import crossfit, holdout, nested
 
     if protocol is Protocol.CROSSFIT:
-        return crossfit(study, seed=seed, clean=clean, track=track)
+        return crossfit(study, seed=seed, clean=clean, crew=crew, track=track)
     if protocol is Protocol.NESTED:
-        return nested(study, seed=seed, demand=demand, track=track)
+        return nested(study, seed=seed, demand=demand, crew=crew, track=track)
     return holdout(study, seed=seed, demand=demand)
 
 
@@ -318,21 +326,27 @@ def _remarks(sections: dict[str, Any]) -> Iterable[str]:
 
 def _policies(
     labels: str | None,
-    ballots: "list[Ballot]",
-    *,
+    source: "Source",
+    task: Task,
     schedule: Schedule,
+    *,
     encoder: str | None,
     seed: int,
 ) -> list[Policy]:
     """The policies of a comma-separated list; empirical Bayes learns its prior out of fold."""
     from aera.baselines import Consensus
     from aera.encoders import load_encoder
+    from aera.lab.evaluation import ballots_of, parts_of
     from aera.lab.priors import crossfit_bayes
 
     if labels is None:
         return [*standard_policies(schedule)]
+
+    def ballots() -> "Iterable[Ballot]":
+        return (ballot for part in parts_of(source) for ballot in ballots_of(part, task))
+
     learned: dict[str, Maker] = {
-        "eb": lambda dial: crossfit_bayes(ballots, float(dial), seed=seed),
+        "eb": lambda dial: crossfit_bayes(ballots(), float(dial), seed=seed),
         "consensus": lambda dial: Consensus(load_encoder(encoder), float(dial)),
     }
     named = [label.strip() for label in labels.split(",")]

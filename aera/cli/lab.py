@@ -9,15 +9,19 @@ from rich.console import Console
 
 from aera.cli.opening import (
     CertifyOption,
+    CrewOption,
     EncoderOption,
+    EquivalenceOption,
     LossOption,
     PaperOption,
     PoolArgument,
     SeedOption,
-    ballots_of,
     course_of,
+    open_pool,
     study_of,
+    votes_of,
 )
+from aera.crew import Crew, parse_crew
 from aera.errors import ProtocolError, UsageError
 from aera.pool import Pool
 
@@ -40,6 +44,8 @@ def train(
     ] = None,
     encoder: EncoderOption = None,
     seed: SeedOption = 0,
+    equivalence: EquivalenceOption = False,
+    crew: CrewOption = "alone",
 ) -> None:
     """Learn how votes weigh and when to stop, calibrate, and write the controller."""
     from aera.lab.building import build_controller
@@ -49,11 +55,15 @@ def train(
         raise UsageError(f'"{out}" exists already; choose another place or remove it first')
     if not paper and (rival or encoder):
         raise UsageError("--rival and --encoder go with --paper")
-    opened, demand = Pool.open(pool), Demand(max_loss, certify)
+    workers, demand = parse_crew(crew), Demand(max_loss, certify)
+    opened = open_pool(pool, equivalence=equivalence)
     if paper:
-        built = _paper_built(opened, demand, rivals=rival or (), encoder=encoder, seed=seed)
+        built = _paper_built(
+            opened, demand, rivals=rival or (), encoder=encoder, seed=seed, crew=workers
+        )
     else:
-        built = build_controller(course_of(opened, *ballots_of(opened)), demand=demand, seed=seed)
+        course = course_of(opened, *votes_of(opened, workers), crew=workers)
+        built = build_controller(course, demand=demand, seed=seed)
     built.controller.save(out, card=built.card)
     console = Console()
     console.print(f"{out}: {built.controller.policy}; {built.story}", highlight=False)
@@ -65,11 +75,17 @@ def train(
 
 
 def _paper_built(
-    pool: Pool, demand: "Demand", *, rivals: Sequence[str], encoder: str | None, seed: int
+    pool: Pool,
+    demand: "Demand",
+    *,
+    rivals: Sequence[str],
+    encoder: str | None,
+    seed: int,
+    crew: Crew,
 ) -> "Built":
     from aera.lab.building import build_paper_controller
 
-    study = study_of(pool, *ballots_of(pool), encoder=encoder)
+    study = study_of(pool, *votes_of(pool, crew), encoder=encoder, crew=crew)
     unknown = sorted(set(rivals) - set(study.dials))
     if unknown:
         raise UsageError(f'--rival is one of {", ".join(study.dials)}, but got "{unknown[0]}"')

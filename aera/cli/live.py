@@ -1,23 +1,33 @@
-"""Commands that ask a model: sample, solve, demo."""
+"""Commands that answer: solve, demo."""
 
 import asyncio
 import json
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from aera.errors import PoolError, UsageError
-from aera.task import get_task
+from aera.cli.connecting import (
+    CAOption,
+    ConcurrencyOption,
+    HeaderOption,
+    KeyOption,
+    ModelOption,
+    SettingOption,
+    URLOption,
+    chosen_controller,
+    headers_from,
+    prices_from,
+    settings_from,
+)
+from aera.cli.opening import EquivalenceOption, say
+from aera.errors import UsageError
 
 if TYPE_CHECKING:
-    from aera import recording
     from aera.allocator import Budget
     from aera.controller import Controller
     from aera.response import Question
@@ -25,165 +35,6 @@ if TYPE_CHECKING:
     from aera.sampler import Sampler
 
     Solving = Callable[[list[Question], Sampler, Controller, int], AsyncIterator[Allocation]]
-
-URLOption = Annotated[str, typer.Option(help="An OpenAI-compatible server, up to /v1.")]
-ModelOption = Annotated[str, typer.Option(help="The model's name there.")]
-KeyOption = Annotated[str, typer.Option(help="Environment variable that holds the key.")]
-ConcurrencyOption = Annotated[int, typer.Option(help="Most calls under way at once.")]
-SettingOption = Annotated[
-    list[str] | None, typer.Option("--set", help="A request field, as temperature=0.6; repeatable.")
-]
-HeaderOption = Annotated[list[str] | None, typer.Option(help="An extra header, as Name: value.")]
-CAOption = Annotated[str | None, typer.Option(help="File with the certificates to trust.")]
-
-
-def settings_from(fields: Iterable[str]) -> dict[str, Any]:
-    """Request fields from name=value; values are JSON where they can be."""
-    settings: dict[str, Any] = {}
-    for each in fields:
-        name, found, value = each.partition("=")
-        if not found or not name:
-            raise UsageError(f'--set takes name=value, but got "{each}"')
-        try:
-            settings[name] = json.loads(value)
-        except ValueError:
-            settings[name] = value
-    return settings
-
-
-def headers_from(lines: Iterable[str]) -> dict[str, str]:
-    """Headers from "Name: value" lines."""
-    headers = {}
-    for line in lines:
-        name, found, value = line.partition(":")
-        if not found:
-            raise UsageError(f'--header takes "Name: value", but got "{line}"')
-        headers[name.strip()] = value.strip()
-    return headers
-
-
-def sample(
-    questions: Annotated[Path, typer.Argument(help="JSONL with question, id, choices, answer.")],
-    out: Annotated[Path, typer.Option(help="The pool; run again to resume.")],
-    base_url: URLOption,
-    model: ModelOption,
-    task: Annotated[str, typer.Option(help="How to ask and read.")],
-    responses: Annotated[int, typer.Option(help="For each question.")] = 128,
-    seed: Annotated[int, typer.Option(help="Of the first response; stepped for each.")] = 0,
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    settings: SettingOption = None,
-    header: HeaderOption = None,
-    ca_file: CAOption = None,
-    api_key_env: KeyOption = "OPENAI_API_KEY",
-    concurrency: ConcurrencyOption = 64,
-    block: Annotated[int, typer.Option(help="Responses asked for in one call.")] = 16,
-    prices: Annotated[str, typer.Option(help="Per million tokens, as 0.5,1.5.")] = "0,0",
-) -> None:
-    """Sample responses into a pool. Interrupted at any moment, it goes on where it was."""
-    from aera.lab.questions import read_exam
-    from aera.recording import Plan, Recording, record
-    from aera.sampler import DEFAULTS, Chat, OpenAISampler
-    from aera.upstream import Endpoint
-
-    chosen = get_task(task)
-    exam = read_exam(questions, chosen, seed=seed)
-    fields = {**DEFAULTS, **settings_from(settings or ()), "seed": seed}
-    chat = Chat(model, chosen, fields, system)
-    kept = {"model": model, "system": system, **fields}
-    endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
-    per_million = _prices(prices)
-    recording_ = Recording(out, Plan(chosen, responses, kept, seed), exam.questions)
-    recording_.begin()
-    if exam.truths is not None:
-        exam.truths.save(out)
-
-    async def work() -> object:
-        async with OpenAISampler(endpoint, chat) as sampler:
-            with _Shown(recording_.progress, per_million) as shown:
-                return await record(
-                    recording_, sampler, concurrency=concurrency, block=block, watch=shown.update
-                )
-
-    _conclude(recording_, lambda: asyncio.run(work()))
-
-
-def _conclude(recording_: "recording.Recording", work: Callable[[], object]) -> None:
-    """Run a recording and say what became of it."""
-    progress, out = recording_.progress, recording_.path
-    try:
-        pool = work()
-    except KeyboardInterrupt:
-        kept = f"{progress.done:,} of {progress.wanted:,} responses kept"
-        say(f"{kept}; run the same command again to go on", stderr=True)
-        raise
-    for damage in progress.damaged:
-        say(f"{damage}: half-written, dropped and asked for again", stderr=True)
-    if pool is None:
-        missing = progress.wanted - progress.done
-        raise PoolError(
-            f'{missing} of {progress.wanted} responses of "{out}" are missing, failures are noted '
-            f"in failures.jsonl (the last: {progress.trouble}); run the same command again"
-        )
-    say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
-
-
-def say(sentence: str, *, stderr: bool = False) -> None:
-    """One line, however long, and no markup: it may hold a path."""
-    Console(stderr=stderr).print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-def _prices(text: str) -> tuple[float, float]:
-    try:
-        prompt, completion = map(float, text.split(","))
-    except ValueError:
-        raise UsageError(
-            f'--prices takes a prompt and a completion price, but got "{text}"'
-        ) from None
-    return prompt, completion
-
-
-class _Shown:
-    """Progress of a recording: a bar on a terminal, a line now and then elsewhere."""
-
-    EVERY = 10.0
-
-    def __init__(self, progress: "recording.Progress", prices: tuple[float, float]) -> None:
-        self._progress, self._prices = progress, prices
-        self._begun = self._said = time.monotonic()
-        self._before = progress.done
-        console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("sampling"), BarColumn(), TextColumn("{task.fields[told]}"),
-            TimeRemainingColumn(), console=console, disable=not console.is_terminal,
-        )  # fmt: skip
-        self._lines = not console.is_terminal
-        self._task = self._bar.add_task("", total=progress.wanted, told="")
-
-    def __enter__(self) -> "_Shown":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def update(self, progress: "recording.Progress") -> None:
-        now = time.monotonic()
-        told = self._told(progress, now)
-        self._bar.update(self._task, completed=progress.done, told=told)
-        if self._lines and now - self._said >= self.EVERY:
-            self._said = now
-            say(told, stderr=True)
-
-    def _told(self, progress: "recording.Progress", now: float) -> str:
-        rate = (progress.done - self._before) / max(now - self._begun, 1e-9)
-        left = (progress.wanted - progress.done) / rate if rate else 0.0
-        prompt, completion = self._prices
-        cost = (progress.prompt_tokens * prompt + progress.completion_tokens * completion) / 1e6
-        money = f", cost {cost:.2f}" if prompt or completion else ""
-        return (
-            f"{progress.done:,}/{progress.wanted:,} responses, {progress.completion_tokens:,} "
-            f"tokens, {rate:.1f}/s, {left:.0f} s left{money}"
-        )
 
 
 def solve(
@@ -197,6 +48,10 @@ def solve(
         Path | None, typer.Option(help="A controller directory; else ASC 0.95 on plain votes.")
     ] = None,
     task: Annotated[str, typer.Option(help="How to read replies without one.")] = "expression",
+    equivalence: EquivalenceOption = False,
+    scorer: Annotated[
+        str | None, typer.Option(help="MODULE:NAME, for a controller that was saved with one.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the first response.")] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     settings: SettingOption = None,
@@ -215,17 +70,15 @@ def solve(
 ) -> None:
     """Solve a question, or many, spending only what each is worth. JSON lines come out."""
     from aera.allocator import Budget
-    from aera.controller import Controller, default_controller
     from aera.sampler import DEFAULTS, Chat, OpenAISampler
-    from aera.task import get_task
     from aera.upstream import Endpoint
 
     asked = _asked(question, file)
-    loaded = Controller.load(controller) if controller else default_controller(get_task(task))
+    loaded = chosen_controller(controller, task, equivalence=equivalence, scorer=scorer)
     stepped = {} if seed is None else {"seed": seed}
     fields = {**DEFAULTS, **loaded.asks, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
-    budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *_prices(prices))
+    budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
     solving = _best_first(budget) if spread else _as_they_come(budget)
     failed = 0
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -12,7 +13,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aera.cli.live import CAOption, HeaderOption, headers_from, say
+from aera.cli.connecting import CAOption, HeaderOption, chosen_controller, headers_from
+from aera.cli.opening import say
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from aera.upstream import Endpoint
 
 LEVELS = ("debug", "info", "warning", "error")
+BACKLOG = 2_048
+"""Clients that may wait to be let in."""
 LONGEST_WAIT = 5.0
 """Seconds a model server may ask to be left alone; beyond that the client is told to wait."""
 
@@ -33,8 +37,10 @@ UpstreamOption = Annotated[list[str], _option("UPSTREAM", "Server, up to /v1; ag
 ModelOption = Annotated[str, _option("MODEL", "The model for requests that name none.")]
 ControllerOption = Annotated[Path | None, _option("CONTROLLER", "Else ASC 0.95 on plain votes.")]
 TaskOption = Annotated[str, _option("TASK", "How to read replies without a controller.")]
+EqualOption = Annotated[bool, _option("EQUIVALENCE", "Ask math-verify what is the same.")]
+ScorerOption = Annotated[str | None, _option("SCORER", "MODULE:NAME, if saved with one.")]
 HostOption = Annotated[str, _option("HOST", "Where to listen.")]
-PortOption = Annotated[int, _option("PORT", "Which port.")]
+PortOption = Annotated[int, _option("PORT", "Which port.", min=0, max=65535)]
 VoteOption = Annotated[bool, _option("VOTE_BY_DEFAULT", "Vote on plain model names too.")]
 InstructionOption = Annotated[bool, _option("INSTRUCTION", "Append how to write the answer.")]
 MinimumOption = Annotated[int | None, _option("MIN_SAMPLES", "No vote ends before.", min=1)]
@@ -53,6 +59,8 @@ def serve(
     model: ModelOption = "default",
     controller: ControllerOption = None,
     task: TaskOption = "expression",
+    equivalence: EqualOption = False,
+    scorer: ScorerOption = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8001,
     vote_by_default: VoteOption = False,
@@ -70,16 +78,14 @@ def serve(
     tries: TriesOption = 3,
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
-    from aera.controller import Controller, default_controller
     from aera.gateway.server import Serving
-    from aera.task import get_task
     from aera.upstream import Endpoint
 
     keys = _keys(keys_env, host)
     urls = [url for each in upstream for url in each.replace(",", " ").split()]
     if not urls:
         raise UsageError("no upstream is given: set --upstream or AERA_UPSTREAM")
-    chosen = Controller.load(controller) if controller else default_controller(get_task(task))
+    chosen = chosen_controller(controller, task, equivalence=equivalence, scorer=scorer)
     headers = headers_from(header or ())
 
     def endpoint(url: str) -> Endpoint:
@@ -100,10 +106,13 @@ def serve(
         minimum=min_samples,
     )
     _set_logging(log_level)
+    listening = _bound(host, port)
+    named = f"[{host}]" if ":" in host else host
+    place = f"http://{named}:{listening.getsockname()[1]}/"
     shown = ", ".join(map(_without_password, urls))
-    say(f"AERA on http://{host}:{port}/v1 for {shown}, policy {chosen.policy}", stderr=True)
-    say(f'ask for "aera/{model}"; the page is at http://{host}:{port}/', stderr=True)
-    _run(serving, host, port)
+    say(f"AERA on {place}v1 for {shown}, policy {chosen.policy}", stderr=True)
+    say(f'ask for "aera/{model}"; the page is at {place}', stderr=True)
+    _run(serving, listening)
 
 
 def _keys(variable: str, host: str) -> tuple[str, ...]:
@@ -147,7 +156,18 @@ def _without_password(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _run(serving: "Serving", host: str, port: int) -> None:
+def _bound(host: str, port: int) -> socket.socket:
+    """Where clients will connect, taken before anybody is told of it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another --port"
+        ) from None
+
+
+def _run(serving: "Serving", listening: socket.socket) -> None:
     """Serve until told to stop; what is under way is finished first."""
     import uvicorn
 
@@ -157,4 +177,5 @@ def _run(serving: "Serving", host: str, port: int) -> None:
     collect_seldom()
     # The server finishes its work on SIGTERM and raises it again: then all is well.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, backlog=BACKLOG)
+    uvicorn.Server(config).run(sockets=[listening])

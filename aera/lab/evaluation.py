@@ -1,8 +1,9 @@
 """Replay: what each policy would have done on recorded responses, in one pass over a pool."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import nan
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from aera.equivalence import question_reader
 from aera.errors import PoolError
 from aera.lab.frontier import Frontier, Point
 from aera.lab.hindsight import oracle
+from aera.lab.shards import Shard, Shards
 from aera.lab.trajectory import Columns, Floats, Trajectories
 from aera.lab.truths import Truths, grade
 from aera.parts import Segment, cut
@@ -58,9 +60,9 @@ class Ballot:
         return Ballot(replace(self.record, responses=responses[:count]), self.votes[:count])
 
 
-Source = Pool | Sequence[Ballot]
+Source = Pool | Shards | Sequence[Ballot]
 """What is replayed: ballots in memory, or a pool whose votes are read part by part."""
-Part = Segment | Sequence[Ballot | Record]
+Part = Segment | Shard | Sequence[Ballot | Record]
 
 
 def _size(item: Ballot | Record) -> int:
@@ -69,6 +71,8 @@ def _size(item: Ballot | Record) -> int:
 
 def parts_of(source: Source | Iterable[Record]) -> list[Part]:
     """Whole questions to be worked on together."""
+    if isinstance(source, Shards):
+        return [*source.parts]
     items: Pool | Iterable[Ballot | Record] = source
     return [*cut(items, _size)]
 
@@ -85,7 +89,7 @@ def ballots_of(part: Part, task: Task) -> list[Ballot]:
 
 def check_whole(source: Source | Iterable[Record], question_ids: Iterable[str]) -> None:
     """A pool read part by part must have been all there."""
-    if isinstance(source, Pool):
+    if isinstance(source, Pool | Shards):
         source.check_whole(question_ids)
 
 
@@ -105,17 +109,78 @@ class Terms:
     schedule: Schedule
     truths: Truths | None = None
     rule: Rule = plain_vote
+    weigher: Scale | None = None
 
-    def replay(self, part: Part, policies: Sequence[Policy]) -> tuple[Trajectories, Columns]:
-        """Replay every policy on every question of a part; the columns at which each stops."""
-        sheet = _Sheet(self)
-        stops = [sheet.add(ballot, policies) for ballot in ballots_of(part, self.task)]
-        columns = np.array(stops, dtype=np.int64).reshape(len(stops), len(policies))
-        return sheet.trajectories(), columns
+    def ballots(self, part: Part) -> list[Ballot]:
+        """The ballots of a part, weighed where there is a weigher."""
+        ballots = ballots_of(part, self.task)
+        weigher = self.weigher
+        return ballots if weigher is None else [ballot.weighed(weigher) for ballot in ballots]
+
+    def replay(self, part: Part, policies: Sequence[Policy]) -> "Replayed":
+        """Replay every policy on every question of a part."""
+        sheet, column = _Sheet(self), {c: place for place, c in enumerate(self.schedule)}
+        ballots = self.ballots(part)
+        columns = np.empty((len(ballots), len(policies)), dtype=np.int64)
+        chances = np.full((len(policies), len(ballots), len(column)), np.nan)
+        for row, ballot in enumerate(ballots):
+            prefixes = sheet.add(ballot)
+            for place, policy in enumerate(policies):
+                run = replay(prefixes, policy, task=self.task)
+                columns[row, place] = column[len(run.prefix)]
+                said = [step.decision.p_continue for step in run.steps]
+                chances[place, row, : len(said)] = [nan if c is None else c for c in said]
+        spoken = [place for place, own in enumerate(chances) if not np.isnan(own).all()]
+        return Replayed(sheet.trajectories(), columns, {place: chances[place] for place in spoken})
+
+    def evaluate(
+        self, source: Source, policies: Sequence[Policy], *, crew: Crew = ALONE
+    ) -> Frontier:
+        """Replay every policy on every question, part by part, by whoever is in the crew."""
+        done = [*crew.map(partial(self.replay, policies=policies), parts_of(source))]
+        replayed = Replayed.joined(done)
+        trajectories = replayed.trajectories
+        check_whole(source, trajectories.question_ids)
+        points = [
+            Point(str(policy), replayed.columns[:, i], trajectories, replayed.chances.get(i))
+            for i, policy in enumerate(policies)
+        ]
+        if self.truths is not None:
+            points.append(Point("oracle", oracle(trajectories), trajectories))
+        return Frontier(tuple(points), trajectories)
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """What policies did on some questions."""
+
+    trajectories: Trajectories
+    columns: Columns
+    """Where each policy stopped, shape (questions, policies)."""
+    chances: Mapping[int, Floats]
+    """What a gate said, by the place of its policy; NaN where it was not asked."""
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Replayed]") -> "Replayed":
+        """The questions of several, one after the other."""
+        chances = {
+            place: np.concatenate(
+                [
+                    part.chances.get(place, np.full(part.trajectories.tokens.shape, nan))
+                    for part in parts
+                ]
+            )
+            for place in sorted({place for part in parts for place in part.chances})
+        }
+        return cls(
+            Trajectories.joined([part.trajectories for part in parts]),
+            np.concatenate([part.columns for part in parts]),
+            chances,
+        )
 
 
 def evaluate(
-    ballots: Source,
+    source: Source,
     policies: Sequence[Policy],
     *,
     task: Task,
@@ -128,17 +193,7 @@ def evaluate(
 
     A pool in place of its ballots is read part by part and never held in memory.
     """
-    terms = Terms(task, schedule, truths, rule)
-    done = [*crew.map(partial(terms.replay, policies=policies), parts_of(ballots))]
-    trajectories = Trajectories.joined([part for part, _ in done])
-    check_whole(ballots, trajectories.question_ids)
-    columns = np.concatenate([stops for _, stops in done])
-    points = [
-        Point(str(policy), columns[:, place], trajectories) for place, policy in enumerate(policies)
-    ]
-    if truths is not None:
-        points.append(Point("oracle", oracle(trajectories), trajectories))
-    return Frontier(tuple(points), trajectories)
+    return Terms(task, schedule, truths, rule).evaluate(source, policies, crew=crew)
 
 
 def replay(
@@ -163,15 +218,9 @@ class _Sheet:
         self._ids: list[str] = []
         self._rows: dict[str, list[list[float]]] = {}
 
-    def add(self, ballot: Ballot, policies: Sequence[Policy]) -> list[int]:
-        """Record one question; returns the column at which each policy stops."""
+    def add(self, ballot: Ballot) -> list[Prefix]:
+        """Record one question; returns its prefixes."""
         prefixes = ballot.prefixes(self._schedule)
-        self._observe(ballot, prefixes)
-        column = {checkpoint: place for place, checkpoint in enumerate(self._schedule)}
-        runs = (replay(prefixes, policy, task=self._task) for policy in policies)
-        return [column[len(run.prefix)] for run in runs]
-
-    def _observe(self, ballot: Ballot, prefixes: list[Prefix]) -> None:
         answers = [self._rule(prefix).answer for prefix in prefixes]
         self._ids.append(ballot.record.question.id)
         self._row("tokens", [float(prefix.completion_tokens) for prefix in prefixes])
@@ -183,6 +232,7 @@ class _Sheet:
             grader = Grader(self._task, truth)
             self._row("grades", [grader(answer) for answer in answers])
             self._row("re2_mean", list(re2_means(ballot.votes, grader, self._schedule)))
+        return prefixes
 
     def _row(self, name: str, values: list[float]) -> None:
         self._rows.setdefault(name, []).append(values)

@@ -18,6 +18,8 @@ class Point:
     policy: str
     columns: Columns
     trajectories: Trajectories
+    p_continue: Floats | None = None
+    """What its gate said at every checkpoint, NaN where it was not asked; None without a gate."""
 
     def pick(self, values: Floats) -> Floats:
         """The value of every question at its own stop."""

@@ -1,6 +1,7 @@
 """A pool read part by part, by whomever, gives what its ballots in memory give."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,18 @@ import numpy as np
 import pytest
 from small_study import Bench, Letters
 
-from aera import ASC, ESC, Fixed, Pool
+import aera
+from aera import ASC, ESC, Controller, Fixed, Pool
 from aera.crew import ALONE, Crew, Processes
 from aera.errors import PoolError
-from aera.lab import Truths, crossfit, evaluate, open_study, read_ballots
+from aera.lab import Report, Truths, crossfit, evaluate, open_study, read_ballots, summarize
+from aera.lab.evaluation import Source, Terms
 from aera.lab.learning import open_course
 from aera.lab.states import embed_pool
 from aera.pool import write_pool
 
 CREWS = [ALONE, Processes(2)]
+DEMO_CONTROLLER = Path(aera.__file__).parent / "demo" / "controller"
 
 
 @pytest.fixture
@@ -83,6 +87,31 @@ def test_traits_and_standing(pool: Pool, truths: Truths, crew: Crew) -> None:
     np.testing.assert_array_equal(ours.confidence, theirs.confidence)
     texts = {r.text for ballot in found.marked.ballots for r in ballot.record.responses}
     assert texts == {""}, "texts are not kept"
+
+
+@pytest.mark.parametrize("crew", CREWS)
+def test_a_report_of_a_weighing_controller(pool: Pool, truths: Truths, crew: Crew) -> None:
+    controller = Controller.load(DEMO_CONTROLLER)
+    label, plain = str(controller.policy), [ASC(0.9), Fixed(4)]
+
+    def told(source: Source, crew: Crew) -> dict[str, Any]:
+        terms = Terms(pool.task, pool.schedule, truths, weigher=controller.weigher)
+        point = terms.evaluate(source, [controller.policy], crew=crew)[label]
+        frontier = replace(terms, weigher=None).evaluate(source, plain, crew=crew)
+        frontier = frontier.with_point(point)
+        sections = {"controller": {"policy": label, "seen": 0, "status": "unseen"}}
+        summary = summarize(frontier, pool, protocol="replay", seed=0, sections=sections)
+        known: Any = {"truths": truths, "controller": controller, "crew": crew}
+        return Report(summary, frontier, source, pool.task, plain, **known).as_json()
+
+    alone, spread = told(read_ballots(pool, pool.task), ALONE), told(pool, crew)
+    assert spread == alone
+    own = alone["points"][-1]
+    assert own["policy"] == label
+    assert own["reasons"] == ["little left to gain", "full budget"]
+    first = alone["questions"][0]
+    assert first["votes"][0][0] % 1 != 0, "the votes are the weighed ones"
+    assert first["p_continue"][0] is not None
 
 
 def test_fits(pool: Pool, truths: Truths) -> None:

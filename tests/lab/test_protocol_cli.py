@@ -132,6 +132,25 @@ def test_a_controller_on_its_own_questions_is_marked_in_sample(shell: Shell) -> 
 
 
 @pytest.mark.usefixtures("trained")
+def test_a_crew_changes_nothing(shell: Shell, trained: Done) -> None:
+    known = ("evaluate", "pool", "--controller", "C", "--policies", "asc-0.9,eb-0.9")
+    alone = shell.json(*known, "--report", "alone.html")
+    assert shell.json(*known, "--report", "spread.html", "--crew", 2) == alone
+    pages = [(shell.folder / f"{name}.html").read_bytes() for name in ("alone", "spread")]
+    assert pages[0] == pages[1]
+
+
+def test_training_with_a_crew_gives_the_same_controller(shell: Shell, trained: Done) -> None:
+    done = shell("train", "pool", "--out", "D", "--max-loss", 0.5, "--seed", 1, "--crew", 2)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("config.json", "model.safetensors"):
+        assert (shell.folder / "D" / name).read_bytes() == (shell.folder / "C" / name).read_bytes()
+
+
+def test_a_crew_nobody_knows_is_refused(shell: Shell) -> None:
+    assert 'a crew is "alone"' in refused(shell("evaluate", "pool", "--crew", "many"), 2)
+
+
 def test_a_holdout_on_its_own_questions_is_refused(shell: Shell) -> None:
     done = shell("evaluate", "pool", "--controller", "C", "--protocol", "holdout")
     sentence = refused(done, 1)

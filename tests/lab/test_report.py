@@ -232,10 +232,10 @@ def test_a_long_schedule_is_shown_in_part() -> None:
 
 def test_a_question_cannot_break_out_of_the_page(bench: Bench, tmp_path: Path) -> None:
     report = replayed(bench)
-    record = report.ballots[0].record
+    record = bench.ballots[0].record
     question = replace(record.question, text="</script><script>alert(1)</script>")
-    hostile = replace(report.ballots[0], record=replace(record, question=question))
-    write_report(tmp_path / "r.html", replace(report, ballots=[hostile, *report.ballots[1:]]))
+    hostile = replace(bench.ballots[0], record=replace(record, question=question))
+    write_report(tmp_path / "r.html", replace(report, source=[hostile, *bench.ballots[1:]]))
     assert "<script>alert" not in (tmp_path / "r.html").read_text("utf-8")
 
 
@@ -244,7 +244,7 @@ def test_a_thousand_questions_stay_within_three_megabytes(judged: Report, tmp_pa
     content = judged.as_json()
     told = len(json.dumps([content["questions"], content["points"]], ensure_ascii=False).encode())
     rest = (tmp_path / "r.html").stat().st_size - told
-    assert rest + told * 1000 / len(judged.judged) < MOST_BYTES
+    assert rest + told * 1000 / content["judged"] < MOST_BYTES
 
 
 def test_why_each_question_stopped_is_told_for_every_policy(judged: Report) -> None:
@@ -255,6 +255,26 @@ def test_why_each_question_stopped_is_told_for_every_policy(judged: Report) -> N
         assert max(point["why"]) < len(point["reasons"])
     gated = next(point for point in content["points"] if point["policy"] == "aera-calibrated")
     assert all("fold" in reason for reason in gated["reasons"])
+
+
+def test_a_page_shows_as_many_questions_as_it_can_and_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = replayed(bench).as_json()
+    monkeypatch.setattr("aera.lab.report.explorer.MOST_QUESTIONS", 20)
+    part = replayed(bench).as_json()
+    assert part["judged"] == whole["judged"] == 60
+    known = {question["id"]: place for place, question in enumerate(whole["questions"])}
+    rows = [known[question["id"]] for question in part["questions"]]
+    assert len(rows) == 20
+    assert rows == sorted(rows)
+    assert part["questions"] == [whole["questions"][row] for row in rows]
+    for own, full in zip(part["points"], whole["points"], strict=True):
+        assert own["stops"] == [full["stops"][row] for row in rows]
+        reasons = [full["reasons"][full["why"][row]] for row in rows]
+        assert [own["reasons"][why] for why in own["why"]] == reasons
+    for name in ("headline", "boxes", "sections"):
+        assert part[name] == whole[name], "everything but the explorer is of all questions"
 
 
 def test_the_command_writes_page_and_figures(bench: Bench, tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Explorer: each question checkpoint by checkpoint, and why each policy stopped where it did."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from aera.aggregation import Rule
+from aera.crew import ALONE, Crew
 from aera.lab.dials import GATE
-from aera.lab.evaluation import Ballot, replay
+from aera.lab.evaluation import Ballot, Part, Source, Terms, parts_of, replay
 from aera.lab.frontier import Point
 from aera.lab.report.reliability import Foresight
 from aera.lab.trajectory import Columns, Floats, Trajectories
@@ -15,8 +18,9 @@ from aera.lab.truths import Truths
 from aera.policy import Policy
 from aera.response import Prefix
 from aera.schedule import Schedule
-from aera.task import Task
 
+MOST_QUESTIONS = 2_000
+"""Beyond so many a page would be slow to open: those to look at are drawn by chance."""
 MOST_CHECKPOINTS = 12
 MOST_ANSWERS = 4
 LONGEST = 600
@@ -37,25 +41,70 @@ def shown_columns(schedule: Schedule) -> list[int]:
     return sorted(set(steps.tolist()))
 
 
+def shown_rows(questions: int, *, seed: int) -> Columns:
+    """All questions, or as many as a page can show, in their order."""
+    if questions <= MOST_QUESTIONS:
+        return np.arange(questions)
+    return np.sort(np.random.default_rng(seed).choice(questions, MOST_QUESTIONS, replace=False))
+
+
+@dataclass(frozen=True)
+class Explored:
+    """One question: what was asked and voted, and why each replayed policy stopped."""
+
+    told: Mapping[str, Any]
+    reasons: Mapping[str, str]
+
+
+def explore(
+    source: Source,
+    question_ids: Sequence[str],
+    policies: Mapping[str, Policy],
+    *,
+    terms: Terms,
+    crew: Crew = ALONE,
+) -> list[Explored]:
+    """These questions, read from wherever they are; nothing of the others is kept."""
+    work = partial(_explored, wanted=frozenset(question_ids), policies=policies, terms=terms)
+    found = {one.told["id"]: one for part in crew.map(work, parts_of(source)) for one in part}
+    return [found[question_id] for question_id in question_ids]
+
+
+def _explored(
+    part: Part, *, wanted: frozenset[str], policies: Mapping[str, Policy], terms: Terms
+) -> list[Explored]:
+    records = ((item.record if isinstance(item, Ballot) else item, item) for item in part)
+    own = [item for record, item in records if record.question.id in wanted]
+    return [_explore(ballot, policies, terms) for ballot in terms.ballots(own)]
+
+
+def _explore(ballot: Ballot, policies: Mapping[str, Policy], terms: Terms) -> Explored:
+    prefixes, question = ballot.prefixes(terms.schedule), ballot.record.question
+    shown = [prefixes[column] for column in shown_columns(terms.schedule)]
+    text = question.text
+    told = {
+        "id": question.id,
+        "text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …",
+        **_votes(shown, terms.rule),
+    }
+    runs = {label: replay(prefixes, policy, task=terms.task) for label, policy in policies.items()}
+    return Explored(told, {label: run.allocation.reason for label, run in runs.items()})
+
+
 def describe_questions(
-    ballots: Sequence[Ballot],
+    explored: Sequence[Explored],
     trajectories: Trajectories,
     *,
+    rows: Columns,
     truths: Truths | None,
     seen: Foresight | None,
-    rule: Rule,
 ) -> list[dict[str, Any]]:
-    """One record per question, in the order of the trajectories; lists run over checkpoints."""
+    """One record per question in these rows; lists run over checkpoints."""
     columns = shown_columns(trajectories.schedule)
     records = []
-    for row, ballot in enumerate(ballots):
-        prefixes = ballot.prefixes(trajectories.schedule)
-        question = ballot.record.question
-        text = question.text
+    for row, one in zip(rows, explored, strict=True):
         record = {
-            "id": question.id,
-            "text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …",
-            **_votes([prefixes[column] for column in columns], rule),
+            **one.told,
             "tokens": [int(value) for value in trajectories.tokens[row, columns]],
             "evidence": {
                 name: _short(values[row, columns]) for name, values in trajectories.evidence.items()
@@ -64,7 +113,7 @@ def describe_questions(
         if seen is not None:
             record["p_continue"] = _short(seen.p_continue[row, columns])
         if truths is not None:
-            record["truth"] = truths[question.id]
+            record["truth"] = truths[one.told["id"]]
             record["right"] = [int(right) for right in trajectories.right[row]]
         records.append(record)
     return records
@@ -114,31 +163,26 @@ class Account:
         return {"reasons": list(self.reasons), "why": self.why}
 
 
-def replayed_accounts(
-    ballots: Sequence[Ballot], policies: Sequence[Policy], *, task: Task, schedule: Schedule
-) -> tuple[dict[str, Account], Floats]:
-    """Why each policy stopped, and what a gate among them said: NaN where none was asked."""
-    accounts = {str(policy): Account() for policy in policies}
-    p_continue = np.full((len(ballots), len(schedule)), np.nan)
-    for row, ballot in enumerate(ballots):
-        prefixes = ballot.prefixes(schedule)
-        for policy in policies:
-            done = replay(prefixes, policy, task=task).allocation
-            accounts[str(policy)].add(done.reason)
-            for column, step in enumerate(done.steps):
-                if step.decision.p_continue is not None:
-                    p_continue[row, column] = step.decision.p_continue
-    return accounts, p_continue
+def account(
+    point: Point, explored: Sequence[Explored], *, rows: Columns, seen: Foresight | None
+) -> Account:
+    """Why a policy stopped, question by question."""
+    if not explored or point.policy not in explored[0].reasons:
+        return learned_account(point, rows=rows, seen=seen)
+    replayed = Account()
+    for one in explored:
+        replayed.add(one.reasons[point.policy])
+    return replayed
 
 
-def learned_account(point: Point, seen: Foresight | None) -> Account:
+def learned_account(point: Point, *, rows: Columns, seen: Foresight | None) -> Account:
     """Why a point that was never replayed stopped: its setting, fold by fold where calibrated."""
     folds: Columns = seen.folds if seen else np.zeros(len(point.columns), dtype=np.int64)
     last = len(point.trajectories.schedule) - 1
     name = point.policy.removesuffix("-calibrated")
     choices = seen.choices.get(name, ()) if seen and name != point.policy else ()
     account = Account()
-    for column, number in zip(point.columns, folds, strict=True):
+    for column, number in zip(point.columns[rows], folds[rows], strict=True):
         if choices:
             fold = f", fold {number + 1}" if len(choices) > 1 else ""
             account.add(_chosen(name, choices[number].setting, fold, full=column == last))
@@ -167,11 +211,11 @@ def _reached(name: str, setting: str) -> str:
     return f"p_continue below {setting}" if name == GATE.name else f"{name} reached {setting}"
 
 
-def thresholds(point: Point, seen: Foresight | None) -> list[float | None] | None:
+def thresholds(point: Point, *, rows: Columns, seen: Foresight | None) -> list[float | None] | None:
     """The gate's threshold for each question, None for a policy without a gate."""
     name, setting = _parsed(point.policy)
     if name != GATE.name or seen is None:
         return None
     if setting != "calibrated":
-        return [float(setting.partition("+")[0])] * len(point.columns)
-    return [seen.choices[GATE.name][fold].setting for fold in seen.folds]
+        return [float(setting.partition("+")[0])] * len(rows)
+    return [seen.choices[GATE.name][fold].setting for fold in seen.folds[rows]]

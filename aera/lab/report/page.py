@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -13,21 +13,24 @@ import numpy as np
 
 from aera.aggregation import Rule, plain_vote
 from aera.controller import Controller
+from aera.crew import ALONE, Crew
 from aera.errors import UsageError
-from aera.lab.evaluation import Ballot
+from aera.lab.evaluation import Ballot, Source, Terms
 from aera.lab.frontier import Frontier, Point
 from aera.lab.report.explorer import (
-    Account,
+    Explored,
+    account,
     describe_questions,
-    learned_account,
-    replayed_accounts,
+    explore,
     shown_columns,
+    shown_rows,
     thresholds,
 )
 from aera.lab.report.figure import CONFIG, Figure
 from aera.lab.report.headline import Headline, make_headline
 from aera.lab.report.reliability import Foresight
 from aera.lab.report.sections import Section, make_sections
+from aera.lab.trajectory import Columns
 from aera.lab.truths import Truths
 from aera.look import dressed, palette
 from aera.policy import Policy
@@ -46,8 +49,8 @@ class Report:
     evaluation: Mapping[str, Any]
     """As `summarize` makes it."""
     frontier: Frontier
-    ballots: Sequence[Ballot]
-    """At least those of the judged questions, plain."""
+    source: Source
+    """The votes of at least the judged questions, plain; the pool itself where they are many."""
     task: Task
     given: Sequence[Policy]
     """The policies that were replayed, as opposed to swept or calibrated."""
@@ -55,20 +58,12 @@ class Report:
     seen: Foresight | None = None
     """What crossfit, nested and holdout leave behind of their gates."""
     controller: Controller | None = None
-    """A replayed one, whose policy is among the given."""
+    """A replayed one, whose policy is among the given; it sees the votes with its own weights."""
     rule: Rule = plain_vote
     max_loss: float = 0.02
     weighed: Sequence[Ballot] = ()
-    """The same ballots with learned weights, where there are any."""
-
-    @cached_property
-    def judged(self) -> list[Ballot]:
-        """What the headline's policy saw, in the order of the trajectories."""
-        return self._ordered(self.weighed or self.ballots)
-
-    def _ordered(self, ballots: Sequence[Ballot]) -> list[Ballot]:
-        by_id = {ballot.record.question.id: ballot for ballot in ballots}
-        return [by_id[name] for name in self.frontier.trajectories.question_ids]
+    """The votes with weights that a protocol learned, where it did."""
+    crew: Crew = ALONE
 
     @cached_property
     def headline(self) -> Headline:
@@ -85,28 +80,42 @@ class Report:
     @cached_property
     def points(self) -> tuple[Point, ...]:
         """Those one may choose between; the sweeps of baselines stay on the frontier only."""
-        return self.frontier.without_sweeps(self.given).points
+        return self.frontier.without_sweeps([*self.given, self.headline.policy]).points
 
     @cached_property
-    def _replayed(self) -> tuple[dict[str, Account], Foresight | None]:
-        """Reasons of the replayed policies, and what a gate among them said."""
-        schedule = self.frontier.trajectories.schedule
-        label = str(self.controller.policy) if self.controller else None
-        own = [policy for policy in self.given if str(policy) == label]
-        others = [policy for policy in self.given if str(policy) != label]
-        plain = self._ordered(self.ballots)
-        accounts, _ = replayed_accounts(plain, others, task=self.task, schedule=schedule)
-        more, p_continue = replayed_accounts(self.judged, own, task=self.task, schedule=schedule)
-        accounts |= more
-        if np.isnan(p_continue).all():
-            return accounts, None
-        folds = np.zeros(len(p_continue), dtype=np.int64)
-        return accounts, Foresight(p_continue, folds, {})
+    def rows(self) -> Columns:
+        """The questions one can look at."""
+        questions = len(self.frontier.trajectories.question_ids)
+        return shown_rows(questions, seed=int(self.evaluation["seed"]))
 
-    @property
+    @cached_property
+    def explored(self) -> list[Explored]:
+        """Those questions with the votes that the headline's policy saw."""
+        names = self.frontier.trajectories.question_ids
+        chosen = [names[row] for row in self.rows]
+        terms = Terms(self.task, self.frontier.trajectories.schedule, rule=self.rule)
+        given = {str(policy): policy for policy in self.given}
+        own: dict[str, Policy] = {}
+        if self.controller is not None:
+            terms = replace(terms, weigher=self.controller.weigher)
+            own[self.evaluation["controller"]["policy"]] = self.controller.policy
+        plain = replace(terms, weigher=None)
+        if plain == terms and not self.weighed:
+            return explore(self.source, chosen, {**given, **own}, terms=terms, crew=self.crew)
+        others = explore(self.source, chosen, given, terms=plain, crew=self.crew)
+        judged = explore(self.weighed or self.source, chosen, own, terms=terms, crew=self.crew)
+        return [
+            replace(one, reasons={**other.reasons, **one.reasons})
+            for one, other in zip(judged, others, strict=True)
+        ]
+
+    @cached_property
     def foresight(self) -> Foresight | None:
         """Of the protocol's gates, else of a replayed controller's."""
-        return self.seen or self._replayed[1]
+        said = [p.p_continue for p in self.frontier.points if p.p_continue is not None]
+        if self.seen or not said:
+            return self.seen
+        return Foresight(said[0], np.zeros(len(said[0]), dtype=np.int64), {})
 
     @cached_property
     def sections(self) -> list[Section]:
@@ -137,12 +146,13 @@ class Report:
             "schedule": list(trajectories.schedule),
             "columns": shown_columns(trajectories.schedule),
             "points": [self._stops(point) for point in self.points],
+            "judged": len(trajectories.question_ids),
             "questions": describe_questions(
-                self.judged,
+                self.explored,
                 trajectories,
+                rows=self.rows,
                 truths=self.truths,
                 seen=self.foresight,
-                rule=self.rule,
             ),
         }
 
@@ -158,9 +168,13 @@ class Report:
         }
 
     def _stops(self, point: Point) -> dict[str, Any]:
-        account = self._replayed[0].get(point.policy) or learned_account(point, self.seen)
-        stops = {"policy": point.policy, "stops": point.columns.tolist(), **account.as_json()}
-        below = thresholds(point, self.foresight)
+        told = account(point, self.explored, rows=self.rows, seen=self.seen)
+        stops = {
+            "policy": point.policy,
+            "stops": point.columns[self.rows].tolist(),
+            **told.as_json(),
+        }
+        below = thresholds(point, rows=self.rows, seen=self.foresight)
         return {**stops, "thresholds": below} if below else stops
 
 

@@ -1,0 +1,84 @@
+"""What the commands that ask a model share: their options, and what those mean."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aera.errors import UsageError
+from aera.task import get_task
+
+if TYPE_CHECKING:
+    from aera.controller import Controller
+
+URLOption = Annotated[str, typer.Option(help="An OpenAI-compatible server, up to /v1.")]
+ModelOption = Annotated[str, typer.Option(help="The model's name there.")]
+KeyOption = Annotated[str, typer.Option(help="Environment variable that holds the key.")]
+ConcurrencyOption = Annotated[int, typer.Option(help="Most calls under way at once.")]
+SettingOption = Annotated[
+    list[str] | None, typer.Option("--set", help="A request field, as temperature=0.6; repeatable.")
+]
+HeaderOption = Annotated[list[str] | None, typer.Option(help="An extra header, as Name: value.")]
+CAOption = Annotated[str | None, typer.Option(help="File with the certificates to trust.")]
+
+
+def settings_from(fields: Iterable[str]) -> dict[str, Any]:
+    """Request fields from name=value; values are JSON where they can be."""
+    settings: dict[str, Any] = {}
+    for each in fields:
+        name, found, value = each.partition("=")
+        if not found or not name:
+            raise UsageError(f'--set takes name=value, but got "{each}"')
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
+def headers_from(lines: Iterable[str]) -> dict[str, str]:
+    """Headers from "Name: value" lines."""
+    headers = {}
+    for line in lines:
+        name, found, value = line.partition(":")
+        if not found:
+            raise UsageError(f'--header takes "Name: value", but got "{line}"')
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def prices_from(text: str) -> tuple[float, float]:
+    """Prices of a million prompt and completion tokens."""
+    try:
+        prompt, completion = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(
+            f'--prices takes a prompt and a completion price, but got "{text}"'
+        ) from None
+    return prompt, completion
+
+
+def chosen_controller(
+    path: Path | None, task: str, *, equivalence: bool, scorer: str | None
+) -> "Controller":
+    """What decides: a saved controller, its scorer put back, or ASC on plain votes."""
+    from aera.controller import Controller, default_controller
+    from aera.equivalence import check_installed
+    from aera.reward import load_scorer
+
+    if path is None:
+        if scorer is not None:
+            raise UsageError("--scorer needs --controller: one that was saved with a scorer")
+        if equivalence:
+            check_installed()
+        return default_controller(replace(get_task(task), equivalence=equivalence))
+    loaded = Controller.load(path, scorer=None if scorer is None else load_scorer(scorer))
+    if equivalence and not loaded.task.equivalence:
+        raise UsageError(
+            f'--equivalence would change the votes that "{path}" was made for; make one with '
+            "aera train --equivalence"
+        )
+    return loaded

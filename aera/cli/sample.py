@@ -1,0 +1,180 @@
+"""The command `sample`: fill a pool, alone or with a crew, and show how far it is."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from aera.cli.connecting import (
+    CAOption,
+    ConcurrencyOption,
+    HeaderOption,
+    KeyOption,
+    ModelOption,
+    SettingOption,
+    URLOption,
+    headers_from,
+    prices_from,
+    settings_from,
+)
+from aera.cli.opening import CrewOption, say
+from aera.crew import ALONE, Crew, parse_crew
+from aera.errors import PoolError
+from aera.task import get_task
+
+if TYPE_CHECKING:
+    from aera import recording
+    from aera.gathering import Connect
+    from aera.lab.questions import Exam
+
+
+def sample(
+    questions: Annotated[Path, typer.Argument(help="JSONL with question, id, choices, answer.")],
+    out: Annotated[Path, typer.Option(help="The pool; run again to resume.")],
+    base_url: URLOption,
+    model: ModelOption,
+    task: Annotated[str, typer.Option(help="How to ask and read.")],
+    responses: Annotated[int, typer.Option(help="For each question.")] = 128,
+    seed: Annotated[int, typer.Option(help="Of the first response; stepped for each.")] = 0,
+    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    settings: SettingOption = None,
+    header: HeaderOption = None,
+    ca_file: CAOption = None,
+    api_key_env: KeyOption = "OPENAI_API_KEY",
+    concurrency: ConcurrencyOption = 64,
+    block: Annotated[int, typer.Option(help="Responses asked for in one call.")] = 16,
+    prices: Annotated[str, typer.Option(help="Per million tokens, as 0.5,1.5.")] = "0,0",
+    crew: CrewOption = "alone",
+) -> None:
+    """Sample responses into a pool. Interrupted at any moment, it goes on where it was."""
+    from aera.lab.questions import read_exam
+    from aera.recording import Plan, Recording, record
+    from aera.sampler import DEFAULTS, Chat, OpenAISampler
+    from aera.upstream import Endpoint
+
+    chosen = get_task(task)
+    exam = read_exam(questions, chosen, seed=seed)
+    fields = {**DEFAULTS, **settings_from(settings or ()), "seed": seed}
+    chat = Chat(model, chosen, fields, system)
+    kept = {"model": model, "system": system, **fields}
+    endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
+    per_million, workers = prices_from(prices), parse_crew(crew)
+    plan = Plan(chosen, responses, kept, seed)
+    if workers != ALONE:
+        connect = partial(OpenAISampler, endpoint, chat)
+        shared: dict[str, Any] = {"concurrency": concurrency, "block": block}
+        _gather(out, plan, exam, connect=connect, crew=workers, **shared)
+        return
+    recording_ = Recording(out, plan, exam.questions)
+    recording_.begin()
+    if exam.truths is not None:
+        exam.truths.save(out)
+
+    async def work() -> object:
+        async with OpenAISampler(endpoint, chat) as sampler:
+            with _Shown(recording_.progress, per_million) as shown:
+                return await record(
+                    recording_, sampler, concurrency=concurrency, block=block, watch=shown.update
+                )
+
+    _conclude(recording_, lambda: asyncio.run(work()))
+
+
+def _gather(
+    out: Path,
+    plan: "recording.Plan",
+    exam: "Exam",
+    *,
+    connect: "Connect",
+    crew: Crew,
+    concurrency: int,
+    block: int,
+) -> None:
+    """Let several workers record, each with connections and a concurrency of its own."""
+    from aera.gathering import gather
+
+    pool = gather(
+        *(out, plan, exam.questions),
+        connect=connect,
+        crew=crew,
+        concurrency=concurrency,
+        block=block,
+    )
+    if pool is None:
+        raise PoolError(
+            f'some responses of "{out}" are missing, failures are noted in failures.jsonl of its '
+            "parts; run the same command again"
+        )
+    if exam.truths is not None:
+        exam.truths.save(out)
+    say(f"{out}: {pool.manifest.responses:,} responses")
+
+
+def _conclude(recording_: "recording.Recording", work: Callable[[], object]) -> None:
+    """Run a recording and say what became of it."""
+    progress, out = recording_.progress, recording_.path
+    try:
+        pool = work()
+    except KeyboardInterrupt:
+        kept = f"{progress.done:,} of {progress.wanted:,} responses kept"
+        say(f"{kept}; run the same command again to go on", stderr=True)
+        raise
+    for damage in progress.damaged:
+        say(f"{damage}: half-written, dropped and asked for again", stderr=True)
+    if pool is None:
+        missing = progress.wanted - progress.done
+        raise PoolError(
+            f'{missing} of {progress.wanted} responses of "{out}" are missing, failures are noted '
+            f"in failures.jsonl (the last: {progress.trouble}); run the same command again"
+        )
+    say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
+
+
+class _Shown:
+    """Progress of a recording: a bar on a terminal, a line now and then elsewhere."""
+
+    EVERY = 10.0
+
+    def __init__(self, progress: "recording.Progress", prices: tuple[float, float]) -> None:
+        self._progress, self._prices = progress, prices
+        self._begun = self._said = time.monotonic()
+        self._before = progress.done
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("sampling"), BarColumn(), TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(), console=console, disable=not console.is_terminal,
+        )  # fmt: skip
+        self._lines = not console.is_terminal
+        self._task = self._bar.add_task("", total=progress.wanted, told="")
+
+    def __enter__(self) -> "_Shown":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def update(self, progress: "recording.Progress") -> None:
+        now = time.monotonic()
+        told = self._told(progress, now)
+        self._bar.update(self._task, completed=progress.done, told=told)
+        if self._lines and now - self._said >= self.EVERY:
+            self._said = now
+            say(told, stderr=True)
+
+    def _told(self, progress: "recording.Progress", now: float) -> str:
+        rate = (progress.done - self._before) / max(now - self._begun, 1e-9)
+        left = (progress.wanted - progress.done) / rate if rate else 0.0
+        prompt, completion = self._prices
+        cost = (progress.prompt_tokens * prompt + progress.completion_tokens * completion) / 1e6
+        money = f", cost {cost:.2f}" if prompt or completion else ""
+        return (
+            f"{progress.done:,}/{progress.wanted:,} responses, {progress.completion_tokens:,} "
+            f"tokens, {rate:.1f}/s, {left:.0f} s left{money}"
+        )
