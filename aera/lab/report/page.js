@@ -270,7 +270,7 @@ function explorer() {
   made.append(element("h2", "Question explorer"),
     element("p", "Choose a question with the mouse or the arrow keys; letters typed in the search narrow the list."));
   if (report.questions.length < report.judged) {
-    made.append(element("p", `These are ${whole.format(report.questions.length)} of the ${whole.format(report.judged)} questions, drawn by chance; everything above is of all of them.`));
+    made.append(element("p", `These are ${whole.format(report.questions.length)} of the ${whole.format(report.judged)} questions, drawn by chance; everything else on this page is of all of them.`));
   }
   const filter = labelled(choice(Object.keys(FILTERS).filter((name) => graded || !/gained|lost|with a/.test(name)), "all questions"), "Which questions");
   const search = labelled(element("input"), "Search questions");
