@@ -12,6 +12,7 @@ from aera.controller import Controller
 from aera.errors import AeraError, UpstreamError, UsageError
 from aera.policy import check_count
 from aera.response import Question, Response
+from aera.reward import BestOfN
 from aera.run import Allocation, Run
 from aera.sampler import OpenAISampler, RecordedSampler, Sampler
 
@@ -118,7 +119,7 @@ async def aside(controller: Controller, work: Callable[[], Done]) -> Done:
     """
     if not controller.threaded:
         return work()
-    if controller.task.equivalence:
+    if controller.task.equivalence and not isinstance(controller.weigher, BestOfN):
         return await asyncio.get_running_loop().run_in_executor(_comparing(), work)
     return await asyncio.to_thread(work)
 
@@ -154,13 +155,20 @@ async def advance(
         if watch is not None:
             watch(run)
     if error is not None:
-        reason = "upstream failed" if isinstance(error, UpstreamError) else "failed"
-        await aside(controller, partial(run.end, reason))
+        await aside(controller, partial(end_failed, run, error))
     return run.allocated(
         seconds=time.monotonic() - begun,
         unseen=error.unseen if isinstance(error, UpstreamError) else 0,
         error=None if error is None else str(error),
     )
+
+
+def end_failed(run: Run, error: AeraError) -> None:
+    """End a run that cannot go on; a block that could not be read or weighed abstains."""
+    if isinstance(error, UpstreamError):
+        run.end("upstream failed")
+    else:
+        run.end("failed", abstain=True)
 
 
 async def feed_block(

@@ -11,7 +11,7 @@ from asyncio import FIRST_COMPLETED, Task, create_task, gather, wait
 from collections.abc import Callable, Iterable
 from math import inf
 
-from aera.allocator import Budget, Spending, feed_block
+from aera.allocator import Budget, Spending, end_failed, feed_block
 from aera.baselines import beta_confidence
 from aera.controller import Controller
 from aera.equivalence import question_reader
@@ -136,7 +136,7 @@ async def solve_batch(
                 place = active.pop(task)
                 error = task.result()
                 if error is not None:
-                    batch.runs[place].end("upstream failed")
+                    end_failed(batch.runs[place], error)
                     errors[place] = error
                 batch.put(place)
                 if watch is not None:

@@ -7,6 +7,7 @@ has done already. Work and parts travel, so they are values and functions of mod
 
 import logging
 import os
+import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -24,6 +25,8 @@ from aera.policy import check_count
 
 TRIES = 3
 """How often in a row workers may die before the work is given up."""
+PATIENCE = 10.0
+"""Seconds within which a cluster must take a connection."""
 AHEAD = 3
 """Parts under way for every worker, so that none waits and no more than these are in memory."""
 
@@ -116,13 +119,26 @@ class RayCrew:
         """What the work makes of every part, in their order."""
         ray = _ray()
         if not ray.is_initialized():
-            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+            self._join(ray)
         todo = [*parts]
         files = [part for part in todo if isinstance(part, Filed)]
         if files and len(files) == len(todo):
             yield from _streamed(ray, work, files)
         else:
             yield from self._tasks(ray, work, todo)
+
+    def _join(self, ray: Any) -> None:
+        """Connect to the cluster; one that is not there is refused at once."""
+        os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the first error is told of
+        address = self.address or os.environ.get("RAY_ADDRESS")
+        host, _, port = (address or "").rpartition(":")
+        try:
+            if port.isdecimal() and "/" not in host:  # Ray would wait for minutes
+                socket.create_connection((host, int(port)), PATIENCE).close()
+            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+        except (OSError, ValueError, OverflowError, ConnectionError) as error:
+            said = str(error).partition("\n")[0]
+            raise UsageError(f'there is no Ray cluster at "{address}": {said}') from None
 
     def _tasks(
         self, ray: Any, work: Callable[[Part], Done], parts: Sequence[Part]
@@ -137,6 +153,8 @@ class RayCrew:
                 done: Done = ray.get(handle)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
+            except ray.exceptions.RayError:
+                raise RunError(f"workers died {1 + TRIES} times on one part") from None
             return done
 
         workers = max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -48,11 +48,15 @@ def gather(
 
     Call it again to go on. Each worker has its own connections and its own `concurrency`.
     """
+    path = path.absolute()  # whoever works on a part may be somewhere else
     if (path / "manifest.json").exists():
         _clear(path)
+        Recording(path, plan, questions).begin()  # refuses other settings and other questions
         return Pool.open(path)
     if (path / PLAN).exists():
         raise UsageError(f'"{path}" was begun by one worker; continue it without a crew')
+    if path.exists() and any(path.iterdir()) and not (path / PARTS).exists():
+        raise UsageError(f'"{path}" exists and is no pool begun by sampling')
     plots = list(_plots(path, plan, questions))
     _check_parts(path, plots)
     work = partial(_record, plan=plan, connect=connect, concurrency=concurrency, block=block)

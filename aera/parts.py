@@ -29,6 +29,7 @@ def cut(
     The cut depends on the responses alone, never on who works on the parts.
     """
     if isinstance(source, Pool) and source.sealed:
-        return [Segment(source, path) for path in source.segments]
+        there = Pool(source.path.absolute(), source.manifest)  # who works on it may be elsewhere
+        return [Segment(there, path) for path in there.segments]
     items: Iterable[Item | Record] = source
     return [*batches(items, size)]

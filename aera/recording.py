@@ -109,6 +109,8 @@ class Recording:
     def _check_plan(self) -> None:
         # A kill may leave the plan half-written, and then nothing else.
         there = {file.name for file in self.path.iterdir()} - {f"{PLAN}.partial"}
+        if "parts" in there and PLAN not in there:
+            raise UsageError(f'"{self.path}" was begun with a crew; continue it with one')
         if there and PLAN not in there:
             raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')
         text = json.dumps(self.plan.as_json(), indent=2, sort_keys=True) + "\n"

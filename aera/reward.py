@@ -63,8 +63,12 @@ class BestOfN:
         """What the scorer says, if it makes sense."""
         if not responses:
             return []
-        scores = [float(score) for score in self.scorer.score(question, responses)]
         name = type(self.scorer).__name__
+        told = self.scorer.score(question, responses)
+        try:
+            scores = [float(score) for score in told]
+        except (TypeError, ValueError):
+            raise ControllerError(f"{name} gave {told!r:.60} for scores") from None
         if len(scores) != len(responses):
             raise ControllerError(
                 f"{name} gave {len(scores)} scores for {len(responses)} responses"

@@ -134,8 +134,8 @@ class Run:
                 f"question {self.prefix.question.id} wants {want} more responses, "
                 f"but was fed {len(responses)}"
             )
-        self._read.extend([self._task.read(response) for response in responses])
         self._waiting.extend(responses)
+        self._read.extend([self._task.read(response) for response in responses])
         if self._waiting and len(responses) == want:
             self.see(self._next_prefix())
 
@@ -151,15 +151,20 @@ class Run:
         if decision.stop:
             self.reason = decision.reason
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, *, abstain: bool = False) -> None:
         """Stop from outside, for a limit that was hit; an unfinished block still votes.
 
-        A run that has stopped by itself keeps its own reason.
+        It abstains, and counts as spent all the same, where reading or weighing it has failed. A
+        run that has stopped by itself keeps its own reason.
         """
         if self.stopped:
             return
-        if self._waiting:
-            self.prefix, self._waiting, self._read = self._next_prefix(), [], []
+        if abstain and self._waiting:
+            silent = [Vote(None) for _ in self._waiting]
+            self.prefix = self.prefix.extended(self._waiting, silent)
+        elif self._waiting:
+            self.prefix = self._next_prefix()
+        self._waiting, self._read = [], []
         self.reason = reason
 
     @property

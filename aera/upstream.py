@@ -10,6 +10,7 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -61,6 +62,8 @@ class Endpoint:
             raise UsageError(
                 f'the base URL must start with http:// or https://, but got "{self.base_url}"'
             )
+        if self.ca_file is not None and not Path(self.ca_file).is_file():
+            raise UsageError(f'the CA file "{self.ca_file}" cannot be used: there is no such file')
         check_count("concurrency", self.concurrency)
         check_count("tries", self.tries)
 

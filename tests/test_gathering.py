@@ -148,6 +148,38 @@ def test_other_questions_or_settings_are_refused(
         gather(tmp_path / "pool", PLAN, QUESTIONS[:2], connect=connect)
 
 
+def test_a_whole_pool_of_other_questions_or_settings_is_refused(
+    tmp_path: Path, ledger: Callable[..., Ledger]
+) -> None:
+    assert gathered(tmp_path / "pool", ledger()) is not None
+    connect, before = partial(Ledger, tmp_path / "ledger"), files(tmp_path / "pool")
+    others = [Question(f"q{i}", "what else?") for i in range(6)]
+    with pytest.raises(UsageError, match="other settings"):
+        gather(tmp_path / "pool", Plan(TASK, 4, {"model": "m"}, 0), QUESTIONS, connect=connect)
+    with pytest.raises(UsageError, match="other questions"):
+        gather(tmp_path / "pool", PLAN, others, connect=connect)
+    assert files(tmp_path / "pool") == before
+
+
+@pytest.mark.parametrize("there", ["manifest.json", "notes.txt"])
+def test_what_was_not_begun_by_sampling_is_left_alone(
+    there: str, tmp_path: Path, ledger: Callable[..., Ledger]
+) -> None:
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "pool" / there).write_text("{}")
+    with pytest.raises(UsageError, match="no pool begun by sampling"):
+        gathered(tmp_path / "pool", ledger())
+    assert files(tmp_path / "pool") == {there: b"{}"}
+
+
+def test_a_pool_begun_by_many_is_left_to_them(
+    tmp_path: Path, ledger: Callable[..., Ledger]
+) -> None:
+    assert gathered(tmp_path / "pool", ledger(fails_at="q0-0")) is None
+    with pytest.raises(UsageError, match="begun with a crew"):
+        Recording(tmp_path / "pool", PLAN, QUESTIONS).begin()
+
+
 def test_a_pool_begun_by_one_worker_is_left_to_it(
     tmp_path: Path, ledger: Callable[..., Ledger]
 ) -> None:

@@ -38,6 +38,15 @@ def test_a_pool_is_cut_into_its_segments(pool: Pool, records: list[Record]) -> N
     ]
 
 
+def test_whoever_works_on_a_segment_may_be_somewhere_else(
+    pool: Pool, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pool.path.parent)
+    parts = cut(Pool.open(pool.path.name), size)
+    monkeypatch.chdir("/")
+    assert [*parts[0]] == records[:2]
+
+
 def test_records_in_memory_are_cut_as_their_pool_is(pool: Pool, records: list[Record]) -> None:
     assert [list(part) for part in cut(pool, size)] == cut(records, size)
 

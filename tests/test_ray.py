@@ -3,6 +3,8 @@
 import gzip
 import json
 import pickle
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -168,6 +170,21 @@ def test_results_and_errors_come_as_they_would_alone(crew: RayCrew) -> None:
     assert [*crew.map(squared, range(20))] == [*map(squared, range(20))]
     with pytest.raises(UpstreamError, match=r"^upstream 401: not 0$"):
         [*crew.map(refusing, range(3))]
+
+
+def test_a_part_that_kills_every_worker_is_given_up_in_one_sentence(crew: RayCrew) -> None:
+    with pytest.raises(RunError, match="workers died 4 times on one part"):
+        [*crew.map(dying, range(1))]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nohost", ":"])
+def test_an_address_without_a_cluster_is_refused_at_once(address: str) -> None:
+    line = f"from aera.crew import RayCrew; [*RayCrew({address!r}).map(abs, [1])]"
+    done = subprocess.run(
+        [sys.executable, "-c", line], capture_output=True, text=True, timeout=60, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f'aera.errors.UsageError: there is no Ray cluster at "{address}"')
 
 
 def test_everything_equals_what_one_process_finds(

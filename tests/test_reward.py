@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from aera import (
     Allocation,
+    Allocator,
     BestOfN,
     Budget,
     Chat,
@@ -419,6 +420,30 @@ def test_the_gateway_stops_where_nothing_can_be_scored(pool: Pool) -> None:
     assert account(reply)["reason"] == UNREADABLE
 
 
+@pytest.mark.parametrize(("scores", "said"), [([-1.0] * 4, "gave -1"), (None, "gave None for")])
+def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, said: str) -> None:
+    class Moody:
+        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+            bad = question.id == "q2" and len(responses) == 4
+            return scores if bad else [1.0] * len(responses)
+
+    controller = controller_of(BestOfN(Moody()), Enough(9.0))
+    questions = list(pool.questions.values())
+
+    async def stream() -> list[Allocation]:
+        allocator = Allocator(RecordedSampler(pool), controller)
+        return [made async for made in allocator.solve(questions)]
+
+    batch = solve_batch(questions, RecordedSampler(pool), controller, tokens=10_000)
+    for done in (asyncio.run(stream()), asyncio.run(batch)):
+        failed = [made for made in done if made.error is not None]
+        [bad] = failed
+        assert (bad.question_id, bad.reason, len(done)) == ("q2", "failed", 6)
+        assert said in str(bad.error)
+        assert bad.responses == 8, "what was paid for is counted"
+        assert bad.answer is not None, "and earlier blocks still answer"
+
+
 def test_a_scorer_that_makes_no_sense_is_the_gateways_fault(pool: Pool) -> None:
     class Debt:
         def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
@@ -432,3 +457,4 @@ def test_a_scorer_that_makes_no_sense_is_the_gateways_fault(pool: Pool) -> None:
         controller=controller_of(BestOfN(Debt())),
     )
     assert (status, "Debt gave -1" in told["error"]["message"]) == (500, True)
+    assert told["error"]["type"] == "api_error"

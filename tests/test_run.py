@@ -175,6 +175,19 @@ def test_ending_before_anything_came_gives_no_answer(numeric: Task) -> None:
     assert (made.answer, made.responses, made.checkpoint, made.steps) == (None, 0, 0, ())
 
 
+def test_a_block_that_cannot_be_read_is_paid_for_and_abstains(responses_of: ResponsesOf) -> None:
+    class Broken:
+        def read(self, response: Response) -> Vote:
+            raise RunError("nobody can compare this")
+
+    run = Run(QUESTION, Fixed(8), task=Broken(), schedule=Schedule((4, 8)))
+    with pytest.raises(RunError):
+        run.feed(responses_of("1111"))
+    run.end("failed", abstain=True)
+    assert (run.allocation.responses, run.allocation.answer) == (4, None)
+    assert run.allocation.completion_tokens > 0
+
+
 def test_a_run_that_stopped_by_itself_keeps_its_reason(
     numeric: Task, responses_of: ResponsesOf
 ) -> None:

@@ -65,9 +65,8 @@ def chosen_controller(
     path: Path | None, task: str, *, equivalence: bool, scorer: str | None
 ) -> "Controller":
     """What decides: a saved controller, its scorer put back, or ASC on plain votes."""
-    from aera.controller import Controller, default_controller
+    from aera.controller import default_controller
     from aera.equivalence import check_installed
-    from aera.reward import load_scorer
 
     if path is None:
         if scorer is not None:
@@ -75,6 +74,14 @@ def chosen_controller(
         if equivalence:
             check_installed()
         return default_controller(replace(get_task(task), equivalence=equivalence))
+    return loaded_controller(path, equivalence=equivalence, scorer=scorer)
+
+
+def loaded_controller(path: Path, *, equivalence: bool, scorer: str | None = None) -> "Controller":
+    """A saved controller; whether equal expressions vote together was decided in training."""
+    from aera.controller import Controller
+    from aera.reward import load_scorer
+
     loaded = Controller.load(path, scorer=None if scorer is None else load_scorer(scorer))
     if equivalence and not loaded.task.equivalence:
         raise UsageError(

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from aera.aggregation import RULES
 from aera.catalog import Maker, parse_policy, standard_policies
+from aera.cli.connecting import loaded_controller
 from aera.cli.opening import (
     CertifyOption,
     CrewOption,
@@ -83,8 +84,8 @@ def evaluate(
     from aera.lab.protocols import Demand
 
     outputs = _checked(Outputs(json_file, report, figures), protocol, rule, controller)
-    workers, opened = parse_crew(crew), open_pool(pool, equivalence=equivalence)
-    loaded = _load(controller)
+    workers, loaded = parse_crew(crew), _load(controller, equivalence)
+    opened = open_pool(pool, equivalence=loaded.task.equivalence if loaded else equivalence)
     checkpoints = Schedule.parse(schedule) if schedule else (loaded or opened).schedule
     source, truths = votes_of(opened, workers)
     chosen = _policies(policies, source, opened.task, checkpoints, encoder=encoder, seed=seed)
@@ -216,10 +217,9 @@ def _checked(outputs: Outputs, protocol: Protocol, rule: str, controller: Path |
     return outputs
 
 
-def _load(controller: Path | None) -> "Controller | None":
-    from aera.controller import Controller
-
-    return Controller.load(controller) if controller else None
+def _load(controller: Path | None, equivalence: bool) -> "Controller | None":
+    """A controller, which sees votes as it was trained to."""
+    return loaded_controller(controller, equivalence=equivalence) if controller else None
 
 
 def _show(

@@ -54,6 +54,8 @@ def export(
         export_pool(Pool.open(source), out)
         say(f"{located(out)}: Parquet, a row per response")
     elif source.is_file():
+        if "://" in out:
+            raise UsageError("allocations go to a file on this disk; give its path as --out")
         lines = export_allocations(source, Path(out))
         say(f"{out}: OpenAI batch output, {lines:,} lines")
     else:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -68,8 +68,7 @@ def sample(
     plan = Plan(chosen, responses, kept, seed)
     if workers != ALONE:
         connect = partial(OpenAISampler, endpoint, chat)
-        shared: dict[str, Any] = {"concurrency": concurrency, "block": block}
-        _gather(out, plan, exam, connect=connect, crew=workers, **shared)
+        _gather(out, plan, exam, connect, crew=workers, concurrency=concurrency, block=block)
         return
     recording_ = Recording(out, plan, exam.questions)
     recording_.begin()
@@ -90,8 +89,8 @@ def _gather(
     out: Path,
     plan: "recording.Plan",
     exam: "Exam",
-    *,
     connect: "Connect",
+    *,
     crew: Crew,
     concurrency: int,
     block: int,
@@ -99,13 +98,19 @@ def _gather(
     """Let several workers record, each with connections and a concurrency of its own."""
     from aera.gathering import gather
 
-    pool = gather(
-        *(out, plan, exam.questions),
-        connect=connect,
-        crew=crew,
-        concurrency=concurrency,
-        block=block,
-    )
+    try:
+        pool = gather(
+            out,
+            plan,
+            exam.questions,
+            connect=connect,
+            crew=crew,
+            concurrency=concurrency,
+            block=block,
+        )
+    except KeyboardInterrupt:
+        say("what was recorded is kept; run the same command again to go on", stderr=True)
+        raise
     if pool is None:
         raise PoolError(
             f'some responses of "{out}" are missing, failures are noted in failures.jsonl of its '

@@ -163,7 +163,7 @@ def _bound(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise UsageError(
-            f"cannot listen on {host}, port {port}: {error.strerror}; choose another --port"
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another address"
         ) from None
 
 

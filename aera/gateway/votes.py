@@ -15,7 +15,7 @@ from aera.catalog import parse_policy
 from aera.controller import Controller
 from aera.embedding import Encoder
 from aera.equivalence import question_reader
-from aera.errors import UpstreamError, UsageError
+from aera.errors import RunError, UpstreamError, UsageError
 from aera.gate import OUTSIDE, Gated, Guarded
 from aera.gateway.asking import choices_wanted, last_words
 from aera.gateway.reading import ChatReader, wants_json
@@ -245,6 +245,8 @@ class Gateway:
         notes = plan.notes
         if sampler.refusal is not None:
             notes = (*notes, f"no further samples could be had: {sampler.refusal}")
+        elif allocation.error is not None:
+            raise RunError(allocation.error)
         chosen, strays = await self._looked_at(run.prefix, allocation.answer)
         failures = sum(response.error is not None for response in responses)
         unread = sum(vote.answer is None for vote in run.prefix.votes) - failures

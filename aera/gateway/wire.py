@@ -51,8 +51,8 @@ def status_of(error: AeraError) -> int:
 
 def error_body(error: AeraError) -> dict[str, Any]:
     """The error object; an upstream's own fields are kept."""
-    blank: dict[str, Any] = {"message": str(error), "type": "invalid_request_error"}
-    blank |= {"param": None, "code": None}
+    kind = "invalid_request_error" if status_of(error) < 500 else "api_error"
+    blank: dict[str, Any] = {"message": str(error), "type": kind, "param": None, "code": None}
     if isinstance(error, DeniedError):
         return {"error": {**blank, "type": error.kind, "code": error.code}}
     if not isinstance(error, UpstreamError):

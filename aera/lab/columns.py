@@ -4,6 +4,7 @@ A row is a question with its list of responses, or one response. Needs pyarrow, 
 and then also takes a URI of any file system pyarrow knows.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -54,9 +55,11 @@ class Origin:
     """None where an older version exported it, as with what follows."""
     questions: int | None = None
     responses: int | None = None
+    pool: str | None = None
+    """A digest of all its responses."""
     part: Mapping[str, int] | None = None
-    """Of a file that is one of many: the question it begins with, the one it ends before, and the
-    number of its responses."""
+    """Of a file that is one of many: its number, the question it ends before, and how many
+    responses it holds."""
 
 
 def part_name(number: int) -> str:
@@ -254,23 +257,23 @@ def _tables(pool: Pool, *, in_parts: bool) -> Iterator[Any]:
         [*manifest.schedule],
         len(pool.questions),
         manifest.responses,
+        hashlib.sha256(json.dumps(manifest.hashes).encode()).hexdigest()[:16],
     )
-    begins = 0
-    for records in batches(pool, lambda record: len(record.responses)):
-        ends, held = begins + len(records), sum(len(record.responses) for record in records)
-        part = {"begins": begins, "ends": ends, "responses": held} if in_parts else None
+    ends = 0
+    for number, records in enumerate(batches(pool, lambda record: len(record.responses))):
+        ends, held = ends + len(records), sum(len(record.responses) for record in records)
+        part = {"number": number, "ends": ends, "responses": held} if in_parts else None
         yield _table(records, replace(origin, part=part), truths)
-        begins = ends
 
 
 def _table(records: Iterable[Record], origin: Origin, truths: Truths | None) -> Any:
     rows = [
         {
-            "question_id": record.question.id,
+            "question_id": _whole(record.question.id),
             "index": index,
             "question": _whole(record.question.text),
             "choices": [_whole(choice) for choice in record.question.choices],
-            "answer": truths.answers.get(record.question.id) if truths else None,
+            "answer": _whole(truths.answers.get(record.question.id)) if truths else None,
             **{name: _whole(getattr(response, name)) for name in RESPONSE_FIELDS},
         }
         for record in records

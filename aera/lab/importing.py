@@ -147,6 +147,12 @@ def _write(
             if entry.estimated:  # read by write_pool when the last record is written
                 sampler["tokens"] = ESTIMATED
             yield entry.record
+        wanted = origin.questions if origin and file.suffix != ".parquet" else None
+        if wanted not in (None, len(seen)):
+            raise RecordError(
+                f"{file.name} holds {len(seen)} of the {wanted} questions it was exported with; "
+                "export the pool again, or import its files one by one"
+            )
 
     seen: set[str] = set()
     seed = origin.seed if origin else None

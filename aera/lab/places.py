@@ -6,7 +6,7 @@ A place for results is taken only where it is free, and filled whole or not at a
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -27,8 +27,8 @@ def arrow(name: str = "pyarrow") -> Any:
 class Place:
     """A file or folder away from this disk. It travels as its address and is opened where used."""
 
-    uri: str
-    """Names the file system, with its settings."""
+    uri: str = field(repr=False)
+    """Names the file system, with its settings and perhaps a key."""
     path: str
     """Where on it."""
 
@@ -46,6 +46,10 @@ class Place:
     def suffix(self) -> str:
         """What the name ends in, from its dot."""
         return PurePosixPath(self.path).suffix
+
+    def absolute(self) -> "Place":
+        """The same from everywhere, as it is."""
+        return self
 
     def __truediv__(self, name: str) -> "Place":
         return replace(self, path=f"{self.path}/{name}")
@@ -91,7 +95,7 @@ def _opened(uri: str) -> tuple[Any, str]:
     fs, scheme = arrow("pyarrow.fs"), uri.partition("://")[0]
     try:
         filesystem, path = fs.FileSystem.from_uri(uri)
-    except (arrow().ArrowException, OSError, ValueError) as error:
+    except (arrow().ArrowException, OSError, ValueError, ImportError) as error:
         said = str(error).replace(uri, "it").partition("\n")[0]  # it may hold a key
         raise UsageError(f'pyarrow cannot open this address of "{scheme}://": {said}') from None
     return filesystem, path.rstrip("/")

@@ -26,6 +26,8 @@ from aera.schedule import Schedule
 from aera.task import Task, task_from_json
 
 PART = re.compile(r"part-\d{5,}\.parquet")
+NEEDED = {"question_id", "index", "question", "text", "tokens"}
+"""Columns in which every row says something."""
 ANSWER = "answer"
 """The column with the truth, which is read by itself and never with the responses."""
 
@@ -35,8 +37,15 @@ class Shard:
     """One part: a file, and its content where somebody has read it already."""
 
     folder: Path | Place
-    name: str
+    number: int
+    pool: str
+    """The digest of the pool it is a part of."""
     content: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return part_name(self.number)
 
     @property
     def address(self) -> tuple[Any, str]:
@@ -97,15 +106,23 @@ class Shard:
     def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Some columns of all rows; a part that was changed since its export is refused."""
         with self._opened() as file:
-            part = self._origin(file).part or {}
-            if file.metadata.num_rows != part.get("responses"):
-                raise PoolError(
-                    f'{self.name} of "{self.folder}" does not hold the responses it was exported '
-                    "with; export the pool again"
-                )
+            self._check(self._origin(file), file.metadata.num_rows)
             present = [name for name in names if name in file.schema_arrow.names]
             table = file.read(columns=present)
+        for name in NEEDED.intersection(present):
+            if table.column(name).null_count:
+                raise PoolError(f'{self.name} of "{self.folder}" has a row without {name}')
         return {name: table.column(name).to_pylist() for name in present}
+
+    def _check(self, origin: Origin, rows: int) -> None:
+        """Refuse a part of another pool, one in the place of another, and one that was changed."""
+        if origin.pool != self.pool or told_part(origin, "number") != self.number:
+            raise PoolError(f'{self.name} of "{self.folder}" belongs elsewhere; export it again')
+        if rows != told_part(origin, "responses"):
+            raise PoolError(
+                f'{self.name} of "{self.folder}" does not hold the responses it was exported '
+                "with; export the pool again"
+            )
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -127,6 +144,8 @@ class Shards:
     path: Path | Place
     manifest: Manifest
     files: int
+    pool: str
+    """The digest of the pool they were exported from."""
 
     @classmethod
     def open(cls, address: str | Path | Place) -> "Shards":
@@ -139,11 +158,11 @@ class Shards:
             raise PoolError(f'there are no shards at "{path}"')
         if tables == {str(path)}:
             raise UsageError(f'"{path}" is one file; shards are a folder, export to one')
-        parts = _parts(path, tables)
-        first, last = parts[0].origin, parts[-1].origin
+        count = _count(path, tables)
+        first, last = (Shard(path, number, "").origin for number in (0, count - 1))
         manifest = _manifest(first, path)
         _check_end(first, last, path)
-        return cls(path, manifest, len(parts))
+        return cls(path, manifest, count, str(first.pool))
 
     @property
     def task(self) -> Task:
@@ -158,7 +177,7 @@ class Shards:
     @cached_property
     def parts(self) -> tuple[Shard, ...]:
         """Its files, in order."""
-        return tuple(Shard(self.path, part_name(number)) for number in range(self.files))
+        return tuple(Shard(self.path, number, self.pool) for number in range(self.files))
 
     def __len__(self) -> int:
         return self.manifest.questions
@@ -209,23 +228,28 @@ def _manifest(origin: Origin, path: Path | Place) -> Manifest:
         raise PoolError(f'what "{path}" says of itself cannot be understood: {error}') from None
 
 
-def _parts(path: Path | Place, tables: set[str]) -> list[Shard]:
-    """The parts among some tables, whose numbers have no gap."""
+def _count(path: Path | Place, tables: set[str]) -> int:
+    """How many parts there are among some tables; their numbers have no gap."""
     count = sum(PART.fullmatch(PurePath(table).name) is not None for table in tables)
     if not count:
         raise _foreign(path)
-    parts = [Shard(path, part_name(number)) for number in range(count)]
-    for part in parts:
-        if str(path / part.name) not in tables:
-            raise PoolError(f'{part.name} of "{path}" is missing')
-    return parts
+    for name in map(part_name, range(count)):
+        if str(path / name) not in tables:
+            raise PoolError(f'{name} of "{path}" is missing')
+    return count
+
+
+def told_part(origin: Origin, name: str) -> int | None:
+    """What a file says of its place among others, None where it says nothing."""
+    value = origin.part.get(name) if isinstance(origin.part, dict) else None
+    return value if isinstance(value, int) else None
 
 
 def _check_end(first: Origin, last: Origin, path: Path | Place) -> None:
     """The last part is there if it ends with the last question."""
     if replace(first, part=None) != replace(last, part=None):
         raise PoolError(f'the parts at "{path}" are of different pools')
-    ends = (last.part or {}).get("ends")
+    ends = told_part(last, "ends")
     if ends != last.questions:
         raise PoolError(
             f'the export to "{path}" was cut off: {ends} of {last.questions} questions are there; '

@@ -137,7 +137,8 @@ def _save(file: Path | Place, vectors: Halves) -> None:
         half.replace(file)
     except OSError:
         # A read-only pool is no reason to stop: the vectors are in memory.
-        half.unlink(missing_ok=True)
+        with suppress(OSError):
+            half.unlink()
 
 
 @dataclass(frozen=True, eq=False)

@@ -118,7 +118,7 @@ def open_study(
     source: Source = pool if ballots is None else ballots
     parts = parts_of(source)
     terms = Terms(pool.task, schedule or pool.schedule, truths)
-    work = partial(_share, terms=terms, encoder=encoder, folder=pool.path)
+    work = partial(_share, terms=terms, encoder=encoder, folder=pool.path.absolute())
     done = zip(track(parts, "evidence"), crew.map(work, parts), strict=True)
     shares = [share for _, share in done]
     trajectories = Trajectories.joined([share.trajectories for share in shares])

@@ -1,6 +1,7 @@
 """Import, export and equivalence as commands."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from foreign import DATA, FORMATS
 from typer.testing import CliRunner
 
-from aera import Pool
+from aera import Controller, Fixed, Pool, Schedule, get_task
 from aera.cli import app
+from aera.errors import UsageError
 from aera.lab import Truths
 
 
@@ -48,6 +50,13 @@ def test_allocations_go_out_as_a_batch(tmp_path: Path) -> None:
     assert "1 questions, 1 responses" in told.replace("\n", " ")
 
 
+def test_allocations_do_not_go_to_object_storage(tmp_path: Path) -> None:
+    (tmp_path / "solved.jsonl").write_text("")
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "solved.jsonl"), "--out", "s3://b/x"])
+    assert isinstance(done.exception, UsageError)
+    assert "a file on this disk" in str(done.exception)
+
+
 def accuracy(pool: Path, file: Path, *options: str) -> Any:
     aera("evaluate", pool, "--policies", "fixed-4", "--json", file, *options)
     evaluation = json.loads(file.read_text("utf-8"))
@@ -64,3 +73,12 @@ def test_equivalence_merges_votes_and_grades_where_asked_for(
     out = tmp_path / "evaluation.json"
     assert accuracy(tmp_path / "pool", out) == (False, 0.0)
     assert accuracy(tmp_path / "pool", out, "--equivalence") == (True, 100.0)
+    for merges in (True, False):
+        task = replace(get_task("expression"), equivalence=merges)
+        controller = Controller(task, Schedule((4,)), Fixed(4))
+        controller.save(tmp_path / f"merges-{merges}")
+    trained = ["--controller", str(tmp_path / "merges-True")]
+    assert accuracy(tmp_path / "pool", out, *trained) == (True, 100.0)
+    call = ["evaluate", str(tmp_path / "pool"), "--equivalence", "--controller"]
+    done = CliRunner().invoke(app, [*call, str(tmp_path / "merges-False")])
+    assert "would change the votes" in str(done.exception)

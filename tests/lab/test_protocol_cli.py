@@ -131,7 +131,6 @@ def test_a_controller_on_its_own_questions_is_marked_in_sample(shell: Shell) -> 
     assert label in {point["policy"] for point in made["points"]}
 
 
-@pytest.mark.usefixtures("trained")
 def test_a_crew_changes_nothing(shell: Shell, trained: Done) -> None:
     known = ("evaluate", "pool", "--controller", "C", "--policies", "asc-0.9,eb-0.9")
     alone = shell.json(*known, "--report", "alone.html")
@@ -151,6 +150,7 @@ def test_a_crew_nobody_knows_is_refused(shell: Shell) -> None:
     assert 'a crew is "alone"' in refused(shell("evaluate", "pool", "--crew", "many"), 2)
 
 
+@pytest.mark.usefixtures("trained")
 def test_a_holdout_on_its_own_questions_is_refused(shell: Shell) -> None:
     done = shell("evaluate", "pool", "--controller", "C", "--protocol", "holdout")
     sentence = refused(done, 1)

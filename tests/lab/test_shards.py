@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 from aera import ASC, ESC, Fixed, Pool
 from aera.cli import app
 from aera.crew import ALONE, Crew, Processes
-from aera.errors import AeraError, PoolError, UsageError
+from aera.errors import AeraError, PoolError, RecordError, UsageError
 from aera.lab import (
     Shards,
     Truths,
@@ -264,6 +265,21 @@ def cut_a_question(folder: Path) -> None:
     rewritten(second, pa.concat_tables([one.slice(310), other]))
 
 
+def swap(folder: Path) -> None:
+    first, second = (folder / f"part-0000{number}.parquet" for number in range(2))
+    first.rename(folder / "aside")
+    second.rename(first)
+    (folder / "aside").rename(second)
+
+
+def lose_a_text(folder: Path) -> None:
+    file = folder / "part-00001.parquet"
+    table = parquet.read_table(file)
+    place = table.schema.get_field_index("text")
+    texts = pa.array([None, *table.column("text").to_pylist()[1:]], pa.string())
+    rewritten(file, table.set_column(place, "text", texts))
+
+
 def drop_rows(folder: Path) -> None:
     file = folder / "part-00001.parquet"
     parquet.write_table(parquet.read_table(file).slice(0, 319), file)
@@ -293,7 +309,9 @@ def drop_a_question(folder: Path) -> None:
         (lose_the_last, "was cut off: 20 of 30 questions are there"),
         (break_off_the_first, "part-00000.parquet of .* cannot be read"),
         (break_off, "part-00001.parquet of .* cannot be read"),
-        (repeat, "the parts of .* split question"),
+        (repeat, "part-00001.parquet of .* belongs elsewhere"),
+        (swap, "part-00000.parquet of .* belongs elsewhere"),
+        (lose_a_text, "part-00001.parquet of .* has a row without text"),
         (split_a_question, "the parts of .* split question"),
         (cut_a_question, "has response 22 but not 0|has 22 responses, but the schedule goes to 32"),
         (drop_rows, "part-00001.parquet of .* does not hold the responses it was exported with"),
@@ -338,6 +356,46 @@ def test_parts_of_two_pools_are_refused(folder: Path, bench: Bench, tmp_path: Pa
     (tmp_path / "other" / "part-00002.parquet").replace(folder / "part-00002.parquet")
     with pytest.raises(PoolError, match="are of different pools"):
         Shards.open(folder)
+
+
+def test_a_part_of_another_pool_in_the_middle_is_refused(
+    folder: Path, pool: Pool, tmp_path: Path
+) -> None:
+    (tmp_path / "twin").mkdir()
+    records = [
+        replace(record, responses=tuple(replace(r, text=r.text + "!") for r in record.responses))
+        for record in pool
+    ]
+    twin = write_pool(tmp_path / "twin", records, task=pool.task, sampler=pool.manifest.sampler)
+    Truths.open(pool.path).save(twin.path)  # type: ignore[union-attr]
+    export_pool(twin, tmp_path / "other")
+    (tmp_path / "other" / "part-00001.parquet").replace(folder / "part-00001.parquet")
+    with pytest.raises(PoolError, match=r"part-00001.parquet of .* belongs elsewhere"):
+        list(Shards.open(folder))
+
+
+def test_an_export_that_misses_parts_is_not_imported(folder: Path, tmp_path: Path) -> None:
+    lose_the_last(folder)
+    with pytest.raises(RecordError, match="holds 20 of the 30 questions"):
+        import_file(folder, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    assert len(import_file(folder / "part-00000.parquet", tmp_path / "one")) == 10
+
+
+def test_half_a_surrogate_pair_goes_out_as_a_mark(tmp_path: Path, bench: Bench) -> None:
+    record = next(iter(bench.pool))
+    odd = replace(record, question=replace(record.question, id="q\ud800"))
+    (tmp_path / "odd").mkdir()
+    made = write_pool(tmp_path / "odd", [odd], task=bench.pool.task, sampler={})
+    Truths({"q\ud800": "7\udc00"}).save(made.path)
+    export_pool(made, tmp_path / "out")
+    [again] = Shards.open(tmp_path / "out")
+    assert again.question.id == "q\ufffd"
+
+
+def test_an_address_shows_no_key_however_it_is_printed() -> None:
+    place = Place("s3://key:hush@bucket/x", "bucket/x")
+    assert "hush" not in f"{place} {place!r}"
 
 
 def test_a_part_with_other_columns_is_to_be_imported(folder: Path) -> None:
