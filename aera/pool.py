@@ -184,12 +184,7 @@ class Pool:
                 f'"{self.path}" holds responses to {question_id}, not in questions.jsonl'
             )
         ordered = sorted(lines, key=lambda line: line.index)
-        for place, line in enumerate(ordered):
-            if line.index != place:
-                trouble = "twice" if line.index < place else f"but not {place}"
-                raise PoolError(
-                    f'question {question_id} in "{self.path}" has response {line.index} {trouble}'
-                )
+        check_order((line.index for line in ordered), f'question {question_id} in "{self.path}"')
         return Record(self.questions[question_id], tuple(line.response for line in ordered))
 
     def check_whole(self, read: Iterable[str]) -> None:
@@ -205,6 +200,14 @@ class Pool:
                 f'{len(missing)} of {len(self.questions)} questions in "{self.path}" have no '
                 f"response, the first is {missing[0]}"
             )
+
+
+def check_order(indices: Iterable[int], where: str) -> None:
+    """Refuse responses, sorted by index, of which one is missing or there twice."""
+    for place, found in enumerate(indices):
+        if found != place:
+            trouble = "twice" if found < place else f"but not {place}"
+            raise PoolError(f"{where} has response {found} {trouble}")
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:

@@ -20,7 +20,7 @@ from aera.errors import PoolError, UsageError
 from aera.lab.columns import Origin, exported_schema, part_name, table_files, told_origin
 from aera.lab.places import Place, arrow, located
 from aera.lab.truths import Truths
-from aera.pool import RESPONSE_FIELDS, Manifest, Record
+from aera.pool import RESPONSE_FIELDS, Manifest, Record, check_order
 from aera.response import Question, Response
 from aera.schedule import Schedule
 from aera.task import Task, task_from_json
@@ -88,13 +88,8 @@ class Shard:
         places, first = columns["index"], rows[0]
         question_id = columns["question_id"][first]
         rows.sort(key=places.__getitem__)
-        for place, row in enumerate(rows):
-            if places[row] != place:
-                trouble = "twice" if places[row] < place else f"but not {place}"
-                raise PoolError(
-                    f'question {question_id} in {self.name} of "{self.folder}" has response '
-                    f"{places[row]} {trouble}"
-                )
+        where = f'question {question_id} in {self.name} of "{self.folder}"'
+        check_order((places[row] for row in rows), where)
         question = Question(
             question_id, columns["question"][first], tuple(columns["choices"][first] or ())
         )
