@@ -7,6 +7,7 @@ has done already. Work and parts travel, so they are values and functions of mod
 
 import logging
 import os
+import signal
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from multiprocessing import get_context, parent_process
 from threading import Thread
@@ -91,18 +92,32 @@ class Processes:
             except BrokenProcessPool:
                 tries += 1
                 if tries == TRIES:
-                    raise RunError(f"processes died {TRIES} times in a row on one part") from None
+                    raise RunError(
+                        f"processes died {TRIES} times in a row on one part; a script that starts "
+                        'them needs its if __name__ == "__main__"'
+                    ) from None
 
     def _once(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
         """As far as the processes live."""
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as Ray does: a worker is one core's worth
-        context = get_context("spawn")
-        with ProcessPoolExecutor(self.count, context, _end_with_parent) as pool:
+        pool, under_way = _started(self.count), set[Future[Done]]()
 
-            def begin(part: Part) -> Future[Done]:
-                return pool.submit(work, part)
+        def begin(part: Part) -> Future[Done]:
+            future = pool.submit(work, part)
+            under_way.add(future)
+            return future
 
-            yield from in_order(begin, Future.result, tuple(parts), AHEAD * self.count)
+        def finish(future: Future[Done]) -> Done:
+            under_way.discard(future)
+            return future.result()
+
+        try:
+            yield from in_order(begin, finish, tuple(parts), AHEAD * self.count)
+        except BrokenProcessPool:
+            _started.cache_clear()
+            raise
+        finally:  # also when nobody wants the rest
+            for future in under_way:
+                future.cancel()
 
 
 @dataclass(frozen=True)
@@ -161,10 +176,18 @@ class RayCrew:
         yield from in_order(lambda part: task.remote(shared, part), finish, parts, AHEAD * workers)
 
 
+@lru_cache(maxsize=1)
+def _started(count: int) -> ProcessPoolExecutor:
+    """Processes that stay for the next work: starting one takes seconds."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as Ray does: a worker is one core's worth
+    return ProcessPoolExecutor(count, get_context("spawn"), _end_with_parent)
+
+
 def _end_with_parent() -> None:
     """A process whose parent was killed would wait for its next part for ever."""
     parent = parent_process()
     assert parent is not None
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))  # the parent says it
 
     def watch() -> None:
         parent.join()

@@ -98,8 +98,10 @@ class Pool:
         """Open a pool directory."""
         path = Path(path)
         file = path / "manifest.json"
-        if not file.is_file() and (path / "plan.json").is_file():
+        if not file.is_file() and ((path / "plan.json").is_file() or (path / "parts").is_dir()):
             raise PoolError(f'the pool at "{path}" is not finished; run aera sample again')
+        if not file.is_file() and any(path.glob("*.parquet")):
+            raise PoolError(f'"{path}" holds Parquet; make a pool of it with aera import')
         if not file.is_file():
             raise PoolError(f'there is no pool at "{path}": {file.name} is missing')
         try:

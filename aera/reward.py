@@ -64,7 +64,10 @@ class BestOfN:
         if not responses:
             return []
         name = type(self.scorer).__name__
-        told = self.scorer.score(question, responses)
+        try:
+            told = self.scorer.score(question, responses)
+        except Exception as error:
+            raise ControllerError(f"{name} failed: {type(error).__name__}: {error}") from error
         try:
             scores = [float(score) for score in told]
         except (TypeError, ValueError):

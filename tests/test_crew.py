@@ -35,6 +35,16 @@ def dying(number: int) -> int:
     return number
 
 
+def process_number(part: int) -> int:
+    return os.getpid()
+
+
+def test_processes_stay_for_the_next_work() -> None:
+    crew = Processes(2)
+    first = {*crew.map(process_number, range(20))}
+    assert {*crew.map(process_number, range(20))} & first
+
+
 def sleeping(number: int, *, folder: Path) -> int:
     """Say which process this is, and stay."""
     (folder / "pid").write_text(str(os.getpid()))

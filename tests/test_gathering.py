@@ -13,7 +13,7 @@ from live import boxed, in_background
 
 from aera import Chat, Endpoint, FakeUpstream, OpenAISampler, Pool, Question, Response, get_task
 from aera.crew import ALONE, Crew, Processes
-from aera.errors import UsageError
+from aera.errors import PoolError, UsageError
 from aera.gathering import gather
 from aera.recording import Plan, Recording, record
 
@@ -110,7 +110,7 @@ def test_what_failed_is_asked_for_again_next_time(
 ) -> None:
     book = ledger(fails_at="q2-4")
     assert gathered(tmp_path / "pool", book) is None
-    with pytest.raises(Exception, match=r"manifest\.json is missing"):
+    with pytest.raises(PoolError, match="is not finished; run aera sample again"):
         Pool.open(tmp_path / "pool")
     assert gathered(tmp_path / "pool", book) is not None
     assert book.asked == EVERYTHING

@@ -279,7 +279,9 @@ def test_sample_with_a_crew_says_what_is_missing(
 ) -> None:
     with (tmp_path / "questions.jsonl").open("a") as file:
         file.write('{"question": "bad?"}\n')
-    assert "some responses" in refused(aera(*sampling, "--crew", 2), 1)
+    said = refused(aera(*sampling, "--crew", 2), 1)
+    assert 'some responses of "pool" are missing' in said
+    assert "(the last: upstream" in said
 
 
 def test_sample_again_finds_everything_there(

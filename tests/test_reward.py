@@ -420,11 +420,20 @@ def test_the_gateway_stops_where_nothing_can_be_scored(pool: Pool) -> None:
     assert account(reply)["reason"] == UNREADABLE
 
 
-@pytest.mark.parametrize(("scores", "said"), [([-1.0] * 4, "gave -1"), (None, "gave None for")])
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ([-1.0] * 4, "gave -1"),
+        (None, "gave None for"),
+        (OSError("gone"), "Moody failed: OSError: gone"),
+    ],
+)
 def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, said: str) -> None:
     class Moody:
         def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
             bad = question.id == "q2" and len(responses) == 4
+            if bad and isinstance(scores, Exception):
+                raise scores
             return scores if bad else [1.0] * len(responses)
 
     controller = controller_of(BestOfN(Moody()), Enough(9.0))

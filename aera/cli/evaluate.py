@@ -109,7 +109,7 @@ def evaluate(
         else:
             done = _learned(course_of(opened, source, truths, **known), protocol, **asked)
         frontier, sections = _summed_up(done, frontier, seed=seed)
-    title = f"{pool.name}: {len(frontier.trajectories.question_ids)} questions, {protocol}"
+    title = _title(opened, frontier, protocol)
     _show(frontier, sections, chosen, title=title, transitions=policies is None)
     if outputs.wanted:
         made = Evaluated(frontier, source, chosen, truths, done, loaded, workers)
@@ -220,6 +220,12 @@ def _checked(outputs: Outputs, protocol: Protocol, rule: str, controller: Path |
 def _load(controller: Path | None, equivalence: bool) -> "Controller | None":
     """A controller, which sees votes as it was trained to."""
     return loaded_controller(controller, equivalence=equivalence) if controller else None
+
+
+def _title(pool: Pool, frontier: "Frontier", protocol: Protocol) -> str:
+    merged = ", equal expressions together" if pool.task.equivalence else ""
+    questions = len(frontier.trajectories.question_ids)
+    return f"{pool.path.name}: {questions} questions, {protocol}{merged}"
 
 
 def _show(

@@ -35,6 +35,8 @@ def import_(
     pool = import_file(file, out, task=chosen, format_name=format_name, questions=questions)
     counts = f"{len(pool)} questions, {pool.manifest.responses:,} responses"
     say(f"{out}: {counts}, task {pool.task.name}, checkpoints {pool.schedule}")
+    if pool.manifest.responses > len(pool) * pool.schedule.last:
+        say(f"some question has only {pool.schedule.last} responses, so the checkpoints end there")
     if pool.manifest.sampler.get("tokens") == ESTIMATED:
         say(f"tokens are {ESTIMATED}: the file does not count them")
 

@@ -1,6 +1,7 @@
 """The command `sample`: fill a pool, alone or with a crew, and show how far it is."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -112,9 +113,11 @@ def _gather(
         say("what was recorded is kept; run the same command again to go on", stderr=True)
         raise
     if pool is None:
+        noted = sorted(out.glob("parts/*/failures.jsonl"))
+        last = json.loads(noted[-1].read_text("utf-8").splitlines()[-1])["error"] if noted else "?"
         raise PoolError(
-            f'some responses of "{out}" are missing, failures are noted in failures.jsonl of its '
-            "parts; run the same command again"
+            f'some responses of "{out}" are missing, failures are noted in {out}/parts/*/'
+            f"failures.jsonl (the last: {last}); run the same command again"
         )
     if exam.truths is not None:
         exam.truths.save(out)

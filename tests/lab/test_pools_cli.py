@@ -42,6 +42,14 @@ def test_a_format_may_be_named_and_questions_given(tmp_path: Path) -> None:
     assert "1 questions, 3 responses" in told.replace("\n", " ")
 
 
+def test_a_short_question_that_ends_the_checkpoints_is_told_of(
+    tmp_path: Path, row_of: Any, write_rows: Any
+) -> None:
+    rows = [{**row_of(name, ["7"] * n, "7"), "task": "numeric"} for name, n in (("a", 8), ("b", 5))]
+    told = aera("import", write_rows(tmp_path / "rows.jsonl", rows), "--out", tmp_path / "pool")
+    assert "some question has only 5 responses" in told
+
+
 def test_allocations_go_out_as_a_batch(tmp_path: Path) -> None:
     row = {"question_id": "a", "answer": "7", "prompt_tokens": 3, "completion_tokens": 5}
     (tmp_path / "solved.jsonl").write_text(json.dumps(row) + "\n")

@@ -374,6 +374,11 @@ def test_a_part_of_another_pool_in_the_middle_is_refused(
         list(Shards.open(folder))
 
 
+def test_a_command_that_wants_a_pool_says_how_to_make_one(folder: Path) -> None:
+    with pytest.raises(PoolError, match="holds Parquet; make a pool of it with aera import"):
+        Pool.open(folder)
+
+
 def test_an_export_that_misses_parts_is_not_imported(folder: Path, tmp_path: Path) -> None:
     lose_the_last(folder)
     with pytest.raises(RecordError, match="holds 20 of the 30 questions"):
