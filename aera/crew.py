@@ -99,25 +99,17 @@ class Processes:
 
     def _once(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
         """As far as the processes live."""
-        pool, under_way = _started(self.count), set[Future[Done]]()
+        pool = _started(self.count)
 
         def begin(part: Part) -> Future[Done]:
-            future = pool.submit(work, part)
-            under_way.add(future)
-            return future
-
-        def finish(future: Future[Done]) -> Done:
-            under_way.discard(future)
-            return future.result()
+            return pool.submit(work, part)
 
         try:
-            yield from in_order(begin, finish, tuple(parts), AHEAD * self.count)
-        except BrokenProcessPool:
+            yield from in_order(begin, Future.result, tuple(parts), AHEAD * self.count)
+        except BaseException:  # also when nobody wants the rest
             _started.cache_clear()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
-        finally:  # also when nobody wants the rest
-            for future in under_way:
-                future.cancel()
 
 
 @dataclass(frozen=True)
