@@ -17,11 +17,10 @@ from pathlib import Path
 from aera.crew import ALONE, Crew
 from aera.errors import UsageError
 from aera.pool import SEGMENT_RESPONSES, Pool, file_hash, question_line, write_whole
-from aera.recording import PLAN, Plan, Recording, record
+from aera.recording import PARTS, PLAN, Plan, Recording, record
 from aera.response import Question
 from aera.sampler import Sampler
 
-PARTS = "parts"
 Connect = Callable[[], AbstractAsyncContextManager[Sampler]]
 """Makes the sampler of one worker, as `partial(OpenAISampler, endpoint, chat)`."""
 

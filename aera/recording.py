@@ -33,6 +33,8 @@ from aera.task import Task
 HOPELESS = 64
 """Failures without a single response after which a server is taken for dead."""
 PLAN, FAILURES, OPEN = "plan.json", "failures.jsonl", "open-*.jsonl"
+PARTS = "parts"
+"""Where a crew keeps its recordings until they are one."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Recording:
     def _check_plan(self) -> None:
         # A kill may leave the plan half-written, and then nothing else.
         there = {file.name for file in self.path.iterdir()} - {f"{PLAN}.partial"}
-        if "parts" in there and PLAN not in there:
+        if PARTS in there and PLAN not in there:
             raise UsageError(f'"{self.path}" was begun with a crew; continue it with one')
         if there and PLAN not in there:
             raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 URLOption = Annotated[str, typer.Option(help="An OpenAI-compatible server, up to /v1.")]
 ModelOption = Annotated[str, typer.Option(help="The model's name there.")]
 KeyOption = Annotated[str, typer.Option(help="Environment variable that holds the key.")]
+SystemOption = Annotated[str | None, typer.Option(help="A system message.")]
+PricesOption = Annotated[str, typer.Option(help="Per million tokens, as 0.5,1.5.")]
 ConcurrencyOption = Annotated[int, typer.Option(help="Most calls under way at once.")]
 SettingOption = Annotated[
     list[str] | None, typer.Option("--set", help="A request field, as temperature=0.6; repeatable.")

@@ -17,7 +17,9 @@ from aera.cli.connecting import (
     HeaderOption,
     KeyOption,
     ModelOption,
+    PricesOption,
     SettingOption,
+    SystemOption,
     URLOption,
     chosen_controller,
     headers_from,
@@ -53,7 +55,7 @@ def solve(
         str | None, typer.Option(help="MODULE:NAME, for a controller that was saved with one.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the first response.")] = None,
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    system: SystemOption = None,
     settings: SettingOption = None,
     header: HeaderOption = None,
     ca_file: CAOption = None,
@@ -66,7 +68,7 @@ def solve(
     max_responses: Annotated[int | None, typer.Option(help="Limit over all questions.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Limit over all questions.")] = None,
     max_money: Annotated[float | None, typer.Option(help="Limit over all, by --prices.")] = None,
-    prices: Annotated[str, typer.Option(help="Per million tokens, as 0.5,1.5.")] = "0,0",
+    prices: PricesOption = "0,0",
 ) -> None:
     """Solve a question, or many, spending only what each is worth. JSON lines come out."""
     from aera.allocator import Budget

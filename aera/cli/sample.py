@@ -18,7 +18,9 @@ from aera.cli.connecting import (
     HeaderOption,
     KeyOption,
     ModelOption,
+    PricesOption,
     SettingOption,
+    SystemOption,
     URLOption,
     headers_from,
     prices_from,
@@ -43,14 +45,14 @@ def sample(
     task: Annotated[str, typer.Option(help="How to ask and read.")],
     responses: Annotated[int, typer.Option(help="For each question.")] = 128,
     seed: Annotated[int, typer.Option(help="Of the first response; stepped for each.")] = 0,
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    system: SystemOption = None,
     settings: SettingOption = None,
     header: HeaderOption = None,
     ca_file: CAOption = None,
     api_key_env: KeyOption = "OPENAI_API_KEY",
     concurrency: ConcurrencyOption = 64,
     block: Annotated[int, typer.Option(help="Responses asked for in one call.")] = 16,
-    prices: Annotated[str, typer.Option(help="Per million tokens, as 0.5,1.5.")] = "0,0",
+    prices: PricesOption = "0,0",
     crew: CrewOption = "alone",
 ) -> None:
     """Sample responses into a pool. Interrupted at any moment, it goes on where it was."""
@@ -98,6 +100,7 @@ def _gather(
 ) -> None:
     """Let several workers record, each with connections and a concurrency of its own."""
     from aera.gathering import gather
+    from aera.recording import FAILURES, PARTS
 
     try:
         pool = gather(
@@ -113,11 +116,11 @@ def _gather(
         say("what was recorded is kept; run the same command again to go on", stderr=True)
         raise
     if pool is None:
-        noted = sorted(out.glob("parts/*/failures.jsonl"))
+        noted = sorted(out.glob(f"{PARTS}/*/{FAILURES}"))
         last = json.loads(noted[-1].read_text("utf-8").splitlines()[-1])["error"] if noted else "?"
         raise PoolError(
-            f'some responses of "{out}" are missing, failures are noted in {out}/parts/*/'
-            f"failures.jsonl (the last: {last}); run the same command again"
+            f'some responses of "{out}" are missing, failures are noted in {out}/{PARTS}/*/'
+            f"{FAILURES} (the last: {last}); run the same command again"
         )
     if exam.truths is not None:
         exam.truths.save(out)
