@@ -1,18 +1,10 @@
 """AERA decides, after every block of sampled responses, whether another block is worth it."""
 
-from aera.aggregation import Aggregate, plain_vote, re2_vote
-from aera.allocator import Allocator, Budget, solve, solve_blocking
-from aera.baselines import ASC, ESC, Consensus, EmpiricalBayes, Prior
-from aera.batch import solve_batch
-from aera.catalog import parse_policy, standard_policies
-from aera.controller import Controller, default_controller
-from aera.embedding import Encoder, StaticEncoder
-from aera.encoders import HTTPEncoder, SentenceEncoder, load_encoder
 from aera.errors import AeraError, UpstreamError
-from aera.evidence import FEATURES, Feature, Projection, characterize
-from aera.fake import FakeUpstream, Fault, RecordedUpstream
-from aera.gate import Gate, Gated, OneShot, PaperGate, VoteGate
-from aera.policy import (
+from aera.evidence.encoders import load_encoder
+from aera.policies.baselines import ASC, ESC
+from aera.policies.labels import parse_policy, standard_policies
+from aera.policies.policy import (
     Bounded,
     Decision,
     Entropy,
@@ -22,25 +14,30 @@ from aera.policy import (
     Majority,
     Policy,
 )
-from aera.pool import Pool, Record
+from aera.pools.open import open_records
+from aera.pools.pool import Pool
+from aera.pools.record import Record
+from aera.reading.task import Task, get_task
 from aera.response import Prefix, Question, Response, unfold
-from aera.reward import BestOfN, ChanceRight, Scorer
-from aera.run import Allocation, Run, Step
-from aera.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.fake import FakeUpstream, Fault, RecordedUpstream
+from aera.sampling.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.upstream import Endpoint
 from aera.schedule import Schedule
+from aera.solving.budget import Budget
+from aera.solving.controller import Controller, default_controller
+from aera.solving.run import Allocation, Run
+from aera.solving.shared_budget import solve_shared
+from aera.solving.solve import Allocator, solve, solve_blocking
 from aera.tally import Tally, Vote
-from aera.task import Task, get_task
-from aera.upstream import Endpoint, Upstream
-from aera.weigher import Weigher
+from aera.voting.best_of_n import BestOfN, ChanceRight, Scorer
+from aera.voting.weigher import Weigher
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ASC",
     "ESC",
-    "FEATURES",
     "AeraError",
-    "Aggregate",
     "Allocation",
     "Allocator",
     "BestOfN",
@@ -48,31 +45,20 @@ __all__ = [
     "Budget",
     "ChanceRight",
     "Chat",
-    "Consensus",
     "Controller",
     "Decision",
-    "EmpiricalBayes",
-    "Encoder",
     "Endpoint",
     "Entropy",
     "FakeUpstream",
     "Fault",
-    "Feature",
     "FirstValid",
     "Fixed",
-    "Gate",
-    "Gated",
-    "HTTPEncoder",
     "Lead",
     "Majority",
-    "OneShot",
     "OpenAISampler",
-    "PaperGate",
     "Policy",
     "Pool",
     "Prefix",
-    "Prior",
-    "Projection",
     "Question",
     "Record",
     "RecordedSampler",
@@ -82,26 +68,19 @@ __all__ = [
     "Sampler",
     "Schedule",
     "Scorer",
-    "SentenceEncoder",
-    "StaticEncoder",
-    "Step",
     "Tally",
     "Task",
-    "Upstream",
     "UpstreamError",
     "Vote",
-    "VoteGate",
     "Weigher",
-    "characterize",
     "default_controller",
     "get_task",
     "load_encoder",
+    "open_records",
     "parse_policy",
-    "plain_vote",
-    "re2_vote",
     "solve",
-    "solve_batch",
     "solve_blocking",
+    "solve_shared",
     "standard_policies",
     "unfold",
 ]

@@ -17,6 +17,7 @@ AeraError                 everything raised on purpose; its text is one sentence
 """
 
 import copyreg
+from copy import copy
 from typing import Any
 
 
@@ -75,9 +76,7 @@ class UpstreamError(AeraError):
         self.retryable = status is None if retryable is None else retryable
         self.body = body
         self.calls = 1
-        """How many calls were made before giving up."""
-        self.unseen = 0
-        """Those of them that no response accounts for."""
+        """How many calls were made before it was raised."""
         label = " ".join(str(part) for part in (status, kind) if part)
         super().__init__(f"upstream: {message}" if not label else f"upstream {label}: {message}")
 
@@ -85,7 +84,27 @@ class UpstreamError(AeraError):
         """Travels between processes as it is; its text is not put together a second time."""
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
+    def after(self, calls: int) -> "UpstreamError":
+        """The same error as it is raised when so many calls were made; this one stays as it is."""
+        if calls == self.calls:
+            return self
+        same = copy(self)
+        same.calls = calls
+        return same
+
     @property
     def final(self) -> bool:
         """Whether every other question would be refused alike: a wrong key, model or address."""
         return self.status in (401, 404)
+
+
+def check_share(name: str, value: float) -> None:
+    """Refuse a setting that is not a share between 0 and 1."""
+    if not 0.0 <= value <= 1.0:
+        raise UsageError(f"{name} needs a value between 0 and 1, but got {value}")
+
+
+def check_count(name: str, value: int) -> None:
+    """Refuse a setting that is not a positive number of responses."""
+    if value < 1:
+        raise UsageError(f"{name} needs a whole number from 1 up, but got {value}")

@@ -1,12 +1,15 @@
 """Question, Response and Prefix: everything a policy may look at."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
+from typing import TypeVar, cast
 
 from aera.schedule import Schedule
 from aera.tally import Tally, Vote
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Question:
     text: str
     choices: tuple[str, ...] = ()
 
-    def arranged(self, seed: int) -> "Question":
+    def arrange(self, seed: int) -> "Question":
         """The same question with its choices in the order that `seed` and its id give."""
         order = choice_order(self.id, len(self.choices), seed=seed)
         return replace(self, choices=tuple(self.choices[i] for i in order))
@@ -66,10 +69,10 @@ class Prefix:
     votes: tuple[Vote, ...] = ()
     previous: "Prefix | None" = None
     """The prefix at the checkpoint before, so that a checkpoint costs only its new block."""
-    memo: dict[str, object] = field(default_factory=dict, repr=False)
-    """Derived values of this prefix, kept so that several policies compute them once."""
+    memo: dict[Hashable, object] = field(default_factory=dict, repr=False)
+    """What `remember` and `grow` have made."""
 
-    def extended(self, responses: Sequence[Response], votes: Sequence[Vote]) -> "Prefix":
+    def extend(self, responses: Sequence[Response], votes: Sequence[Vote]) -> "Prefix":
         """The prefix one block later."""
         return Prefix(
             self.question,
@@ -82,8 +85,8 @@ class Prefix:
     @cached_property
     def tally(self) -> Tally:
         """The weight behind every answer so far."""
-        known = self._known("tally")
-        return known.tally.adding(self.votes[len(known) :]) if known else Tally().adding(self.votes)
+        known = self._latest_with("tally")
+        return known.tally.add(self.votes[len(known) :]) if known else Tally().add(self.votes)
 
     @property
     def start(self) -> int:
@@ -98,7 +101,7 @@ class Prefix:
     @cached_property
     def completion_tokens(self) -> int:
         """Completion tokens spent so far, failures and abstentions included."""
-        known = self._known("completion_tokens")
+        known = self._latest_with("completion_tokens")
         before, start = (known.completion_tokens, len(known)) if known else (0, 0)
         return before + sum(response.tokens for response in self.responses[start:])
 
@@ -120,7 +123,29 @@ class Prefix:
         """How many responses ask to redo the question."""
         return sum(vote.redo for vote in self.votes)
 
-    def _known(self, name: str) -> "Prefix | None":
+    def remember(self, key: Hashable, make: Callable[["Prefix"], Made]) -> Made:
+        """What `make` makes of this prefix: once under each key, however many policies ask.
+
+        A key begins with its maker's own class or function: nobody finds what another has made.
+        """
+        if key not in self.memo:
+            self.memo[key] = make(self)
+        return cast(Made, self.memo[key])
+
+    def grow(self, key: Hashable, first: Made, step: Callable[[Made, "Prefix"], Made]) -> Made:
+        """A value that grows block by block: each prefix in the chain adds its step to it once."""
+        pending: list[Prefix] = []
+        at: Prefix | None = self
+        while at is not None and key not in at.memo:  # a loop, for chains are long
+            pending.append(at)
+            at = at.previous
+        value = first if at is None else cast(Made, at.memo[key])
+        for prefix in reversed(pending):
+            value = step(value, prefix)
+            prefix.memo[key] = value
+        return value
+
+    def _latest_with(self, name: str) -> "Prefix | None":
         """The latest earlier prefix that has computed this value; a loop, for chains are long."""
         prefix = self.previous
         while prefix is not None and name not in prefix.__dict__:
@@ -138,5 +163,5 @@ def unfold(
     prefix = Prefix(question, schedule)
     for checkpoint in schedule:
         block = slice(len(prefix), checkpoint)
-        prefix = prefix.extended(responses[block], votes[block])
+        prefix = prefix.extend(responses[block], votes[block])
         yield prefix

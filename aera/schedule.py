@@ -35,11 +35,6 @@ class Schedule:
                 f'a schedule is written "4,8,16" or "1-128", but got "{text}"'
             ) from None
 
-    @classmethod
-    def every(cls, responses: int) -> "Schedule":
-        """A checkpoint after every single response."""
-        return cls(tuple(range(1, responses + 1)))
-
     @property
     def first(self) -> int:
         """The first checkpoint."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from math import log
+from functools import cached_property, lru_cache
+from math import comb, exp, lgamma, log
 from types import MappingProxyType
 
 
@@ -29,6 +29,11 @@ class Leaders:
     runner_up: float
     tied: bool
 
+    @property
+    def confidence(self) -> float:
+        """The chance that the first is ahead in truth, under a Beta posterior (ASC's measure)."""
+        return beta_confidence(self.weight, self.runner_up)
+
 
 @dataclass(frozen=True, eq=False)
 class Tally:
@@ -36,7 +41,7 @@ class Tally:
 
     weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
-    def adding(self, votes: Iterable[Vote]) -> "Tally":
+    def add(self, votes: Iterable[Vote]) -> "Tally":
         """A new tally with these votes counted; abstentions leave it unchanged."""
         weights = dict(self.weights)
         for vote in votes:
@@ -54,7 +59,7 @@ class Tally:
 
     @cached_property
     def leaders(self) -> Leaders:
-        """The leading answer and the weight behind it and behind its closest rival."""
+        """The leading answer and the weight behind it and behind the runner-up."""
         answer, first, second = None, 0.0, 0.0
         for candidate, weight in self.weights.items():
             if answer is None or weight > first:
@@ -83,3 +88,36 @@ class Tally:
 
     def __len__(self) -> int:
         return len(self.weights)
+
+
+@lru_cache(maxsize=65_536)
+def beta_confidence(first: float, second: float) -> float:
+    """P(p > 1/2) under Beta(first + 1, second + 1), exact for whole counts.
+
+    For whole counts this is P(Binomial(first + second + 1, 1/2) <= first). Learned weights make
+    fractional counts; for those it is the regularised incomplete beta function at 1/2.
+    """
+    if first == int(first) and second == int(second):
+        trials = int(first) + int(second) + 1
+        # The upper tail mirrors the lower one and is the shorter sum: the runner-up has less.
+        unfavourable = sum(comb(trials, k) for k in range(int(second) + 1))
+        return float((2**trials - unfavourable) / 2**trials)
+    return _beta_half(second + 1, first + 1)
+
+
+def _beta_half(a: float, b: float) -> float:
+    """I_{1/2}(a, b) by its continued fraction, on the side where that converges fast."""
+    if a < b:
+        return 1.0 - _beta_half(b, a)
+    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) - (a + b) * log(2)) / a
+    return front / _beta_fraction(a, b)
+
+
+def _beta_fraction(a: float, b: float) -> float:
+    """1 + d1/(1 + d2/(1 + ...)) at x = 1/2, evaluated from the tail upwards."""
+    value = 1.0
+    for m in range(200, 0, -1):
+        even = m * (b - m) / ((a + 2 * m - 1) * (a + 2 * m)) / 2
+        odd = -(a + m - 1) * (a + b + m - 1) / ((a + 2 * m - 2) * (a + 2 * m - 1)) / 2
+        value = 1.0 + odd / (1.0 + even / value)
+    return value

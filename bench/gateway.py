@@ -30,7 +30,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from aera import ASC, Controller, Endpoint, FakeUpstream, Fault, Schedule, get_task
-from aera.gateway.server import Serving, collect_seldom, create_app
+from aera.gateway.server import GatewaySettings, collect_seldom, create_app
 
 BODY = {"messages": [{"role": "user", "content": "How much is 9 x 2?"}], "temperature": 0.6}
 TURNS = 5
@@ -76,10 +76,10 @@ JSON = {"Content-Type": "application/json"}
 
 
 def gateway(pipe: Connection, base_url: str) -> None:
-    """Ours, as `aera serve` runs it: fixed-1 and fixed-32 by wish, ASC otherwise."""
+    """Ours, as `aera serve` runs it: fixed-1 and fixed-32 by request, ASC otherwise."""
     controller = Controller(get_task("numeric"), Schedule((1, 2, 4, 8, 16, 32)), ASC(0.95))
     endpoint = Endpoint(base_url, concurrency=1_000)
-    app = create_app(Serving((endpoint,), "m", controller, most_requests=4_096))
+    app = create_app(GatewaySettings((endpoint,), "m", controller, most_requests=4_096))
     collect_seldom()
     serve(pipe, app)
 

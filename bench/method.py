@@ -15,14 +15,15 @@ import numpy as np
 
 import aera
 from aera import Controller, Pool, get_task
-from aera.embedding import Encoder, StaticEncoder
-from aera.gate import Gated
-from aera.lab import Truths, compare_all, import_jsonl, read_ballots
-from aera.lab.protocols import crossfit, fit_study
-from aera.lab.states import RecordedEncoder, embed_pool
-from aera.lab.study import Study, open_study
+from aera.evidence.encoder import Encoder, StaticEncoder
+from aera.lab import PaperLearner, Truths, crossfit, import_jsonl
+from aera.lab.judging.bootstrap import compare_all
+from aera.lab.learning.paper import PaperTable
+from aera.lab.learning.states import RecordedEncoder, recorded_encoder
+from aera.policies.gate import Gated
+from aera.pools.record import HeldRecords, hold
 from aera.response import Prefix
-from aera.traits import asked
+from aera.voting.traits import describe_question
 
 
 def timed(name: str, limit: str, work: Callable[[], object]) -> object:
@@ -32,10 +33,16 @@ def timed(name: str, limit: str, work: Callable[[], object]) -> object:
     return done
 
 
-def decisions(study: Study, pool: Pool, encoder: StaticEncoder) -> None:
+def embed_all(records: HeldRecords, encoder: Encoder) -> None:
+    """The vectors of every part, kept beside the pool."""
+    for part in records.parts():
+        recorded_encoder(part, encoder=encoder, folder=records.folder)
+
+
+def decisions(table: PaperTable, pool: Pool, encoder: StaticEncoder) -> None:
     """One decision at checkpoint 4, with the embeddings ready and without."""
-    rows = np.arange(len(study))
-    gate = fit_study(study, rows[: len(rows) // 2], rows[len(rows) // 2 :], seed=0).gate
+    fit, held = np.array_split(np.arange(len(table)), 2)
+    gate = PaperLearner(encoder).fit(table, fit, held=held, seed=0).gate
     record = next(iter(pool))
     block = record.responses[:4]
     votes = [pool.task.read(response) for response in block]
@@ -46,7 +53,7 @@ def decisions(study: Study, pool: Pool, encoder: StaticEncoder) -> None:
         policy = Gated(replace(gate, encoder=with_encoder), 0.3)
         times = []
         for _ in range(200):
-            prefix = Prefix(record.question, pool.schedule).extended(block, votes)
+            prefix = Prefix(record.question, pool.schedule).extend(block, votes)
             start = time.perf_counter()
             policy.decide(prefix)
             times.append(1000 * (time.perf_counter() - start))
@@ -64,7 +71,7 @@ def learned_decisions(pool: Pool) -> None:
     weighing, deciding = [], []
     for _ in range(200):
         run = controller.start(record.question)
-        asked.cache_clear()
+        describe_question.cache_clear()
         start = time.perf_counter()
         run.feed(block)
         deciding.append(1000 * (time.perf_counter() - start))
@@ -102,22 +109,19 @@ def main(pools: Path) -> None:
         pool = import_jsonl(
             pools / "gsm8k.jsonl.gz", Path(scratch) / "gsm8k", task=get_task("gsm8k")
         )
-        ballots = read_ballots(pool, pool.task)
-        encoder = StaticEncoder.load()
-        timed(
-            "encoding 102,400 responses", "60", lambda: embed_pool(pool, ballots, encoder=encoder)
-        )
-        truths = Truths.open(pool.path)
-        study = timed(
+        records, truths, encoder = hold(pool), Truths.open(pool.path), StaticEncoder.load()
+        learner = PaperLearner(encoder)
+        timed("encoding 102,400 responses", "60", lambda: embed_all(records, encoder))
+        table = timed(
             "evidence of 800 x 6 states, embeddings cached",
             "10",
-            lambda: open_study(pool, truths, ballots=ballots, encoder=encoder),
+            lambda: learner.prepare(records, truths),
         )
-        assert isinstance(study, Study)
-        timed("five-fold fit", "30", lambda: crossfit(study, seed=0, one_shot=False))
-        points = np.array([point.scores for point in study.sweep("entropy")[:20]])
+        assert isinstance(table, PaperTable)
+        timed("five-fold fit", "30", lambda: crossfit(learner, table, seed=0))
+        points = np.array([point.scores for point in table.sweep("entropy")[:20]])
         timed("20,000 resamples of 20 policies", "10", lambda: compare_all(points, points, seed=0))
-        decisions(study, pool, encoder)
+        decisions(table, pool, encoder)
         learned_decisions(pool)
     installation()
 

@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aera import Pool, StaticEncoder, standard_policies
-from aera.lab import Truths, evaluate, open_study, read_ballots
-from aera.lab.states import embedded
-from aera.lab.weighing import mark
+from aera import Pool, standard_policies
+from aera.evidence.encoder import StaticEncoder
+from aera.lab import PaperLearner, Truths, VoteLearner, evaluate
+from aera.lab.learning.states import embed
+from aera.pools.record import hold, read_votes
 
 
 def main(path: Path) -> None:
     pool, truths, encoder = Pool.open(path), Truths.open(path), StaticEncoder.load()
+    paper = PaperLearner(encoder)
     assert truths is not None
 
     def rate(name: str, work: Callable[[], object]) -> None:
@@ -31,19 +33,13 @@ def main(path: Path) -> None:
     rate("reading", lambda: [None for _ in pool])
     records = list(pool)
     texts = [response.text for record in records for response in record.responses]
-    rate("votes", lambda: read_ballots(records, pool.task))
-    ballots = read_ballots(records, pool.task)
-    rate(
-        "replay",
-        lambda: evaluate(
-            ballots, standard_policies(pool.schedule), task=pool.task, schedule=pool.schedule
-        ),
-    )
-    rate("embedding", lambda: embedded(texts, encoder=encoder, folder=Path("/nowhere")))
-    open_study(pool, truths, ballots=ballots, encoder=encoder)
-    rate("evidence", lambda: open_study(pool, truths, ballots=ballots, encoder=encoder))
-    last = pool.schedule.last
-    rate("traits", lambda: mark(ballots, truths, task=pool.task, responses=last))
+    rate("votes", lambda: read_votes(records, pool.task))
+    held = hold(pool)
+    rate("replay", lambda: evaluate(held, standard_policies(pool.schedule)))
+    rate("embedding", lambda: embed(texts, encoder=encoder, folder=None))
+    paper.prepare(held, truths)  # the vectors are there from now on
+    rate("evidence", lambda: paper.prepare(held, truths))
+    rate("traits", lambda: VoteLearner().prepare(held, truths))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from aera import (
     Pool,
     Response,
 )
-from aera.lab import Truths, evaluate, import_jsonl, read_ballots
-from aera.task import TASKS, get_task
+from aera.lab import Truths, evaluate, import_jsonl
+from aera.pools.record import HeldRecords, read_votes
+from aera.reading.task import TASKS, get_task
 
 ADVERSARIAL = {
     "prose": "The total is 9 times 2, which is 18 dollars. ",
@@ -81,13 +82,13 @@ def main(pools: Path) -> None:
         records = list(pool)
         print(f"load                   {time.perf_counter() - start:6.2f} s")
         start = time.perf_counter()
-        ballots = read_ballots(records, pool.task)
+        voted = read_votes(records, pool.task)
         seconds = time.perf_counter() - start
         count = sum(len(record.responses) for record in records)
         print(f"votes read             {count / seconds:8,.0f} /s   (limit 50,000)")
         policies, truths = twenty_policies(), Truths.open(out)
         start = time.perf_counter()
-        evaluate(ballots, policies, task=pool.task, schedule=pool.schedule, truths=truths)
+        evaluate(HeldRecords(voted, pool.task, pool.schedule), policies, truths=truths)
         print(
             f"{len(policies)} policies replayed   {time.perf_counter() - start:6.2f} s   (limit 3)"
         )

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 
 from aera import ASC, Decision, Pool, Prefix
-from aera.lab import Truths, evaluate, read_ballots
+from aera.lab import evaluate, open_truths
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,5 @@ class Streak:
 
 
 pool = Pool.open(sys.argv[1])
-known = {"task": pool.task, "schedule": pool.schedule, "truths": Truths.open(pool.path)}
-for point in evaluate(read_ballots(pool, pool.task), [Streak(4), ASC(0.95)], **known).points:
+for point in evaluate(pool, [Streak(4), ASC(0.95)], truths=open_truths(pool)).points:
     print(f"{point.policy:18} {point.accuracy:5.1f} % at {point.responses:.1f} responses")

@@ -3,18 +3,13 @@
 import sys
 
 from aera import ASC, ESC, Fixed, Pool
-from aera.lab import Truths, evaluate, paired_bootstrap, read_ballots
+from aera.lab import evaluate, open_truths, paired_bootstrap
 
 pool = Pool.open(sys.argv[1])
 full = Fixed(pool.schedule.last)
-frontier = evaluate(
-    read_ballots(pool, pool.task),
-    [Fixed(pool.schedule.first), ASC(0.95), ESC(3), full],
-    task=pool.task,
-    schedule=pool.schedule,
-    truths=Truths.open(pool.path),
-)
+policies = [Fixed(pool.schedule.first), ASC(0.95), ESC(3), full]
+frontier = evaluate(pool, policies, truths=open_truths(pool))
 for point in frontier.points:
-    gap = paired_bootstrap(100 * point.scores, 100 * frontier[str(full)].scores, seed=0)
+    gap = paired_bootstrap(100 * point.scores, 100 * frontier[full].scores, seed=0)
     interval = f"{gap.difference:+.1f} points [{gap.low:+.1f}, {gap.high:+.1f}] against {full}"
     print(f"{point.policy:12} {point.accuracy:5.1f} % at {point.responses:5.1f}, {interval}")

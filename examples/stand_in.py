@@ -6,13 +6,13 @@ import sys
 import uvicorn
 
 from aera import Endpoint, Pool, RecordedUpstream
-from aera.gateway.server import Serving, create_app
+from aera.gateway.server import GatewaySettings, create_app
 
 
 async def main(path: str, port: int) -> None:
     async with RecordedUpstream(Pool.open(path)) as upstream:
         # It listens on a port of its own choice; a gateway that only passes on gives it ours.
-        app = create_app(Serving((Endpoint(upstream.base_url),), "recorded"))
+        app = create_app(GatewaySettings((Endpoint(upstream.base_url),), "recorded"))
         await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
 
 

@@ -1,28 +1,26 @@
 """Feature-group ablations, cost sensitivity with graded rewards, and transfer between pools."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from pools import SEEDS, TASKS, pools_argument, publish, study, table
+from pools import SEEDS, TASKS, paper_table, pools_argument, publish, table
 
-from aera.gate import PaperGate
-from aera.lab import Frontier
-from aera.lab.calibration import calibrate, chosen_stops
-from aera.lab.diagnostics import GROUPS, without_group
-from aera.lab.dials import GATE
-from aera.lab.protocols import chances, crossfit, fit_study, split_rows
-from aera.lab.study import Study
+from aera.lab import Frontier, LossLimit, PaperLearner, crossfit
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.learning.folds import split_rows
+from aera.lab.learning.paper import GROUPS, PaperModel, PaperTable, without_group
 
 BUDGETS = (8, 16, 32, 64)
 WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-def accuracy_at(data: Study, scored: Study) -> list[str]:
+def accuracy_at(data: PaperTable, scored: PaperTable) -> list[str]:
     """Vote accuracy of out-of-fold gates at equal responses, mean over three fold seeds."""
     sweeps = []
     for seed in SEEDS[:3]:
-        done = crossfit(scored, seed=seed, one_shot=False)
-        points = tuple(data.point(p.policy, p.columns) for p in done.sweep())
+        done = crossfit(PaperLearner(), scored, seed=seed)
+        points = tuple(replace(p, trajectories=data.trajectories) for p in done.sweep())
         sweeps.append(Frontier(points, data.trajectories))
     cells = []
     for budget in BUDGETS:
@@ -32,7 +30,7 @@ def accuracy_at(data: Study, scored: Study) -> list[str]:
     return cells
 
 
-def ablations(data: Study) -> str:
+def ablations(data: PaperTable) -> str:
     rows = [["all 55", *accuracy_at(data, data)]]
     rows += [[f"without {g}", *accuracy_at(data, without_group(data, g))] for g in GROUPS]
     semantic = without_group(without_group(data, "semantic state"), "projection")
@@ -40,7 +38,7 @@ def ablations(data: Study) -> str:
     return table(["features", *[f"{budget} responses" for budget in BUDGETS]], rows)
 
 
-def costs(data: Study) -> str:
+def costs(data: PaperTable) -> str:
     """Labels from the Re2 mean score, a grade between 0 and 1, under several cost weights."""
     assert data.trajectories.re2_mean is not None
     rows = []
@@ -53,34 +51,35 @@ def costs(data: Study) -> str:
     return table([*header, *[f"{budget} responses" for budget in BUDGETS]], rows)
 
 
-def transfer(studies: dict[str, Study]) -> str:
+def transfer(tables: dict[str, PaperTable]) -> str:
     """Fit on one pool, calibrate and judge on another: 2 points allowed, seed 0."""
-    gates: dict[str, PaperGate] = {}
-    for name, data in studies.items():
+    models: dict[str, PaperModel] = {}
+    for name, data in tables.items():
         fit, stop = split_rows(np.arange(len(data)), (0.8, 0.2), seed=0)
-        gates[name] = fit_study(data, fit, stop, seed=0).gate
+        models[name] = PaperLearner().fit(data, fit, held=stop, seed=0)
     rows = []
-    for source, gate in gates.items():
+    for source, model in models.items():
         cells = [f"fitted on {source}"]
-        for target, data in studies.items():
+        for target, data in tables.items():
             if source == target:
                 cells.append("-")
                 continue
             tune, judged = split_rows(np.arange(len(data)), (0.4, 0.6), seed=0)
-            choice = calibrate(GATE, chances(data, gate, tune), data.trajectories.subset(tune))
-            columns = chosen_stops(choice, GATE, chances(data, gate, judged))
+            choice = model.values(data, tune).choose(GATE_FAMILY, LossLimit(), seed=0)
+            values = model.values(data, judged).values[GATE_FAMILY.name]
+            columns = choice.stops(GATE_FAMILY, values)
             scores = data.grades[judged, columns].mean() - data.grades[judged, -1].mean()
             spent = np.array(data.trajectories.schedule.checkpoints)[columns].mean()
             cells.append(f"{100 * scores:+.2f} @ {spent:.1f}")
         rows.append(cells)
-    return table(["loss against Fixed-128 @ responses", *[f"on {name}" for name in studies]], rows)
+    return table(["loss against Fixed-128 @ responses", *[f"on {name}" for name in tables]], rows)
 
 
 def main(folder: Path) -> None:
-    studies = {name: study(folder, name) for name in TASKS}
-    publish("ablations", ablations(studies["gsm8k"]))
-    publish("costs", costs(studies["gsm8k"]))
-    publish("transfer", transfer(studies))
+    tables = {name: paper_table(folder, name) for name in TASKS}
+    publish("ablations", ablations(tables["gsm8k"]))
+    publish("costs", costs(tables["gsm8k"]))
+    publish("transfer", transfer(tables))
 
 
 if __name__ == "__main__":

@@ -1,62 +1,50 @@
 """One token limit over many questions: best first, against the same for all and per-question stops."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
-from pools import course, interval, open_pool, pools_argument, publish, table
+from pools import interval, open_pool, pools_argument, publish, table, vote_table
 
-from aera import Controller, RecordedSampler
-from aera.batch import solve_batch
-from aera.gate import Gated
-from aera.lab import paired_bootstrap
-from aera.lab.dials import GATE
-from aera.lab.evaluation import Grader
-from aera.lab.folds import fold_numbers
-from aera.lab.frontier import Frontier, Point
-from aera.lab.learning import learn
-from aera.lab.trajectory import Floats
+from aera import Controller, RecordedSampler, solve_shared
+from aera.arrays import Floats
+from aera.lab import Frontier, VoteLearner, paired_bootstrap
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.learning.folds import deal
+from aera.lab.learning.paper import sweep
+from aera.lab.replay.frontier import fixed_points
+from aera.lab.truths import Grader
 
 SHARES = (0.05, 0.06, 0.08, 0.10, 0.15, 0.20)
 """Limits, as shares of the tokens that the full budget takes."""
-FOLDS = 5
 
 
 def main() -> None:
     folder = pools_argument(__doc__ or "")
-    ready, pool = course(folder, "gsm8k"), open_pool(folder, "gsm8k")
-    numbers = fold_numbers(len(ready.marked), FOLDS, seed=0)
+    ready, pool = vote_table(folder, "gsm8k"), open_pool(folder, "gsm8k")
     found: dict[float, list[tuple[Floats, Floats, Floats, float]]] = {s: [] for s in SHARES}
-    for fold in range(FOLDS):
-        outer, rest = np.flatnonzero(numbers == fold), np.flatnonzero(numbers != fold)
-        learned = learn(ready, rest, seed=fold)
+    for fold in deal(len(ready), seed=0):
+        model = VoteLearner().fit(ready, fold.rest, seed=fold.number)
         controller = Controller(
-            ready.task, ready.schedule, Gated(learned.gate, 0.5), learned.gate, learned.weigher
+            ready.task, ready.schedule, model.policy(0.5, GATE_FAMILY), model.gate, model.weigher
         )
-        questions = [ready.marked.ballots[row].record.question for row in outer]
+        questions = [ready.questions[row] for row in fold.own]
         graders = [Grader(ready.task, ready.truths[question.id]) for question in questions]
-        votes = learned.votes(ready, outer)
-        trajectories, values = votes.measured.trajectories, votes.values[GATE.name]
+        judged = model.values(ready, fold.own)
+        trajectories, values = judged.trajectories, judged.values[GATE_FAMILY.name]
         whole = trajectories.tokens[:, -1].sum()
-        fixed = Frontier(
-            tuple(
-                Point(f"fixed-{c}", np.full(len(outer), i), trajectories)
-                for i, c in enumerate(ready.schedule)
-            ),
-            trajectories,
-        )
-        stops = Frontier(
-            tuple(Point(f"{s}", GATE.stops(values, s), trajectories) for s in GATE.fine),
-            trajectories,
-        )
+        fixed = Frontier(tuple(fixed_points(trajectories)), trajectories)
+        every = replace(GATE_FAMILY, settings=GATE_FAMILY.fine)
+        stops = Frontier(tuple(sweep(every, values, trajectories)), trajectories)
         for share in SHARES:
             limit = round(share * whole)
             done = asyncio.run(
-                solve_batch(questions, RecordedSampler(pool), controller, tokens=limit)
+                solve_shared(questions, RecordedSampler(pool), controller, tokens=limit)
             )
-            scores = np.array([g(a.answer) for g, a in zip(graders, done, strict=True)])
+            scores = np.array([g.grade([a.answer])[0] for g, a in zip(graders, done, strict=True)])
             spent = sum(a.completion_tokens for a in done) / whole
-            uniform = fixed.mixture(limit / len(outer), "tokens")
-            each = stops.mixture(limit / len(outer), "tokens")
+            uniform = fixed.mixture(limit / len(fold.own), "tokens")
+            each = stops.mixture(limit / len(fold.own), "tokens")
             assert uniform is not None
             below = each.scores if each is not None else uniform.scores
             found[share].append((scores, uniform.scores, below, spent))

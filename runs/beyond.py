@@ -6,22 +6,35 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from pools import SEEDS, TASKS, course, interval, open_pool, pools_argument, publish, study, table
+from pools import (
+    SEEDS,
+    TASKS,
+    held,
+    interval,
+    paper_table,
+    pools_argument,
+    publish,
+    table,
+    vote_table,
+)
 
-from aera import ESC, Lead
-from aera.baselines import ASC
+from aera import ASC, ESC, Fixed, Lead
+from aera.arrays import Floats
 from aera.lab import (
-    Truths,
+    Frontier,
+    Judgement,
+    LossLimit,
+    PaperLearner,
+    Point,
+    VoteLearner,
     bootstrap_ratio,
     crossfit_bayes,
     evaluate,
+    limit_for,
+    nested,
     paired_bootstrap,
-    read_ballots,
 )
-from aera.lab.frontier import Frontier, Point
-from aera.lab.learning import nested_learned
-from aera.lab.protocols import Demand, Verdict, nested
-from aera.lab.trajectory import Floats
+from aera.lab.replay.frontier import point_of
 
 LOSSES = (0.0, 0.005, 0.01, 0.02, 0.03)
 
@@ -40,26 +53,26 @@ class Mean:
 
 
 @cache
-def verdicts(folder: Path, name: str) -> list[list[Verdict]]:
+def judgements(folder: Path, name: str) -> list[list[Judgement]]:
     """Ours, by split seed and allowed loss."""
-    demands = [Demand(loss) for loss in LOSSES]
-    return [nested_learned(course(folder, name), demands, seed=seed) for seed in SEEDS]
+    learner, table = VoteLearner(), vote_table(folder, name)
+    limits = [limit_for(learner, loss) for loss in LOSSES]
+    return [nested(learner, table, limits, seed=seed) for seed in SEEDS]
 
 
 def plain(folder: Path, name: str) -> Frontier:
     """Everything that needs no calibration, on plain votes."""
-    pool = open_pool(folder, name)
-    ballots = read_ballots(pool, pool.task)
-    bayes = crossfit_bayes(ballots, 0.95)
-    policies = [ASC(0.95), ESC(5), bayes, Lead(3)]
-    truths = Truths.open(pool.path)
-    return evaluate(ballots, policies, task=pool.task, schedule=pool.schedule, truths=truths)
+    records, truths = held(folder, name)
+    policies = [ASC(0.95), ESC(5), crossfit_bayes(records, 0.95), Lead(3)]
+    return evaluate(records, policies, truths=truths)
 
 
 def full(frontier: Frontier, column: int = -1) -> Point:
     """A fixed budget on plain votes."""
-    shape = frontier.trajectories.tokens.shape
-    return Point("fixed", np.full(shape[0], range(shape[1])[column]), frontier.trajectories)
+    questions, checkpoints = frontier.trajectories.tokens.shape
+    place = range(checkpoints)[column]
+    budget = Fixed(frontier.trajectories.schedule.checkpoints[place])
+    return point_of(budget, np.full(questions, place), frontier.trajectories)
 
 
 def gap(one: Floats, other: Floats) -> tuple[str, str]:
@@ -73,12 +86,12 @@ def share(spent: Floats, whole: Floats) -> str:
 
 def operating_rows(folder: Path, name: str) -> list[list[str]]:
     """The calibrated points, and ASC with the same weights calibrated by the same rule."""
-    found, frontier = verdicts(folder, name), plain(folder, name)
+    found, frontier = judgements(folder, name), plain(folder, name)
     fixed, asc = full(frontier), frontier["asc-0.95"]
     rows = []
     for place, loss in enumerate(LOSSES):
-        for dial, label in (("aera", "AERA"), ("asc", "ASC, same votes")):
-            mean = Mean.of([by_loss[place].point(dial) for by_loss in found])
+        for family, label in (("aera", "AERA"), ("asc", "ASC, same votes")):
+            mean = Mean.of([by_loss[place].point(family) for by_loss in found])
             rows.append(
                 [
                     f"{name} {label}, {100 * loss:g} allowed",
@@ -101,11 +114,11 @@ def hull(points: Sequence[tuple[float, float]], at: float) -> float:
 
 def summary_row(folder: Path, name: str) -> list[str]:
     """Learned votes at the full budget, how often weights and gate were kept, and the frontier."""
-    found, frontier = verdicts(folder, name), plain(folder, name)
+    found, frontier = judgements(folder, name), plain(folder, name)
     fixed = full(frontier)
     learned = np.mean([by_loss[0].fixed()[-1].scores for by_loss in found], axis=0)
     choices = [choice for by_loss in found for choice in by_loss[0].choices["aera"]]
-    kept = sum(choice.dial == "aera" for choice in choices)
+    kept = sum(choice.family == "aera" for choice in choices)
     ours = [Mean.of([by[i].point("aera") for by in found]) for i in range(len(LOSSES))]
     theirs = [Mean.of([by[i].point("asc") for by in found]) for i in range(len(LOSSES))]
     rival = [(m.spent.mean(), 100 * m.scores.mean()) for m in theirs]
@@ -124,9 +137,11 @@ def beside_rows(folder: Path, name: str) -> list[list[str]]:
     """Every policy with its share of what hindsight could gain and save on plain votes."""
     frontier = plain(folder, name)
     fixed, oracle = full(frontier), frontier["oracle"]
-    paper = [nested(study(folder, name), seed=seed).point("aera") for seed in SEEDS]
-    ours = [by_loss[LOSSES.index(0.02)].point("aera") for by_loss in verdicts(folder, name)]
-    safer = [by_loss[LOSSES.index(0.01)].point("aera") for by_loss in verdicts(folder, name)]
+    learner, table = PaperLearner(), paper_table(folder, name)
+    judged = [nested(learner, table, [LossLimit(0.02)], seed=seed)[0] for seed in SEEDS]
+    paper = [each.point("aera") for each in judged]
+    ours = [by_loss[LOSSES.index(0.02)].point("aera") for by_loss in judgements(folder, name)]
+    safer = [by_loss[LOSSES.index(0.01)].point("aera") for by_loss in judgements(folder, name)]
     shown = {
         "AERA, 2 points allowed": Mean.of(ours),
         "AERA, 1 point allowed": Mean.of(safer),

@@ -1,23 +1,22 @@
 """Ten certified splits of gsm8k: learn, certify on other questions, test on yet others."""
 
 import numpy as np
-from pools import course, interval, pools_argument, publish, table
+from pools import interval, pools_argument, publish, table, vote_table
 
-from aera.lab import paired_bootstrap
-from aera.lab.learning import holdout_learned
-from aera.lab.protocols import Demand
+from aera.lab import VoteLearner, holdout, limit_for, paired_bootstrap
 
 TEST = 0.25
 
 
 def main() -> None:
-    ready = course(pools_argument(__doc__ or ""), "gsm8k")
-    demand = Demand(0.02, 0.1)
+    ready = vote_table(pools_argument(__doc__ or ""), "gsm8k")
+    learner = VoteLearner()
+    limit = limit_for(learner, 0.02, 0.1)
     rows, savings, losses = [], [], []
     for seed in range(10):
-        verdict = holdout_learned(ready, demand=demand, seed=seed, test=TEST)
-        point, full = verdict.point("aera"), verdict.fixed()[-1]
-        choice = verdict.choices["aera"][0]
+        judged = holdout(learner, ready, limit, seed=seed, test=TEST)
+        point, full = judged.point("aera"), judged.fixed()[-1]
+        choice = judged.choices["aera"][0]
         pair = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=seed)
         savings.append(point.token_saving)
         losses.append(pair.difference)
@@ -25,7 +24,7 @@ def main() -> None:
             [
                 f"{seed}",
                 "yes" if choice.feasible else "no",
-                f"{choice.dial} {choice.setting}",
+                f"{choice.family} {choice.setting}",
                 f"{100 * choice.token_saving:.1f}",
                 f"{point.token_saving:.1f}",
                 f"{pair.difference:+.2f}",

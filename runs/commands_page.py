@@ -10,9 +10,11 @@ from aera.cli import app
 PAGE = ROOT / "docs" / "commands.md"
 INTRODUCTION = """# Commands
 
-Every command with every option, generated from the commands by `runs/commands_page.py`; `aera COMMAND --help` says the
-same. An option whose environment variable is named can be set by that too. Exit codes: 0 done, 1 the work failed,
-2 the call was wrong.
+Which command does what, with which options? `aera COMMAND --help` says the same. Where an environment variable
+stands in brackets, it sets the option too. Exit codes: 0 done, 1 the work failed, 2 the call was wrong,
+130 interrupted.
+
+`runs/commands_page.py` writes this page from the commands.
 """
 
 
@@ -23,7 +25,8 @@ def render() -> str:
     for name, command in root.commands.items():
         parts += [f"## {name}\n", f"{command.help}\n"]
         rows = [_row(each) for each in command.params if each.name != "help"]
-        parts.append(table(["option", "default", "meaning"], rows, words=True) + "\n")
+        if rows:
+            parts.append(table(["option", "default", "meaning"], rows, words=True) + "\n")
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -8,10 +8,7 @@ from pathlib import Path
 from pools import ROOT, pools_argument
 
 from aera import get_task
-from aera.lab import Truths, import_jsonl, read_ballots
-from aera.lab.building import build_controller
-from aera.lab.learning import open_course
-from aera.lab.protocols import Demand
+from aera.lab import Truths, VoteLearner, build, import_jsonl, limit_for
 
 DEMO = ROOT / "aera" / "demo"
 
@@ -27,14 +24,14 @@ def main() -> None:
                 "".join(x for x in lines if json.loads(x)["id"] not in bundled), "utf-8"
             )
         pool = import_jsonl(rest, Path(scratch) / "gsm8k-rest", task=get_task("gsm8k"))
-        ballots = read_ballots(pool, pool.task)
         truths = Truths.open(pool.path)
         assert truths is not None
-        course = open_course(pool, truths, ballots=ballots)
-        built = build_controller(course, demand=Demand(0.02, 0.1), seed=0)
+        learner = VoteLearner()
+        table = learner.prepare(pool, truths)
+        built = build(learner, table, limit_for(learner, 0.02, 0.1), seed=0)
         built.controller.save(DEMO / "controller", card=built.card)
-    print(built.story)
-    print(built.choice.verdict)
+    print(built.learned)
+    print(built.choice.summary)
 
 
 if __name__ == "__main__":

@@ -2,25 +2,29 @@
 
 from pathlib import Path
 
-from pools import TASKS, interval, pools_argument, publish, study, table
+from pools import TASKS, interval, paper_table, pools_argument, publish, table
 
-from aera.lab.diagnostics import (
+from aera import ASC
+from aera.lab import PaperLearner, crossfit
+from aera.lab.calibrating.families import ASC_FAMILY
+from aera.lab.judging.diagnostics import (
     collapsing,
     loss_by_difficulty,
     on_subset,
     residual_opportunity,
     worst_group,
 )
-from aera.lab.protocols import crossfit
+from aera.lab.replay.frontier import point_of
 
 
 def main(folder: Path) -> None:
     chances, subsets, losses, heads = [], [], [], []
     for name in TASKS:
-        data = study(folder, name)
-        done = crossfit(data, seed=0)
+        data = paper_table(folder, name)
+        done = crossfit(PaperLearner(one_shot=True), data, seed=0)
         point = done.at(0.3)
-        asc = data.point("asc-0.95", data.dials["asc"].stops(data.values["asc"], 0.95))
+        stops = ASC_FAMILY.stops(data.measures["asc"], 0.95)
+        asc = point_of(ASC(0.95), stops, data.trajectories)
         for row in residual_opportunity(point, data.grades):
             chances.append(
                 [f"{name} {row.group}", row.questions, f"{row.improvable:.1f}", f"{row.gain:.2f}"]
@@ -50,8 +54,9 @@ def main(folder: Path) -> None:
                     f"{group.responses:.1f}",
                 ]
             )
-        stops = data.point("one-shot", done.one_shot).stops
-        heads.append([name, *stops.values()])
+        once = done.one_shot()
+        assert once is not None
+        heads.append([name, *once.stops.values()])
     schedule = ["4", "8", "16", "32", "64", "128"]
     collapse_header = ["pool", "questions", "aera-0.30", "asc-0.95", "difference", "95 %"]
     publish(

@@ -4,52 +4,54 @@ from collections.abc import Sequence
 
 from pools import ROOT, table
 
-from aera.evidence import FEATURES, Feature
-from aera.lab.audit import PROVENANCE
-from aera.standing import STANDING
-from aera.traits import TRAITS
+from aera.evidence.feature import Feature
+from aera.evidence.paper import FEATURES
+from aera.evidence.votes import VOTE_FEATURES
+from aera.lab.judging.audit import PROVENANCE
+from aera.voting.traits import TRAITS
 
 PAGE = ROOT / "docs" / "evidence.md"
 INTRODUCTION = f"""# Evidence
 
-Everything a decision looks at, generated from the tables in the code by `runs/evidence_page.py`. Nothing
-outside the prefix, the question and the schedule enters; `aera audit` lists where every input comes from.
+What does a decision look at? Only at the question, the responses seen so far and the schedule. `aera audit` lists
+where every input comes from.
 
-- `aera train` makes a gate that looks at the [standing](#standing) of the vote, whose weights come from
-  the [traits](#traits) of single responses.
-- `aera train --paper` makes the paper's gate: plain votes, and the [{len(FEATURES)} features](#the-papers-features).
+- `aera train` makes a gate on the [vote features](#vote-features). Votes are weighted by the [traits](#traits) of
+  single responses.
+- `aera train --paper` makes the paper's gate, on plain votes and [{len(FEATURES)} features](#the-papers-features).
 
-*First checkpoint* is the neutral value where there is no predecessor. What does not exist (a
-log-probability that the server did not give, the cosine over pairs of one response) is missing, and
-the training median stands in for it.
+*First checkpoint* is the value used where there is no earlier checkpoint to compare with. Some inputs may be missing,
+such as a log-probability that the server did not send. The training median then takes their place.
+
+`runs/evidence_page.py` writes this page from the tables in the code.
 """
-STANDING_TEXT = f"""## Standing
+VOTES_TEXT = f"""## Vote features
 
-{len(STANDING)} numbers, from `aera/standing.py`. Nothing is embedded, so a decision costs little. With plain
-votes every weight is 1, and they say what the counts say.
+{len(VOTE_FEATURES)} numbers from `aera/evidence/votes.py`. No text is embedded, so a decision costs little. With plain
+votes every weight is 1.
 """
 TRAITS_TEXT = f"""## Traits
 
-{len(TRAITS)} numbers of one response beside its question, from `aera/traits.py`. The weigher turns them into
-the weight of its vote; other responses, other questions and the truth have no part in it. Beyond the range
-seen in training the edge of that range counts.
+{len(TRAITS)} numbers of one response and its question, from `aera/voting/traits.py`. The weigher turns them into the
+weight of that response's vote. Other responses, other questions and the truth play no part. A value outside the range
+seen in training counts as the edge of that range.
 """
 FEATURES_TEXT = f"""## The paper's features
 
-{len(FEATURES)} numbers of a prefix, from `aera/evidence.py`.
+{len(FEATURES)} numbers of the responses so far, from `aera/evidence/paper.py`.
 """
 
 
 def render() -> str:
     """The page as it should be."""
-    parts = [INTRODUCTION, STANDING_TEXT, *_groups(STANDING, "measure")]
+    parts = [INTRODUCTION, VOTES_TEXT, *_groups(VOTE_FEATURES)]
     rows = [[f"`{trait.name}`", trait.meaning] for trait in TRAITS]
     parts += [TRAITS_TEXT, _left(["trait", "meaning"], rows)]
-    parts += [FEATURES_TEXT, *_groups(FEATURES, "feature")]
+    parts += [FEATURES_TEXT, *_groups(FEATURES)]
     return "\n".join(parts)
 
 
-def _groups(features: Sequence[Feature], kind: str) -> list[str]:
+def _groups(features: Sequence[Feature]) -> list[str]:
     """A heading, a source and a table for every group."""
     made = []
     for group in dict.fromkeys(feature.group for feature in features):
@@ -59,13 +61,13 @@ def _groups(features: Sequence[Feature], kind: str) -> list[str]:
             for f in members
         ]
         made.append(f"### {group.capitalize()} ({len(members)})\n\nFrom {PROVENANCE[group]}.\n")
-        made.append(_left([kind, "first checkpoint", "meaning"], rows))
+        made.append(_left(["feature", "first checkpoint", "meaning"], rows))
     return made
 
 
 def _left(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of words, which are read from the left."""
-    return table(header, rows).replace("---:", "---") + "\n"
+    return table(header, rows, words=True) + "\n"
 
 
 if __name__ == "__main__":

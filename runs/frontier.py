@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import numpy as np
-from pools import SEEDS, interval, pools_argument, publish, study, table
+from pools import SEEDS, interval, paper_table, pools_argument, publish, table
 
-from aera.lab import Frontier, Point, paired_bootstrap
-from aera.lab.bootstrap import matched_random
-from aera.lab.protocols import crossfit
-from aera.lab.trajectory import Floats
+from aera.arrays import Floats
+from aera.lab import Frontier, PaperLearner, crossfit, paired_bootstrap
+from aera.lab.judging.bootstrap import matched_random
+from aera.lab.replay.frontier import fixed_points
 
 BUDGETS = (8, 16, 24, 32, 48, 64)
 
@@ -21,14 +21,11 @@ def mean_scores(frontiers: list[Frontier], budget: float) -> Floats:
 
 
 def main(folder: Path) -> None:
-    data = study(folder, "gsm8k")
-    runs = [crossfit(data, seed=seed, one_shot=False) for seed in SEEDS]
+    data = paper_table(folder, "gsm8k")
+    runs = [crossfit(PaperLearner(), data, seed=seed) for seed in SEEDS]
     ours = [Frontier(tuple(run.sweep()), data.trajectories) for run in runs]
     asc = Frontier(tuple(data.sweep("asc")), data.trajectories)
-    fixed = {
-        c: Point(f"fixed-{c}", np.full(len(data), i), data.trajectories)
-        for i, c in enumerate(data.trajectories.schedule)
-    }
+    fixed = dict(zip(data.schedule, fixed_points(data.trajectories), strict=True))
     rows = []
     for budget in BUDGETS:
         scores, rival = mean_scores(ours, budget), asc.mixture(budget)

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from pools import TASKS, interval, pools_argument, publish, study, table
+from pools import TASKS, interval, paper_table, pools_argument, publish, table
 
-from aera.lab import bootstrap_ratio, paired_bootstrap
-from aera.lab.protocols import holdout
+from aera.lab import LossLimit, PaperLearner, bootstrap_ratio, holdout, paired_bootstrap
 
 SHOWN = ("aera", "asc", "esc", "lead", "majority", "entropy", "consensus")
 HEADER = [
@@ -25,20 +24,19 @@ HEADER = [
 def main(folder: Path) -> None:
     rows = []
     for name in TASKS:
-        verdict = holdout(study(folder, name), seed=0)
-        full = verdict.trajectories
-        assert full.grades is not None
-        for dial in SHOWN:
-            point, choice = verdict.point(dial), verdict.choices[dial][0]
-            gap = paired_bootstrap(100 * point.scores, 100 * full.grades[:, -1], seed=0)
+        judged = holdout(PaperLearner(), paper_table(folder, name), LossLimit(0.02), seed=0)
+        full, grades = judged.trajectories, judged.trajectories.known_grades
+        for family in SHOWN:
+            point, choice = judged.point(family), judged.choices[family][0]
+            gap = paired_bootstrap(100 * point.scores, 100 * grades[:, -1], seed=0)
             saved = bootstrap_ratio(point.spent, full.tokens[:, -1], seed=0)
             rows.append(
                 [
-                    f"{name} {dial}",
+                    f"{name} {family}",
                     "full budget" if choice.setting is None else f"{choice.setting:g}",
                     f"{100 * choice.accuracy:.2f}",
                     f"{100 * point.scores.mean():.2f}",
-                    f"{100 * full.grades[:, -1].mean():.2f}",
+                    f"{100 * grades[:, -1].mean():.2f}",
                     f"{gap.difference:+.2f}",
                     interval(gap.low, gap.high),
                     f"{point.responses:.2f}",

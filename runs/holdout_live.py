@@ -8,47 +8,43 @@ import asyncio
 from pathlib import Path
 
 import numpy as np
-from pools import interval, open_pool, publish, study, table
+from pools import interval, open_pool, paper_table, publish, table
 
-from aera.controller import Controller, question_hash
-from aera.fake import RecordedUpstream
-from aera.gate import Gated
-from aera.lab import Point, Truths, paired_bootstrap
-from aera.lab.calibration import Choice, calibrate
-from aera.lab.dials import GATE
-from aera.lab.live import LiveTest, live_test
-from aera.lab.protocols import chances, fit_study, split_rows
-from aera.lab.study import Study
-from aera.lab.trajectory import Columns
-from aera.policy import Fixed, Policy
-from aera.pool import Pool
-from aera.sampler import Chat, OpenAISampler
-from aera.upstream import Endpoint
+from aera.arrays import Columns
+from aera.lab import Choice, LiveTest, LossLimit, PaperLearner, Truths, live_test, paired_bootstrap
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.learning.folds import split_rows
+from aera.lab.learning.learner import policy_of
+from aera.lab.learning.paper import PaperModel, PaperTable
+from aera.lab.replay.frontier import fixed_points
+from aera.pools.pool import Pool
+from aera.sampling.fake import RecordedUpstream
+from aera.sampling.sampler import Chat, OpenAISampler
+from aera.sampling.upstream import Endpoint
+from aera.solving.controller import Controller, question_hash
 
 CALIBRATION = 50
 HEADER = ["method", "responses", "accuracy %", "against Fixed-128", "95 %", "tokens saved %"]
 
 
-def freeze(data: Study, pool: Pool, rest: Columns) -> tuple[Controller, Choice]:
+def freeze(data: PaperTable, pool: Pool, rest: Columns) -> tuple[Controller, PaperModel, Choice]:
     """Fit and calibrate on everything that is not the test."""
     tune, others = rest[:CALIBRATION], rest[CALIBRATION:]
     fit, stop = split_rows(others, (0.8, 0.2), seed=0)
-    gate = fit_study(data, fit, stop, seed=0).gate
-    choice = calibrate(GATE, chances(data, gate, tune), data.trajectories.subset(tune))
-    policy: Policy = Fixed(data.trajectories.schedule.last)
-    if choice.setting is not None:
-        policy = Gated(gate, choice.setting)
+    model = PaperLearner().fit(data, fit, held=stop, seed=0)
+    choice = model.values(data, tune).choose(GATE_FAMILY, LossLimit(), seed=0)
+    policy = policy_of(model, choice, GATE_FAMILY, data.schedule)
     ids = data.trajectories.question_ids
     hashes = [question_hash(pool.questions[ids[i]]) for i in rest]
     controller = Controller(
         pool.task,
         data.trajectories.schedule,
         policy,
-        gate,
+        model.gate,
         fitted=frozenset(hashes[CALIBRATION:]),
         calibrated=frozenset(hashes[:CALIBRATION]),
     )
-    return controller, choice
+    return controller, model, choice
 
 
 async def generate(controller: Controller, pool: Pool, test: list[str]) -> LiveTest:
@@ -62,7 +58,7 @@ async def generate(controller: Controller, pool: Pool, test: list[str]) -> LiveT
             return await live_test(controller, questions, truths, sampler=sampler)
 
 
-def deal(data: Study, test_size: int) -> tuple[Columns, Columns]:
+def deal(data: PaperTable, test_size: int) -> tuple[Columns, Columns]:
     """The untouched test questions, and the rest in the order in which it is used."""
     shares = (test_size / len(data), 1 - test_size / len(data))
     test, rest = split_rows(np.arange(len(data)), shares, seed=0)
@@ -70,19 +66,18 @@ def deal(data: Study, test_size: int) -> tuple[Columns, Columns]:
 
 
 def run(folder: Path, name: str, test_size: int) -> None:
-    data, pool = study(folder, name), open_pool(folder, name)
+    data, pool = paper_table(folder, name), open_pool(folder, name)
     test, rest = deal(data, test_size)
-    controller, choice = freeze(data, pool, rest)
+    controller, model, choice = freeze(data, pool, rest)
     live = asyncio.run(
         generate(controller, pool, [data.trajectories.question_ids[i] for i in test])
     )
     trajectories = data.trajectories.subset(test)
     rows = []
-    for column, checkpoint in enumerate(trajectories.schedule):
-        point = Point(f"Fixed-{checkpoint}", np.full(len(test), column), trajectories)
+    for point in fixed_points(trajectories):
         gap = paired_bootstrap(100 * point.scores, 100 * live.reference_scores, seed=0)
         rows.append(
-            [point.policy, f"{point.responses:.2f}", f"{point.accuracy:.2f}",
+            [point.policy.capitalize(), f"{point.responses:.2f}", f"{point.accuracy:.2f}",
              f"{gap.difference:+.2f}", interval(gap.low, gap.high), f"{point.token_saving:.2f}"]
         )  # fmt: skip
     gap, saved = live.difference(), live.token_saving(prompts=False)
@@ -92,14 +87,15 @@ def run(folder: Path, name: str, test_size: int) -> None:
         [f"AERA, {controller.policy}", f"{responses:.2f}", f"{100 * live.scores.mean():.2f}",
          f"{gap.difference:+.2f}", interval(gap.low, gap.high), f"{saved.percent:.2f}"]
     )  # fmt: skip
-    replayed = GATE.stops(chances(data, controller.gate, test), choice.setting or 0.0)  # type: ignore[arg-type]
+    values = model.values(data, test).values[GATE_FAMILY.name]
+    replayed = GATE_FAMILY.stops(values, choice.setting or 0.0)
     agreed = _agreement(live, replayed, trajectories.schedule.checkpoints, choice)
     first = sum(a.responses == trajectories.schedule.first for a in live.allocations)
     publish(
         f"live-{name}",
         "\n".join(
             [
-                f"Calibration ({CALIBRATION} questions): {choice.verdict}.\n",
+                f"Calibration ({CALIBRATION} questions): {choice.summary}.\n",
                 table(HEADER, rows),
                 f"\nHigher than Fixed-128 on {gap.higher} questions, lower on {gap.lower}, equal on "
                 f"{gap.equal}; {first} of {len(test)} stopped at the first checkpoint. Completion tokens "

@@ -3,27 +3,26 @@
 from pathlib import Path
 
 import numpy as np
-from pools import SEEDS, TASKS, interval, pools_argument, publish, study, table
+from pools import SEEDS, TASKS, interval, paper_table, pools_argument, publish, table
 
-from aera.lab import bootstrap_ratio, paired_bootstrap
-from aera.lab.protocols import Demand, nested
-from aera.lab.study import Study
+from aera.lab import LossLimit, PaperLearner, bootstrap_ratio, nested, paired_bootstrap
+from aera.lab.learning.paper import PaperTable
 
 SHOWN = ("aera", "asc", "esc", "lead", "majority", "entropy", "consensus")
 
 
-def rows_of(data: Study, demand: Demand) -> list[list[str]]:
-    """One row per dial: means over the split seeds, intervals over questions."""
-    verdicts = [nested(data, seed=seed, demand=demand) for seed in SEEDS]
+def rows_of(data: PaperTable, limit: LossLimit) -> list[list[str]]:
+    """One row per policy: means over the split seeds, intervals over questions."""
+    judged = [nested(PaperLearner(), data, [limit], seed=seed)[0] for seed in SEEDS]
     full, full_tokens = data.grades[:, -1], data.trajectories.tokens[:, -1]
     rows = []
     for name in SHOWN:
-        points = [verdict.point(name) for verdict in verdicts]
+        points = [each.point(name) for each in judged]
         scores = np.mean([point.scores for point in points], axis=0)
         spent = np.mean([point.spent for point in points], axis=0)
         gap = paired_bootstrap(100 * scores, 100 * full, seed=0)
         saved = bootstrap_ratio(spent, full_tokens, seed=0)
-        choices = [choice for verdict in verdicts for choice in verdict.choices[name]]
+        choices = [choice for each in judged for choice in each.choices[name]]
         kept = sum(not choice.feasible for choice in choices)
         rows.append(
             [
@@ -53,12 +52,12 @@ HEADER = [
 
 
 def main(folder: Path) -> None:
-    paper, certified = Demand(0.02), Demand(0.02, 0.1)
-    for section, demand, names in (
+    paper, certified = LossLimit(0.02), LossLimit(0.02, 0.1)
+    for section, limit, names in (
         ("nested", paper, tuple(TASKS)),
         ("nested-certified", certified, ("gsm8k",)),
     ):
-        rows = [row for name in names for row in rows_of(study(folder, name), demand)]
+        rows = [row for name in names for row in rows_of(paper_table(folder, name), limit)]
         publish(section, table(HEADER, rows))
 
 

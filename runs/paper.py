@@ -33,21 +33,28 @@ from paper_figures import (
     draw_evidence,
     draw_frontier,
     draw_trajectory,
-    fixed_points,
     overlapping,
     placed,
     recovers_then_collapses,
 )
-from pools import PAGE, SEEDS, open_pool, publish, study
+from pools import PAGE, SEEDS, open_pool, paper_table, publish
 
-from aera.lab import Frontier, Interval, paired_bootstrap
-from aera.lab.bootstrap import matched_random
-from aera.lab.calibration import chosen_stops
-from aera.lab.diagnostics import collapsing
-from aera.lab.dials import GATE
-from aera.lab.protocols import CrossFit, chances, crossfit
-from aera.lab.study import Study
-from aera.lab.trajectory import Floats, pick
+from aera import ESC
+from aera.arrays import Floats
+from aera.lab import (
+    CrossFit,
+    Frontier,
+    Interval,
+    PaperLearner,
+    crossfit,
+    matched_random,
+    paired_bootstrap,
+)
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.judging.diagnostics import collapsing
+from aera.lab.learning.paper import PaperTable
+from aera.lab.replay.frontier import fixed_points, point_of
+from aera.lab.replay.trajectory import pick
 
 THRESHOLD = 0.3
 STAND_IN = "csqa"
@@ -68,16 +75,17 @@ def gap(scores: Floats, other: Floats) -> Interval:
     return paired_bootstrap(100 * scores, 100 * other, seed=0)
 
 
-def gate_at(data: Study, runs: list[CrossFit]) -> Gate:
+def gate_at(data: PaperTable, runs: list[CrossFit]) -> Gate:
     """The paper's gate at one threshold against everything it is compared with."""
     points = [run.at(THRESHOLD) for run in runs]
     scores = np.mean([point.scores for point in points], axis=0)
     asc = Frontier(tuple(data.sweep("asc")), data.trajectories)
     mixed = [asc.mixture(point.responses) for point in points]
-    esc = data.point("esc-5", data.dials["esc"].stops(data.values["esc"], 5))
+    esc = point_of(ESC(5), data.families["esc"].stops(data.measures["esc"], 5), data.trajectories)
     means = data.trajectories.re2_mean
     assert means is not None
-    once = data.point("one-shot", runs[0].one_shot)
+    once = runs[0].one_shot()
+    assert once is not None
     return Gate(
         accuracy=100 * float(scores.mean()),
         responses=float(np.mean([point.responses for point in points])),
@@ -94,7 +102,7 @@ def gate_at(data: Study, runs: list[CrossFit]) -> Gate:
     )
 
 
-def sweeps(data: Study, runs: list[CrossFit]) -> dict[str, list[tuple[float, float]]]:
+def sweeps(data: PaperTable, runs: list[CrossFit]) -> dict[str, list[tuple[float, float]]]:
     """What the frontier shows; the gate's points are means over the fold seeds."""
     ours = np.mean([placed(run.sweep()) for run in runs], axis=0)
     return {
@@ -107,11 +115,10 @@ def sweeps(data: Study, runs: list[CrossFit]) -> dict[str, list[tuple[float, flo
 
 def frozen(folder: Path) -> tuple[dict[str, Interval], float]:
     """The frozen gate of the generation test, replayed: against fixed budgets, and in calibration."""
-    data = study(folder, "gsm8k")
+    data = paper_table(folder, "gsm8k")
     test, rest = holdout_live.deal(data, TESTS["gsm8k"])
-    controller, choice = holdout_live.freeze(data, open_pool(folder, "gsm8k"), rest)
-    gate = controller.gate
-    stops = chosen_stops(choice, GATE, chances(data, gate, test))  # type: ignore[arg-type]
+    _, model, choice = holdout_live.freeze(data, open_pool(folder, "gsm8k"), rest)
+    stops = choice.stops(GATE_FAMILY, model.values(data, test).values[GATE_FAMILY.name])
     scores = pick(data.grades[test], stops)
     schedule = data.trajectories.schedule
     gaps = {f"Fixed-{c}": gap(scores, data.grades[test, i]) for i, c in enumerate(schedule)}
@@ -120,23 +127,23 @@ def frozen(folder: Path) -> tuple[dict[str, Interval], float]:
 
 def measure(folder: Path) -> Replay:
     """Everything that no section holds; draws the frontier on the way."""
-    studies = {name: study(folder, name) for name in POOLS}
+    tables = {name: paper_table(folder, name) for name in POOLS}
     runs = {
-        name: [crossfit(data, seed=seed, one_shot=seed == SEEDS[0]) for seed in SEEDS]
-        for name, data in studies.items()
+        name: [crossfit(PaperLearner(one_shot=seed == SEEDS[0]), data, seed=seed) for seed in SEEDS]
+        for name, data in tables.items()
     }
-    draw_frontier({name: sweeps(data, runs[name]) for name, data in studies.items()})
-    tracks = {name: data.trajectories for name, data in studies.items()}
-    early = studies["gsm8k"].trajectories.schedule.checkpoints.index(8)
+    draw_frontier({name: sweeps(data, runs[name]) for name, data in tables.items()})
+    tracks = {name: data.trajectories for name, data in tables.items()}
+    early = tables["gsm8k"].trajectories.schedule.checkpoints.index(8)
     online, calibrated = frozen(folder)
     return Replay(
-        questions={name: len(data) for name, data in studies.items()},
+        questions={name: len(data) for name, data in tables.items()},
         fallen={name: len(recovers_then_collapses(track)) for name, track in tracks.items()},
         overlapping={name: overlapping(track) for name, track in tracks.items()},
-        gates={name: gate_at(data, runs[name]) for name, data in studies.items()},
+        gates={name: gate_at(data, runs[name]) for name, data in tables.items()},
         early={
             name: 100 * float(data.grades[collapsing(data.trajectories), early].mean())
-            for name, data in studies.items()
+            for name, data in tables.items()
         },
         online=online,
         calibrated=calibrated,
@@ -177,7 +184,7 @@ def main() -> None:
         rebuild(given.pools)
     seen = measure(given.pools)
     page = Published(PAGE.read_text("utf-8"))
-    shown = study(given.pools, STAND_IN).trajectories
+    shown = paper_table(given.pools, STAND_IN).trajectories
     sight = draw_trajectory(shown)
     draw_evidence(page)
     draw_boxes(STAND_IN, shown)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pools import interval, table
 
-from aera.lab.bootstrap import Interval, MatchedRandom
+from aera.lab.judging.bootstrap import Interval, MatchedRandom
 
 POOLS = {"gsm8k": "GSM8K", "csqa": "GPQA"}
 """Ours, and the paper's beside which it stands."""

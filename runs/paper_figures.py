@@ -10,12 +10,12 @@ import vl_convert
 from paper_claims import AGAINST, Published
 from pools import ROOT
 
-from aera.lab.frontier import Point
+from aera.lab.replay.frontier import Point
+from aera.lab.replay.trajectory import Trajectories
 from aera.lab.report.changes import ANSWER_COLOURS, change_figure
-from aera.lab.report.figure import CONFIG, Spec, coded, layer, named, number, steps
+from aera.lab.report.figure import CONFIG, Spec, encode_names, layer, nominal, number, steps
 from aera.lab.report.page import COLOUR
-from aera.lab.trajectory import Trajectories
-from aera.look import palette
+from aera.web.template import palette
 
 FOLDER = ROOT / "docs" / "figures"
 EVIDENCE = {
@@ -106,13 +106,13 @@ def draw_trajectory(trajectories: Trajectories) -> str:
     x = steps("checkpoint", "responses", names)
     bare = {**x, "axis": None}
     middle = {"x": bare, "y": {"value": 13}}
-    answer = coded("answer", ANSWER_COLOURS, ANSWER_COLOURS)
+    answer = encode_names("answer", ANSWER_COLOURS, ANSWER_COLOURS)
     strip = [
         layer("rect", {"x": bare, "color": {**answer, "legend": None}}, stroke="white"),
-        layer("text", {**middle, "text": named("answer")}, color="white", fontWeight="bold"),
+        layer("text", {**middle, "text": nominal("answer")}, color="white", fontWeight="bold"),
     ]
     y = number("value", "evidence", scale={"domain": [0, 1]})
-    colour = coded("evidence", EVIDENCE, EVIDENCE, orient="bottom", direction="horizontal")
+    colour = encode_names("evidence", EVIDENCE, EVIDENCE, orient="bottom", direction="horizontal")
     place = {"x": x, "y": y, "color": colour}
     lower = [layer("line", place, strokeWidth=2.5), layer("point", place, size=60)]
     question = trajectories.question_ids[row]
@@ -168,10 +168,10 @@ def draw_evidence(page: Published) -> None:
         "yOffset": {"field": "source", "type": "nominal", "sort": names, "scale": {"domain": names, "paddingInner": 0.15}},
         "x": number("share", "% of them", scale={"domain": [0, 115]}, axis={"values": [0, 25, 50, 75, 100], "grid": False}),
     }  # fmt: skip
-    colour = coded("source", SOURCES, SOURCES, symbolType="square", direction="horizontal")
+    colour = encode_names("source", SOURCES, SOURCES, symbolType="square", direction="horizontal")
     layers = [
         layer("bar", {**place, "color": colour}),
-        layer("text", {**place, "text": named("label")}, align="left", dx=5, fontSize=11),
+        layer("text", {**place, "text": nominal("label")}, align="left", dx=5, fontSize=11),
     ]
     panels = [
         {
@@ -216,8 +216,8 @@ def overlapping(trajectories: Trajectories) -> list[str]:
 
 def draw_frontier(swept: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> None:
     """Accuracy against responses, one panel per pool: points of (responses, accuracy) by policy."""
-    colour = coded("policy", POLICIES, POLICIES, direction="horizontal")
-    shape = coded("policy", SHAPES, SHAPES, direction="horizontal")
+    colour = encode_names("policy", POLICIES, POLICIES, direction="horizontal")
+    shape = encode_names("policy", SHAPES, SHAPES, direction="horizontal")
     panels = []
     for pool, policies in swept.items():
         rows = [
@@ -251,12 +251,3 @@ def draw_frontier(swept: Mapping[str, Mapping[str, Sequence[tuple[float, float]]
 def placed(points: Sequence[Point]) -> list[tuple[float, float]]:
     """Responses and accuracy of every point."""
     return [(point.responses, point.accuracy or 0.0) for point in points]
-
-
-def fixed_points(trajectories: Trajectories) -> list[Point]:
-    """Every fixed budget."""
-    questions = len(trajectories.question_ids)
-    return [
-        Point(f"fixed-{checkpoint}", np.full(questions, column), trajectories)
-        for column, checkpoint in enumerate(trajectories.schedule)
-    ]

@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 from paper_figures import draw
-from pools import PAGE, course, pools_argument
+from pools import PAGE, pools_argument, vote_table
 
-from aera.lab.dials import ASC_DIAL
-from aera.lab.trajectory import pick
+from aera.lab.calibrating.families import ASC_FAMILY
+from aera.lab.replay.trajectory import pick
 
 COLOURS = {
     "AERA": "#0b62a8",
@@ -35,9 +35,9 @@ def published() -> list[dict[str, object]]:
 
 
 def main() -> None:
-    ready = course(pools_argument(__doc__ or ""), "gsm8k")
-    plain = ready.measured(np.arange(len(ready.marked)), None)
-    tokens, grades = plain.trajectories.tokens, plain.grades
+    ready = vote_table(pools_argument(__doc__ or ""), "gsm8k")
+    plain = ready.replay(np.arange(len(ready)), None)
+    tokens, grades = plain.trajectories.tokens, plain.trajectories.known_grades
     whole = tokens[:, -1].mean()
     rows = published()
     for column, checkpoint in enumerate(ready.schedule):
@@ -50,7 +50,7 @@ def main() -> None:
             }
         )
     for setting in (0.8, 0.9, 0.95, 0.99):
-        stops = ASC_DIAL.stops(plain.confidence, setting)
+        stops = ASC_FAMILY.stops(plain.confidence, setting)
         rows.append(
             {
                 "policy": "ASC, untrained",

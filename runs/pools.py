@@ -1,4 +1,4 @@
-"""What the recipes share: the four pools as studies, and the page their tables go to."""
+"""What the recipes share: the four pools as tables, and the page their tables go to."""
 
 import argparse
 import re
@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 from aera import Pool, get_task
-from aera.embedding import StaticEncoder
-from aera.lab import Truths, import_jsonl, read_ballots
-from aera.lab.learning import Course, open_course
-from aera.lab.study import Study, open_study
+from aera.lab import PaperLearner, Truths, VoteLearner, import_jsonl
+from aera.lab.learning.paper import PaperTable
+from aera.lab.learning.votes import VoteTable
+from aera.pools.record import HeldRecords, hold
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
@@ -36,23 +36,26 @@ def open_pool(folder: Path, name: str) -> Pool:
 
 
 @cache
-def study(folder: Path, name: str) -> Study:
-    """A pool with its evidence; embeddings are cached beside it."""
+def held(folder: Path, name: str) -> tuple[HeldRecords, Truths]:
+    """The votes of a pool, with its truths."""
     pool = open_pool(folder, name)
-    print(f"{name} ...", file=sys.stderr)
-    ballots = read_ballots(pool, pool.task)
     truths = Truths.open(pool.path)
-    return open_study(pool, truths, ballots=ballots, encoder=StaticEncoder.load())
+    assert truths is not None
+    return hold(pool), truths
 
 
 @cache
-def course(folder: Path, name: str) -> Course:
+def paper_table(folder: Path, name: str) -> PaperTable:
+    """A pool with its evidence; embeddings are cached beside it."""
+    print(f"{name} ...", file=sys.stderr)
+    return PaperLearner().prepare(*held(folder, name))
+
+
+@cache
+def vote_table(folder: Path, name: str) -> VoteTable:
     """A pool with the traits and grades of its responses."""
-    pool = open_pool(folder, name)
     print(f"{name}, traits ...", file=sys.stderr)
-    truths = Truths.open(pool.path)
-    assert truths is not None
-    return open_course(pool, truths, ballots=read_ballots(pool, pool.task))
+    return VoteLearner().prepare(*held(folder, name))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, words: bool = False) -> str:

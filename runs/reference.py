@@ -8,12 +8,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from pools import TASKS, open_pool, pools_argument, publish, table
+from pools import TASKS, held, pools_argument, publish, table
 
-from aera import Pool, Response, Vote, parse_policy
-from aera.answer import last_boxed
-from aera.lab import Ballot, Frontier, Truths, evaluate, read_ballots
-from aera.task import Task, needs_redo
+from aera import Response, Vote, parse_policy
+from aera.lab import Frontier, Truths, evaluate
+from aera.pools.record import HeldRecords
+from aera.reading.find import last_boxed
+from aera.reading.task import Task, needs_redo
 
 POLICIES = [
     *("fixed-4", "fixed-8", "fixed-16", "fixed-32", "fixed-64", "fixed-128"),
@@ -58,39 +59,34 @@ def simple_read(response: Response, kind: str) -> Vote:
     return Vote(None if redo or raw is None else simple_answer(raw, kind), redo, raw)
 
 
-def simple_frontier(pool: Pool, ballots: list[Ballot], truths: Truths) -> Frontier:
+def simple_frontier(records: HeldRecords, truths: Truths) -> Frontier:
     """The same replay on votes read the simple way."""
-    kind = pool.task.kind
+    kind = records.task.kind
     read = [
-        replace(ballot, votes=tuple(simple_read(r, kind) for r in ballot.record.responses))
-        for ballot in ballots
+        replace(record, votes=tuple(simple_read(r, kind) for r in record.responses))
+        for record in records
     ]
     simple = Truths({key: simple_answer(truth, kind) or truth for key, truth in truths.items()})
-    as_text = _Literal(**pool.task.as_json())  # type: ignore[arg-type]
-    return replayed(read, as_text, pool, simple)
+    as_text = _Literal(**records.task.as_json())  # type: ignore[arg-type]
+    return replayed(HeldRecords(read, as_text, records.schedule), simple)
 
 
 class _Literal(Task):
     """Answers are the same when their texts are."""
 
-    def same(self, one: str | None, other: str) -> bool:
-        return one is not None and one == other
+    def canonical(self, raw: str) -> str:
+        return raw
 
 
-def replayed(ballots: list[Ballot], task: Task, pool: Pool, truths: Truths) -> Frontier:
-    policies = [parse_policy(label) for label in POLICIES[:-1]]
-    return evaluate(ballots, policies, task=task, schedule=pool.schedule, truths=truths)
+def replayed(records: HeldRecords, truths: Truths) -> Frontier:
+    return evaluate(records, [parse_policy(label) for label in POLICIES[:-1]], truths=truths)
 
 
 def main(folder: Path) -> None:
     rows, named = [], []
     for name in TASKS:
-        pool = open_pool(folder, name)
-        truths = Truths.open(pool.path)
-        assert truths is not None
-        ballots = read_ballots(pool, pool.task)
-        ours = replayed(ballots, pool.task, pool, truths)
-        simple = simple_frontier(pool, ballots, truths)
+        records, truths = held(folder, name)
+        ours, simple = replayed(records, truths), simple_frontier(records, truths)
         for label, accuracy, responses in zip(POLICIES, *FIGURES[name], strict=True):
             point, other = ours[label], simple[label]
             rows.append(
@@ -116,10 +112,10 @@ def differing(name: str, ours: Frontier, simple: Frontier) -> str:
     gained = [ids[i] for i in range(len(ids)) if (one[i] & ~other[i]).any()]
     lost = [ids[i] for i in range(len(ids)) if (~one[i] & other[i]).any()]
 
-    def listed(group: list[str]) -> str:
+    def name_axis(group: list[str]) -> str:
         return ", ".join(group) or "none"
 
-    return f"- **{name}**: right only with our reader: {listed(gained)}; only with the simple one: {listed(lost)}."
+    return f"- **{name}**: right only with our reader: {name_axis(gained)}; only with the simple one: {name_axis(lost)}."
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from pools import TASKS, pools_argument, publish, study, table
+from pools import TASKS, paper_table, pools_argument, publish, table
 
-from aera.lab.diagnostics import counter_examples
-from aera.lab.trajectory import SHAPES
+from aera.lab.judging.diagnostics import counter_examples
+from aera.lab.replay.trajectory import SHAPES
 
 
 def main(folder: Path) -> None:
     moves, against, shapes = [], [], []
     for name in TASKS:
-        trajectories = study(folder, name).trajectories
+        trajectories = paper_table(folder, name).trajectories
         for row in trajectories.transitions():
             changes = [f"{change:+.3f}" for change in row.changes.values()]
             moves.append([f"{name} {row.name}", row.count, *changes])

@@ -10,6 +10,8 @@ import pytest
 
 from aera import Prefix, Question, Record, Response, Schedule, Task, Vote, get_task, unfold
 
+pytest_plugins = ["lab_fixtures"]
+
 Answers = Sequence[str | None]
 QUESTION = Question("q", "how many?")
 
@@ -59,8 +61,8 @@ def prefix_of() -> Callable[..., Prefix]:
 
     def make(votes: Sequence[Vote | str | None], schedule: Schedule | None = None) -> Prefix:
         cast = [v if isinstance(v, Vote) else Vote(None if v in (None, ".") else v) for v in votes]
-        schedule = schedule or Schedule.every(len(cast) + 1)
-        return Prefix(QUESTION, schedule).extended([Response("", tokens=1)] * len(cast), cast)
+        schedule = schedule or Schedule(tuple(range(1, len(cast) + 2)))
+        return Prefix(QUESTION, schedule).extend([Response("", tokens=1)] * len(cast), cast)
 
     return make
 

@@ -15,9 +15,9 @@ from live import boxed
 from openai import AsyncOpenAI
 
 from aera import Response
-from aera.fake import Call, FakeUpstream
-from aera.gateway.server import Serving, create_app
-from aera.upstream import Endpoint
+from aera.gateway.server import GatewaySettings, create_app
+from aera.sampling.fake import Call, FakeUpstream
+from aera.sampling.upstream import Endpoint
 
 USER = [{"role": "user", "content": "how many?"}]
 CONTROLLER = Path(__file__).parents[1] / "aera" / "demo" / "controller"
@@ -60,7 +60,7 @@ async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
     names = ("tries", "concurrency", "longest_wait")
     own = {name: settings.pop(name) for name in names if name in settings}
     endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
-    app = create_app(Serving(endpoints, "m", **settings))
+    app = create_app(GatewaySettings(endpoints, "m", **settings))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
     task = asyncio.create_task(server.serve())
     while not server.started:

@@ -9,10 +9,10 @@ from typing import Any
 from aiohttp import web
 
 from aera import ASC, Policy, Question, Response, Schedule, get_task
-from aera.controller import Controller
-from aera.fake import Call, FakeUpstream
-from aera.sampler import Chat, OpenAISampler
-from aera.upstream import Endpoint, Upstream
+from aera.sampling.fake import Call, FakeUpstream
+from aera.sampling.sampler import Chat, OpenAISampler
+from aera.sampling.upstream import Endpoint, Upstream
+from aera.solving.controller import Controller
 
 QUESTION = Question("q", "how many?")
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "how many?"}]}

@@ -30,16 +30,17 @@ from aera import (
     Schedule,
     get_task,
     solve,
-    solve_batch,
+    solve_shared,
 )
-from aera import equivalence as module
 from aera.adapters.inspect import VoteStopping
-from aera.equivalence import Equivalence, Worker
 from aera.errors import ControllerError, UsageError
-from aera.fake import Call, FakeUpstream
-from aera.gateway.server import Serving, create_app
-from aera.lab import read_ballots, replay
-from aera.pool import write_pool
+from aera.gateway.server import GatewaySettings, create_app
+from aera.pools.pool import write_pool
+from aera.pools.record import read_votes
+from aera.reading import equivalence as module
+from aera.reading.equivalence import Equivalence, Worker
+from aera.sampling.fake import Call, FakeUpstream
+from aera.solving.replay import replay
 
 HANGING = "\\frac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}"
 SQUARE, SUM = "(x+1)^2", "x^2+2x+1"
@@ -153,7 +154,7 @@ def outline(made: Allocation) -> tuple[Any, ...]:
 
 def test_live_allocations_are_those_of_replay(pool: Pool) -> None:
     controller = controller_of()
-    chains = [ballot.prefixes(SCHEDULE) for ballot in read_ballots(pool, TASK)]
+    chains = [record.prefixes(SCHEDULE) for record in read_votes(pool, TASK)]
     recorded = [
         outline(replay(chain, controller.live_policy, task=TASK).allocation) for chain in chains
     ]
@@ -178,7 +179,7 @@ def test_a_batch_counts_them_together_also_in_what_it_cuts_short(pool: Pool) -> 
             return await super().sample(question, min(n, 3), **more)
 
     questions = list(pool.questions.values())
-    done = asyncio.run(solve_batch(questions, Scarce(pool), controller_of(), tokens=70))
+    done = asyncio.run(solve_shared(questions, Scarce(pool), controller_of(), tokens=70))
     assert {made.error for made in done} == {None}
     assert sum(made.responses for made in done) < 20
     for made in done:
@@ -315,4 +316,4 @@ def test_a_controller_that_compares_is_refused_where_nothing_can(saved: Path) ->
 @pytest.mark.usefixtures("missing")
 def test_a_gateway_that_could_not_compare_is_not_even_made() -> None:
     with pytest.raises(UsageError, match="math-verify"):
-        create_app(Serving((Endpoint("http://127.0.0.1:1/v1"),), "m", controller_of()))
+        create_app(GatewaySettings((Endpoint("http://127.0.0.1:1/v1"),), "m", controller_of()))

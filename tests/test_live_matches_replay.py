@@ -12,20 +12,24 @@ import pytest
 
 import aera
 from aera import ASC, Allocation, Fixed, Pool, get_task
-from aera.allocator import Allocator
-from aera.controller import Controller
-from aera.embedding import StaticEncoder
-from aera.evidence import Projection
-from aera.fake import RecordedUpstream
-from aera.gate import Gated, Layer, Network, PaperGate, VoteGate
-from aera.lab import Ballot, import_jsonl, measure_rewards, read_ballots, replay
-from aera.lab.votegate import fit_vote_gate
-from aera.reward import BestOfN, ChanceRight
-from aera.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
-from aera.standing import standing
-from aera.traits import TRAIT_NAMES, traits
-from aera.upstream import Endpoint
-from aera.weigher import Weigher
+from aera.evidence.encoder import StaticEncoder
+from aera.evidence.paper import Projection
+from aera.evidence.votes import vote_features
+from aera.lab import MostUtility, RewardLearner, import_jsonl
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
+from aera.network import Layer, Network
+from aera.policies.gate import Gated, PaperGate, VoteGate
+from aera.pools.record import VotedRecord, read_votes
+from aera.sampling.fake import RecordedUpstream
+from aera.sampling.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.upstream import Endpoint
+from aera.solving.controller import Controller
+from aera.solving.replay import replay
+from aera.solving.solve import Allocator
+from aera.voting.best_of_n import BestOfN, ChanceRight
+from aera.voting.traits import TRAIT_NAMES, traits
+from aera.voting.weigher import Weigher
 
 DEMO = Path(aera.__file__).parent / "demo"
 QUESTIONS = 25
@@ -41,14 +45,14 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
 
 
 @pytest.fixture(scope="module")
-def ballots(pool: Pool) -> list[Ballot]:
-    return read_ballots(pool, pool.task)
+def records(pool: Pool) -> list[VotedRecord]:
+    return read_votes(pool, pool.task)
 
 
-def weigher_of(ballots: list[Ballot]) -> Weigher:
+def weigher_of(records: list[VotedRecord]) -> Weigher:
     """Chance weights on the range of these responses: nothing is learned, but all traits count."""
     rng = np.random.default_rng(0)
-    known = [traits(b.record.question, b.record.responses, b.votes) for b in ballots]
+    known = [traits(r.question, r.responses, r.votes) for r in records]
     seen = np.nan_to_num(np.concatenate(known))
     layer = Layer(rng.normal(size=(6, len(TRAIT_NAMES))), *rng.normal(size=(3, 6)))
     lows, highs = seen.min(axis=0), seen.max(axis=0)
@@ -57,14 +61,14 @@ def weigher_of(ballots: list[Ballot]) -> Weigher:
     return Weigher(Network(*frozen, (layer,), *head, lows=lows, highs=highs))
 
 
-def vote_gate_of(pool: Pool, ballots: list[Ballot]) -> VoteGate:
+def vote_gate_of(pool: Pool, records: list[VotedRecord]) -> VoteGate:
     """A gate that goes on where the answer is not yet that of the full budget."""
-    chains = [ballot.prefixes(pool.schedule) for ballot in ballots]
-    evidence = np.array([[standing(prefix) for prefix in chain] for chain in chains])
+    chains = [record.prefixes(pool.schedule) for record in records]
+    evidence = np.array([[vote_features(prefix) for prefix in chain] for chain in chains])
     answers = [[prefix.tally.leaders.answer for prefix in chain] for chain in chains]
     grades = np.array([[float(answer == row[-1]) for answer in row] for row in answers])
     tokens = np.array([[float(prefix.completion_tokens) for prefix in chain] for chain in chains])
-    return fit_vote_gate(evidence, grades, tokens)
+    return VoteGateFit().fit(VoteStates(evidence, grades, tokens))
 
 
 def paper_gate_of() -> PaperGate:
@@ -83,41 +87,46 @@ def paper_gate_of() -> PaperGate:
 def best_of_n(pool: Pool, weigher: Weigher) -> Controller:
     """Every response a candidate, with a gate on their scores."""
     scale = BestOfN(ChanceRight(weigher, pool.task), uses_logprobs=True)
-    policy = measure_rewards(pool, scale, schedule=pool.schedule).tuned(0.2)
+    learner = RewardLearner(scale, price=0.2)
+    table = learner.prepare(pool)
+    model = learner.fit(table, np.arange(len(table)), seed=0)
+    choice = model.own.choose(GATE_FAMILY, MostUtility(0.2), seed=0)
+    assert choice.setting is not None
+    policy = model.policy(choice.setting)
     return Controller(pool.task, pool.schedule, policy, policy.gate, scale)
 
 
 @pytest.fixture(scope="module")
-def controllers(pool: Pool, ballots: list[Ballot]) -> Controllers:
-    weigher = weigher_of(ballots)
-    gate = vote_gate_of(pool, [ballot.weighed(weigher) for ballot in ballots])
+def controllers(pool: Pool, records: list[VotedRecord]) -> Controllers:
+    weigher = weigher_of(records)
+    gate = vote_gate_of(pool, [record.weigh(weigher) for record in records])
     voting = Controller(pool.task, pool.schedule, Gated(gate, 0.3), gate, weigher)
     bundled = Controller.load(DEMO / "controller")
     assert bundled.gate is not None
     gated = replace(bundled, policy=Gated(bundled.gate, 0.3))
     paper = paper_gate_of()
-    first = [paper.p_continue(ballot.prefixes(pool.schedule)[0]) for ballot in ballots]
+    first = [paper.p_continue(record.prefixes(pool.schedule)[0]) for record in records]
     cautious = Gated(paper, float(np.quantile(first, 0.6)))  # every other question goes on
     return {
         "gate": gated,
         "paper gate": Controller(pool.task, pool.schedule, cautious, paper),
         "asc": Controller(pool.task, pool.schedule, ASC(0.99)),
-        "weighed gate": voting,
-        "weighed asc": replace(voting, policy=ASC(0.9)),
+        "weighted gate": voting,
+        "weighted asc": replace(voting, policy=ASC(0.9)),
         "best of n": best_of_n(pool, weigher),
-        "weighed budget": replace(voting, policy=Fixed(pool.schedule.last)),
+        "weighted budget": replace(voting, policy=Fixed(pool.schedule.last)),
     }
 
 
 @pytest.fixture(scope="module")
-def replayed(ballots: list[Ballot], controllers: Controllers) -> dict[str, list[Allocation]]:
+def replayed(records: list[VotedRecord], controllers: Controllers) -> dict[str, list[Allocation]]:
     """What each controller does in replay, under the policy it has when it is live."""
     weighers = {c.weigher for c in controllers.values() if c.weigher}
-    weighed = {weigher: [ballot.weighed(weigher) for ballot in ballots] for weigher in weighers}
+    weighted = {weigher: [record.weigh(weigher) for record in records] for weigher in weighers}
     return {
         name: [
-            replay(b.prefixes(c.schedule), c.live_policy, task=c.task).allocation
-            for b in (weighed[c.weigher] if c.weigher else ballots)
+            replay(r.prefixes(c.schedule), c.live_policy, task=c.task).allocation
+            for r in (weighted[c.weigher] if c.weigher else records)
         ]
         for name, c in controllers.items()
     }
@@ -161,7 +170,7 @@ def assert_same(live: dict[str, Allocation], recorded: list[Allocation]) -> None
 
 
 @pytest.mark.parametrize("honours_n", [True, False])
-@pytest.mark.parametrize("name", ["gate", "paper gate", "asc", "weighed gate", "best of n"])
+@pytest.mark.parametrize("name", ["gate", "paper gate", "asc", "weighted gate", "best of n"])
 def test_a_server_with_the_recorded_responses_gets_the_decisions_of_replay(
     pool: Pool,
     controllers: Controllers,
@@ -173,7 +182,7 @@ def test_a_server_with_the_recorded_responses_gets_the_decisions_of_replay(
 
 
 @pytest.mark.parametrize(
-    "name", ["gate", "paper gate", "asc", "weighed gate", "weighed asc", "best of n"]
+    "name", ["gate", "paper gate", "asc", "weighted gate", "weighted asc", "best of n"]
 )
 def test_a_recorded_sampler_gets_the_decisions_of_replay(
     pool: Pool, controllers: Controllers, replayed: dict[str, list[Allocation]], name: str
@@ -186,20 +195,20 @@ def test_the_comparison_is_not_of_trivial_decisions(
     replayed: dict[str, list[Allocation]],
 ) -> None:
     for name, allocations in replayed.items():
-        if name != "weighed budget":
+        if name != "weighted budget":
             assert len({allocation.checkpoint for allocation in allocations}) >= 2
-    for name in ("gate", "paper gate", "weighed gate"):
+    for name in ("gate", "paper gate", "weighted gate"):
         chances = [s.decision.p_continue for a in replayed[name] for s in a.steps]
         assert len({round(chance, 6) for chance in chances if chance is not None}) > QUESTIONS
-    for name in ("weighed gate", "weighed asc", "weighed budget"):
+    for name in ("weighted gate", "weighted asc", "weighted budget"):
         assert any(weight % 1 for made in replayed[name] for weight in made.votes.values())
 
 
-def test_a_weighed_full_budget_gets_the_votes_of_replay_in_one_block(
+def test_a_weighted_full_budget_gets_the_votes_of_replay_in_one_block(
     pool: Pool, controllers: Controllers, replayed: dict[str, list[Allocation]]
 ) -> None:
-    live = asyncio.run(_live(pool, RecordedSampler(pool), controllers["weighed budget"]))
-    for expected in replayed["weighed budget"]:
+    live = asyncio.run(_live(pool, RecordedSampler(pool), controllers["weighted budget"]))
+    for expected in replayed["weighted budget"]:
         made = live[expected.question_id]
         assert [step.checkpoint for step in made.steps] == [pool.schedule.last]
         assert made.answer == expected.answer
@@ -207,7 +216,7 @@ def test_a_weighed_full_budget_gets_the_votes_of_replay_in_one_block(
 
 
 def test_an_allocation_can_be_written_as_json(replayed: dict[str, list[Allocation]]) -> None:
-    from aera.cli.live import allocation_line
+    from aera.cli.solve import allocation_line
 
     line = json.loads(allocation_line(replayed["gate"][0]))
     assert line["question_id"] == replayed["gate"][0].question_id

@@ -20,31 +20,31 @@ from typing import Any
 import numpy as np
 import pytest
 from buckets import Address, served_bucket
-from test_crew import dying, refusing, squared
-from test_gathering import EVERYTHING, PLAN, QUESTIONS, Ledger
+from sampling.test_gathering import EVERYTHING, PLAN, QUESTIONS, Ledger
+from test_workers import dying, refusing, squared
 
 from aera import ASC, ESC, Fixed, Pool, get_task
-from aera.crew import ALONE, Crew, RayCrew
-from aera.embedding import StaticEncoder
 from aera.errors import RunError, UpstreamError
-from aera.gathering import gather
+from aera.evidence.encoder import StaticEncoder
 from aera.lab import (
-    Shards,
+    LossLimit,
+    PaperLearner,
     Truths,
+    VoteLearner,
     crossfit,
     evaluate,
     export_pool,
     import_jsonl,
     nested,
-    open_course,
-    open_study,
-    read_ballots,
-    read_truths,
+    open_truths,
 )
-from aera.lab.learning import Course
-from aera.lab.shards import Shard
-from aera.lab.study import Study
-from aera.lab.weighing import crossfit_weights
+from aera.lab.learning.paper import PaperTable
+from aera.lab.learning.votes import VoteTable
+from aera.lab.learning.weigher import WeigherFit
+from aera.pools.record import hold
+from aera.pools.shards import Shard, Shards
+from aera.sampling.gathering import gather
+from aera.workers import SERIAL, RayWorkers, Workers
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
@@ -53,6 +53,7 @@ pytestmark = [
 IMPATIENT = {"initial_delay_ms": "500", "period_ms": "500", "failure_threshold": "4"}
 """After how long a machine counts as dead."""
 DEMO = Path(__file__).parents[1] / "aera" / "demo" / "gsm8k.jsonl.gz"
+PAPER = PaperLearner(StaticEncoder.load())
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +78,8 @@ def _cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def crew(cluster: Any) -> RayCrew:
-    return RayCrew(cluster.address)
+def workers(cluster: Any) -> RayWorkers:
+    return RayWorkers(cluster.address)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     cut = ({**row, "responses": row["responses"][:16]} for row in rows)
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cut), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aera.pool.SEGMENT_RESPONSES", 160)
+        patch.setattr("aera.pools.record.SEGMENT_RESPONSES", 160)
         made = import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
     assert len(made.segments) == 4
     return made
@@ -114,72 +115,74 @@ def shards(request: pytest.FixtureRequest, pool: Pool, bucket: Address) -> Shard
     """The same pool in ten parts."""
     place = bucket("shards") if request.param == "s3" else pool.path.parent / "its shards"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aera.pool.SEGMENT_RESPONSES", 64)
+        patch.setattr("aera.pools.record.SEGMENT_RESPONSES", 64)
         export_pool(pool, place)
     made = Shards.open(place)
-    assert len(made.parts) == 10
+    assert len(made.parts()) == 10
     return made
 
 
 def read(
-    source: Pool | Shards, truths: Truths, crew: Crew, study: Study, course: Course
+    records: Pool | Shards, truths: Truths, workers: Workers, paper: PaperTable, votes: VoteTable
 ) -> list[Any]:
     """Votes, replay, embeddings, evidence and traits."""
-    ballots = read_ballots(source, source.task, crew=crew)
+    held = hold(records, workers=workers)
     policies = [Fixed(4), ASC(0.95), ESC(5)]
-    terms: Any = {"task": source.task, "schedule": source.schedule, "truths": truths, "crew": crew}
+    known: Any = {"truths": truths, "workers": workers}
     return [
-        [ballot.votes for ballot in ballots],
-        [point.as_json() for point in evaluate(source, policies, **terms).points],
-        [point.as_json() for point in evaluate(ballots, policies, **terms).points],
-        study.states.scalars,
-        study.states.centroids,
-        *study.values.values(),
-        course.marked.traits,
-        course.marked.grades,
+        [record.votes for record in held],
+        [point.as_json() for point in evaluate(records, policies, **known).points],
+        [point.as_json() for point in evaluate(held, policies, **known).points],
+        paper.states.scalars,
+        paper.states.centroids,
+        *paper.measures.values(),
+        votes.responses.traits,
+        votes.responses.grades,
     ]
 
 
-def opened(source: Pool | Shards, truths: Truths, crew: Crew) -> tuple[Study, Course]:
-    study = open_study(source, truths, encoder=StaticEncoder.load(), crew=crew)
-    return study, open_course(source, truths, crew=crew)
+def prepared(
+    records: Pool | Shards, truths: Truths, workers: Workers
+) -> tuple[PaperTable, VoteTable]:
+    known: Any = {"workers": workers}
+    return PAPER.prepare(records, truths, **known), VoteLearner().prepare(records, truths, **known)
 
 
-def fitted(study: Study, course: Course, crew: Crew) -> list[Any]:
-    """Fits, standing and weights."""
-    rows = np.arange(len(course.marked))
-    standing = course.measured(rows, None)
+def fitted(paper: PaperTable, votes: VoteTable, workers: Workers) -> list[Any]:
+    """Fits, features of the vote and weights."""
+    replayed = votes.replay(np.arange(len(votes)), None, workers=workers)
+    [judged] = nested(PAPER, paper, [LossLimit()], folds=2, workers=workers)
     return [
-        crossfit(study, folds=2, one_shot=False, crew=crew).p_continue,
-        nested(study, folds=2, crew=crew).p_continue,
-        standing.evidence,
-        standing.confidence,
-        crossfit_weights(course.marked, rows, folds=2, seed=0, crew=crew),
+        crossfit(PAPER, paper, folds=2, workers=workers).p_continue,
+        judged.p_continue,
+        replayed.evidence,
+        replayed.confidence,
+        WeigherFit().out_of_fold(votes.responses, seed=0, workers=workers),
     ]
 
 
-def everything(pool: Pool, truths: Truths, crew: Crew) -> list[Any]:
+def everything(pool: Pool, truths: Truths, workers: Workers) -> list[Any]:
     """All that can be found out of a pool."""
     for file in pool.path.glob("embeddings-*"):
         file.unlink()
-    study, course = opened(pool, truths, crew)
-    return [*read(pool, truths, crew, study, course), *fitted(study, course, crew)]
+    paper, votes = prepared(pool, truths, workers)
+    return [*read(pool, truths, workers, paper, votes), *fitted(paper, votes, workers)]
 
 
-def test_results_and_errors_come_as_they_would_alone(crew: RayCrew) -> None:
-    assert [*crew.map(squared, range(20))] == [*map(squared, range(20))]
+def test_results_and_errors_come_as_they_would_alone(workers: RayWorkers) -> None:
+    assert [*workers.map(squared, range(20))] == [*map(squared, range(20))]
     with pytest.raises(UpstreamError, match=r"^upstream 401: not 0$"):
-        [*crew.map(refusing, range(3))]
+        [*workers.map(refusing, range(3))]
 
 
-def test_a_part_that_kills_every_worker_is_given_up_in_one_sentence(crew: RayCrew) -> None:
+def test_a_part_that_kills_every_worker_is_given_up_in_one_sentence(workers: RayWorkers) -> None:
     with pytest.raises(RunError, match="workers died 4 times on one part"):
-        [*crew.map(dying, range(1))]
+        [*workers.map(dying, range(1))]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nohost", ":"])
 def test_an_address_without_a_cluster_is_refused_at_once(address: str) -> None:
-    line = f"from aera.crew import RayCrew; [*RayCrew({address!r}).map(abs, [1])]"
+    line = f"from aera.workers import RayWorkers; [*RayWorkers({address!r}).map(abs, [1])]"
     done = subprocess.run(
         [sys.executable, "-c", line], capture_output=True, text=True, timeout=60, check=False
     )
@@ -188,19 +191,23 @@ def test_an_address_without_a_cluster_is_refused_at_once(address: str) -> None:
 
 
 def test_everything_equals_what_one_process_finds(
-    pool: Pool, truths: Truths, crew: RayCrew
+    pool: Pool, truths: Truths, workers: RayWorkers
 ) -> None:
-    alone, spread = (everything(pool, truths, each) for each in (ALONE, crew))
+    alone, spread = (everything(pool, truths, each) for each in (SERIAL, workers))
     for one, other in zip(alone, spread, strict=True):
         np.testing.assert_equal(other, one)
 
 
 def test_shards_stream_through_ray_data_to_the_same_numbers(
-    pool: Pool, truths: Truths, shards: Shards, crew: RayCrew, capfd: pytest.CaptureFixture[str]
+    pool: Pool,
+    truths: Truths,
+    shards: Shards,
+    workers: RayWorkers,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert read_truths(shards, crew=crew) == truths
-    spread = read(shards, truths, crew, *opened(shards, truths, crew))
-    alone = read(pool, truths, ALONE, *opened(pool, truths, ALONE))
+    assert open_truths(shards, workers=workers) == truths
+    spread = read(shards, truths, workers, *prepared(shards, truths, workers))
+    alone = read(pool, truths, SERIAL, *prepared(pool, truths, SERIAL))
     for one, other in zip(alone, spread, strict=True):
         np.testing.assert_equal(other, one)
     assert capfd.readouterr() == ("", "")
@@ -214,19 +221,19 @@ def spoiled(part: Shard) -> int:
 
 
 def test_an_error_on_the_way_through_ray_data_is_the_first_one_as_it_was_raised(
-    shards: Shards, crew: RayCrew
+    shards: Shards, workers: RayWorkers
 ) -> None:
-    for each in (ALONE, crew):
-        done = each.map(spoiled, shards.parts)
+    for each in (SERIAL, workers):
+        done = each.map(spoiled, shards.parts())
         assert [next(done) for _ in range(3)] == [1, 1, 1]
         with pytest.raises(UpstreamError, match=r"^upstream 401: not part-00003.parquet$"):
             next(done)
 
 
 @pytest.mark.parametrize("shards", ["disk"], indirect=True)
-def test_a_file_that_kills_every_worker_is_given_up(shards: Shards, crew: RayCrew) -> None:
+def test_a_file_that_kills_every_worker_is_given_up(shards: Shards, workers: RayWorkers) -> None:
     with pytest.raises(RunError, match=r"workers died 4 times on one part, .*part-00000.parquet"):
-        [*crew.map(dying, shards.parts[:1])]
+        [*workers.map(dying, shards.parts()[:1])]
 
 
 def noted(part: int, *, folder: Path) -> int:
@@ -239,11 +246,11 @@ def noted(part: int, *, folder: Path) -> int:
 
 
 def test_parts_on_a_machine_that_dies_are_worked_on_again(
-    cluster: Any, crew: RayCrew, tmp_path: Path
+    cluster: Any, workers: RayWorkers, tmp_path: Path
 ) -> None:
     doomed = cluster.add_node(num_cpus=2)
     with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(list, crew.map(partial(noted, folder=tmp_path), range(10)))
+        done = thread.submit(list, workers.map(partial(noted, folder=tmp_path), range(10)))
         begun = tmp_path / "begun"
         while not begun.exists() or doomed.node_id not in begun.read_text():
             time.sleep(0.02)
@@ -275,51 +282,55 @@ def noted_content(part: Shard, *, folder: Path, doomed: str) -> bytes:
 
 
 def test_files_on_a_machine_that_dies_are_worked_on_again(
-    cluster: Any, crew: RayCrew, shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any,
+    workers: RayWorkers,
+    shards: Shards,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also those that were done, but whose result was nowhere else."""
-    monkeypatch.delattr(RayCrew, "_tasks")
+    monkeypatch.delattr(RayWorkers, "_tasks")
     doomed = cluster.add_node(num_cpus=2)
     work = partial(noted_content, folder=tmp_path, doomed=doomed.node_id)
     with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(list, crew.map(work, shards.parts))
+        done = thread.submit(list, workers.map(work, shards.parts()))
         while begun_on(doomed.node_id, tmp_path) < 3:
             assert not done.done(), done.result()
             time.sleep(0.02)
         cluster.remove_node(doomed, allow_graceful=False)
-        assert done.result(240) == [content(part) for part in shards.parts]
+        assert done.result(240) == [content(part) for part in shards.parts()]
     assert len((tmp_path / "begun").read_text().split()) > 10, "nothing had to be done again"
 
 
 @pytest.fixture
 def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """A slow sampler that notes what it is asked; three parts of two questions each."""
-    monkeypatch.setattr("aera.gathering.SEGMENT_RESPONSES", 16)
+    monkeypatch.setattr("aera.sampling.gathering.SEGMENT_RESPONSES", 16)
     (tmp_path / "ledger").mkdir()
     return Ledger(tmp_path / "ledger", slow=0.2)
 
 
-def sampled(path: Path, book: Ledger, crew: RayCrew) -> Pool | None:
+def sampled(path: Path, book: Ledger, workers: RayWorkers) -> Pool | None:
     connect = partial(Ledger, book.folder, book.dies_at, slow=book.slow)
-    return gather(path, PLAN, QUESTIONS, connect=connect, crew=crew, concurrency=1, block=4)
+    return gather(path, PLAN, QUESTIONS, connect=connect, workers=workers, concurrency=1, block=4)
 
 
 def test_a_worker_killed_while_sampling_neither_loses_nor_repeats_a_response(
-    crew: RayCrew, book: Ledger, tmp_path: Path
+    workers: RayWorkers, book: Ledger, tmp_path: Path
 ) -> None:
-    pool = sampled(tmp_path / "pool", replace(book, dies_at="q1-4"), crew)
+    pool = sampled(tmp_path / "pool", replace(book, dies_at="q1-4"), workers)
     assert pool is not None
     assert book.asked == EVERYTHING
     assert sum(len(record.responses) for record in pool) == len(EVERYTHING)
 
 
 def test_a_machine_lost_while_sampling_costs_at_most_the_calls_under_way(
-    cluster: Any, crew: RayCrew, book: Ledger, tmp_path: Path
+    cluster: Any, workers: RayWorkers, book: Ledger, tmp_path: Path
 ) -> None:
     doomed = cluster.add_node(num_cpus=1)
     (book.folder / "asked").touch()
     with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(sampled, tmp_path / "pool", replace(book, slow=0.5), crew)
+        done = thread.submit(sampled, tmp_path / "pool", replace(book, slow=0.5), workers)
         while not all(f"q{first} 0" in book.asked for first in (0, 2, 4)):  # of all three parts
             time.sleep(0.02)
         cluster.remove_node(doomed, allow_graceful=False)

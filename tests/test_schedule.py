@@ -59,5 +59,5 @@ def test_it_cannot_be_cut_to_nothing() -> None:
         Schedule().upto(0)
 
 
-def test_every_means_after_each_response() -> None:
-    assert Schedule.every(5).checkpoints == (1, 2, 3, 4, 5)
+def test_a_range_means_after_each_response() -> None:
+    assert Schedule.parse("1-5").checkpoints == (1, 2, 3, 4, 5)

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aera import Prefix, Tally, Vote, plain_vote
+from aera import Prefix, Tally, Vote
+from aera.voting.aggregation import plain_vote
 
 streams = st.lists(st.sampled_from(["a", "b", "c", None]), max_size=40)
 
 
 def tally_of(answers: list[str | None]) -> Tally:
-    return Tally().adding(Vote(answer) for answer in answers)
+    return Tally().add(Vote(answer) for answer in answers)
 
 
 def test_without_votes_nobody_leads() -> None:
@@ -58,7 +59,7 @@ def test_entropy_never_exceeds_one(distinct: int) -> None:
 def test_counting_in_two_steps_equals_counting_at_once(
     first: list[str | None], second: list[str | None]
 ) -> None:
-    steps = tally_of(first).adding(Vote(answer) for answer in second)
+    steps = tally_of(first).add(Vote(answer) for answer in second)
     assert list(steps.weights.items()) == list(tally_of(first + second).weights.items())
 
 
@@ -73,14 +74,14 @@ def test_order_changes_the_winner_only_in_a_tie(answers: list[str | None], rng: 
 
 def test_weights_outvote_numbers() -> None:
     votes = [Vote("a", weight=0.4), Vote("a", weight=0.4), Vote("b", weight=0.9)]
-    leaders = Tally().adding(votes).leaders
+    leaders = Tally().add(votes).leaders
     assert leaders.answer == "b"
     assert (leaders.weight, leaders.runner_up) == pytest.approx((0.9, 0.8))
 
 
 def test_adding_leaves_the_old_tally_as_it_was() -> None:
     before = tally_of(["a"])
-    before.adding([Vote("b")])
+    before.add([Vote("b")])
     assert dict(before.weights) == {"a": 1.0}
 
 

@@ -12,11 +12,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from aera.allocator import aside
-from aera.controller import Controller
 from aera.errors import UsageError
 from aera.response import Question, Response
-from aera.run import Run
+from aera.solving.controller import Controller
+from aera.solving.run import Run
+from aera.solving.solve import run_off_loop
 
 
 class VoteStopping:
@@ -41,7 +41,7 @@ class VoteStopping:
         self._early = {each.id: {} for each in samples}
         self._locks = {each.id: asyncio.Lock() for each in samples}
         self._stopped = 0
-        return f"aera {self.controller.policy}"
+        return f"aera {self.controller.label}"
 
     async def schedule_sample(self, id: str | int, epoch: int) -> Any:  # noqa: A002
         """An EarlyStop where the sample's votes have been decided, else None."""
@@ -57,7 +57,7 @@ class VoteStopping:
         """Take the completion of an epoch; this is the task's `cleanup`, and sees no score."""
         key, response = state.sample_id, _response(state.output)
         async with self._locks[key]:
-            await aside(self.controller, partial(self._take, key, state.epoch, response))
+            await run_off_loop(self.controller, partial(self._take, key, state.epoch, response))
 
     async def complete_sample(self, id: str | int, epoch: int, scores: object) -> None:  # noqa: A002
         """Inspect says that an epoch is done. Its scores are not looked at."""
@@ -72,9 +72,9 @@ class VoteStopping:
     async def complete_task(self) -> dict[str, Any]:
         """The voted answers and what they took, for the log."""
         for run in self._runs.values():
-            await aside(self.controller, partial(run.end, "epochs"))
+            await run_off_loop(self.controller, partial(run.end, "epochs"))
         return {
-            "policy": str(self.controller.policy),
+            "policy": self.controller.label,
             "stopped_epochs": self._stopped,
             "samples": {str(key): _account(run) for key, run in self._runs.items()},
         }

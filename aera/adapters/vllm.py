@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from aera.errors import UpstreamError, UsageError
 from aera.response import Question, Response
-from aera.sampler import Chat
+from aera.sampling.sampler import Chat
 
 
 class Engine(Protocol):
@@ -77,20 +77,20 @@ class VLLMSampler:
     async def _work(self) -> None:
         """Call the engine until nothing waits."""
         while self._waiting:
-            batch = [each for each in self._waiting if not each.reply.done()]
+            waiting = [each for each in self._waiting if not each.reply.done()]
             self._waiting.clear()
-            if not batch:
+            if not waiting:
                 return
             try:
                 outputs = await asyncio.to_thread(
                     self._llm.chat,
-                    [each.messages for each in batch],
-                    [each.params for each in batch],
+                    [each.messages for each in waiting],
+                    [each.params for each in waiting],
                     use_tqdm=False,
                 )
             except Exception as error:  # noqa: BLE001  whatever the engine raises ends these calls
-                outputs = [UpstreamError(f"the engine failed: {error}")] * len(batch)
-            for each, output in zip(batch, outputs, strict=True):
+                outputs = [UpstreamError(f"the engine failed: {error}")] * len(waiting)
+            for each, output in zip(waiting, outputs, strict=True):
                 if each.reply.done():
                     continue
                 if isinstance(output, UpstreamError):

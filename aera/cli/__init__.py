@@ -6,19 +6,22 @@ from typing import Annotated
 
 import typer
 
+from aera.cli.demo import demo
 from aera.cli.evaluate import evaluate
-from aera.cli.lab import audit, train
-from aera.cli.live import demo, solve
-from aera.cli.opening import say
+from aera.cli.options import say
 from aera.cli.pools import export, import_
+from aera.cli.reference import policies, tasks
 from aera.cli.sample import sample
 from aera.cli.serve import serve
+from aera.cli.solve import solve
+from aera.cli.train import audit, train
 from aera.errors import AeraError, UsageError
 
 app = typer.Typer(
     name="aera",
-    help="Decide, after every block of sampled answers, whether another block is worth it. The way "
-    "to a controller of your own: sample (or import), evaluate, train, then solve or serve.",
+    help="Early stopping for self-consistency and best-of-n: after every block of sampled answers, "
+    "decide whether another block is worth it. The way to a controller of your own: sample (or "
+    "import), evaluate, train, then solve or serve.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -45,6 +48,8 @@ for name, command in (
     ("solve", solve),
     ("serve", serve),
     ("audit", audit),
+    ("policies", policies),
+    ("tasks", tasks),
 ):
     app.command(name)(command)
 

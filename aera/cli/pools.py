@@ -5,18 +5,21 @@ from typing import Annotated
 
 import typer
 
-from aera.cli.opening import say
+from aera.cli.options import say
 from aera.errors import UsageError
-from aera.pool import Pool
-from aera.task import get_task
+from aera.pools.pool import Pool
+from aera.reading.task import get_task
 
 
 def import_(
     file: Annotated[
         str, typer.Argument(help="Recorded responses: a file, or a Parquet folder or URI.")
     ],
-    out: Annotated[Path, typer.Option(help="Where the pool goes.")],
-    task: Annotated[str | None, typer.Option(help="How to read them; else the file's own.")] = None,
+    out: Annotated[Path, typer.Option(help="Directory the pool is written to.")],
+    task: Annotated[
+        str | None,
+        typer.Option(help="Task by which answers are read (aera tasks); else the file's own."),
+    ] = None,
     format_name: Annotated[
         str | None,
         typer.Option(
@@ -25,11 +28,11 @@ def import_(
         ),
     ] = None,
     questions: Annotated[
-        Path | None, typer.Option(help="What a batch asked: its input, or questions by id.")
+        Path | None, typer.Option(help="For openai-batch: the batch's input, or questions by id.")
     ] = None,
 ) -> None:
     """Bring recorded responses into a pool."""
-    from aera.lab.importing import ESTIMATED, import_file
+    from aera.lab.formats.importing import ESTIMATED, import_file
 
     chosen = get_task(task) if task else None
     pool = import_file(file, out, task=chosen, format_name=format_name, questions=questions)
@@ -44,17 +47,17 @@ def import_(
 def export(
     source: Annotated[Path, typer.Argument(help="A pool, or a file of what aera solve printed.")],
     out: Annotated[
-        str, typer.Option(help="Where it goes: FILE.parquet, a folder, a URI of either, or a file.")
+        str, typer.Option(help="FILE.parquet, a folder, or a URI of either; for answers a file.")
     ],
 ) -> None:
     """Write a pool as Parquet, or allocations as the output of an OpenAI batch."""
-    from aera.lab.batches import export_allocations
-    from aera.lab.columns import export_pool
-    from aera.lab.places import located
+    from aera.lab.formats.batches import export_allocations
+    from aera.lab.formats.exporting import export_pool
+    from aera.pools.places import locate
 
     if source.is_dir():
         export_pool(Pool.open(source), out)
-        say(f"{located(out)}: Parquet, a row per response")
+        say(f"{locate(out)}: Parquet, a row per response")
     elif source.is_file():
         if "://" in out:
             raise UsageError("allocations go to a file on this disk; give its path as --out")

@@ -1,4 +1,4 @@
-"""The command `sample`: fill a pool, alone or with a crew, and show how far it is."""
+"""The command `sample`: fill a pool with one or several workers, and show how far it is."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from aera.cli.connecting import (
+from aera.cli.endpoint import (
     CAOption,
     ConcurrencyOption,
     HeaderOption,
@@ -26,25 +26,27 @@ from aera.cli.connecting import (
     prices_from,
     settings_from,
 )
-from aera.cli.opening import CrewOption, say
-from aera.crew import ALONE, Crew, parse_crew
+from aera.cli.options import WorkersOption, say
 from aera.errors import PoolError
-from aera.task import get_task
+from aera.reading.task import get_task
+from aera.workers import SERIAL, Workers, parse_workers
 
 if TYPE_CHECKING:
-    from aera import recording
-    from aera.gathering import Connect
-    from aera.lab.questions import Exam
+    from aera.lab.formats.questions import QuestionSet
+    from aera.sampling import recording
+    from aera.sampling.gathering import Connect
 
 
 def sample(
-    questions: Annotated[Path, typer.Argument(help="JSONL with question, id, choices, answer.")],
-    out: Annotated[Path, typer.Option(help="The pool; run again to resume.")],
+    questions: Annotated[
+        Path, typer.Argument(help="JSON lines with question, id, choices, answer.")
+    ],
+    out: Annotated[Path, typer.Option(help="Directory of the pool; run again to resume.")],
     base_url: URLOption,
     model: ModelOption,
-    task: Annotated[str, typer.Option(help="How to ask and read.")],
-    responses: Annotated[int, typer.Option(help="For each question.")] = 128,
-    seed: Annotated[int, typer.Option(help="Of the first response; stepped for each.")] = 0,
+    task: Annotated[str, typer.Option(help="Task: how to ask and how to read (aera tasks).")],
+    responses: Annotated[int, typer.Option(help="Responses sampled for each question.")] = 128,
+    seed: Annotated[int, typer.Option(help="Seed of the first response; later ones add one.")] = 0,
     system: SystemOption = None,
     settings: SettingOption = None,
     header: HeaderOption = None,
@@ -53,30 +55,30 @@ def sample(
     concurrency: ConcurrencyOption = 64,
     block: Annotated[int, typer.Option(help="Responses asked for in one call.")] = 16,
     prices: PricesOption = "0,0",
-    crew: CrewOption = "alone",
+    workers: WorkersOption = "1",
 ) -> None:
     """Sample responses into a pool. Interrupted at any moment, it goes on where it was."""
-    from aera.lab.questions import read_exam
-    from aera.recording import Plan, Recording, record
-    from aera.sampler import DEFAULTS, Chat, OpenAISampler
-    from aera.upstream import Endpoint
+    from aera.lab.formats.questions import read_question_set
+    from aera.sampling.recording import Plan, Recording, record
+    from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
+    from aera.sampling.upstream import Endpoint
 
     chosen = get_task(task)
-    exam = read_exam(questions, chosen, seed=seed)
+    asked = read_question_set(questions, chosen, seed=seed)
     fields = {**DEFAULTS, **settings_from(settings or ()), "seed": seed}
     chat = Chat(model, chosen, fields, system)
     kept = {"model": model, "system": system, **fields}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
-    per_million, workers = prices_from(prices), parse_crew(crew)
+    per_million, working = prices_from(prices), parse_workers(workers)
     plan = Plan(chosen, responses, kept, seed)
-    if workers != ALONE:
+    if working != SERIAL:
         connect = partial(OpenAISampler, endpoint, chat)
-        _gather(out, plan, exam, connect, crew=workers, concurrency=concurrency, block=block)
+        _gather(out, plan, asked, connect, workers=working, concurrency=concurrency, block=block)
         return
-    recording_ = Recording(out, plan, exam.questions)
+    recording_ = Recording(out, plan, asked.questions)
     recording_.begin()
-    if exam.truths is not None:
-        exam.truths.save(out)
+    if asked.truths is not None:
+        asked.truths.save(out)
 
     async def work() -> object:
         async with OpenAISampler(endpoint, chat) as sampler:
@@ -91,24 +93,24 @@ def sample(
 def _gather(
     out: Path,
     plan: "recording.Plan",
-    exam: "Exam",
+    asked: "QuestionSet",
     connect: "Connect",
     *,
-    crew: Crew,
+    workers: Workers,
     concurrency: int,
     block: int,
 ) -> None:
     """Let several workers record, each with connections and a concurrency of its own."""
-    from aera.gathering import gather
-    from aera.recording import FAILURES, PARTS
+    from aera.sampling.gathering import gather
+    from aera.sampling.recording import FAILURES, PARTS
 
     try:
         pool = gather(
             out,
             plan,
-            exam.questions,
+            asked.questions,
             connect=connect,
-            crew=crew,
+            workers=workers,
             concurrency=concurrency,
             block=block,
         )
@@ -122,8 +124,8 @@ def _gather(
             f'some responses of "{out}" are missing, failures are noted in {out}/{PARTS}/*/'
             f"{FAILURES} (the last: {last}); run the same command again"
         )
-    if exam.truths is not None:
-        exam.truths.save(out)
+    if asked.truths is not None:
+        asked.truths.save(out)
     say(f"{out}: {pool.manifest.responses:,} responses")
 
 
@@ -153,7 +155,7 @@ class _Shown:
     EVERY = 10.0
 
     def __init__(self, progress: "recording.Progress", prices: tuple[float, float]) -> None:
-        self._progress, self._prices = progress, prices
+        self._prices = prices
         self._begun = self._said = time.monotonic()
         self._before = progress.done
         console = Console(stderr=True)
@@ -173,13 +175,13 @@ class _Shown:
 
     def update(self, progress: "recording.Progress") -> None:
         now = time.monotonic()
-        told = self._told(progress, now)
+        told = self._describe(progress, now)
         self._bar.update(self._task, completed=progress.done, told=told)
         if self._lines and now - self._said >= self.EVERY:
             self._said = now
             say(told, stderr=True)
 
-    def _told(self, progress: "recording.Progress", now: float) -> str:
+    def _describe(self, progress: "recording.Progress", now: float) -> str:
         rate = (progress.done - self._before) / max(now - self._begun, 1e-9)
         left = (progress.wanted - progress.done) / rate if rate else 0.0
         prompt, completion = self._prices

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +14,13 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aera.cli.connecting import CAOption, HeaderOption, chosen_controller, headers_from
-from aera.cli.opening import say
+from aera.cli.endpoint import CAOption, HeaderOption, choose_controller, headers_from
+from aera.cli.options import say
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
-    from aera.gateway.server import Serving
-    from aera.upstream import Endpoint
+    from aera.gateway.server import GatewaySettings
+    from aera.sampling.upstream import Endpoint
 
 LEVELS = ("debug", "info", "warning", "error")
 BACKLOG = 2_048
@@ -33,25 +34,52 @@ def _option(variable: str, text: str, **limits: Any) -> Any:
     return typer.Option(envvar=f"AERA_{variable}", help=text, **limits)
 
 
-UpstreamOption = Annotated[list[str], _option("UPSTREAM", "Server, up to /v1; again per replica.")]
-ModelOption = Annotated[str, _option("MODEL", "The model for requests that name none.")]
-ControllerOption = Annotated[Path | None, _option("CONTROLLER", "Else ASC 0.95 on plain votes.")]
-TaskOption = Annotated[str, _option("TASK", "How to read replies without a controller.")]
-EqualOption = Annotated[bool, _option("EQUIVALENCE", "Ask math-verify what is the same.")]
-ScorerOption = Annotated[str | None, _option("SCORER", "MODULE:NAME, if saved with one.")]
-HostOption = Annotated[str, _option("HOST", "Where to listen.")]
-PortOption = Annotated[int, _option("PORT", "Which port.", min=0, max=65535)]
-VoteOption = Annotated[bool, _option("VOTE_BY_DEFAULT", "Vote on plain model names too.")]
-InstructionOption = Annotated[bool, _option("INSTRUCTION", "Append how to write the answer.")]
-MinimumOption = Annotated[int | None, _option("MIN_SAMPLES", "No vote ends before.", min=1)]
+UpstreamOption = Annotated[
+    list[str], _option("UPSTREAM", "Model server, up to /v1; repeat it for each replica.")
+]
+ModelOption = Annotated[str, _option("MODEL", "Model for requests that name none.")]
+ControllerOption = Annotated[
+    Path | None,
+    _option("CONTROLLER", "Controller directory; without one, ASC(0.95) on plain votes decides."),
+]
+TaskOption = Annotated[str, _option("TASK", "Task used when no controller is given (aera tasks).")]
+EqualOption = Annotated[
+    bool, _option("EQUIVALENCE", "Ask math-verify which expressions are the same answer.")
+]
+ScorerOption = Annotated[
+    str | None,
+    _option("SCORER", "Scorer as MODULE:NAME, for a controller that was saved with one."),
+]
+HostOption = Annotated[str, _option("HOST", "Address to listen on.")]
+PortOption = Annotated[int, _option("PORT", "Port to listen on; 0 takes a free one.", max=65535)]
+VoteOption = Annotated[
+    bool, _option("VOTE_BY_DEFAULT", "Also vote where a request names the plain model.")
+]
+InstructionOption = Annotated[
+    bool, _option("INSTRUCTION", "Append the task's answer instruction to each question.")
+]
+MinimumOption = Annotated[
+    int | None, _option("MIN_SAMPLES", "Minimum samples before a vote may stop.", min=1)
+]
 RequestsOption = Annotated[int, _option("MAX_REQUESTS", "Most requests at once.", min=1)]
-BytesOption = Annotated[int, _option("MAX_BYTES", "The largest request.", min=1)]
-KeysOption = Annotated[str, typer.Option(help="Variable with the clients' keys, by comma.")]
-SecondOption = Annotated[str | None, _option("ESCALATE_TO", "URL#MODEL for undecided ones.")]
-LevelOption = Annotated[str, _option("LOG_LEVEL", "info logs a JSON line per request.")]
-OwnKeyOption = Annotated[str, _option("API_KEY_ENV", "Variable with the upstream's key.")]
-CallsOption = Annotated[int, _option("CONCURRENCY", "Most calls upstream at once.", min=1)]
-TriesOption = Annotated[int, _option("TRIES", "Tries of one call upstream.", min=1)]
+BytesOption = Annotated[int, _option("MAX_BYTES", "Largest request, in bytes.", min=1)]
+KeysOption = Annotated[
+    str, typer.Option(help="Environment variable with the clients' keys, separated by commas.")
+]
+SecondOption = Annotated[
+    str | None,
+    _option("ESCALATE_TO", "Second model for undecided questions, as URL#MODEL."),
+]
+LevelOption = Annotated[
+    str, _option("LOG_LEVEL", "debug, info (a JSON line per request), warning or error.")
+]
+OwnKeyOption = Annotated[
+    str, _option("API_KEY_ENV", "Environment variable with the key for the model server.")
+]
+CallsOption = Annotated[
+    int, _option("CONCURRENCY", "Most calls in flight to the model server.", min=1)
+]
+TriesOption = Annotated[int, _option("TRIES", "Tries of one call to the model server.", min=1)]
 
 
 def serve(
@@ -78,22 +106,24 @@ def serve(
     tries: TriesOption = 3,
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
-    from aera.gateway.server import Serving
-    from aera.upstream import Endpoint
+    from aera.gateway.server import GatewaySettings
+    from aera.sampling.upstream import Endpoint
 
     keys = _keys(keys_env, host)
     urls = [url for each in upstream for url in each.replace(",", " ").split()]
     if not urls:
         raise UsageError("no upstream is given: set --upstream or AERA_UPSTREAM")
-    chosen = chosen_controller(controller, task, equivalence=equivalence, scorer=scorer)
-    headers = headers_from(header or ())
-
-    def endpoint(url: str) -> Endpoint:
-        return Endpoint(
-            *(url, api_key_env, headers, ca_file, concurrency, tries), longest_wait=LONGEST_WAIT
-        )
-
-    serving = Serving(
+    chosen = choose_controller(controller, task, equivalence=equivalence, scorer=scorer)
+    endpoint = partial(
+        Endpoint,
+        api_key_env=api_key_env,
+        headers=headers_from(header or ()),
+        ca_file=ca_file,
+        concurrency=concurrency,
+        tries=tries,
+        longest_wait=LONGEST_WAIT,
+    )
+    settings = GatewaySettings(
         tuple(map(endpoint, urls)),
         model,
         chosen,
@@ -107,12 +137,19 @@ def serve(
     )
     _set_logging(log_level)
     listening = _bound(host, port)
+    _announce(host, listening, urls, model=model, label=chosen.label)
+    _run(settings, listening)
+
+
+def _announce(
+    host: str, listening: socket.socket, urls: list[str], *, model: str, label: str
+) -> None:
+    """Say where the gateway is and what to ask it for."""
     named = f"[{host}]" if ":" in host else host
     place = f"http://{named}:{listening.getsockname()[1]}/"
     shown = ", ".join(map(_without_password, urls))
-    say(f"AERA on {place}v1 for {shown}, policy {chosen.policy}", stderr=True)
+    say(f"AERA on {place}v1 for {shown}, policy {label}", stderr=True)
     say(f'ask for "aera/{model}"; the page is at {place}', stderr=True)
-    _run(serving, listening)
 
 
 def _keys(variable: str, host: str) -> tuple[str, ...]:
@@ -167,13 +204,13 @@ def _bound(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def _run(serving: "Serving", listening: socket.socket) -> None:
+def _run(settings: "GatewaySettings", listening: socket.socket) -> None:
     """Serve until told to stop; what is under way is finished first."""
     import uvicorn
 
     from aera.gateway.server import collect_seldom, create_app
 
-    app = create_app(serving)
+    app = create_app(settings)
     collect_seldom()
     # The server finishes its work on SIGTERM and raises it again: then all is well.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))

@@ -18,28 +18,36 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aera.controller import Controller, default_controller
-from aera.embedding import Encoder, StaticEncoder
-from aera.equivalence import question_reader
 from aera.errors import AeraError, UpstreamError
-from aera.gate import PaperGate
-from aera.gateway.asking import named, with_instruction
-from aera.gateway.door import Door
-from aera.gateway.passage import Attended, Live, bounded, check, parsed, passed_back, passed_on
-from aera.gateway.replicas import Replicas
+from aera.evidence.encoder import Encoder, StaticEncoder
+from aera.gateway.middleware import AccessMiddleware
+from aera.gateway.openai import DeniedError, Json, chunks, error_body, event, failure, status_of
+from aera.gateway.options import RequestOptions, find_headers
+from aera.gateway.proxy import (
+    ClosingStream,
+    DisconnectWatch,
+    check_chat,
+    filter_headers,
+    forward_request,
+    parse_body,
+    read_body,
+)
+from aera.gateway.request import add_instruction, split_model
 from aera.gateway.telemetry import Telemetry
-from aera.gateway.votes import Escalation, Gateway, Voted, completion
-from aera.gateway.wire import DeniedError, Json, chunks, error_body, event, failure, status_of
-from aera.gateway.wishes import Wishes, written
-from aera.look import dressed
-from aera.upstream import Endpoint
+from aera.gateway.voting import Escalation, Gateway, VotedChoice, completion
+from aera.policies.gate import PaperGate
+from aera.reading.equivalence import question_reader
+from aera.sampling.replicas import Replicas
+from aera.sampling.upstream import Endpoint
+from aera.solving.controller import Controller, default_controller
+from aera.web.template import fill_template
 
 CHAT = "/v1/chat/completions"
 PAGE = Path(__file__).parent / "page.html"
 
 
 @dataclass(frozen=True)
-class Serving:
+class GatewaySettings:
     """How to serve."""
 
     upstreams: tuple[Endpoint, ...]
@@ -59,7 +67,7 @@ class Serving:
     escalation: tuple[Endpoint, str] | None = None
     """A second upstream and its model, for undecided questions."""
     minimum: int | None = None
-    """Samples below which no vote ends."""
+    """Minimum samples before a vote may stop."""
     keep_alive: float = 5.0
     """Seconds of silence after which a stream sends a comment; what fails before is a status."""
 
@@ -74,26 +82,26 @@ def collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def create_app(serving: Serving) -> ASGIApp:
+def create_app(settings: GatewaySettings) -> ASGIApp:
     """The gateway as an ASGI application."""
-    return _Application(serving).app
+    return _Application(settings).app
 
 
 class _Application:
     """Everything one gateway holds; nothing of it is global."""
 
-    def __init__(self, serving: Serving) -> None:
-        self.serving = serving
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
         self.telemetry = Telemetry()
-        self.upstream = Replicas(serving.upstreams)
-        self.second = Replicas([serving.escalation[0]]) if serving.escalation else None
-        controller = serving.controller
+        self.upstream = Replicas(settings.upstreams)
+        self.second = Replicas([settings.escalation[0]]) if settings.escalation else None
+        controller = settings.controller
         question_reader(controller.task)  # where math-verify is missing, refuse before serving
         gate = controller.gate
         encoder: Encoder = gate.encoder if isinstance(gate, PaperGate) else StaticEncoder.load()
-        model = serving.escalation[1] if serving.escalation else ""
+        model = settings.escalation[1] if settings.escalation else ""
         escalation = Escalation(self.second, model) if self.second else None
-        minimum = serving.minimum
+        minimum = settings.minimum
         self.gateway = Gateway(
             self.upstream, controller, encoder, minimum=minimum, escalation=escalation
         )
@@ -111,15 +119,15 @@ class _Application:
             routes=routes,
             lifespan=self._lifespan,
             exception_handlers={
-                AeraError: _excused,
-                ClientDisconnect: _excused,
-                HTTPException: _unrouted,
-                Exception: _broken,
+                AeraError: _explain,
+                ClientDisconnect: _explain,
+                HTTPException: _refuse_route,
+                Exception: _apologize,
             },
         )
         self.routed.router.redirect_slashes = False
-        self.app = Door(
-            self.inside, keys=serving.keys, most=serving.most_requests, telemetry=self.telemetry
+        self.app = AccessMiddleware(
+            self.dispatch, keys=settings.keys, most=settings.most_requests, telemetry=self.telemetry
         )
 
     @contextlib.asynccontextmanager
@@ -130,7 +138,7 @@ class _Application:
                 await stack.enter_async_context(self.second)
             yield
 
-    async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Chats go straight to their route, past the layers that the other routes need."""
         if scope.get("path") != CHAT or scope["method"] != "POST":
             await self.routed(scope, receive, send)
@@ -139,9 +147,9 @@ class _Application:
         try:
             reply = await self.chat(request)
         except (AeraError, ClientDisconnect) as error:
-            reply = await _excused(request, error)
+            reply = await _explain(request, error)
         except Exception as error:
-            reply = await _broken(request, error)
+            reply = await _apologize(request, error)
             await reply(scope, receive, send)
             raise
         await reply(scope, receive, send)
@@ -151,33 +159,33 @@ class _Application:
     async def chat(self, request: Request) -> Response:
         """Vote, or pass on, as the model's name says."""
         begun = time.monotonic()
-        content = await bounded(request.receive, self.serving.largest_request)
-        body = parsed(content)
-        model, votes = named(body.get("model", self.serving.model))
-        wishes = Wishes.parse(body.get("aera"), written(request.scope["headers"]))
-        if not (votes or self.serving.votes_by_default):
+        content = await read_body(request.receive, self.settings.largest_request)
+        body = parse_body(content)
+        model, votes = split_model(body.get("model", self.settings.model))
+        options = RequestOptions.parse(body.get("aera"), find_headers(request.scope["headers"]))
+        if not (votes or self.settings.votes_by_default):
             if "aera" in body or "model" not in body:
                 plain = {name: value for name, value in body.items() if name != "aera"}
                 content = json.dumps({"model": model, **plain}).encode()
             return await self._pass_on(request, content)
-        check(body)
+        check_chat(body)
         asked = {**body, "model": model}
-        if self.serving.instruction:
-            asked = with_instruction(asked, self.serving.controller.task)
-        shown, voting = body.get("model", model), self.gateway.vote(asked, wishes)
+        if self.settings.instruction:
+            asked = add_instruction(asked, self.settings.controller.task)
+        shown, voting = body.get("model", model), self.gateway.vote(asked, options)
         if body.get("stream"):
-            return await self._streamed(request, asyncio.create_task(voting), body, shown)
-        async with Attended(request.receive):
+            return await self._stream(request, asyncio.create_task(voting), body, shown)
+        async with DisconnectWatch(request.receive):
             voted = await voting
-        headers = self._recorded(voted, begun)
+        headers = self._record(voted, begun)
         reply = completion(voted, shown, logprobs=self._shows_logprobs(body))
         return Json(reply, headers=headers)
 
     def _shows_logprobs(self, body: Mapping[str, Any]) -> bool:
         """Not where only the weigher asked for them."""
-        return "logprobs" in body or not self.serving.controller.asks
+        return "logprobs" in body or not self.settings.controller.asks
 
-    def _recorded(self, voted: list[Voted], begun: float) -> dict[str, str]:
+    def _record(self, voted: list[VotedChoice], begun: float) -> dict[str, str]:
         """Count what was voted; the headers that tell of it."""
         overhead = max(0.0, time.monotonic() - begun - max(each.waited for each in voted))
         self.telemetry.overhead.observe(overhead)
@@ -189,29 +197,29 @@ class _Application:
             "x-aera-overhead-ms": f"{1000 * overhead:.1f}",
         }
 
-    async def _streamed(
+    async def _stream(
         self,
         request: Request,
-        work: "asyncio.Task[list[Voted]]",
+        work: "asyncio.Task[list[VotedChoice]]",
         body: Mapping[str, Any],
         model: str,
     ) -> Response:
         """Keep-alive comments while voting, then chunks. What fails at once is an HTTP error."""
         begun = time.monotonic()
         try:
-            async with Attended(request.receive):
-                await asyncio.wait([work], timeout=self.serving.keep_alive)
+            async with DisconnectWatch(request.receive):
+                await asyncio.wait([work], timeout=self.settings.keep_alive)
         except (ClientDisconnect, asyncio.CancelledError):
             work.cancel()
             raise
-        headers = self._recorded(work.result(), begun) if work.done() else {}
-        options = body.get("stream_options")
-        with_usage = isinstance(options, Mapping) and bool(options.get("include_usage"))
+        headers = self._record(work.result(), begun) if work.done() else {}
+        wanted = body.get("stream_options")
+        with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
 
         async def events() -> AsyncIterator[bytes]:
             while not work.done():
                 yield b": keep-alive\n\n"
-                await asyncio.wait([work], timeout=self.serving.keep_alive)
+                await asyncio.wait([work], timeout=self.settings.keep_alive)
             try:
                 voted = work.result()
             except AeraError as error:
@@ -220,50 +228,53 @@ class _Application:
                 yield event(error_body(error))
                 return
             if not headers:
-                self._recorded(voted, begun)
+                self._record(voted, begun)
             reply = completion(voted, model, logprobs=self._shows_logprobs(body))
             for chunk in chunks(reply, with_usage=with_usage):
                 yield event(chunk)
             yield b"data: [DONE]\n\n"
 
         kind = {"media_type": "text/event-stream", "headers": headers}
-        return Live(events(), work.cancel, **kind)
+        return ClosingStream(events(), work.cancel, **kind)
 
     async def proxy(self, request: Request) -> Response:
         """Any other route, unchanged."""
-        content = await bounded(request.receive, self.serving.largest_request)
+        content = await read_body(request.receive, self.settings.largest_request)
         return await self._pass_on(request, content)
 
     async def _pass_on(self, request: Request, content: bytes) -> Response:
         """Send a request on as it is and stream back what comes."""
-        reply, place = await self._sent(request, content)
+        reply, place = await self._forward(request, content)
 
         def close() -> None:
             reply.close()
-            self.upstream.sent_back(place)
+            self.upstream.release(place)
 
-        return Live(
+        return ClosingStream(
             reply.content.iter_any(),
             close,
             status_code=reply.status,
-            headers=passed_back(reply.headers),
+            headers=filter_headers(reply.headers),
         )
 
-    async def _sent(self, request: Request, content: bytes) -> tuple[aiohttp.ClientResponse, int]:
-        sent = passed_on(request, content)
-        async with Attended(request.receive):
-            return await self.upstream.send(sent)
+    async def _forward(
+        self, request: Request, content: bytes
+    ) -> tuple[aiohttp.ClientResponse, int]:
+        """The upstream's reply to a request, and which replica gave it."""
+        proxied = forward_request(request, content)
+        async with DisconnectWatch(request.receive):
+            return await self.upstream.send(proxied)
 
     async def models(self, request: Request) -> Response:
         """The upstream's models, each also under the name that votes."""
-        reply, place = await self._sent(request, b"")
+        reply, place = await self._forward(request, b"")
         try:
             content = await reply.read()
         except (aiohttp.ClientError, OSError):
             raise UpstreamError("the model server broke off", status=502) from None
         finally:
             reply.close()
-            self.upstream.sent_back(place)
+            self.upstream.release(place)
         try:
             listed = json.loads(content)["data"]
             plain = [model for model in listed if not str(model["id"]).startswith("aera/")]
@@ -288,10 +299,10 @@ class _Application:
 
     async def state(self, request: Request) -> Response:
         """What the page shows."""
-        controller = self.serving.controller
+        controller = self.settings.controller
         return Json(
             {
-                "policy": str(controller.policy),
+                "policy": controller.label,
                 "schedule": list(controller.schedule),
                 "active": self.telemetry.active - 1,  # this request is not worth showing
                 "latest": list(self.telemetry.latest),
@@ -300,15 +311,15 @@ class _Application:
 
     async def page(self, request: Request) -> Response:
         """The page itself; it asks for /state."""
-        return Response(dressed(PAGE), media_type="text/html")
+        return Response(fill_template(PAGE), media_type="text/html")
 
 
-async def _excused(request: Request, error: Exception) -> Response:
+async def _explain(request: Request, error: Exception) -> Response:
     """What went wrong on purpose; who has left will not read it."""
     return failure(error) if isinstance(error, AeraError) else Response(status_code=499)
 
 
-async def _unrouted(request: Request, error: Exception) -> Response:
+async def _refuse_route(request: Request, error: Exception) -> Response:
     """No such path, or no such method on it."""
     assert isinstance(error, HTTPException)
     text = f"{request.method} is not answered here: {error.detail.lower()}"
@@ -316,7 +327,7 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     return failure(DeniedError(text, status=error.status_code, code=code))
 
 
-async def _broken(request: Request, error: Exception) -> Response:
+async def _apologize(request: Request, error: Exception) -> Response:
     """Our own mistake; what it was is in the log only."""
     body = {"message": "the gateway failed", "type": "server_error", "param": None, "code": None}
     return Json({"error": body}, status_code=500)

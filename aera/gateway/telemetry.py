@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from aera.gateway.votes import Voted, guarded
+from aera.gateway.voting import VotedChoice, was_guarded
 
 KEPT = 200
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -58,7 +58,7 @@ class Telemetry(Collector):
         self.voting = Histogram("One vote from end to end.", SECONDS)
         self._begun = time.time()
 
-    def record(self, voted: Voted) -> None:
+    def record(self, voted: VotedChoice) -> None:
         """Count one vote and keep it for the page, without a word of what was asked."""
         allocation, account, counts = voted.allocation, voted.account, self.counts
         prompt, completion = voted.tokens
@@ -69,7 +69,7 @@ class Telemetry(Collector):
         counts["stops", allocation.reason] += 1
         counts["unread",] += voted.unread
         counts["failures",] += voted.failures
-        counts["guarded",] += guarded(allocation)
+        counts["guarded",] += was_guarded(allocation)
         counts["escalated",] += voted.escalated
         self.per_question.observe(allocation.responses)
         self.deciding.observe((allocation.encoder_ms + allocation.gate_ms) / 1000)

@@ -1,89 +1,72 @@
 """Where the truth may be known: grading, training, calibration. Imports aera, never the reverse."""
 
-from aera.lab.bootstrap import (
+from aera.lab.calibrating.calibration import Choice, LossLimit
+from aera.lab.formats.exporting import export_pool
+from aera.lab.formats.importing import import_file, import_jsonl
+from aera.lab.judging.bootstrap import (
     Interval,
-    MatchedRandom,
-    Saving,
     bootstrap_ratio,
-    compare_all,
     matched_random,
     paired_bootstrap,
 )
-from aera.lab.building import Built, build_controller
-from aera.lab.calibration import Choice, calibrate
-from aera.lab.columns import export_pool
-from aera.lab.dials import Dial
-from aera.lab.evaluation import Ballot, evaluate, read_ballots, replay
-from aera.lab.folds import Foldwise, fold_numbers
-from aera.lab.frontier import Frontier, Mixture, Point
-from aera.lab.hindsight import oracle, shuffled
-from aera.lab.importing import import_file, import_jsonl
-from aera.lab.labels import continuation_labels, utility_gains
-from aera.lab.learning import open_course
-from aera.lab.live import LiveTest, live_test
-from aera.lab.priors import crossfit_bayes, learn_prior
-from aera.lab.protocols import CrossFit, Demand, Verdict, crossfit, holdout, nested
+from aera.lab.judging.build import Built, build
+from aera.lab.judging.live import LiveTest, live_test
+from aera.lab.judging.protocols import CrossFit, Judgement, crossfit, holdout, limit_for, nested
+from aera.lab.judging.summary import log_evaluation, summarize
+from aera.lab.learning.learner import Learner, Measured, Model
+from aera.lab.learning.paper import PaperLearner
+from aera.lab.learning.priors import crossfit_bayes, learn_prior
+from aera.lab.learning.rewards import MostUtility, RewardLearner, TruthScorer
+from aera.lab.learning.votes import VoteLearner
+from aera.lab.open import open_truths
+from aera.lab.replay.frontier import Frontier, Kind, Mixture, Point
+from aera.lab.replay.replay import evaluate
+from aera.lab.replay.trajectory import Trajectories
 from aera.lab.report.page import Report, export_svg, write_report
-from aera.lab.rewards import Gold, Rewards, measure_rewards
-from aera.lab.shards import Shards, read_truths
-from aera.lab.study import Study, open_study
-from aera.lab.summary import summarize
-from aera.lab.trajectory import Trajectories, Transition
 from aera.lab.truths import Truths, grade
 
 __all__ = [
-    "Ballot",
     "Built",
     "Choice",
     "CrossFit",
-    "Demand",
-    "Dial",
-    "Foldwise",
     "Frontier",
-    "Gold",
     "Interval",
+    "Judgement",
+    "Kind",
+    "Learner",
     "LiveTest",
-    "MatchedRandom",
+    "LossLimit",
+    "Measured",
     "Mixture",
+    "Model",
+    "MostUtility",
+    "PaperLearner",
     "Point",
     "Report",
-    "Rewards",
-    "Saving",
-    "Shards",
-    "Study",
+    "RewardLearner",
     "Trajectories",
-    "Transition",
+    "TruthScorer",
     "Truths",
-    "Verdict",
+    "VoteLearner",
     "bootstrap_ratio",
-    "build_controller",
-    "calibrate",
-    "compare_all",
-    "continuation_labels",
+    "build",
     "crossfit",
     "crossfit_bayes",
     "evaluate",
     "export_pool",
     "export_svg",
-    "fold_numbers",
     "grade",
     "holdout",
     "import_file",
     "import_jsonl",
     "learn_prior",
+    "limit_for",
     "live_test",
+    "log_evaluation",
     "matched_random",
-    "measure_rewards",
     "nested",
-    "open_course",
-    "open_study",
-    "oracle",
+    "open_truths",
     "paired_bootstrap",
-    "read_ballots",
-    "read_truths",
-    "replay",
-    "shuffled",
     "summarize",
-    "utility_gains",
     "write_report",
 ]

@@ -1,16 +1,16 @@
 """Truths and grades: the only place where an answer meets what is right."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aera.canonical import LETTERS
-from aera.equivalence import shared_equivalence
 from aera.errors import PoolError
-from aera.pool import read_rows, to_line, typed
+from aera.files import read_rows, take_field, to_line, write_whole
+from aera.reading.canonical import LETTERS
+from aera.reading.equivalence import are_same
+from aera.reading.task import Task
 from aera.response import choice_order
-from aera.task import Task
 
 FILE = "truths.jsonl"
 
@@ -33,7 +33,7 @@ class Truths(Mapping[str, str]):
     def save(self, path: Path) -> None:
         """Write them beside a pool."""
         rows = (to_line({"id": key, "answer": answer}) for key, answer in self.answers.items())
-        (path / FILE).write_text("".join(rows), "utf-8")
+        write_whole(path / FILE, "".join(rows))
 
     def __getitem__(self, question_id: str) -> str:
         if question_id not in self.answers:
@@ -49,20 +49,32 @@ class Truths(Mapping[str, str]):
 
 def _parse(text: str) -> tuple[str, str]:
     fields = json.loads(text)
-    return typed(fields, "id", (str,)), typed(fields, "answer", (str,))
+    return take_field(fields, "id", (str,)), take_field(fields, "answer", (str,))
 
 
 def grade(answer: str | None, truth: str, *, task: Task) -> float:
     """1 for the right answer, 0 for a wrong one or none."""
-    if answer is None or not task.equivalence or task.same(answer, truth):
-        return float(task.same(answer, truth))
-    one, other = task.canonical(answer), task.canonical(truth)
-    if one is None or other is None:
-        return 0.0
-    return float(shared_equivalence().same(one, other))
+    return Grader(task, truth).grade([answer])[0]
 
 
 def shuffled_letter(letter: str, question_id: str, *, choices: int, seed: int) -> str:
-    """Where the right choice stands once `Question.arranged(seed)` has shuffled the choices."""
+    """Where the right choice stands once `Question.arrange(seed)` has shuffled the choices."""
     order = choice_order(question_id, choices, seed=seed)
     return LETTERS[order.index(LETTERS.index(letter))]
+
+
+class Grader:
+    """Grades answers to one question, each distinct answer once."""
+
+    def __init__(self, task: Task, truth: str) -> None:
+        self._task, self._truth = task, truth
+        self._known: dict[str | None, float] = {None: 0.0}
+
+    def grade(self, answers: Iterable[str | None]) -> list[float]:
+        """1 for the right answer, 0 for a wrong one or none."""
+        answers = list(answers)
+        new = [a for a in dict.fromkeys(answers) if a is not None and a not in self._known]
+        if new:
+            same = are_same(self._task, new, self._truth)
+            self._known |= {answer: float(equal) for answer, equal in zip(new, same, strict=True)}
+        return [self._known[answer] for answer in answers]

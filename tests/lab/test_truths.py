@@ -63,7 +63,7 @@ def test_the_right_letter_moves_with_its_choice() -> None:
     question = Question("q3", "which?", ("w", "x", "y", "z"))
     for seed in range(50):
         letter = shuffled_letter("C", "q3", choices=4, seed=seed)
-        assert question.arranged(seed).choices["ABCD".index(letter)] == "y"
+        assert question.arrange(seed).choices["ABCD".index(letter)] == "y"
         assert grade(letter, letter, task=get_task("gpqa")) == 1
 
 

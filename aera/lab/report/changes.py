@@ -6,21 +6,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from aera.lab.report.explorer import shown_columns
+from aera.arrays import Floats
+from aera.lab.replay.trajectory import TRANSITIONS, Trajectories
 from aera.lab.report.figure import (
     Figure,
     Spec,
     beyond,
-    coded,
+    encode_names,
     layer,
     line,
-    listed,
+    name_axis,
     number,
+    shown_columns,
     steps,
     tooltip,
     where,
 )
-from aera.lab.trajectory import TRANSITIONS, Floats, Trajectories
 
 MOST_PATTERNS = 14
 ANSWER_COLOURS = {"right": "var(--blue)", "wrong": "var(--orange)"}
@@ -51,7 +52,7 @@ def flow_figure(trajectories: Trajectories) -> Figure:
     x = steps("step", "responses, from one checkpoint to the next", order)
     axis = {"labelExpr": "abs(datum.value)", "tickMinStep": 1}
     place = {"x": x, "y": number("signed", "questions", axis=axis, scale={"padding": 22})}
-    colour = coded("transition", TRANSITION_COLOURS, ("recovery", "collapse"))
+    colour = encode_names("transition", TRANSITION_COLOURS, ("recovery", "collapse"))
     inked = {**place, "color": colour, "tooltip": tooltip(columns)}
     layers = [
         layer("bar", inked, width={"band": 0.6}),
@@ -88,12 +89,12 @@ def pattern_figure(trajectories: Trajectories) -> Figure | None:
     ]
     if not rows:
         return None
-    y = listed("pattern")
+    y = name_axis("pattern")
     y["axis"]["labels"] = False
     place = {"x": steps("checkpoint", "responses", names), "y": y}
     codes = {
-        "color": coded("answer", ANSWER_COLOURS, ANSWER_COLOURS),
-        "shape": coded("answer", ANSWER_SHAPES, ANSWER_SHAPES),
+        "color": encode_names("answer", ANSWER_COLOURS, ANSWER_COLOURS),
+        "shape": encode_names("answer", ANSWER_SHAPES, ANSWER_SHAPES),
         "size": {"condition": {"test": "datum.answer == 'right'", "value": 190}, "value": 55},
     }
     count = layer("text", {**place, "text": number("questions", None)}, dx=22, align="left")
@@ -147,8 +148,8 @@ def _boxes(columns: Mapping[str, str]) -> list[Spec]:
     names = list(TRANSITION_COLOURS)
     scale = {"domain": names, "paddingInner": 0.3}
     offset = {"field": "transition", "type": "nominal", "sort": names, "scale": scale}
-    place = {"y": listed("evidence"), "yOffset": offset}
-    colour = coded(
+    place = {"y": name_axis("evidence"), "yOffset": offset}
+    colour = encode_names(
         "transition", TRANSITION_COLOURS, names, symbolType="square", symbolStrokeWidth=0
     )
     inked = {**place, "color": colour, "tooltip": tooltip(columns)}

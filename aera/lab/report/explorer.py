@@ -1,27 +1,30 @@
 """Explorer: each question checkpoint by checkpoint, and why each policy stopped where it did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from aera.aggregation import Rule
-from aera.crew import ALONE, Crew
-from aera.lab.dials import GATE
-from aera.lab.evaluation import Ballot, Part, Source, Terms, parts_of, replay
-from aera.lab.frontier import Point
-from aera.lab.report.reliability import Foresight
-from aera.lab.trajectory import Columns, Floats, Trajectories
+from aera.arrays import Columns, Floats
+from aera.lab.calibrating.calibration import Choice
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.replay.frontier import Kind, Point
+from aera.lab.replay.replay import ReplaySettings
+from aera.lab.replay.trajectory import Trajectories
+from aera.lab.report.figure import shown_columns
+from aera.lab.report.reliability import Predictions
 from aera.lab.truths import Truths
-from aera.policy import Policy
+from aera.policies.policy import Policy
+from aera.pools.record import Record, Records, VotedRecord
 from aera.response import Prefix
-from aera.schedule import Schedule
+from aera.solving.replay import replay
+from aera.voting.aggregation import Rule
+from aera.workers import SERIAL, Workers
 
 MOST_QUESTIONS = 2_000
 """Beyond so many a page would be slow to open: those to look at are drawn by chance."""
-MOST_CHECKPOINTS = 12
 MOST_ANSWERS = 4
 LONGEST = 600
 """Characters of a question that are shown."""
@@ -31,14 +34,6 @@ HINDSIGHT = {
     "matched-random": "the stops of another policy, dealt at random",
     "one-shot": "the checkpoint named once, at the first one",
 }
-
-
-def shown_columns(schedule: Schedule) -> list[int]:
-    """All checkpoints, or a spread of them that keeps the first and the last."""
-    if len(schedule) <= MOST_CHECKPOINTS:
-        return list(range(len(schedule)))
-    steps = np.geomspace(1, len(schedule), MOST_CHECKPOINTS).round().astype(int) - 1
-    return sorted(set(steps.tolist()))
 
 
 def shown_rows(questions: int, *, seed: int) -> Columns:
@@ -57,38 +52,46 @@ class Explored:
 
 
 def explore(
-    source: Source,
+    records: Records,
     question_ids: Sequence[str],
     policies: Mapping[str, Policy],
     *,
-    terms: Terms,
-    crew: Crew = ALONE,
+    settings: ReplaySettings,
+    workers: Workers = SERIAL,
 ) -> list[Explored]:
     """These questions, read from wherever they are; nothing of the others is kept."""
-    work = partial(_explored, wanted=frozenset(question_ids), policies=policies, terms=terms)
-    found = {one.told["id"]: one for part in crew.map(work, parts_of(source)) for one in part}
+    wanted = frozenset(question_ids)
+    work = partial(_explore_part, wanted=wanted, policies=policies, settings=settings)
+    found = {one.told["id"]: one for part in workers.map(work, records.parts()) for one in part}
     return [found[question_id] for question_id in question_ids]
 
 
-def _explored(
-    part: Part, *, wanted: frozenset[str], policies: Mapping[str, Policy], terms: Terms
+def _explore_part(
+    part: Iterable[Record],
+    *,
+    wanted: frozenset[str],
+    policies: Mapping[str, Policy],
+    settings: ReplaySettings,
 ) -> list[Explored]:
-    records = ((item.record if isinstance(item, Ballot) else item, item) for item in part)
-    own = [item for record, item in records if record.question.id in wanted]
-    return [_explore(ballot, policies, terms) for ballot in terms.ballots(own)]
+    own = [record for record in part if record.question.id in wanted]
+    return [_explore(record, policies, settings) for record in settings.read(own)]
 
 
-def _explore(ballot: Ballot, policies: Mapping[str, Policy], terms: Terms) -> Explored:
-    prefixes, question = ballot.prefixes(terms.schedule), ballot.record.question
-    shown = [prefixes[column] for column in shown_columns(terms.schedule)]
-    text = question.text
+def _explore(
+    record: VotedRecord, policies: Mapping[str, Policy], settings: ReplaySettings
+) -> Explored:
+    prefixes, text = record.prefixes(settings.schedule), record.question.text
+    shown = [prefixes[column] for column in shown_columns(settings.schedule)]
     told = {
-        "id": question.id,
+        "id": record.question.id,
         "text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …",
-        **_votes(shown, terms.rule),
+        **_votes(shown, settings.rule),
     }
-    runs = {label: replay(prefixes, policy, task=terms.task) for label, policy in policies.items()}
-    return Explored(told, {label: run.allocation.reason for label, run in runs.items()})
+    reasons = {
+        label: replay(prefixes, policy, task=settings.task).allocation.reason
+        for label, policy in policies.items()
+    }
+    return Explored(told, reasons)
 
 
 def describe_questions(
@@ -97,7 +100,7 @@ def describe_questions(
     *,
     rows: Columns,
     truths: Truths | None,
-    seen: Foresight | None,
+    seen: Predictions | None,
 ) -> list[dict[str, Any]]:
     """One record per question in these rows; lists run over checkpoints."""
     columns = shown_columns(trajectories.schedule)
@@ -164,7 +167,7 @@ class Account:
 
 
 def account(
-    point: Point, explored: Sequence[Explored], *, rows: Columns, seen: Foresight | None
+    point: Point, explored: Sequence[Explored], *, rows: Columns, seen: Predictions | None
 ) -> Account:
     """Why a policy stopped, question by question."""
     if not explored or point.policy not in explored[0].reasons:
@@ -175,47 +178,50 @@ def account(
     return replayed
 
 
-def learned_account(point: Point, *, rows: Columns, seen: Foresight | None) -> Account:
+def learned_account(point: Point, *, rows: Columns, seen: Predictions | None) -> Account:
     """Why a point that was never replayed stopped: its setting, fold by fold where calibrated."""
     folds: Columns = seen.folds if seen else np.zeros(len(point.columns), dtype=np.int64)
     last = len(point.trajectories.schedule) - 1
-    name = point.policy.removesuffix("-calibrated")
-    choices = seen.choices.get(name, ()) if seen and name != point.policy else ()
+    calibrated = point.kind is Kind.CALIBRATED and seen is not None
+    choices = seen.choices.get(point.family, ()) if seen and calibrated else ()
     account = Account()
     for column, number in zip(point.columns[rows], folds[rows], strict=True):
         if choices:
             fold = f", fold {number + 1}" if len(choices) > 1 else ""
-            account.add(_chosen(name, choices[number].setting, fold, full=column == last))
-        elif column == last and point.policy not in HINDSIGHT:
-            account.add("full budget")
+            account.add(_describe_choice(choices[number], fold, full=column == last))
+        elif point.family in HINDSIGHT:
+            account.add(HINDSIGHT[point.family])
         else:
-            account.add(HINDSIGHT.get(point.policy) or _reached(*_parsed(point.policy)))
+            account.add(
+                "full budget" if column == last else _describe_stop(point.family, point.setting)
+            )
     return account
 
 
-def _chosen(name: str, setting: float | None, fold: str, *, full: bool) -> str:
+def _describe_choice(choice: Choice, fold: str, *, full: bool) -> str:
     origin = f"chosen on other questions{fold}"
-    if setting is None:
+    if choice.setting is None:
         return f"calibration kept the full budget{fold}"
-    return f"full budget ({name} {setting:g}, {origin})" if full else (
-        f"{_reached(name, f'{setting:g}')}, {origin}"
-    )  # fmt: skip
+    if full:
+        return f"full budget ({choice.family} {choice.setting:g}, {origin})"
+    return f"{_describe_stop(choice.family, choice.setting)}, {origin}"
 
 
-def _parsed(label: str) -> tuple[str, str]:
-    name, _, setting = label.partition("-")
-    return name, setting
+def _describe_stop(family: str, setting: float | None) -> str:
+    shown = "" if setting is None else f"{setting:g}"
+    return (
+        f"p_continue below {shown}" if family == GATE_FAMILY.name else f"{family} reached {shown}"
+    )
 
 
-def _reached(name: str, setting: str) -> str:
-    return f"p_continue below {setting}" if name == GATE.name else f"{name} reached {setting}"
-
-
-def thresholds(point: Point, *, rows: Columns, seen: Foresight | None) -> list[float | None] | None:
+def thresholds(
+    point: Point, *, rows: Columns, seen: Predictions | None
+) -> list[float | None] | None:
     """The gate's threshold for each question, None for a policy without a gate."""
-    name, setting = _parsed(point.policy)
-    if name != GATE.name or seen is None:
+    if point.family != GATE_FAMILY.name or seen is None:
         return None
-    if setting != "calibrated":
-        return [float(setting.partition("+")[0])] * len(rows)
-    return [seen.choices[GATE.name][fold].setting for fold in seen.folds[rows]]
+    if point.kind is not Kind.CALIBRATED:
+        return [point.setting] * len(rows)
+    choices = seen.choices[GATE_FAMILY.name]
+    own = [choice.setting if choice.family == GATE_FAMILY.name else None for choice in choices]
+    return [own[fold] for fold in seen.folds[rows]]

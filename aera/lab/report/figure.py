@@ -1,12 +1,16 @@
 """Figure: a Vega-Lite value with its words, and the few pieces all figures are made of.
 
-Colours are names from `aera/look.css`; a page resolves them by itself, so that they follow it from
-light to dark, and an SVG file gets the light ones.
+Colours are names from `aera/web/style.css`; a page resolves them by itself, so that they follow it
+from light to dark, and an SVG file gets the light ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from aera.schedule import Schedule
 
 Row = Mapping[str, Any]
 Spec = dict[str, Any]
@@ -97,12 +101,12 @@ def number(field: str, title: str | None, **settings: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **settings}
 
 
-def named(field: str, title: str | None = None, **settings: Any) -> Spec:
+def nominal(field: str, title: str | None = None, **settings: Any) -> Spec:
     """A name: a colour, a shape, a text."""
     return {"field": field, "type": "nominal", "title": title, **settings}
 
 
-def listed(field: str) -> Spec:
+def name_axis(field: str) -> Spec:
     """Names down the left side, in the order of the rows."""
     axis = {"title": None, "labelLimit": 240, "domain": False, "ticks": False, "labelPadding": 8}
     return {"field": field, "type": "nominal", "sort": None, "axis": axis}
@@ -115,7 +119,7 @@ def steps(field: str, title: str, order: Sequence[str]) -> Spec:
     return {"field": field, "type": "ordinal", "sort": list(order), "scale": scale, "axis": axis}
 
 
-def coded(
+def encode_names(
     field: str,
     codes: Mapping[str, str],
     used: Iterable[str],
@@ -162,3 +166,14 @@ def beyond(place: Spec, text: Spec) -> Spec:
 def bracket(low: float, high: float, digits: int = 2) -> str:
     """An interval as text; differences and losses carry their sign."""
     return f"[{low:+.{digits}f}, {high:+.{digits}f}]"
+
+
+MOST_CHECKPOINTS = 12
+
+
+def shown_columns(schedule: Schedule) -> list[int]:
+    """All checkpoints, or a spread of them that keeps the first and the last."""
+    if len(schedule) <= MOST_CHECKPOINTS:
+        return list(range(len(schedule)))
+    steps = np.geomspace(1, len(schedule), MOST_CHECKPOINTS).round().astype(int) - 1
+    return sorted(set(steps.tolist()))

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aera.lab.dials import GATE
-from aera.lab.frontier import Frontier
-from aera.lab.report.figure import Figure, Spec, bracket, layer, line, named, number, tooltip
-from aera.lab.report.reliability import Foresight, reliability
-from aera.lab.trajectory import Trajectories
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.replay.frontier import Frontier, Kind
+from aera.lab.replay.trajectory import Trajectories
+from aera.lab.report.figure import Figure, Spec, bracket, layer, line, nominal, number, tooltip
+from aera.lab.report.reliability import Predictions, reliability
 
 
-def reliability_figure(seen: Foresight, trajectories: Trajectories, *, unseen: bool) -> Figure:
+def reliability_figure(seen: Predictions, trajectories: Trajectories, *, unseen: bool) -> Figure:
     """p_continue against how often continuing paid."""
     rows = [
         {
@@ -46,7 +46,7 @@ def reliability_figure(seen: Foresight, trajectories: Trajectories, *, unseen: b
     )
     return Figure(
         "reliability",
-        "Calibration curve of the gate",
+        "How often continuing paid",
         "On the dashed line continuing pays as often as the gate says. A gate that learned the "
         "value of going on weighs gains against their price and need not lie there; only its "
         f"order and its threshold count. {whose}. Bars are Wilson's 95 % intervals, counting each "
@@ -71,25 +71,23 @@ def _curve(x: Spec, y: Spec, columns: Mapping[str, str]) -> list[Spec]:
 
 def threshold_rows(frontier: Frontier, evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Loss and spend at every threshold of the sweep that was judged here."""
-    full = f"fixed-{frontier.trajectories.schedule.last}"
+    full = frontier.full_budget().policy
     gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
-    points = {point.policy: point for point in frontier.points}
+    swept = [p for p in frontier.points if p.kind is Kind.SWEPT and p.family == GATE_FAMILY.name]
     rows = []
-    for setting in GATE.settings:
-        label = GATE.label(setting)
-        if label in points and label in gaps:
-            gap, point = gaps[label], points[label]
-            rows.append(
-                {
-                    "threshold": setting,
-                    "loss": round(-gap["difference"], 2),
-                    "low": round(-gap["high"], 2),
-                    "high": round(-gap["low"], 2),
-                    "interval": bracket(-gap["high"], -gap["low"]),
-                    "spent": f"{100 - point.token_saving:.0f} %",
-                    "responses": round(point.responses, 1),
-                }
-            )
+    for point in (point for point in swept if point.policy in gaps):
+        gap = gaps[point.policy]
+        rows.append(
+            {
+                "threshold": point.setting,
+                "loss": round(-gap["difference"], 2),
+                "low": round(-gap["high"], 2),
+                "high": round(-gap["low"], 2),
+                "interval": bracket(-gap["high"], -gap["low"]),
+                "spent": f"{100 - point.token_saving:.0f} %",
+                "responses": round(point.responses, 1),
+            }
+        )
     return rows
 
 
@@ -106,10 +104,10 @@ def threshold_figure(
         axis={"tickCount": 5},
     )
     y = number("loss", "loss, points", scale={"padding": 16})
-    text = {"x": x, "y": {**y, "field": "high"}, "text": named("spent")}
+    text = {"x": x, "y": {**y, "field": "high"}, "text": nominal("spent")}
     settings = sorted({setting for setting in chosen if setting is not None})
     told = (
-        f" Upright lines: what calibration chose on other questions ({_told(chosen)})."
+        f" Upright lines: what calibration chose on other questions ({_list_settings(chosen)})."
         if chosen
         else " Reading the best one off here is descriptive."
     )
@@ -132,5 +130,5 @@ def threshold_figure(
     )
 
 
-def _told(chosen: Sequence[float | None]) -> str:
+def _list_settings(chosen: Sequence[float | None]) -> str:
     return ", ".join("full budget" if setting is None else f"{setting:g}" for setting in chosen)

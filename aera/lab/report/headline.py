@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from aera.controller import Controller
-from aera.lab.bootstrap import Interval, Saving, bootstrap_ratio, paired_bootstrap
-from aera.lab.calibration import Choice
-from aera.lab.dials import GATE
-from aera.lab.frontier import Frontier, Point
-from aera.lab.summary import SHOWN_THRESHOLD
+from aera.lab.calibrating.calibration import Choice
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.judging.bootstrap import Interval, Saving, bootstrap_ratio, paired_bootstrap
+from aera.lab.judging.summary import SHOWN_THRESHOLD
+from aera.lab.replay.frontier import Frontier, Kind, Point
+from aera.solving.controller import Controller
 
 DEFAULT = "asc-0.95"
 """Shown where nothing was learned: what the gateway does without a controller."""
@@ -25,37 +25,26 @@ class Headline:
     claim: str
     grounds: str
     """The figures behind the claim."""
-    standing: str
+    status: str
     """Whether these questions test the policy or only describe it."""
     certified: bool
     certificate: str
     """Certified how, or why not."""
 
 
-def headline_policy(frontier: Frontier, evaluation: Mapping[str, Any]) -> str:
+def headline_point(frontier: Frontier) -> Point:
     """The policy to speak of: calibrated, deployed or the default, never the best one seen."""
-    labels = [point.policy for point in frontier.points]
-    if "calibration" in evaluation:
-        return f"{next(iter(evaluation['calibration']))}-calibrated"
-    if "controller" in evaluation:
-        return str(evaluation["controller"]["policy"])
-    adaptive = [label for label in labels if not label.startswith(("fixed-", "oracle"))]
-    wanted = (GATE.label(SHOWN_THRESHOLD), DEFAULT, *adaptive, *labels)
-    return next(label for label in wanted if label in labels)
-
-
-def full_budget(frontier: Frontier) -> Point:
-    """Every question at the last checkpoint, whether or not that policy was asked for.
-
-    Where votes have learned weights, the plain full budget is the one that people know.
-    """
-    trajectories = frontier.trajectories
-    label = f"fixed-{trajectories.schedule.last}"
-    for point in frontier.points:
-        if point.policy == label:
-            return point
-    columns = np.full(len(trajectories.question_ids), len(trajectories.schedule) - 1)
-    return Point(label, columns, trajectories)
+    points = frontier.points
+    for kind in (Kind.CALIBRATED, Kind.CONTROLLER):
+        chosen = [point for point in points if point.kind is kind]
+        if chosen:
+            return chosen[0]
+    known = {point.policy: point for point in points}
+    for label in (GATE_FAMILY.label(SHOWN_THRESHOLD), DEFAULT):
+        if label in known:
+            return known[label]
+    plain = (Kind.FIXED, Kind.HINDSIGHT)
+    return next((point for point in points if point.kind not in plain), points[0])
 
 
 def make_headline(
@@ -66,9 +55,9 @@ def make_headline(
     controller: Controller | None = None,
     max_loss: float,
 ) -> Headline:
-    """`choices` are the headline dial's, once per fold."""
-    point = frontier[headline_policy(frontier, evaluation)]
-    full, seed = full_budget(frontier), int(evaluation["seed"])
+    """`choices` are those of the headline's policy, once per fold."""
+    point = headline_point(frontier)
+    full, seed = frontier.full_budget(), int(evaluation["seed"])
     saving = _saving(point, full, seed=seed)
     price = f"{100 - saving.percent:.0f} % of the {'tokens' if full.tokens else 'responses'}"
     spent = (
@@ -90,19 +79,16 @@ def make_headline(
     claim = (
         "The full budget is kept, so nothing is saved"
         if kept
-        else f"{_compared(gap, 100 * max_loss)} for {price}"
+        else f"{_compare(gap, 100 * max_loss)} for {price}"
     )
-    standing = _standing(point, evaluation)
-    return Headline(point.policy, claim, grounds, standing, certified, certificate)
+    status = _status(point)
+    return Headline(point.policy, claim, grounds, status, certified, certificate)
 
 
-def _standing(point: Point, evaluation: Mapping[str, Any]) -> str:
-    controller = evaluation.get("controller")
-    if controller is not None and point.policy == controller["policy"]:
-        return "in-sample" if controller["seen"] else "a test on unseen questions"
-    if point.status == "calibrated":
-        return "a test on questions kept apart"
-    return "descriptive"
+def _status(point: Point) -> str:
+    if point.kind is Kind.CONTROLLER:
+        return "in-sample" if point.in_sample else "a test on unseen questions"
+    return "a test on questions kept apart" if point.kind is Kind.CALIBRATED else "descriptive"
 
 
 def _saving(point: Point, full: Point, *, seed: int) -> Saving:
@@ -112,7 +98,7 @@ def _saving(point: Point, full: Point, *, seed: int) -> Saving:
     return bootstrap_ratio(point.counts, full.counts, seed=seed)
 
 
-def _compared(gap: Interval, allowed: float) -> str:
+def _compare(gap: Interval, allowed: float) -> str:
     """The difference as far as its interval lets one speak of it."""
     if gap.low > 0:
         return f"{gap.difference:.1f} points more accuracy"
@@ -133,9 +119,9 @@ def _certificate(
 ) -> tuple[bool, str]:
     """Whether a bound was proved on questions apart from those judged, and if not, why."""
     if choices:
-        return _chosen(choices)
+        return _certify_choices(choices)
     if controller is not None:
-        return _deployed(controller, evaluation)
+        return _certify_controller(controller, evaluation)
     if evaluation["protocol"] == "crossfit":
         return False, (
             "Not certified, because crossfit is descriptive: the gate never saw the question it "
@@ -147,12 +133,12 @@ def _certificate(
     )
 
 
-def _chosen(choices: Sequence[Choice]) -> tuple[bool, str]:
+def _certify_choices(choices: Sequence[Choice]) -> tuple[bool, str]:
     failed = [choice for choice in choices if not choice.feasible]
     first, folds = choices[0], len(choices)
     where = f" in {len(failed)} of {folds} folds" if folds > 1 else ""
     if failed:
-        return False, f"Not certified, because{where} {_lowered(failed[0].verdict)}."
+        return False, f"Not certified, because{where} {_lower(failed[0].summary)}."
     limit = f"{100 * first.max_loss:g} points"
     if first.alpha is None:
         return False, (
@@ -167,21 +153,22 @@ def _chosen(choices: Sequence[Choice]) -> tuple[bool, str]:
     )
 
 
-def _deployed(controller: Controller, evaluation: Mapping[str, Any]) -> tuple[bool, str]:
+def _certify_controller(controller: Controller, evaluation: Mapping[str, Any]) -> tuple[bool, str]:
     """A finished controller brings its certificate along, for questions like its own."""
     known, calibration = evaluation["controller"], controller.calibration
-    verdict = str(calibration.get("verdict") or "its calibration left no verdict")
+    said = calibration.get("summary") or calibration.get("verdict")  # as older versions called it
+    summary = str(said or "its calibration left no summary")
     own, here = controller.task.name, evaluation["pool"]["task"]
     if known["seen"]:
-        return False, f"Not certified, because this is {known['status']}: {verdict}."
+        return False, f"Not certified, because this is {known['status']}: {summary}."
     if own != here:
         return False, f"Not certified, because it was calibrated for {own}, and this is {here}."
     if not calibration.get("feasible") or calibration.get("alpha") is None:
-        return False, f"Calibrated, not certified: {_lowered(verdict)}."
+        return False, f"Calibrated, not certified: {_lower(summary)}."
     return True, (
-        f"Certified when it was calibrated, for questions and a reasoner like those: {verdict}."
+        f"Certified when it was calibrated, for questions and a reasoner like those: {summary}."
     )
 
 
-def _lowered(verdict: str) -> str:
-    return verdict.replace("NOT FEASIBLE: ", "")
+def _lower(summary: str) -> str:
+    return summary.replace("NOT FEASIBLE: ", "")

@@ -161,7 +161,7 @@ const FILTERS = {
 };
 const COLOURS = ["--blue", "--orange", "--green", "--purple", "--sky", "--red", "--gold"];
 
-function verdict(question, column) {
+function mark(question, column) {
   if (!graded) return "";
   return question.right[column] ? " ✓ right" : " ✗ wrong";
 }
@@ -227,7 +227,7 @@ function checkpoints(question, stop, threshold) {
     const row = element("tr", undefined, kind), bar = element("td");
     bar.append(votes(question, i));
     row.append(element("td", report.schedule[column]), bar,
-      element("td", (question.returned[i] ?? "none") + verdict(question, column)),
+      element("td", (question.returned[i] ?? "none") + mark(question, column)),
       ...(asked ? [chance(question.p_continue[i], threshold)] : []),
       element("td", column === stop ? "stop" : column < stop ? "continue" : "not paid for"),
       ...names.map((name) => element("td", decimals(question.evidence[name][i]))));
@@ -248,11 +248,11 @@ function describe(place) {
   const stop = shown.stops[state.question];
   const threshold = shown.thresholds ? shown.thresholds[state.question] : undefined;
   const spent = report.columns.indexOf(stop);
-  const returned = spent < 0 ? "" : ` with ${question.returned[spent] ?? "no answer"}${verdict(question, stop)}`;
+  const returned = spent < 0 ? "" : ` with ${question.returned[spent] ?? "no answer"}${mark(question, stop)}`;
   const why = element("p", undefined, "why");
   why.append(element("strong", `${shown.policy} stops after ${report.schedule[stop]} responses`),
     `${returned}: ${shown.reasons[shown.why[state.question]]}.`);
-  if (graded) why.append(` Full budget: ${question.returned.at(-1) ?? "no answer"}${verdict(question, last)}.`);
+  if (graded) why.append(` Full budget: ${question.returned.at(-1) ?? "no answer"}${mark(question, last)}.`);
   const byStop = report.schedule.map((checkpoint, column) =>
     [checkpoint, report.points.filter((one) => one.stops[state.question] === column).map((one) => one.policy)]);
   const others = element("details");
@@ -308,11 +308,11 @@ function explorer() {
 
 function head() {
   const made = element("header"), { pool, headline } = report;
-  const what = `${pool.name}: ${whole.format(pool.questions)} questions, checkpoints ${pool.schedule.slice(0, 8).join(", ")}${pool.schedule.length > 8 ? " …" : ""}, ${report.protocol} (${headline.standing})`;
-  const verdict = element("p", headline.certificate, `verdict${headline.certified ? " certified" : ""}`);
+  const what = `${pool.name}: ${whole.format(pool.questions)} questions, checkpoints ${pool.schedule.slice(0, 8).join(", ")}${pool.schedule.length > 8 ? " …" : ""}, ${report.protocol} (${headline.status})`;
+  const certificate = element("p", headline.certificate, `certificate${headline.certified ? " certified" : ""}`);
   const totals = element("dl");
   totals.append(...boxes(report.boxes));
-  made.append(element("p", what, "over"), element("h1", `${headline.claim}.`), verdict,
+  made.append(element("p", what, "over"), element("h1", `${headline.claim}.`), certificate,
     element("p", headline.grounds, "grounds"), totals);
   return made;
 }

@@ -11,30 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from aera.aggregation import Rule, plain_vote
-from aera.controller import Controller
-from aera.crew import ALONE, Crew
+from aera.arrays import Columns
 from aera.errors import UsageError
-from aera.lab.evaluation import Ballot, Source, Terms
-from aera.lab.frontier import Frontier, Point
+from aera.files import write_whole
+from aera.lab.judging.evaluation import Evaluation
+from aera.lab.judging.protocols import CrossFit, Judgement
+from aera.lab.replay.frontier import Frontier, Point
+from aera.lab.replay.replay import ReplaySettings
 from aera.lab.report.explorer import (
     Explored,
     account,
     describe_questions,
     explore,
-    shown_columns,
     shown_rows,
     thresholds,
 )
-from aera.lab.report.figure import CONFIG, Figure
+from aera.lab.report.figure import CONFIG, Figure, shown_columns
 from aera.lab.report.headline import Headline, make_headline
-from aera.lab.report.reliability import Foresight
+from aera.lab.report.reliability import Predictions
 from aera.lab.report.sections import Section, make_sections
-from aera.lab.trajectory import Columns
 from aera.lab.truths import Truths
-from aera.look import dressed, palette
-from aera.policy import Policy
-from aera.task import Task
+from aera.policies.policy import Policy
+from aera.pools.record import HeldRecords, Records, VotedRecord
+from aera.solving.controller import Controller
+from aera.voting.aggregation import RULES, Rule, plain_vote
+from aera.web.template import fill_template, palette
+from aera.workers import SERIAL, Workers
 
 HERE = Path(__file__).parent
 COLOUR = re.compile(r"var\((--[a-z]+)\)")
@@ -49,21 +51,39 @@ class Report:
     evaluation: Mapping[str, Any]
     """As `summarize` makes it."""
     frontier: Frontier
-    source: Source
+    records: Records
     """The votes of at least the judged questions, plain; the pool itself where they are many."""
-    task: Task
     given: Sequence[Policy]
     """The policies that were replayed, as opposed to swept or calibrated."""
     truths: Truths | None = None
-    seen: Foresight | None = None
+    seen: Predictions | None = None
     """What crossfit, nested and holdout leave behind of their gates."""
     controller: Controller | None = None
     """A replayed one, whose policy is among the given; it sees the votes with its own weights."""
     rule: Rule = plain_vote
     max_loss: float = 0.02
-    weighed: Sequence[Ballot] = ()
+    weighted: Sequence[VotedRecord] = ()
     """The votes with weights that a protocol learned, where it did."""
-    crew: Crew = ALONE
+    workers: Workers = SERIAL
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> "Report":
+        """The report of an evaluation."""
+        done, controller = evaluation.done, evaluation.controller
+        allowed = evaluation.settings.max_loss
+        return cls(
+            evaluation.summary,
+            evaluation.frontier,
+            evaluation.records,
+            evaluation.policies,
+            truths=evaluation.truths,
+            seen=_predictions(done) if done else None,
+            controller=controller,
+            rule=RULES[evaluation.settings.rule],
+            max_loss=controller.calibration.get("max_loss", allowed) if controller else allowed,
+            weighted=done.measured.records if isinstance(done, Judgement) else (),
+            workers=evaluation.workers,
+        )
 
     @cached_property
     def headline(self) -> Headline:
@@ -80,7 +100,7 @@ class Report:
     @cached_property
     def points(self) -> tuple[Point, ...]:
         """Those one may choose between; the sweeps of baselines stay on the frontier only."""
-        return self.frontier.without_sweeps([*self.given, self.headline.policy]).points
+        return self.frontier.without_sweeps().points
 
     @cached_property
     def rows(self) -> Columns:
@@ -93,29 +113,32 @@ class Report:
         """Those questions with the votes that the headline's policy saw."""
         names = self.frontier.trajectories.question_ids
         chosen = [names[row] for row in self.rows]
-        terms = Terms(self.task, self.frontier.trajectories.schedule, rule=self.rule)
-        given = {str(policy): policy for policy in self.given}
-        own: dict[str, Policy] = {}
+        task, schedule = self.records.task, self.frontier.trajectories.schedule
+        plain = ReplaySettings(task, schedule, rule=self.rule)
+        settings, own = plain, {str(policy): policy for policy in self.given}
         if self.controller is not None:
-            terms = replace(terms, weigher=self.controller.weigher)
-            own[self.evaluation["controller"]["policy"]] = self.controller.policy
-        plain = replace(terms, weigher=None)
-        if plain == terms and not self.weighed:
-            return explore(self.source, chosen, {**given, **own}, terms=terms, crew=self.crew)
-        others = explore(self.source, chosen, given, terms=plain, crew=self.crew)
-        judged = explore(self.weighed or self.source, chosen, own, terms=terms, crew=self.crew)
+            settings = replace(plain, weigher=self.controller.weigher)
+        known: dict[str, Any] = {"workers": self.workers}
+        others = explore(self.records, chosen, own, settings=plain, **known)
+        if self.controller is not None:
+            own = {self.headline.policy: self.controller.policy}
+        elif not self.weighted:
+            return others
+        weighted = HeldRecords(self.weighted, task, schedule) if self.weighted else self.records
+        deployed = own if self.controller is not None else {}
+        judged = explore(weighted, chosen, deployed, settings=settings, **known)
         return [
             replace(one, reasons={**other.reasons, **one.reasons})
             for one, other in zip(judged, others, strict=True)
         ]
 
     @cached_property
-    def foresight(self) -> Foresight | None:
+    def predictions(self) -> Predictions | None:
         """Of the protocol's gates, else of a replayed controller's."""
         said = [p.p_continue for p in self.frontier.points if p.p_continue is not None]
         if self.seen or not said:
             return self.seen
-        return Foresight(said[0], np.zeros(len(said[0]), dtype=np.int64), {})
+        return Predictions(said[0], np.zeros(len(said[0]), dtype=np.int64), {})
 
     @cached_property
     def sections(self) -> list[Section]:
@@ -124,9 +147,8 @@ class Report:
             self.frontier,
             self.evaluation,
             points=self.points,
-            given=[str(policy) for policy in self.given],
             shown=self.headline.policy,
-            seen=self.foresight,
+            seen=self.predictions,
             max_loss=self.max_loss,
         )
 
@@ -152,7 +174,7 @@ class Report:
                 trajectories,
                 rows=self.rows,
                 truths=self.truths,
-                seen=self.foresight,
+                seen=self.predictions,
             ),
         }
 
@@ -174,8 +196,14 @@ class Report:
             "stops": point.columns[self.rows].tolist(),
             **told.as_json(),
         }
-        below = thresholds(point, rows=self.rows, seen=self.foresight)
+        below = thresholds(point, rows=self.rows, seen=self.predictions)
         return {**stops, "thresholds": below} if below else stops
+
+
+def _predictions(done: CrossFit | Judgement) -> Predictions:
+    """What a protocol leaves behind of its gates."""
+    choices = done.choices if isinstance(done, Judgement) else {}
+    return Predictions(done.p_continue, done.folds, choices)
 
 
 def write_report(file: Path, report: Report) -> None:
@@ -189,7 +217,7 @@ def write_report(file: Path, report: Report) -> None:
         "library": library.replace("</script", "<\\/script"),
         "report": content.replace("<", "\\u003c"),
     }
-    file.write_text(dressed(HERE / "page.html", parts), "utf-8")
+    write_whole(file, fill_template(HERE / "page.html", parts))
 
 
 def _title(report: Report) -> str:
@@ -204,7 +232,7 @@ def export_svg(folder: Path, report: Report) -> list[Path]:
     made = []
     for figure in (figure for section in report.sections for figure in section.figures):
         file = folder / f"{figure.name}.svg"
-        file.write_text(_svg(figure), "utf-8")
+        write_whole(file, _svg(figure))
         made.append(file)
     return made
 

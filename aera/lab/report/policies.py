@@ -1,30 +1,29 @@
-"""Figures that compare policies: the frontier, calibrated dials, stops, loss by difficulty."""
+"""Figures that compare policies: the frontier, calibration, stops, loss by difficulty."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from aera.lab.bootstrap import compare_pairs
-from aera.lab.diagnostics import DifficultyLoss, loss_by_difficulty
-from aera.lab.frontier import Frontier, Point
+from aera.lab.judging.bootstrap import compare_pairs
+from aera.lab.judging.diagnostics import DifficultyLoss, loss_by_difficulty
+from aera.lab.replay.frontier import Frontier, Kind, Point
 from aera.lab.report.figure import (
     Figure,
     Row,
     Spec,
     beyond,
     bracket,
-    coded,
+    encode_names,
     layer,
     line,
-    listed,
-    named,
+    name_axis,
+    nominal,
     number,
     steps,
     tooltip,
     where,
 )
-from aera.lab.report.headline import full_budget
 
 FAMILIES = {
     "learned gate": "var(--blue)",
@@ -34,8 +33,9 @@ FAMILIES = {
     "fixed budget": "var(--grey)",
     "hindsight": "var(--red)",
 }
-BY_LABEL = {"aera": "learned gate", "one": "learned gate", "asc": "ASC", "esc": "ESC"}
-BY_LABEL |= {"fixed": "fixed budget", "oracle": "hindsight", "matched": "hindsight"}
+BY_FAMILY = {"aera": "learned gate", "gate": "learned gate", "one-shot": "learned gate"}
+BY_FAMILY |= {"asc": "ASC", "esc": "ESC", "fixed": "fixed budget"}
+BY_FAMILY |= {"oracle": "hindsight", "matched-random": "hindsight"}
 SWEPT = "swept afterwards"
 KINDS = {
     "as given": "circle",
@@ -46,47 +46,38 @@ KINDS = {
     SWEPT: "square",
     "hindsight": "triangle-up",
 }
-LOOSE = ("as given", SWEPT)
-"""What settings of one dial are when nobody chose between them beforehand."""
+LOOSE = (Kind.FIXED, Kind.BASELINE, Kind.SWEPT)
+"""What settings of one family are when nobody chose between them beforehand."""
+JOINED = ("fixed", "aera", "asc")
+"""Families whose settings are joined by a line."""
 
 
-def family(policy: str) -> str:
-    """Which colour a policy has."""
-    return BY_LABEL.get(policy.partition("-")[0], "other rules")
-
-
-def kind(point: Point, evaluation: Mapping[str, Any], given: Sequence[str]) -> str:
+def kind_name(point: Point, protocol: str) -> str:
     """How a policy came to be on the chart, which decides what may be said of it."""
-    controller = evaluation.get("controller", {})
-    if point.policy == controller.get("policy"):
-        return "controller, in-sample" if controller["seen"] else "controller, unseen"
-    if point.status == "calibrated":
-        return f"calibrated, {evaluation['protocol']}"
-    if point.status == "hindsight":
-        return "hindsight"
-    return "as given" if point.policy in given else SWEPT
+    if point.kind is Kind.CONTROLLER:
+        return "controller, in-sample" if point.in_sample else "controller, unseen"
+    if point.kind is Kind.CALIBRATED:
+        return f"calibrated, {protocol}"
+    return {Kind.HINDSIGHT: "hindsight", Kind.SWEPT: SWEPT}.get(point.kind, "as given")
 
 
-def frontier_rows(
-    frontier: Frontier, evaluation: Mapping[str, Any], *, given: Sequence[str], shown: str
-) -> list[Row]:
+def frontier_rows(frontier: Frontier, evaluation: Mapping[str, Any], *, shown: str) -> list[Row]:
     """One row per policy, with its interval and its difference to the full budget."""
-    points, full = frontier.points, full_budget(frontier)
+    points, full = frontier.points, frontier.full_budget()
     graded = full.graded
-    values = [point.scores if graded else _agreed(point) for point in points]
-    values += [full.scores if graded else _agreed(full), np.zeros(len(full.columns))]
+    values = [point.scores if graded else _agreement(point) for point in points]
+    values += [full.scores if graded else _agreement(full), np.zeros(len(full.columns))]
     table, count = 100 * np.array(values), len(points)
     pairs = [(i, count + 1) for i in range(count)] + [(i, count) for i in range(count)]
     found = compare_pairs(table, pairs, seed=int(evaluation["seed"]))
     rows: list[Row] = []
     for point, own, gap in zip(points, found[:count], found[count:], strict=True):
-        chosen = kind(point, evaluation, given)
-        name = point.policy.partition("-")[0]
+        fixed = point.kind is Kind.FIXED and not point.weighted
         rows.append(
             {
                 "policy": point.policy,
-                "family": family(point.policy),
-                "kind": chosen,
+                "family": BY_FAMILY.get(point.family, "other rules"),
+                "kind": kind_name(point, evaluation["protocol"]),
                 "quality": round(own.difference, 2),
                 "low": round(own.low, 2),
                 "high": round(own.high, 2),
@@ -94,32 +85,25 @@ def frontier_rows(
                 "difference": f"{gap.difference:+.2f} {bracket(gap.low, gap.high)}",
                 "responses": round(point.responses, 2),
                 "tokens": round(point.tokens, 1),
-                "barred": point.policy == shown or chosen not in LOOSE or name == "fixed",
+                "barred": point.policy == shown or point.kind not in LOOSE or fixed,
                 "shown": point.policy == shown,
-                "line": _joined(point.policy, chosen),
-                "label": _placed(point.policy, shown),
-                "name": point.policy.removeprefix("fixed-"),
+                "line": _line(point),
+                "fixed": fixed,
+                "label": "above" if point.policy in (shown, "oracle") else "below" * fixed or None,
+                "name": f"{point.setting:g}" if fixed and point.setting else point.policy,
             }
         )
     return rows
 
 
-def _agreed(point: Point) -> Any:
+def _agreement(point: Point) -> Any:
     return point.pick(point.trajectories.agreement)
 
 
-def _joined(policy: str, chosen: str) -> str | None:
-    """Settings of one dial are joined by a line; calibrated and bounded ones stand alone."""
-    alone = chosen not in LOOSE or "+" in policy
-    name = policy.partition("-")[0]
-    return None if alone or name not in ("fixed", "aera", "asc") else name
-
-
-def _placed(policy: str, shown: str) -> str | None:
-    """Where a point's name goes; most are read off the table or with the pointer."""
-    if policy in (shown, "oracle"):
-        return "above"
-    return "below" if policy.startswith("fixed-") else None
+def _line(point: Point) -> str | None:
+    """Settings of one family are joined by a line; calibrated and bounded ones stand alone."""
+    loose = point.kind in LOOSE and point.setting is not None
+    return f"{point.family} {point.weighted}" if loose and point.family in JOINED else None
 
 
 def frontier_figure(rows: Sequence[Row], *, spend: str, measure: str) -> Figure:
@@ -154,47 +138,49 @@ def _frontier_layers(
     high = max(float(row["high"] if row["barred"] else row["quality"]) for row in rows)
     scale = {"domain": [low - 1, min(100.0, high + 1)], "nice": True, "zero": False}
     axis: Spec = {"grid": False, "format": "~s" if spend == "tokens" else "~r", "tickCount": 6}
-    fixed = [round(row["responses"]) for row in rows if row["policy"].startswith("fixed-")]
+    fixed = [round(row["responses"]) for row in rows if row["fixed"]]
     if spend == "responses" and 2 <= len(fixed) <= 12:
         axis["values"] = fixed
     log = {"type": "log", "nice": False, "padding": 34}
     x = number(spend, f"{spend} per question, log scale", scale=log, axis=axis)
     y = number("quality", f"{measure}, %", scale=scale)
-    colour = coded("family", FAMILIES, (row["family"] for row in rows), "policy")
-    shape = coded("kind", KINDS, (row["kind"] for row in rows), "how it was chosen")
+    colour = encode_names("family", FAMILIES, (row["family"] for row in rows), "policy")
+    shape = encode_names("kind", KINDS, (row["kind"] for row in rows), "how it was chosen")
     large = {"test": "datum.shown", "value": 200}
     small = {"test": f"datum.kind == '{SWEPT}'", "value": 28}
     size = {"condition": [large, small], "value": 75}
     bar = {"y": {**y, "field": "low"}, "y2": {"field": "high"}, "x": x, "color": colour}
     spot = {"x": x, "y": y, "color": colour, "shape": shape, "size": size}
-    label = {"x": x, "y": y, "text": named("name")}
-    path = {"x": x, "y": y, "color": colour, "detail": named("line")}
+    label = {"x": x, "y": y, "text": nominal("name")}
+    path = {"x": x, "y": y, "color": colour, "detail": nominal("line")}
     joined = where("datum.line != null", layer("line", path, strokeWidth=1.5, opacity=0.55))
-    below = _written("below", label, dy=18, fill="var(--dim)")
+    below = _write_names("below", label, dy=18, fill="var(--dim)")
     # A layer without rows makes the browser complain of an infinite axis.
     return [
         *([joined] if any(row["line"] for row in rows) else ()),
         where("datum.barred", layer("rule", bar, opacity=0.5)),
         layer("point", {**spot, "tooltip": tooltip(columns)}),
         *(below if fixed else ()),
-        *_written("above", label, dy=-17, fill="var(--ink)", fontWeight=600),
+        *_write_names("above", label, dy=-17, fill="var(--ink)", fontWeight=600),
     ]
 
 
-def _written(place: str, label: Spec, **mark: Any) -> list[Spec]:
+def _write_names(place: str, label: Spec, **mark: Any) -> list[Spec]:
     """Names of points, on a halo that keeps them readable over lines."""
     halo = {**mark, "stroke": "var(--paper)", "strokeWidth": 4}
     test = f"datum.label == '{place}'"
     return [where(test, layer("text", label, **ink)) for ink in (halo, mark)]
 
 
-def verdict_figure(frontier: Frontier, evaluation: Mapping[str, Any], *, allowed: float) -> Figure:
-    """Every calibrated dial against the full budget, on questions it had no part in."""
-    full = f"fixed-{frontier.trajectories.schedule.last}"
+def calibrated_figure(
+    frontier: Frontier, evaluation: Mapping[str, Any], *, allowed: float
+) -> Figure:
+    """Every calibrated policy against the full budget, on questions it had no part in."""
+    full = frontier.full_budget().policy
     gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
     rows = []
     for saving in evaluation["savings"]:
-        name = saving["policy"].removesuffix("-calibrated")
+        name = saving["family"]
         gap, settings = gaps[saving["policy"]], evaluation["calibration"][name]
         chosen = ["full budget" if c["setting"] is None else f"{c['setting']:g}" for c in settings]
         rows.append(
@@ -211,7 +197,7 @@ def verdict_figure(frontier: Frontier, evaluation: Mapping[str, Any], *, allowed
         )
     columns = {"policy": "policy", "difference": "difference, points", "interval": "95 %"}
     columns |= {"saved": "tokens saved, %", "settings": "chosen settings"}
-    x, y = "points against the full budget", listed("name")
+    x, y = "points against the full budget", name_axis("name")
     few = {"axis": {"tickCount": 8}, "scale": {"padding": 12}}
     bar = {"y": y, "x": number("low", x, **few), "x2": {"field": "high"}}
     spot = {"y": y, "x": number("difference", x, **few), "tooltip": tooltip(columns)}
@@ -294,7 +280,7 @@ def difficulty_figure(points: Sequence[Point], *, policy: str) -> Figure:
     layers = [
         layer("bar", {**place, "tooltip": tooltip(columns)}, width={"band": 0.7}),
         line("y", 0, strokeWidth=1),
-        beyond(place, named("note")),
+        beyond(place, nominal("note")),
     ]
     return Figure(
         "difficulty",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aera.lab.calibration import Choice
-from aera.lab.labels import continuation_labels
-from aera.lab.protocols import CrossFit, Verdict
-from aera.lab.trajectory import Columns, Floats, Trajectories
+from aera.arrays import Columns, Floats
+from aera.lab.calibrating.calibration import Choice
+from aera.lab.learning.labels import continuation_labels
+from aera.lab.replay.trajectory import Trajectories
 
 BINS = 10
 Z = 1.959964
@@ -17,20 +17,14 @@ Z = 1.959964
 
 
 @dataclass(frozen=True, eq=False)
-class Foresight:
+class Predictions:
     """What a gate that never saw a question said at its checkpoints."""
 
     p_continue: Floats
     """Shape (questions, checkpoints); NaN where the gate was not asked."""
     folds: Columns
     choices: Mapping[str, tuple[Choice, ...]]
-    """By dial: what calibration chose, once per fold; empty where nothing was calibrated."""
-
-
-def foresight(done: CrossFit | Verdict) -> Foresight:
-    """What a protocol leaves behind of its gates."""
-    choices = done.choices if isinstance(done, Verdict) else {}
-    return Foresight(done.p_continue, done.folds, choices)
+    """By name: what calibration chose, once per fold; empty where nothing was calibrated."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +41,12 @@ class Bin:
     questions: int
 
 
-def reliability(seen: Foresight, trajectories: Trajectories) -> list[Bin]:
+def reliability(seen: Predictions, trajectories: Trajectories) -> list[Bin]:
     """Tenths of all decisions by p_continue; the last checkpoint is no decision.
 
     The intervals are Wilson's and count each question once, for its decisions hang together.
     """
-    assert trajectories.grades is not None, "without truths nobody knows what pays"
-    labels = continuation_labels(trajectories.grades, trajectories.tokens)
+    labels = continuation_labels(trajectories.known_grades, trajectories.tokens)
     chance, paid = seen.p_continue[:, :-1], labels[:, :-1]
     asked = ~np.isnan(chance)
     rows = np.broadcast_to(np.arange(len(chance))[:, None], chance.shape)[asked]

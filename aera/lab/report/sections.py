@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from aera.lab.dials import GATE
-from aera.lab.frontier import Frontier, Point
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.replay.frontier import Frontier, Point
+from aera.lab.replay.trajectory import Trajectories
 from aera.lab.report.changes import change_figure, flow_figure, pattern_figure
 from aera.lab.report.figure import Figure, bracket
 from aera.lab.report.gating import reliability_figure, threshold_figure, threshold_rows
 from aera.lab.report.policies import (
+    calibrated_figure,
     difficulty_figure,
     frontier_figure,
     frontier_rows,
     stop_figure,
-    verdict_figure,
 )
-from aera.lab.report.reliability import Foresight
-from aera.lab.trajectory import Trajectories
+from aera.lab.report.reliability import Predictions
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,13 @@ def make_sections(
     evaluation: Mapping[str, Any],
     *,
     points: Sequence[Point],
-    given: Sequence[str],
     shown: str,
-    seen: Foresight | None,
+    seen: Predictions | None,
     max_loss: float,
 ) -> list[Section]:
     """Everything below the headline."""
     graded = frontier.trajectories.grades is not None
-    rows = frontier_rows(frontier, evaluation, given=given, shown=shown)
+    rows = frontier_rows(frontier, evaluation, shown=shown)
     sections = [_frontier_section(frontier, evaluation, rows, allowed=100 * max_loss)]
     if seen is not None and graded:
         sections.append(_gate_section(frontier, evaluation, seen, allowed=100 * max_loss))
@@ -83,7 +82,7 @@ def _frontier_section(
     spends = ["responses", "tokens"] if all(row["tokens"] > 0 for row in rows) else ["responses"]
     figures = [frontier_figure(rows, spend=spend, measure=measure) for spend in spends]
     if "savings" in evaluation:
-        figures.append(verdict_figure(frontier, evaluation, allowed=allowed))
+        figures.append(calibrated_figure(frontier, evaluation, allowed=allowed))
     leads = {
         "replay": "Policies replayed as given. Picking the best of them afterwards is descriptive.",
         "crossfit": "Gates judge questions they never saw; their thresholds, like every sweep, are "
@@ -103,13 +102,13 @@ def _frontier_section(
 
 
 def _gate_section(
-    frontier: Frontier, evaluation: Mapping[str, Any], seen: Foresight, *, allowed: float
+    frontier: Frontier, evaluation: Mapping[str, Any], seen: Predictions, *, allowed: float
 ) -> Section:
     unseen = not evaluation.get("controller", {}).get("seen")
     figures = [reliability_figure(seen, frontier.trajectories, unseen=unseen)]
     rows = threshold_rows(frontier, evaluation)
     if len(rows) > 2:
-        chosen = [choice.setting for choice in seen.choices.get(GATE.name, ())]
+        chosen = [choice.setting for choice in seen.choices.get(GATE_FAMILY.name, ())]
         figures.append(threshold_figure(rows, chosen=chosen, allowed=allowed))
     lead = "The gate turns evidence into p_continue; one threshold turns that into a decision."
     return Section("gate", "The gate and its threshold", lead, tuple(figures))

@@ -1,0 +1,85 @@
+"""What the commands share: options of the lab, lines on the terminal, progress bars."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import track as rich_track
+
+from aera.errors import ProtocolError
+from aera.workers import SERIAL, Workers
+
+if TYPE_CHECKING:
+    from aera.lab.truths import Truths
+    from aera.pools.record import Records
+
+Item = TypeVar("Item")
+
+PoolArgument = Annotated[
+    str, typer.Argument(help="A pool directory, or the folder or URI of one exported as Parquet.")
+]
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(help="Encoder for the paper's features: a path, URL#model or model name."),
+]
+LossOption = Annotated[
+    float, typer.Option(help="Accuracy you allow to lose, as a fraction: 0.02 is two points.")
+]
+CertifyOption = Annotated[
+    float | None,
+    typer.Option(help="Prove the allowed loss with this chance of error, as 0.1."),
+]
+PaperOption = Annotated[
+    bool, typer.Option("--paper", help="Use the paper's gate: 55 features, plain votes.")
+]
+ScheduleOption = Annotated[
+    str | None, typer.Option(help='Checkpoints at which to decide, as "4,8,16" or "1-128".')
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of everything that is drawn by chance.")]
+EquivalenceOption = Annotated[
+    bool,
+    typer.Option("--equivalence", help="Ask math-verify which expressions are the same answer."),
+]
+WorkersOption = Annotated[
+    str, typer.Option(help="Who does the work: a number of processes, ray or ray:ADDRESS.")
+]
+
+HELD = 64 * 2**20
+"""Bytes of a pool on disk whose votes, read once, are held in memory: some 500,000 responses."""
+
+
+def open_graded(
+    address: str, *, equivalence: bool, workers: Workers
+) -> "tuple[Records, Truths | None]":
+    """Recorded responses with their truths; small pools are read once and held in memory."""
+    from aera.lab.open import open_truths
+    from aera.pools.open import open_records
+    from aera.pools.pool import Pool
+    from aera.pools.record import hold
+
+    records = open_records(address, equivalence=equivalence)
+    truths = open_truths(records, workers=workers)
+    small = isinstance(records, Pool) and (not records.sealed or records.size <= HELD)
+    return (hold(records) if small and workers == SERIAL else records), truths
+
+
+def need_truths(records: "Records", truths: "Truths | None") -> "Truths":
+    """Refuse a pool that nothing can be learned from."""
+    if truths is None:
+        raise ProtocolError(
+            f'"{records.name}" has no truths, so nothing can be learned from it; '
+            "aera evaluate without --protocol shows what policies would spend"
+        )
+    return truths
+
+
+def say(sentence: str, *, stderr: bool = False) -> None:
+    """One line, however long, and no markup: it may hold a path."""
+    Console(stderr=stderr).print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def track(items: Sequence[Item], name: str, /) -> Iterable[Item]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    return rich_track(items, name, console=console, transient=True, disable=not console.is_terminal)

@@ -1,0 +1,1 @@
+"""Evidence: what a prefix of responses looks like, in numbers."""

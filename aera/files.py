@@ -1,0 +1,130 @@
+"""Files: JSON lines whose errors name the place, and writes that are whole or not there."""
+
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from aera.errors import PoolError, UsageError
+
+T = TypeVar("T")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def take_field(fields: dict[str, Any], name: str, kind: tuple[type, ...]) -> Any:
+    """A field that must be there and be of one of these types."""
+    value = fields[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f'the field "{name}" is {value!r:.40}')
+    return value
+
+
+def read_rows(path: Path, parse: Callable[[str], T]) -> Iterator[T]:
+    """What `parse` makes of each line; where it cannot, an error names the file and the line."""
+    for number, text in _lines(path):
+        try:
+            row = parse(text)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise PoolError(f"{path.name}, line {number}: {problem(error)}") from None
+        yield row
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines; a file that breaks off is reported where it does."""
+    number = 0
+    try:
+        with open_text(path) as file:
+            for number, text in enumerate(file, start=1):
+                if not text.endswith("\n"):
+                    raise PoolError(f"{path.name}, line {number}: half-written, no end of line")
+                yield number, text
+    except FileNotFoundError:
+        raise PoolError(f'"{path}" is missing') from None
+    except (EOFError, zlib.error, OSError, UnicodeDecodeError) as error:
+        raise PoolError(f"{path.name}, line {number + 1}: {problem(error)}") from None
+
+
+def open_text(path: Path) -> IO[str]:
+    """A file of text, gzipped or plain, told by its first bytes."""
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rt", encoding="utf-8") if zipped else path.open(encoding="utf-8")
+
+
+def problem(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON ({error.msg} at character {error.pos})"
+    return f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside `path`, which takes its place when the block ends well."""
+    partial = path.with_name(path.name + ".partial")
+    yield partial
+    partial.replace(path)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that nobody ever sees half of it."""
+    with replacing(path) as partial:
+        partial.write_text(text, "utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write one JSON value, likewise."""
+    write_whole(path, json.dumps(content, indent=2) + "\n")
+
+
+def to_line(fields: dict[str, Any]) -> str:
+    """One JSON line. Half a surrogate pair, which no encoding takes, is escaped."""
+    line = json.dumps(fields, ensure_ascii=False)
+    return (json.dumps(fields) if _SURROGATE.search(line) else line) + "\n"
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `out` when the block ends well and vanishes otherwise."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise already_there(out)
+    partial = out.absolute().with_name(f".{out.absolute().name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def whole_file(out: Path) -> Iterator[Path]:
+    """A file to write, likewise."""
+    if out.exists():
+        raise already_there(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        yield partial
+        partial.rename(out)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def already_there(out: object) -> UsageError:
+    """What is said of a place for results that is not free."""
+    return UsageError(f'"{out}" exists already; choose another place or remove it first')

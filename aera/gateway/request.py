@@ -1,0 +1,59 @@
+"""What a chat request asks for: how many choices, of which model, and in what words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aera.errors import UsageError
+from aera.reading.task import Task
+
+PREFIX = "aera/"
+MOST_CHOICES = 128
+
+
+def count_choices(body: Mapping[str, Any]) -> int:
+    """How many choices are wanted; what the seeds of their samples are made from is checked too."""
+    seed, wanted = body.get("seed"), body.get("n")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise UsageError(f'"seed" must be a whole number, but got {seed!r:.40}')
+    if wanted is None:
+        return 1
+    whole = isinstance(wanted, int) and not isinstance(wanted, bool)
+    if not whole or not 1 <= wanted <= MOST_CHOICES:
+        raise UsageError(
+            f'"n" must be a whole number from 1 to {MOST_CHOICES}, but got {wanted!r:.40}'
+        )
+    return int(wanted)
+
+
+def find_last_words(body: Mapping[str, Any]) -> str:
+    """The text of the last user message."""
+    messages = body.get("messages")
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, Mapping) and message.get("role") == "user":
+            content = message.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+            return "\n".join(text for text in texts if isinstance(text, str))
+    return ""
+
+
+def split_model(model: Any) -> tuple[str, bool]:
+    """The upstream's name of a model, and whether it was asked to vote."""
+    if not isinstance(model, str) or not model.removeprefix(PREFIX):
+        raise UsageError('"model" must be a name')
+    return model.removeprefix(PREFIX), model.startswith(PREFIX)
+
+
+def add_instruction(body: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """The request with the task's answer instruction behind its last user message."""
+    messages = [dict(message) for message in body["messages"]]
+    asked = task.template.replace("{question}", "").strip()
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                message["content"] = f"{content}\n\n{asked}"
+            elif isinstance(content, list):
+                message["content"] = [*content, {"type": "text", "text": asked}]
+            break
+    return {**body, "messages": messages}

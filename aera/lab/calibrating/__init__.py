@@ -1,0 +1,1 @@
+"""Calibrating: the threshold of a policy, chosen or certified."""

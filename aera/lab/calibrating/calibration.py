@@ -1,0 +1,172 @@
+"""Choose the setting of a family on calibration questions: the paper's rule, or certified."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from aera.arrays import Columns, Floats
+from aera.errors import UsageError
+from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence, questions_needed
+from aera.lab.calibrating.families import Family
+from aera.lab.replay.trajectory import Trajectories, pick
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What calibration decided, and on what grounds. Accuracies and losses are fractions."""
+
+    family: str
+    setting: float | None
+    """None: nothing was good enough, so the full budget is kept."""
+    max_loss: float
+    alpha: float | None
+    """The certified chance of error; None where nothing is promised."""
+    questions: int
+    accuracy: float
+    reference: float
+    """Accuracy of the full budget on the same questions."""
+    token_saving: float
+    needed: int | None
+    """Where certification failed: how many calibration questions it might take."""
+    margin: float = 0.0
+    """Standard errors by which the loss stayed below the limit, where nothing is certified."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether any setting met the goal."""
+        return self.setting is not None
+
+    @property
+    def safely(self) -> str:
+        """How the limit was kept, to be said after it."""
+        return f", {self.margin:g} standard error to spare" if self.margin else ""
+
+    @property
+    def summary(self) -> str:
+        """One sentence for people."""
+        limit = f"{100 * self.max_loss:g} points"
+        if self.setting is None:
+            more = (
+                f"; about {self.needed} calibration questions would be needed"
+                if self.needed
+                else ""
+            )
+            how = "be certified to lose" if self.alpha else "lose"
+            return (
+                f"NOT FEASIBLE: no {self.family} setting that was tried could {how} at most "
+                f"{limit} on {self.questions} questions{self.safely}, so the full budget is "
+                f"kept{more}"
+            )
+        promise = "within" if self.alpha is None else f"certified ({1 - self.alpha:.0%}) within"
+        return (
+            f"{self.family} {self.setting:g}: {promise} {limit} of the full budget on "
+            f"{self.questions} questions{self.safely}, saving {100 * self.token_saving:.1f} % of "
+            "the tokens"
+        )
+
+    def stops(self, family: Family, values: Floats) -> Columns:
+        """Where the chosen setting stops on other questions; infeasible means the last column."""
+        if self.setting is None:
+            return np.full(len(values), values.shape[1] - 1, dtype=np.int64)
+        return family.stops(values, self.setting)
+
+
+class Goal(Protocol):
+    """What the setting of a family is chosen for."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether it needs questions that nothing was learned from."""
+        ...
+
+    def choose(
+        self, family: Family, values: Floats, trajectories: Trajectories, *, seed: int
+    ) -> Choice:
+        """The setting that serves it best on these questions."""
+        ...
+
+
+@dataclass(frozen=True)
+class LossLimit:
+    """The cheapest setting that loses at most `max_loss` against the policy's own full budget.
+
+    By itself this is the paper's rule on the sweep: loss as measured, ties to the safer setting.
+    With a margin, so many standard errors are added to the loss, on the fine grid. With `alpha`,
+    P(loss <= max_loss) >= 1 - alpha, by fixed-sequence testing on the fine grid.
+    """
+
+    max_loss: float = 0.02
+    alpha: float | None = None
+    margin: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_loss < 1:
+            raise UsageError(
+                f"the allowed loss is a fraction from 0 up, as 0.02, but got {self.max_loss}"
+            )
+        if self.alpha is not None and not 0 < self.alpha < 1:
+            raise UsageError(
+                f"the certified chance of error lies between 0 and 1, as 0.1, but got {self.alpha}"
+            )
+
+    @property
+    def certified(self) -> bool:
+        """Whether it needs questions that nothing was learned from."""
+        return self.alpha is not None
+
+    def choose(
+        self, family: Family, values: Floats, trajectories: Trajectories, *, seed: int = 0
+    ) -> Choice:
+        """The cheapest setting within the limit; None of them where all lose more."""
+        grid = family.settings if self.alpha is None and self.margin is None else family.fine
+        columns = [family.stops(values, setting) for setting in grid]
+        losses = _losses(columns, trajectories)
+        costs = [float(pick(trajectories.tokens, column).sum()) for column in columns]
+        best = min(self._allowed(losses, seed), key=lambda i: (costs[i], i), default=None)
+        reference = float(trajectories.known_grades[:, -1].mean())
+        return Choice(
+            family=family.name,
+            setting=None if best is None else grid[best],
+            max_loss=self.max_loss,
+            alpha=self.alpha,
+            questions=len(losses),
+            accuracy=reference if best is None else reference - float(losses[:, best].mean()),
+            reference=reference,
+            token_saving=0.0 if best is None else _saving(costs[best], trajectories),
+            needed=self._needed(losses) if best is None else None,
+            margin=(self.margin or 0.0) if self.alpha is None else 0.0,
+        )
+
+    def _allowed(self, losses: Floats, seed: int) -> list[int]:
+        """The settings that stay within the limit, by their place on the grid."""
+        if self.alpha is not None:
+            p_values = betting_p_values(losses, self.max_loss, seed=seed, alpha=self.alpha)
+            return list(range(fixed_sequence(p_values, self.alpha)))
+        error = losses.std(axis=0) / np.sqrt(len(losses))
+        likely = losses.mean(axis=0) + (self.margin or 0.0) * error
+        allowed: list[int] = np.flatnonzero(likely <= self.max_loss + 1e-12).tolist()
+        return allowed
+
+    def _needed(self, losses: Floats) -> int | None:
+        """Questions a certificate would take; the safest setting is tested first and decides.
+
+        None where there were that many already: then it is the losses, not their number.
+        """
+        if self.alpha is None:
+            return None
+        likely = questions_needed(self.max_loss, self.alpha, losses=losses[:, 0]) or 0
+        needed = max(likely, questions_needed(self.max_loss, self.alpha) or 0)
+        return needed if needed > len(losses) else None
+
+
+def _saving(cost: float, trajectories: Trajectories) -> float:
+    full = float(trajectories.tokens[:, -1].sum())
+    return 1 - cost / full if full else 0.0
+
+
+def _losses(columns: Sequence[Columns], trajectories: Trajectories) -> Floats:
+    """Grade at the full budget minus grade at the stop, shape (questions, settings)."""
+    grades = trajectories.known_grades
+    return np.stack([grades[:, -1] - pick(grades, column) for column in columns], axis=1)

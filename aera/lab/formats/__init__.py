@@ -1,0 +1,1 @@
+"""Files that other programs write, in and out."""

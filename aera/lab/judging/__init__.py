@@ -1,0 +1,1 @@
+"""Judging: who learns from what and is tested on what; intervals and tests."""

@@ -1,0 +1,126 @@
+"""Build a controller: learn, calibrate, write the model card. One way for every learner."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from aera.arrays import Columns
+from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
+from aera.lab.calibrating.families import Family
+from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.learning.learner import Learner, T, check_enough, policy_of
+from aera.response import Question
+from aera.solving.controller import Controller, question_hash
+
+BUILD_SHARES = (0.55, 0.15, 0.3)
+"""The paper's gate in a controller: questions to fit, to end the fit in time, to calibrate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A controller with what is worth telling about how it came to be."""
+
+    controller: Controller
+    choice: Choice
+    learned: str
+    """How it was learned, in one sentence."""
+    card: str
+
+
+def build(
+    learner: Learner[T],
+    table: T,
+    goal: Goal,
+    *,
+    baselines: Sequence[str] = (),
+    encoder_name: str | None = None,
+    seed: int = 0,
+) -> Built:
+    """Learn from a pool and calibrate; where nothing meets the goal the full budget is kept.
+
+    With `baselines` (families such as "asc") the model steps aside to whichever meets the goal
+    most cheaply; a certificate is then shared out between them, so that it still holds.
+    """
+    check_enough(table)
+    rows = np.arange(len(table))
+    split = learner.split(rows, certified=goal.certified, seed=seed)
+    model, tuning = learn_and_tune(learner, table, rows, certified=goal.certified, seed=seed)
+    own = next(iter(model.families.values()))
+    tried = [own, *(model.families[name] for name in baselines)]
+    shared = _share(goal, len(tried))
+    choices = [tuning.choose(family, shared, seed=seed) for family in tried]
+    best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
+    choice = choices[best]
+    controller = Controller(
+        task=table.task,
+        schedule=table.schedule,
+        policy=policy_of(model, choice, tried[best], table.schedule),
+        gate=model.gate,
+        weigher=model.weigher,
+        encoder_name=encoder_name,
+        calibration=_calibration(choice, tried, choices, learned=model.learned, seed=seed),
+        fitted=_hashes(table.questions, np.concatenate([split.fit, split.held])),
+        calibrated=_hashes(table.questions, split.tune),
+    )
+    return Built(controller, choice, model.learned, _card(controller, choice, model.learned))
+
+
+def _share(goal: Goal, between: int) -> Goal:
+    """A limit for each of several families, all judged on the fine grid of settings."""
+    if not isinstance(goal, LossLimit):
+        return goal
+    alpha = None if goal.alpha is None else goal.alpha / between
+    return replace(goal, alpha=alpha, margin=goal.margin or 0.0)
+
+
+def _calibration(
+    choice: Choice,
+    tried: Sequence[Family],
+    choices: Sequence[Choice],
+    *,
+    learned: str,
+    seed: int,
+) -> dict[str, Any]:
+    told = {**asdict(choice), "feasible": choice.feasible, "summary": choice.summary, "seed": seed}
+    told["learned"] = learned
+    if len(tried) > 1:
+        told["tried"] = {each.family: each.summary for each in choices}
+    return told
+
+
+def _hashes(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
+    return frozenset(question_hash(questions[row]) for row in rows)
+
+
+def _card(controller: Controller, choice: Choice, learned: str) -> str:
+    """A model card with the front matter model hubs read."""
+    gate = len(controller.gate.features) if controller.gate else 0
+    calibrated = (
+        f"{len(controller.calibrated)} others"
+        if controller.calibrated
+        else ("the same, out of fold")
+    )
+    return f"""---
+library_name: aera
+license: apache-2.0
+tags: [adaptive-inference, self-consistency, early-stopping]
+---
+
+# AERA controller for {controller.task.name}
+
+After each checkpoint ({controller.schedule}) it decides whether another block of responses is worth
+paying for. Policy: `{controller.label}`.
+
+- **Calibration**: {choice.summary}.
+- **Accuracy there**: {100 * choice.accuracy:.2f} %, full budget {100 * choice.reference:.2f} %.
+- **Learned**: {learned}.
+- **Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};
+  their hashes are in `config.json`, so that a test on them is noticed.
+- **Inputs**: {gate} features of the responses seen so far, listed in `config.json`.
+- **Limits**: one reasoner, one benchmark, one sampling setting. Calibrate again when any of them
+  changes; a calibration figure is no test result.
+
+    aera solve --controller PATH --base-url URL --model M "a question"
+"""

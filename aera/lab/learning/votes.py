@@ -1,0 +1,250 @@
+"""Our learner: votes that weigh, and a gate on the features of the weighted vote.
+
+Everything a choice rests on is out of fold within the questions given: weights are kept only where
+they gain, the gate only where it saves more than ASC on the same votes. Calibration and judgement
+belong to other questions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from aera.arrays import Columns, Floats
+from aera.evidence.votes import describe_votes
+from aera.lab.calibrating.calibration import LossLimit
+from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
+from aera.lab.learning.folds import split_rows
+from aera.lab.learning.learner import Measured, Split, check_enough
+from aera.lab.learning.vote_gate import VoteGateFit, VoteStates, chances
+from aera.lab.learning.weigher import Responses, WeigherFit
+from aera.lab.replay.replay import ReplaySettings
+from aera.lab.replay.trajectory import Trajectories
+from aera.lab.truths import Grader, Truths
+from aera.policies.gate import Gated, VoteGate
+from aera.policies.measures import confidence, measure_all
+from aera.policies.policy import Policy
+from aera.pools.record import HeldRecords, Record, Records, VotedRecord, read_votes
+from aera.reading.task import Task
+from aera.response import Question
+from aera.schedule import Schedule
+from aera.voting.traits import traits
+from aera.voting.weigher import Weigher
+from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
+
+LOSSES = (0.0, 0.005, 0.01, 0.015, 0.02)
+"""Where the gate and ASC are compared: the saving at one allowed loss alone is a matter of luck."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedVotes:
+    """How the vote stands at every checkpoint under some weights."""
+
+    trajectories: Trajectories
+    evidence: Floats
+    """Shape (questions, checkpoints, features of the vote)."""
+    confidence: Floats
+    """What ASC looks at."""
+
+    @property
+    def states(self) -> VoteStates:
+        """What a gate learns from."""
+        known = self.trajectories
+        return VoteStates(self.evidence, known.known_grades, known.tokens)
+
+    @classmethod
+    def join(cls, parts: "Sequence[ReplayedVotes]") -> "ReplayedVotes":
+        """The questions of several, one after the other."""
+        return cls(
+            Trajectories.join([part.trajectories for part in parts]),
+            np.concatenate([part.evidence for part in parts]),
+            np.concatenate([part.confidence for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class VoteTable:
+    """Questions with the traits of every response and the grade of its answer."""
+
+    name: str
+    task: Task
+    schedule: Schedule
+    records: tuple[VotedRecord, ...]
+    """Without their texts, which have been read."""
+    responses: Responses
+    truths: Truths
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """One per row."""
+        return tuple(record.question for record in self.records)
+
+    def weigh(self, rows: Columns, weights: Floats | None) -> list[VotedRecord]:
+        """The records of these rows with other weights; None leaves them plain."""
+        chosen = [self.records[row] for row in rows]
+        if weights is None:
+            return chosen
+        pairs = zip(chosen, weights, strict=True)
+        return [record.with_weights(own) for record, own in pairs]
+
+    def replay(
+        self, rows: Columns, weights: Floats | None, *, workers: Workers = SERIAL
+    ) -> ReplayedVotes:
+        """Replay these rows with these weights."""
+        records = HeldRecords(self.weigh(rows, weights), self.task, self.schedule)
+        settings = ReplaySettings(self.task, self.schedule, self.truths)
+        return ReplayedVotes.join([*workers.map(partial(_stand, settings), records.parts())])
+
+
+def _stand(settings: ReplaySettings, part: Sequence[VotedRecord]) -> ReplayedVotes:
+    chains = [record.prefixes(settings.schedule) for record in part]
+    [measured] = measure_all([confidence], chains)
+    return ReplayedVotes(
+        settings.replay(part).trajectories, describe_votes(chains), np.array(measured)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class VoteModel:
+    """A weigher, where it gains, and a gate; ASC in its place where that saves more."""
+
+    weigher: Weigher | None
+    gate: VoteGate
+    family: Family
+    """The gate's, or ASC's where the gate stepped aside."""
+    own: Measured
+    """The same questions out of fold: every one weighed and judged by models of others."""
+    gain: float
+    """Points the weigher gained there, mean over the checkpoints."""
+
+    @property
+    def families(self) -> Mapping[str, Family]:
+        """`aera` is the family that was learned, `gate` and `asc` are both, for comparison."""
+        return {"aera": self.family, "gate": GATE_FAMILY, "asc": ASC_FAMILY}
+
+    @property
+    def learned(self) -> str:
+        """What was kept, what was left out, and why; all of it measured out of fold."""
+        gate, asc = mean_saving(self.own, GATE_FAMILY), mean_saving(self.own, ASC_FAMILY)
+        votes = (
+            f"learned weights gain {self.gain:+.1f} points and are used"
+            if self.weigher
+            else f"learned weights ({self.gain:+.1f} points) do not clearly gain, so votes are "
+            "plain"
+        )
+        chosen = "the gate is used" if self.family is GATE_FAMILY else "ASC is used"
+        both = f"at equal losses the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
+        return f"{votes}; {both}, so {chosen}"
+
+    def values(self, table: VoteTable, rows: Columns) -> Measured:
+        """Other questions as this weigher and this gate see them."""
+        traits = table.responses.traits[rows]
+        weights = self.weigher.weights(traits) if self.weigher else None
+        replayed = table.replay(rows, weights)
+        measured = _measure(replayed, chances(self.gate, replayed.evidence))
+        return replace(measured, records=tuple(table.weigh(rows, weights)))
+
+    def policy(self, setting: float, family: Family | None = None) -> Policy:
+        """The gate at one threshold, or ASC at one confidence."""
+        make = (family or self.family).make
+        return make(setting) if make else Gated(self.gate, setting)
+
+
+def _measure(replayed: ReplayedVotes, p_continue: Floats) -> Measured:
+    values = {GATE_FAMILY.name: p_continue, ASC_FAMILY.name: replayed.confidence}
+    return Measured(replayed.trajectories, values)
+
+
+def mean_saving(measured: Measured, family: Family) -> float:
+    """Tokens saved, mean over a few allowed losses, as measured."""
+    limits = [LossLimit(loss, margin=0.0) for loss in LOSSES]
+    return float(np.mean([measured.choose(family, limit, seed=0).token_saving for limit in limits]))
+
+
+@dataclass(frozen=True)
+class VoteLearner:
+    """Weights from the traits of single responses, a linear gate on the weighted vote."""
+
+    weigher: WeigherFit = field(default_factory=WeigherFit)
+    gate: VoteGateFit = field(default_factory=VoteGateFit)
+    shares: tuple[float, float] = (0.5, 0.5)
+    """Questions for learning and for a certificate."""
+    margin: float = 1.0
+    """On few questions the cheapest setting that seemed to lose little loses more on others."""
+    workers: Workers = SERIAL
+    """Who works on the parts of one fit."""
+    weighted: bool = True
+
+    def prepare(
+        self,
+        records: Records,
+        truths: Truths,
+        *,
+        schedule: Schedule | None = None,
+        workers: Workers = SERIAL,
+        track: Track = quiet,
+    ) -> VoteTable:
+        """Read the traits of the first responses to every question, and grade their answers."""
+        checkpoints = schedule or records.schedule
+        work = partial(_describe, truths=truths, task=records.task, responses=checkpoints.last)
+        parts = map_tracked(workers, work, records.parts(), name="traits", track=track)
+        voted = tuple(record for part, _ in parts for record in part)
+        records.check_whole(record.question.id for record in voted)
+        responses = Responses(
+            np.concatenate([seen.traits for _, seen in parts]),
+            np.concatenate([seen.voted for _, seen in parts]),
+            np.concatenate([seen.grades for _, seen in parts]),
+        )
+        return VoteTable(records.name, records.task, checkpoints, voted, responses, truths)
+
+    def split(self, rows: Columns, *, certified: bool, seed: int) -> Split:
+        """A certificate needs questions that nothing was learned from; else all of them teach."""
+        none = rows[:0]
+        if not certified:
+            return Split(rows, none, none)
+        fit, tune = split_rows(rows, self.shares, seed=seed)
+        return Split(fit, none, tune)
+
+    def fit(
+        self, table: VoteTable, rows: Columns, *, held: Columns | None = None, seed: int
+    ) -> VoteModel:
+        """Weigher, gate and family from these questions alone; nothing is held out."""
+        check_enough(table)
+        responses = table.responses.subset(rows)
+        weights = self.weigher.out_of_fold(responses, seed=seed, workers=self.workers)
+        plain = table.replay(rows, None, workers=self.workers)
+        weighted = table.replay(rows, weights, workers=self.workers)
+        gains = (weighted.trajectories.known_grades - plain.trajectories.known_grades).mean(axis=1)
+        keeps = bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
+        states = (weighted if keeps else plain).states
+        own = _measure(weighted if keeps else plain, self.gate.out_of_fold(states, seed=seed))
+        better = mean_saving(own, GATE_FAMILY) >= mean_saving(own, ASC_FAMILY)
+        return VoteModel(
+            weigher=self.weigher.fit(responses, seed=seed) if keeps else None,
+            gate=self.gate.fit(states),
+            family=GATE_FAMILY if better else ASC_FAMILY,
+            own=own,
+            gain=100 * float(gains.mean()),
+        )
+
+
+def _describe(
+    part: Iterable[Record], *, truths: Truths, task: Task, responses: int
+) -> tuple[list[VotedRecord], Responses]:
+    """The traits and grades of one part; texts stay behind."""
+    voted = [record.first(responses) for record in read_votes(part, task)]
+    grades = [
+        Grader(task, truths[record.question.id]).grade(vote.answer for vote in record.votes)
+        for record in voted
+    ]
+    answered = [[vote.answer is not None for vote in record.votes] for record in voted]
+    seen = Responses(_traits(voted), np.array(answered), np.array(grades))
+    return [record.without_texts() for record in voted], seen
+
+
+def _traits(voted: Sequence[VotedRecord]) -> Floats:
+    return np.array([traits(each.question, each.responses, each.votes) for each in voted])

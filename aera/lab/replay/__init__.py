@@ -1,0 +1,1 @@
+"""Replay: what policies would have done on recorded responses, graded."""

@@ -1,0 +1,291 @@
+"""Point and Frontier: accuracy and spend of each policy, and what mixtures of them can reach."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from aera.arrays import Columns, Floats
+from aera.errors import UsageError
+from aera.lab.replay.trajectory import Trajectories, pick
+from aera.policies.labels import name_policies
+from aera.policies.policy import Fixed, Policy
+
+
+class Kind(StrEnum):
+    """How a policy came to be judged here, which decides what may be said of it."""
+
+    FIXED = "fixed"
+    """The same number of responses for every question."""
+    BASELINE = "baseline"
+    """A rule with a setting that somebody gave."""
+    SWEPT = "swept"
+    """One of many settings, read off afterwards: descriptive."""
+    CALIBRATED = "calibrated"
+    """Its setting was chosen on other questions."""
+    CONTROLLER = "controller"
+    """A controller that was finished before."""
+    HINDSIGHT = "hindsight"
+    """It looks at the future."""
+
+
+STATUS = {
+    Kind.CALIBRATED: "calibrated",
+    Kind.HINDSIGHT: "hindsight",
+}
+DESCRIPTIVE = "as given; picking the best of several afterwards is post hoc"
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One policy on one pool: the checkpoint column at which each question stopped."""
+
+    policy: str
+    """Its label."""
+    columns: Columns
+    trajectories: Trajectories
+    p_continue: Floats | None = None
+    """What its gate said at every checkpoint, NaN where it was not asked; None without a gate."""
+    kind: Kind = Kind.BASELINE
+    family: str = ""
+    """The policies that differ in their setting only: fixed, asc, esc, aera and so on."""
+    setting: float | None = None
+    weighted: bool = False
+    """Whether its votes carry learned weights."""
+    in_sample: bool = False
+    """Whether it has seen some of these questions in training."""
+
+    def pick(self, values: Floats) -> Floats:
+        """The value of every question at its own stop."""
+        return pick(values, self.columns)
+
+    @cached_property
+    def scores(self) -> Floats:
+        """The grade of the returned answer, question by question."""
+        assert self.trajectories.grades is not None
+        return self.pick(self.trajectories.grades)
+
+    @cached_property
+    def counts(self) -> Floats:
+        """Responses used, question by question."""
+        return np.array(self.trajectories.schedule.checkpoints, dtype=np.float64)[self.columns]
+
+    @cached_property
+    def spent(self) -> Floats:
+        """Completion tokens used, question by question."""
+        return self.pick(self.trajectories.tokens)
+
+    @property
+    def graded(self) -> bool:
+        """Whether the pool had truths."""
+        return self.trajectories.grades is not None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Percent of returned answers that are right."""
+        return 100 * float(self.scores.mean()) if self.graded else None
+
+    @property
+    def re2_mean(self) -> float | None:
+        """The paper's score in percent: rewards stopping on agreement, so it is no headline."""
+        means = self.trajectories.re2_mean
+        return None if means is None else 100 * float(self.pick(means).mean())
+
+    @property
+    def agreement(self) -> float:
+        """Percent of answers equal to those at the full budget."""
+        return 100 * float(self.pick(self.trajectories.agreement).mean())
+
+    @property
+    def responses(self) -> float:
+        """Mean responses per question."""
+        return float(self.counts.mean())
+
+    @property
+    def tokens(self) -> float:
+        """Mean completion tokens per question."""
+        return float(self.spent.mean())
+
+    @property
+    def response_saving(self) -> float:
+        """Percent of responses saved against the full budget."""
+        return 100 * (1 - self.responses / self.trajectories.schedule.checkpoints[-1])
+
+    @property
+    def token_saving(self) -> float:
+        """Percent of completion tokens saved against the full budget."""
+        full = float(self.trajectories.tokens[:, -1].sum())
+        return 100 * (1 - float(self.spent.sum()) / full) if full else 0.0
+
+    @property
+    def stops(self) -> dict[str, int]:
+        """How many questions stopped at each checkpoint."""
+        points = self.trajectories.schedule.checkpoints
+        tally = np.bincount(self.columns, minlength=len(points))
+        return {str(checkpoint): int(n) for checkpoint, n in zip(points, tally, strict=True)}
+
+    @property
+    def status(self) -> str:
+        """How it was chosen: calibrated elsewhere, in hindsight, or as given."""
+        return STATUS.get(self.kind, DESCRIPTIVE)
+
+    def as_json(self) -> dict[str, Any]:
+        """The point as an evaluation file holds it; percent, two decimals beyond noise."""
+        names = ("accuracy", "re2_mean", "agreement", "responses", "tokens")
+        savings = ("response_saving", "token_saving")
+        values = {name: _round(getattr(self, name)) for name in (*names, *savings)}
+        told: dict[str, Any] = {
+            "policy": self.policy,
+            "kind": self.kind.value,
+            "family": self.family,
+        }
+        told |= {"setting": self.setting, "weighted": self.weighted, "in_sample": self.in_sample}
+        return {**told, "status": self.status, **values, "stops": self.stops}
+
+
+def replayed_points(
+    policies: Sequence[Policy],
+    columns: Columns,
+    trajectories: Trajectories,
+    *,
+    chances: Mapping[int, Floats] = MappingProxyType({}),
+    weighted: bool = False,
+) -> list[Point]:
+    """Policies that were replayed as given; `columns` has one column for each of them."""
+    return [
+        Point(
+            name.label,
+            columns[:, place],
+            trajectories,
+            chances.get(place),
+            kind=Kind.FIXED if name.fixed else Kind.BASELINE,
+            family=name.family,
+            setting=name.setting,
+            weighted=weighted,
+        )
+        for place, name in enumerate(name_policies(policies, weighted=weighted))
+    ]
+
+
+def point_of(policy: Policy, columns: Columns, trajectories: Trajectories) -> Point:
+    """One policy on plain votes that was replayed as given."""
+    [point] = replayed_points([policy], columns[:, None], trajectories)
+    return point
+
+
+def hindsight_point(label: str, columns: Columns, trajectories: Trajectories) -> Point:
+    """A reference that looks at the future."""
+    return Point(label, columns, trajectories, kind=Kind.HINDSIGHT, family=label)
+
+
+def fixed_points(trajectories: Trajectories, *, weighted: bool = False) -> list[Point]:
+    """Every checkpoint of the schedule as a fixed budget."""
+    questions, checkpoints = trajectories.tokens.shape
+    budgets = [Fixed(checkpoint) for checkpoint in trajectories.schedule.checkpoints]
+    columns = np.tile(np.arange(checkpoints), (questions, 1))
+    return replayed_points(budgets, columns, trajectories, weighted=weighted)
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Two points dealt at random in fixed shares: the best reachable at a mean spend."""
+
+    parts: tuple[Point, Point]
+    share: float
+    """Of the first part; the rest goes to the second."""
+
+    @property
+    def scores(self) -> Floats:
+        """Expected grade, question by question."""
+        return self.share * self.parts[0].scores + (1 - self.share) * self.parts[1].scores
+
+    @property
+    def accuracy(self) -> float:
+        """Percent right, in expectation."""
+        return 100 * float(self.scores.mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """All points of one evaluation."""
+
+    points: tuple[Point, ...]
+    trajectories: Trajectories
+
+    def __getitem__(self, policy: object) -> Point:
+        """The point of a policy or of its label."""
+        for point in self.points:
+            if point.policy == str(policy):
+                return point
+        known = ", ".join(point.policy for point in self.points)
+        raise UsageError(f'no point is called "{policy}"; there are {known}')
+
+    def with_point(self, point: Point) -> "Frontier":
+        """The same with one more point, or another in the place of the one that is called like it.
+
+        The new point's trajectories become those that are shown; the others keep their own.
+        """
+        points = {each.policy: each for each in self.points}
+        return Frontier(tuple({**points, point.policy: point}.values()), point.trajectories)
+
+    def only(self, family: str) -> "Frontier":
+        """The points of one family of policies, whatever their setting."""
+        kept = tuple(point for point in self.points if point.family == family)
+        return Frontier(kept, self.trajectories)
+
+    def without_sweeps(self) -> "Frontier":
+        """Leave out the settings of baselines that nobody asked for."""
+        kept = (p for p in self.points if p.kind is not Kind.SWEPT or p.family == "aera")
+        return Frontier(tuple(kept), self.trajectories)
+
+    def full_budget(self, *, weighted: bool = False) -> Point:
+        """Every question at the last checkpoint, whether or not that policy was asked for."""
+        for point in self.points:
+            own = point.kind is Kind.FIXED and point.weighted is weighted
+            if own and not np.any(point.columns != self.trajectories.tokens.shape[1] - 1):
+                return point
+        return fixed_points(self.trajectories, weighted=weighted)[-1]
+
+    def nondominated(self, spend: str = "responses") -> list[Point]:
+        """The points no mixture of others beats at equal or lower spend: the upper hull."""
+        ordered = sorted(
+            self.points, key=lambda p: (getattr(p, spend), -(p.accuracy or 0.0), p.policy)
+        )
+        hull: list[Point] = []
+        for point in ordered:
+            if hull and (point.accuracy or 0.0) <= (hull[-1].accuracy or 0.0):
+                continue
+            while len(hull) > 1 and _slope(hull[-2], point, spend) >= _slope(
+                hull[-2], hull[-1], spend
+            ):
+                hull.pop()
+            hull.append(point)
+        return hull
+
+    def mixture(self, at: float, spend: str = "responses") -> Mixture | None:
+        """The best mixture that spends at most `at` per question; None if nothing is so cheap."""
+        hull = self.nondominated(spend)
+        affordable = [point for point in hull if getattr(point, spend) <= at]
+        if not affordable:
+            return None
+        low = affordable[-1]
+        dearer: Sequence[Point] = [point for point in hull if getattr(point, spend) > at]
+        if not dearer:
+            return Mixture((low, low), 1.0)
+        high = dearer[0]
+        gap = getattr(high, spend) - getattr(low, spend)
+        return Mixture((low, high), (getattr(high, spend) - at) / gap)
+
+
+def _slope(a: Point, b: Point, spend: str) -> float:
+    width = getattr(b, spend) - getattr(a, spend)
+    rise = (b.accuracy or 0.0) - (a.accuracy or 0.0)
+    return rise / width if width > 0 else float("inf")

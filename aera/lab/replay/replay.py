@@ -1,0 +1,165 @@
+"""Evaluation: what each policy would have done on recorded responses, graded, in one pass."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import nan
+
+import numpy as np
+
+from aera.arrays import Columns, Floats
+from aera.lab.replay.frontier import Frontier, hindsight_point, replayed_points
+from aera.lab.replay.hindsight import oracle
+from aera.lab.replay.trajectory import Trajectories
+from aera.lab.truths import Grader, Truths
+from aera.policies.policy import Policy
+from aera.pools.record import Record, Records, VotedRecord, read_votes
+from aera.reading.task import Task
+from aera.schedule import Schedule
+from aera.solving.replay import OBSERVED, Replay, replay_records
+from aera.voting.aggregation import Rule, plain_vote
+from aera.voting.weigher import Weighting
+from aera.workers import SERIAL, Workers
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """What a replay depends on besides the responses."""
+
+    task: Task
+    schedule: Schedule
+    truths: Truths | None = None
+    rule: Rule = plain_vote
+    weigher: Weighting | None = None
+
+    def read(self, part: Iterable[Record]) -> list[VotedRecord]:
+        """The votes of a part, weighed where there is a weigher."""
+        voted, weigher = read_votes(part, self.task), self.weigher
+        return voted if weigher is None else [record.weigh(weigher) for record in voted]
+
+    def replay(self, part: Iterable[Record], policies: Sequence[Policy] = ()) -> "Replayed":
+        """Replay every policy on every question of a part."""
+        voted = self.read(part)
+        seen = replay_records(
+            voted, policies, task=self.task, schedule=self.schedule, rule=self.rule
+        )
+        ids = tuple(record.question.id for record in voted)
+        trajectories = Trajectories(
+            question_ids=ids,
+            schedule=self.schedule,
+            tokens=np.array([each.tokens for each in seen]),
+            agreement=np.array(
+                [[float(a == each.answers[-1]) for a in each.answers] for each in seen]
+            ),
+            evidence={name: np.array([each.observed[name] for each in seen]) for name in OBSERVED},
+            **self._grade(voted, seen),
+        )
+        return Replayed(trajectories, _columns(seen, self.schedule), _chances(seen, self.schedule))
+
+    def _grade(self, voted: Sequence[VotedRecord], seen: Sequence[Replay]) -> dict[str, Floats]:
+        """Grades of the returned answers, and the paper's score, where there are truths."""
+        if self.truths is None:
+            return {}
+        graders = [Grader(self.task, self.truths[record.question.id]) for record in voted]
+        pairs = zip(graders, voted, seen, strict=True)
+        last, rows = len(self.schedule.checkpoints), []
+        for grader, record, each in pairs:
+            said = [vote.raw if vote.redo else vote.answer for vote in record.votes]
+            graded = grader.grade([*each.answers, *said])
+            kept = [not vote.redo for vote in record.votes]
+            rows.append((graded[:last], re2_means(graded[last:], kept, self.schedule)))
+        grades, means = zip(*rows, strict=True)
+        return {"grades": np.array(grades), "re2_mean": np.array(means)}
+
+    def evaluate(
+        self, records: Records, policies: Sequence[Policy], *, workers: Workers = SERIAL
+    ) -> Frontier:
+        """Replay every policy on every question, part by part."""
+        done = [*workers.map(partial(self.replay, policies=policies), records.parts())]
+        replayed = Replayed.join(done)
+        trajectories = replayed.trajectories
+        records.check_whole(trajectories.question_ids)
+        points = replayed_points(
+            policies,
+            replayed.columns,
+            trajectories,
+            chances=replayed.chances,
+            weighted=self.weigher is not None,
+        )
+        if self.truths is not None:
+            points.append(hindsight_point("oracle", oracle(trajectories), trajectories))
+        return Frontier(tuple(points), trajectories)
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """What policies did on some questions."""
+
+    trajectories: Trajectories
+    columns: Columns
+    """Where each policy stopped, shape (questions, policies)."""
+    chances: Mapping[int, Floats]
+    """What a gate said, by the place of its policy; NaN where it was not asked."""
+
+    @classmethod
+    def join(cls, parts: "Sequence[Replayed]") -> "Replayed":
+        """The questions of several, one after the other."""
+        silent = [np.full(part.trajectories.tokens.shape, nan) for part in parts]
+        places = sorted({place for part in parts for place in part.chances})
+        pairs = [*zip(parts, silent, strict=True)]
+        return cls(
+            Trajectories.join([part.trajectories for part in parts]),
+            np.concatenate([part.columns for part in parts]),
+            {i: np.concatenate([part.chances.get(i, no) for part, no in pairs]) for i in places},
+        )
+
+
+def _columns(seen: Sequence[Replay], schedule: Schedule) -> Columns:
+    """Where each policy stopped."""
+    column = {checkpoint: place for place, checkpoint in enumerate(schedule.checkpoints)}
+    stops = [[column[len(run.prefix.responses)] for run in each.runs] for each in seen]
+    return np.array(stops, dtype=np.int64).reshape(len(seen), -1)
+
+
+def _chances(seen: Sequence[Replay], schedule: Schedule) -> dict[int, Floats]:
+    """What gates said, without the policies that have none."""
+    shape = (len(seen[0].runs) if seen else 0, len(seen), len(schedule.checkpoints))
+    chances = np.full(shape, nan)
+    for row, each in enumerate(seen):
+        for place, run in enumerate(each.runs):
+            said = [step.decision.p_continue for step in run.steps]
+            chances[place, row, : len(said)] = [
+                nan if chance is None else chance for chance in said
+            ]
+    return {place: own for place, own in enumerate(chances) if not np.isnan(own).all()}
+
+
+def evaluate(
+    records: Records,
+    policies: Sequence[Policy],
+    *,
+    schedule: Schedule | None = None,
+    truths: Truths | None = None,
+    rule: Rule = plain_vote,
+    weigher: Weighting | None = None,
+    workers: Workers = SERIAL,
+) -> Frontier:
+    """Replay every policy on every question; with truths, grade the answers and add the oracle.
+
+    A pool or shards are read part by part and never held in memory.
+    """
+    settings = ReplaySettings(records.task, schedule or records.schedule, truths, rule, weigher)
+    return settings.evaluate(records, policies, workers=workers)
+
+
+def re2_means(grades: Sequence[float], kept: Sequence[bool], schedule: Schedule) -> Floats:
+    """The Re2 mean score of each prefix: the average grade of the responses that are no redo.
+
+    Where every response is a redo, all of them count, by what they boxed.
+    """
+    values, no_redo = np.array(grades), np.array(kept)
+    ends = np.array(schedule.checkpoints) - 1
+    right, valid = np.cumsum(values * no_redo)[ends], np.cumsum(no_redo)[ends]
+    everything = np.cumsum(values)[ends] / (ends + 1)
+    means: Floats = np.where(valid > 0, right / np.maximum(valid, 1), everything)
+    return means

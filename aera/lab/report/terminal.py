@@ -1,0 +1,101 @@
+"""What an evaluation looks like on a terminal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from aera.lab.judging.audit import Audit, Finding
+from aera.lab.replay.frontier import Frontier, Point
+from aera.lab.replay.trajectory import Trajectories
+
+WIDE = 110
+"""Columns of a terminal from which on the stops per checkpoint are shown too."""
+
+
+def print_frontier(console: Console, frontier: Frontier, *, title: str) -> None:
+    """One row per policy. Without truths, agreement with the full budget takes the first place."""
+    trajectories = frontier.trajectories
+    graded = trajectories.grades is not None
+    quality = ("accuracy %", "re2_mean %") if graded else ("agreement %",)
+    stops = console.width >= WIDE and len(trajectories.schedule) <= 8
+    table = _table(title, "policy", *quality, "responses", "tokens", "saved %")
+    for checkpoint in trajectories.schedule if stops else ():
+        table.add_column(f"@{checkpoint}", justify="right", style="dim")
+    for point in frontier.points:
+        table.add_row(*_cells(point, graded=graded, stops=stops))
+    console.print(table)
+
+
+def _cells(point: Point, *, graded: bool, stops: bool) -> list[str]:
+    quality = [f"{point.accuracy:.2f}", f"{point.re2_mean:.2f}"] if graded else []
+    agreement = [] if graded else [f"{point.agreement:.2f}"]
+    spend = [f"{point.responses:.2f}", f"{point.tokens:,.0f}", f"{point.token_saving:.1f}"]
+    counts = [str(count) if count else "·" for count in point.stops.values()] if stops else []
+    return [point.policy, *quality, *agreement, *spend, *counts]
+
+
+def print_transitions(console: Console, trajectories: Trajectories) -> None:
+    """Adjacent transitions and how the evidence moved with them."""
+    names = [f"Δ {name}" for name in trajectories.evidence]
+    table = _table("transitions between checkpoints", "transition", "count", *names)
+    for row in trajectories.transitions():
+        changes = [f"{change:+.3f}" if row.count else "·" for change in row.changes.values()]
+        table.add_row(row.name, str(row.count), *changes)
+    console.print(table)
+
+
+def print_calibration(console: Console, calibration: dict[str, list[dict[str, Any]]]) -> None:
+    """What calibration chose for each policy, once per fold."""
+    table = _table("calibration", "policy")
+    table.add_column("chosen settings")
+    table.add_column("questions each", justify="right")
+    for name, choices in calibration.items():
+        settings = [
+            "[bold red]full budget[/]" if c["setting"] is None else f"{c['setting']:g}"
+            for c in choices
+        ]
+        table.add_row(name, ", ".join(settings), str(choices[0]["questions"]))
+    console.print(table)
+
+
+def audit_summary(audit: Audit) -> str:
+    """The audit in one sentence."""
+    looked = f"{len(audit.admitted)} inputs and {len(audit.checks)} checks"
+    return f"no leak found in {looked}" if not audit.leaks else f"LEAKS found in {looked}"
+
+
+def print_audit(console: Console, audit: Audit) -> None:
+    """Admitted inputs with their origin, excluded columns with the reason, checks, leaks."""
+    for title, findings in (
+        ("admitted inputs", audit.admitted),
+        ("excluded", audit.excluded),
+        ("checks", audit.checks),
+    ):
+        table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        for name in ("subject", "where it comes from, or why not", "leak"):
+            table.add_column(name)
+        for finding in _group(findings):
+            leak = f"[bold red]{finding.leak}[/]" if finding.leak else "none"
+            table.add_row(finding.subject, finding.provenance, leak)
+        console.print(table)
+
+
+def _group(findings: Sequence[Finding]) -> list[Finding]:
+    """The clean projection coordinates as one line: they differ in nothing but their number."""
+    same = [f for f in findings if f.subject.startswith("projection_") and not f.leak]
+    if len(same) < 2:
+        return list(findings)
+    line = Finding(f"{same[0].subject} to {same[-1].subject[-2:]}", same[0].provenance)
+    return [*(f for f in findings if f not in same), line]
+
+
+def _table(title: str, first: str, *numbers: str) -> Table:
+    """A table whose first column names and whose others count."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column(first, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

@@ -1,0 +1,1 @@
+"""Policies: given a prefix, stop or continue."""

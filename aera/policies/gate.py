@@ -1,0 +1,165 @@
+"""Gate: evidence in, chance that continuing pays out. Plain numpy."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from aera.arrays import Floats
+from aera.errors import check_share
+from aera.evidence.encoder import Encoder
+from aera.evidence.paper import NAMES, Projection, characterize
+from aera.evidence.votes import VOTE_FEATURE_NAMES, vote_features
+from aera.network import Network, check_features, sigmoid
+from aera.policies.policy import Decision
+from aera.response import Prefix
+
+SPARE = 0.1
+"""How far beyond its training range an input may go, as a share of that range."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gate(ABC):
+    """A trained network with the evidence it looks at."""
+
+    network: Network
+
+    @property
+    @abstractmethod
+    def features(self) -> tuple[str, ...]:
+        """Its inputs in order."""
+
+    @abstractmethod
+    def evidence(self, prefix: Prefix) -> Floats:
+        """Its inputs for one prefix."""
+
+    def tensors(self) -> dict[str, Floats]:
+        """Every array by name, as the artefact stores them."""
+        return self.network.tensors()
+
+    @cached_property
+    def identity(self) -> str:
+        """Changes whenever the output may change."""
+        digest = hashlib.sha256(self._inputs.encode())
+        for array in self.tensors().values():
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+    @property
+    def _inputs(self) -> str:
+        """What the inputs are computed with."""
+        return " ".join(self.features)
+
+    def strays(self, prefix: Prefix) -> tuple[str, ...]:
+        """The inputs that lie outside the range seen in training, with a tenth of it to spare."""
+        lows, highs = self.network.lows, self.network.highs
+        if lows is None or highs is None or prefix.next_checkpoint is None:
+            return ()  # nothing is decided at the full budget, so nothing was learned there
+        evidence = self.evidence(prefix)
+        margin = SPARE * (highs - lows) + 1e-9
+        outside = (evidence < lows - margin) | (evidence > highs + margin)
+        return tuple(name for name, out in zip(self.features, outside, strict=True) if out)
+
+    def p_continue(self, prefix: Prefix) -> float:
+        """The estimated chance that continuing pays."""
+        return prefix.remember((Gate, self.identity), self._compute_chance)
+
+    def _compute_chance(self, prefix: Prefix) -> float:
+        return float(sigmoid(self.network.outputs(self.evidence(prefix)[None]))[0, 0])
+
+
+@dataclass(frozen=True, eq=False)
+class VoteGate(Gate):
+    """Looks at the features of the weighted vote; nothing is embedded."""
+
+    features: tuple[str, ...] = VOTE_FEATURE_NAMES
+
+    def __post_init__(self) -> None:
+        check_features(self.features, VOTE_FEATURE_NAMES)
+
+    def evidence(self, prefix: Prefix) -> Floats:
+        return vote_features(prefix)
+
+
+@dataclass(frozen=True, eq=False)
+class PaperGate(Gate):
+    """The paper's gate: 55 features, with the projection and the encoder they need."""
+
+    projection: Projection
+    encoder: Encoder
+    features: tuple[str, ...] = NAMES
+
+    def __post_init__(self) -> None:
+        check_features(self.features, NAMES)
+
+    def evidence(self, prefix: Prefix) -> Floats:
+        return characterize(prefix, self.encoder, projection=self.projection)
+
+    def tensors(self) -> dict[str, Floats]:
+        """Every array by name, as the artefact stores them."""
+        mean, components = self.projection.mean, self.projection.components
+        own = {"projection.mean": mean, "projection.components": components}
+        return {**self.network.tensors(), **own}
+
+    @property
+    def _inputs(self) -> str:
+        return self.encoder.identity
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Continue while the gate's chance is at least the threshold."""
+
+    gate: Gate
+    threshold: float
+
+    def __post_init__(self) -> None:
+        check_share("aera", self.threshold)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        chance = self.gate.p_continue(prefix)
+        if chance < self.threshold:
+            return Decision(True, "little left to gain", chance)
+        return Decision(False, "continuing may pay", chance)
+
+    def __str__(self) -> str:
+        return f"aera-{self.threshold:.2f}"
+
+
+OUTSIDE = "evidence outside the training range"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A gate's policy that does not trust the gate where it has never been: it continues."""
+
+    policy: Gated
+
+    def decide(self, prefix: Prefix) -> Decision:
+        decision = self.policy.decide(prefix)
+        if decision.stop and self.policy.gate.strays(prefix):
+            return Decision(False, OUTSIDE, decision.p_continue, outside=True)
+        return decision
+
+    def __str__(self) -> str:
+        return str(self.policy)
+
+
+@dataclass(frozen=True)
+class OneShot:
+    """Predict the final checkpoint once, from the first prefix, and never look again."""
+
+    gate: Gate
+
+    def decide(self, prefix: Prefix) -> Decision:
+        first = prefix
+        while first.previous is not None:
+            first = first.previous
+        column = int(self.gate.network.outputs(self.gate.evidence(first)[None])[0].argmax())
+        goal = prefix.schedule.checkpoints[min(column, len(prefix.schedule) - 1)]
+        return Decision(len(prefix) >= goal, f"one-shot goal {goal}")
+
+    def __str__(self) -> str:
+        return "one-shot"

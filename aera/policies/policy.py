@@ -1,0 +1,190 @@
+"""Policies: given a prefix, stop or continue. A policy is a frozen value; its text is its label."""
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Protocol
+
+from aera.errors import UsageError, check_count, check_share
+from aera.response import Prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Stop or continue, why, and for a gate the estimated chance that continuing pays."""
+
+    stop: bool
+    reason: str
+    p_continue: float | None = None
+    forced: bool = False
+    """Nobody wanted to stop: the last allowed checkpoint was reached."""
+    outside: bool = False
+    """The gate was asked beyond its training range, and was not trusted."""
+
+    def force(self, reason: str) -> "Decision":
+        """The stop at the last allowed checkpoint; an untrusted gate stays the reason."""
+        kept = self.reason if self.outside else reason
+        return replace(self, stop=True, reason=kept, forced=True)
+
+
+class Policy(Protocol):
+    """Anything with `decide`. Make it frozen and give it a `__str__`: that is its label."""
+
+    def decide(self, prefix: Prefix) -> Decision:
+        """Look at the prefix, and at nothing else, and decide."""
+        ...
+
+
+def when(stop: bool, reason: str) -> Decision:
+    """Stop for this reason, or go on because it does not hold."""
+    return Decision(stop, reason if stop else f"not yet: {reason}")
+
+
+def write_number(setting: float) -> str:
+    """A setting as labels hold it: the shortest text that reads back as the same number."""
+    return repr(float(setting)).removesuffix(".0").replace("e+", "e")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Stop at a fixed number of responses."""
+
+    responses: int
+
+    def __post_init__(self) -> None:
+        check_count("fixed", self.responses)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        return when(len(prefix) >= self.responses, "fixed budget")
+
+    def __str__(self) -> str:
+        return f"fixed-{self.responses}"
+
+
+@dataclass(frozen=True)
+class FirstValid:
+    """Stop as soon as any response can be read."""
+
+    def decide(self, prefix: Prefix) -> Decision:
+        return when(len(prefix.tally) > 0, "a valid vote")
+
+    def __str__(self) -> str:
+        return "first-valid"
+
+
+@dataclass(frozen=True)
+class Majority:
+    """Stop when the leader holds at least this share of the valid votes."""
+
+    share: float
+
+    def __post_init__(self) -> None:
+        check_share("majority", self.share)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        tally = prefix.tally
+        return when(len(tally) > 0 and tally.majority >= self.share, "majority")
+
+    def __str__(self) -> str:
+        return f"majority-{write_number(self.share)}"
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """Stop when the normalised entropy of the valid votes has fallen this low."""
+
+    ceiling: float
+
+    def __post_init__(self) -> None:
+        check_share("entropy", self.ceiling)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        tally = prefix.tally
+        return when(len(tally) > 0 and tally.entropy <= self.ceiling, "low entropy")
+
+    def __str__(self) -> str:
+        return f"entropy-{write_number(self.ceiling)}"
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Stop when the leader is this many votes ahead of the runner-up."""
+
+    margin: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.margin < inf:
+            raise UsageError(f"lead needs a margin above 0, but got {self.margin}")
+
+    def decide(self, prefix: Prefix) -> Decision:
+        leaders = prefix.tally.leaders
+        return when(leaders.weight - leaders.runner_up >= self.margin, "lead")
+
+    def __str__(self) -> str:
+        return f"lead-{write_number(self.margin)}"
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Any policy within limits: a minimum, a maximum, and no stop without a vote before that.
+
+    A stop that the policy wanted keeps its reason, also at the maximum. `need_vote` is off in the
+    paper's protocol and on wherever people get the answer.
+    """
+
+    policy: Policy
+    minimum: int | None = None
+    maximum: int | None = None
+    need_vote: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in (("min", self.minimum), ("max", self.maximum)):
+            if value is not None:
+                check_count(name, value)
+        if self.minimum and self.maximum and self.minimum > self.maximum:
+            raise UsageError(f"the minimum {self.minimum} is above the maximum {self.maximum}")
+
+    def decide(self, prefix: Prefix) -> Decision:
+        decision, beyond = self._hold_back(prefix), prefix.next_checkpoint
+        if decision.stop or self.maximum is None:
+            return decision
+        if beyond is None or beyond > self.maximum:
+            return decision.force("maximum reached")
+        return decision
+
+    def _hold_back(self, prefix: Prefix) -> Decision:
+        """What the policy decides, kept from stopping too early or without a vote."""
+        decision = self.policy.decide(prefix)
+        if self.minimum is not None and len(prefix) < self.minimum:
+            return Decision(False, "below the minimum", decision.p_continue)
+        if decision.stop and self.need_vote and not len(prefix.tally):
+            return Decision(False, "no vote yet", decision.p_continue)
+        return decision
+
+    def __str__(self) -> str:
+        limits = [
+            f"+min{self.minimum}" if self.minimum is not None else "",
+            f"+max{self.maximum}" if self.maximum is not None else "",
+            "+vote" if self.need_vote else "",
+        ]
+        return f"{self.policy}{''.join(limits)}"
+
+
+UNREADABLE = "nothing readable in the first block"
+
+
+@dataclass(frozen=True)
+class ServedPolicy:
+    """A policy as the gateway's clients get it.
+
+    A first block in which nothing can be read ends the matter: not every chat is a question.
+    """
+
+    policy: Policy
+
+    def decide(self, prefix: Prefix) -> Decision:
+        if prefix.previous is None and not len(prefix.tally):
+            return Decision(True, UNREADABLE)
+        return self.policy.decide(prefix)
+
+    def __str__(self) -> str:
+        return str(self.policy)

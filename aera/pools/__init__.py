@@ -1,0 +1,1 @@
+"""Pools: recorded responses on disk, in object storage or in memory."""

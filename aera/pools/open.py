@@ -1,0 +1,33 @@
+"""Open recorded responses by their address, whatever they are stored as."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from aera.pools.parquet import table_files
+from aera.pools.places import Place, locate
+from aera.pools.pool import Pool
+from aera.pools.shards import Shards
+
+
+def open_records(address: str | Path, *, equivalence: bool = False) -> Pool | Shards:
+    """A pool directory, or the folder or URI of a pool exported as Parquet.
+
+    With `equivalence`, its task asks math-verify which expressions are the same.
+    """
+    place = locate(address)
+    opened: Pool | Shards
+    if isinstance(place, Place) or _holds_tables(place):
+        opened = Shards.open(place)
+    else:
+        opened = Pool.open(place)
+    if not equivalence:
+        return opened
+    manifest = replace(opened.manifest, task=replace(opened.task, equivalence=True))
+    return opened.with_manifest(manifest)
+
+
+def _holds_tables(path: Path) -> bool:
+    """Whether there are tables and no pool; a file of something else is neither."""
+    if path.is_file():
+        return path.suffix == ".parquet"
+    return not (path / "manifest.json").is_file() and bool(table_files(path))

@@ -1,0 +1,1 @@
+"""Reading: from a response's text to its answer, and when two answers are the same."""

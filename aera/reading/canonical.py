@@ -1,0 +1,400 @@
+r"""One canonical form per kind of answer, so that equal answers are equal strings.
+
+18, 18.0, $18, 36/2 and \frac{36}{2} are "18"; \text{B}, (B) and "B." are "B"; (1, 4.5) and
+(1,\frac{9}{2}) are "(1,4.5)". What cannot be understood is None. Nothing here is clever: symbolic
+equivalence is another matter and costs another process.
+"""
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+
+from aera.reading.find import LONGEST
+
+LETTERS = "ABCDEFGHIJ"
+
+# What is canonical already, of whatever kind: most answers, and no work for them.
+_PLAIN_NUMBER = re.compile(r"-?[1-9][0-9]{0,30}(?:\.[0-9]{0,9}[1-9])?|-?0\.[0-9]{0,9}[1-9]|0")
+_WRAPPED = re.compile(r"(?:\$+|\\\(|\\\[)(.*?)(?:\$+|\\\)|\\\])", re.DOTALL)
+_SPACE = re.compile(r"(?<!\\)\\[,;: ]|\\q?quad\b|~|\s+")
+_STYLE = re.compile(r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])|\\!")
+_TEXT = re.compile(
+    r"\\(?:text\w{0,3}|math(?:rm|bf|it|sf)|mbox|boldsymbol|operatorname)\s*\{([^{}]*)\}"
+)
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree|\u00b0")
+_MONEY = re.compile(r"\\?[$%\u20ac\u00a3]")
+_UNICODE = str.maketrans(
+    {
+        "\u2212": "-",
+        "\u2013": "-",
+        "\u00d7": "\\times ",
+        "\u00b7": "\\cdot ",
+        "\u221a": "\\sqrt ",
+        "\u03c0": "\\pi ",
+        "\u221e": "\\infty ",
+        "\u222a": "\\cup ",
+        "\u2264": "\\le ",
+        "\u2265": "\\ge ",
+        "\u00b2": "^2",
+        "\u00b3": "^3",
+    }
+)
+
+
+def _plain(raw: str) -> str:
+    """Without mathematical dress: wrapping dollars, spacing, style, degrees, currency, last dot."""
+    text = raw.strip()
+    if wrapped := _WRAPPED.fullmatch(text):
+        text = wrapped[1]
+    if not text.isascii():
+        text = text.translate(_UNICODE)
+    if "\\" in text:
+        # \{ is spelled out, so that every brace left is one that groups.
+        text = _STYLE.sub("", text.replace("\\{", "\\lbrace ")).replace("\\}", "\\rbrace ")
+        text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    text = _MONEY.sub("", _DEGREES.sub("", text.replace("{,}", ",")))
+    return _SPACE.sub(" ", text).strip().rstrip(".").strip()
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+_DECIMAL = r"\d+(?:\.\d+)?|\.\d+"
+_SIGNED = rf"\{{\s*[-+]?\s*(?:{_DECIMAL})\s*\}}"
+_VALUE = re.compile(
+    rf"""(?P<sign>[-+]?)\s*
+    (?: (?P<whole>\d+)?\s*\\frac\s*(?P<above>{_SIGNED}|\d)\s*(?P<below>{_SIGNED}|\d)
+      | (?:(?P<mixed>\d+)\s+(?=\d+\s*/))?
+        (?P<num>{_DECIMAL})(?:\s*/\s*(?P<den>{_DECIMAL}))?
+        (?:\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*\{{?(?P<power>[-+]?\d{{1,2}})\}}?
+          |[eE](?P<exponent>[-+]?\d{{1,2}}))?
+    )""",
+    re.VERBOSE,
+)
+_GROUPED = re.compile(r"(?<![\d,.(\[])\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?!,?\d)")
+_LAKHS = re.compile(r"\d{1,2}(?:,\d\d)+,\d{3}(?![\d,])")
+_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
+_ANY_UNIT = re.compile(r"[ /]*[^\W\d_]{2}[^\d=<>+*|(){}\[\],]*(?:\^\s*\{?\d\}?)?[^\W\d_ ]*")
+_KNOWN_UNIT = re.compile(
+    r"(?:square |sq |cubic |per )?(?:cm|mm|km|kg|ft|inch|inches|feet|foot|yards?|meters?|metres?|"
+    r"miles?|degrees?|dollars?|cents?|units?|hours?|minutes?|seconds?|days?|weeks?|years?|mph|"
+    r"percent|p\. ?m|a\. ?m|pounds?|grams?|points?|ways?|people|students?)"
+    r"(?: per [a-z]{2,10})?(?:\s*\^\s*\{?\d\}?)?",
+)
+_NO_UNIT = re.compile(r"\b(?:and|or|pi|sqrt|to|plus|minus|times|over|sin|cos|tan|log|ln|mod)\b")
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_EQUALS = re.compile(r"=|\\approx\b|\u2248|\babout\b|\bapproximately\b|\b[aA]nswer(?: is\b|:)")
+_SEVERAL = re.compile(r",(?!\d{3})|;|\b(?:and|or)\b")
+_PAIRS = frozenset({"()", "[]", "{}", "**", "__", "``", '""', "''"})
+
+
+def canonical_number(raw: str) -> str | None:
+    r"""18, 18.0, $18, 36/2, \frac{36}{2} and "18 apples" are "18"; no percent leniency."""
+    if _PLAIN_NUMBER.fullmatch(raw):
+        return raw
+    return _canonical_number(raw) if len(raw) <= LONGEST else None
+
+
+@lru_cache(maxsize=65_536)
+def _canonical_number(raw: str) -> str | None:
+    text = _SPACE.sub(" ", _TEXT.sub(r" \1 ", _plain(raw)))
+    *before, text = _EQUALS.split(text)
+    if any(map(_SEVERAL.search, before)):  # "a = 2, b = 3" is no number
+        return None
+    text = _unwrap(text.strip())
+    if _LAKHS.match(text):
+        text = text.replace(",", "")
+    value = _number(text, unit=_ANY_UNIT)
+    return None if value is None else _write(value)
+
+
+def _unwrap(text: str) -> str:
+    """Without brackets, quotes or emphasis around the whole of it."""
+    while len(text) > 2 and text[0] + text[-1] in _PAIRS:
+        text = text[1:-1].strip()
+    return text
+
+
+def _number(text: str, *, unit: re.Pattern[str]) -> Fraction | None:
+    """The value of a text that is a number, perhaps with a unit behind it."""
+    text = _ORDINAL.sub("", _GROUPED.sub(lambda match: re.sub("[, ]", "", match[0]), text))
+    match = _VALUE.match(text)
+    if not match:
+        return None
+    rest = text[match.end() :].strip().lower()
+    scale, _, behind = rest.partition(" ")
+    if scale in _SCALES:
+        rest = behind
+    if rest and (not unit.fullmatch(rest) or _NO_UNIT.search(rest)):
+        return None
+    value = _value(match)
+    return None if value is None else value * 10 ** _SCALES.get(scale, 0)
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    above, below = (
+        Fraction(re.sub(r"[{}\s]", "", part))
+        for part in (match["above"] or match["num"], match["below"] or match["den"] or "1")
+    )
+    if not below:
+        return None
+    value = above / below * Fraction(10) ** int(match["power"] or match["exponent"] or 0)
+    value += int(match["whole"] or match["mixed"] or 0)
+    return -value if match["sign"] == "-" else value
+
+
+def _write(value: Fraction) -> str | None:
+    """Whole numbers and finite decimals as people write them, everything else as a fraction."""
+    twos = (value.denominator & -value.denominator).bit_length() - 1
+    rest, fives = value.denominator >> twos, 0
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    places = max(twos, fives)
+    if rest != 1:
+        written = str(value)
+    elif not places:
+        written = str(value.numerator)
+    else:
+        digits = str(abs(value.numerator) * 10**places // value.denominator).zfill(places + 1)
+        written = f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+    return written if len(written) <= LONGEST else None
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+_CHOICE = re.compile(
+    r"""(?:(?:option|choice|answer)\b[\s:]*)?
+    [(\[]?\s*([a-z])\s*(?: [)\]]?[.:]?
+      | (?!\s*(?:[,/&]|[)\]]\s*(?:,|and|or|&|/))\s*[(\[]?[a-z]\b)      # "A, C", "(A) and (C)"
+        (?: [)\]].* | [.:,]\s.* | \s[-\u2013\u2014]\s.* | -\s.*) )""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+
+
+def canonical_choice(raw: str, letters: str = LETTERS) -> str | None:
+    r"""One capital letter out of those allowed: B, (B), "B.", \text{B} and "B) bank" are "B"."""
+    letter = raw if len(raw) == 1 else _letter(raw) if len(raw) <= LONGEST else ""
+    return letter.upper() if letter and letter.upper() in letters else None
+
+
+@lru_cache(maxsize=65_536)
+def _letter(raw: str) -> str:
+    text = _TEXT.sub(r"\1", _TEXT.sub(r"\1", _plain(raw))).strip("*_`\"'{} ")
+    match = _CHOICE.fullmatch(text)
+    return match[1] if match else ""
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+_UNIT_TEXT = re.compile(
+    r"(?<=[^\s,(\[])\s*\\(?:text\w{0,3}|math(?:rm|bf)|mbox)\s*\{[^{}\d]*\}\s*(?:\^\s*\{?\d\}?)?$"
+)
+_JOINED = re.compile(
+    r"\\(?:text\w{0,3}|mathrm|mbox)\s*\{\s*,?\s*(?:and|or)\s*\}|,?\s\b(?:and|or)\b\s"
+)
+_NAMED = re.compile(
+    r"""\s*( [A-Za-z](?:_\{?\w{1,3}\}?)? | [A-Z]{2,4} | [a-zA-Z]\([a-zA-Z]\)
+      | \\(?:theta|alpha|beta|gamma|lambda|mu|phi|omega) | \\text\w{0,3}\{[^{}=]*\}
+    )\s*(?:=|\\in\b)([^=]*)""",
+    re.VERBOSE,
+)
+_SHORT_FRACTION = re.compile(r"\\frac\s*(?:(\d)|\{([^{}]*)\})\s*(?:(\d)|\{([^{}]*)\})")
+_SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
+_SLASH = re.compile(r"(?<![\w}.)])(\d+)/(\d+)(?![\w.\\(])")
+_POWER = re.compile(r"([\^_])\{(\w)\}")
+_PRODUCT = re.compile(r"\s*(?:\*|\\(?:cdot|times)(?![a-zA-Z]))\s*(?:(?=(\d))|)")
+_NEEDED_SPACE = re.compile(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])|(\d)\s+(?=\d)|\s+")
+_SYMBOLS = {"\\lbrace": "\\{", "\\rbrace": "\\}", "\\leq": "\\le", "\\geq": "\\ge", "\\neq": "\\ne"}
+_SYMBOL = re.compile(r"\\(?:lbrace|rbrace|leq|geq|neq)(?![a-zA-Z])")
+_BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+_DEEPEST = 4
+_ROUNDS = 8
+
+
+def canonical_expression(raw: str) -> str | None:
+    r"""A mathematical expression without dress; numbers inside it become canonical numbers.
+
+    A list without brackets is in no order ("1, -1" is "-1, 1"); a tuple or interval keeps its own.
+    """
+    if _PLAIN_NUMBER.fullmatch(raw):
+        return raw
+    return _canonical_expression(raw) if len(raw) <= LONGEST else None
+
+
+@lru_cache(maxsize=65_536)
+def _canonical_expression(raw: str) -> str | None:
+    """Undressed until nothing is left to take off: what is canonical stays as it is."""
+    text = raw
+    for _ in range(_ROUNDS):
+        before, text = text, _expression(_UNIT_TEXT.sub("", _plain(text)))
+        if text == before or _PLAIN_NUMBER.fullmatch(text):
+            return text or None
+        if len(text) > LONGEST:
+            return None
+    return None
+
+
+def _expression(text: str, depth: int = 0) -> str:
+    text = _JOINED.sub(", ", text).strip()
+    value = _number(text, unit=_KNOWN_UNIT)
+    if value is not None:
+        return _write(value) or ""
+    if depth >= _DEEPEST:
+        return _leaf(text)
+    if len(parts := _split(text, "\\cup")) > 1:
+        return "\\cup".join(sorted({_expression(part, depth + 1) for part in parts}))
+    parts = _split(text if depth else _ungroup(text), ",")
+    if depth == 0 and (len(parts) > 1 or text.count("\\pm") == 1):
+        return _list(parts)
+    if named := _NAMED.fullmatch(text):
+        return _expression(named[2], depth + 1)
+    return _bracket(text, depth) or _leaf(text)
+
+
+def _ungroup(text: str) -> str:
+    return _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
+
+
+def _list(parts: list[str]) -> str:
+    """A list in no order. Joined by comma and space: "1, 234" is not the number 1,234."""
+    names = {named[1] if (named := _NAMED.fullmatch(part)) else None for part in parts}
+    read = _leaf if len(names) > 1 else _inner  # the names of x = 2, y = 3 matter
+    return ", ".join(sorted({read(value) for part in parts for value in _signs(part)}))
+
+
+def _inner(text: str) -> str:
+    return _expression(text, 1)
+
+
+def _signs(part: str) -> Iterator[str]:
+    """Plus-minus stands for two values."""
+    if part.count("\\pm") != 1:
+        yield part
+        return
+    before, _, after = part.partition("\\pm")
+    yield f"{before}+{after}"
+    yield f"{before}-{after}"
+
+
+def _bracket(text: str, depth: int) -> str | None:
+    """A tuple, an interval, a set, whose order does not count, or a choice like (B)."""
+    inner = _unbracket(text)
+    if not inner:
+        return None
+    parts = [_expression(part, depth + 1) for part in _split(inner, ",")]
+    if text.startswith("\\lbrace"):
+        return "\\{" + ",".join(sorted(set(parts))) + "\\}"
+    if len(parts) > 1:
+        return text[0] + ",".join(parts) + text[-1]
+    return parts[0] if len(parts[0]) == 1 and parts[0].isalpha() else None
+
+
+def _unbracket(text: str) -> str | None:
+    """What stands between the outermost brackets, when they enclose everything."""
+    if text.startswith("\\lbrace") and text.endswith("\\rbrace"):
+        return text[7:-7]
+    if len(text) < 3 or text[0] not in "([" or text[-1] not in ")]":
+        return None
+    depth = 0
+    for place, character in enumerate(text):
+        depth += _BRACKETS.get(character, 0)
+        if depth == 0 and place < len(text) - 1:
+            return None
+    return text[1:-1]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts between separators that stand in no bracket."""
+    if separator not in text:
+        return [text]
+    parts, depth = [""], 0
+    for part in text.split(separator):
+        parts[-1] += part if depth <= 0 else ""
+        if depth > 0:
+            parts[-1] += separator + part
+        counted = part.replace("\\lbrace", "{").replace("\\rbrace", "}")
+        depth += sum(_BRACKETS.get(character, 0) for character in counted)
+        if depth <= 0:
+            parts.append("")
+    return parts[:-1] if depth <= 0 else parts
+
+
+def _leaf(text: str) -> str:
+    """One expression: short forms spelled out, spaces and needless signs removed."""
+    text = text.strip().removeprefix("+")
+    if "\\" in text:
+        text = _SYMBOL.sub(lambda match: _SYMBOLS[match[0]], _TEXT.sub(r"\1", text))
+        text = _SHORT_ROOT.sub(r"\\sqrt{\1}", _SHORT_FRACTION.sub(_spell_fraction, text))
+    # A product needs its sign only before a digit: 2 \cdot 3 is not 23.
+    text = _PRODUCT.sub(lambda match: "\\cdot" if match[1] else " ", text)
+    text = _NEEDED_SPACE.sub(_one_space, _SLASH.sub(r"\\frac{\1}{\2}", text.strip()))
+    text = _POWER.sub(r"\1\2", text)
+    if text.isalpha() and (len(text) > 3 or text in ("Yes", "No")):
+        return text.lower()
+    return _monomial(text) or text
+
+
+def _one_space(match: re.Match[str]) -> str:
+    """A space stays where without it two things became one: \\pi r, 1 2."""
+    kept: str | None = match[1] or match[2]
+    return f"{kept} " if kept else ""
+
+
+def _spell_fraction(match: re.Match[str]) -> str:
+    above, below = (match[1] or match[2] or "").strip(), (match[3] or match[4] or "").strip()
+    if re.fullmatch(r"-[^-+]*", above):
+        return f"-\\frac{{{above[1:].strip()}}}{{{below}}}"
+    return f"\\frac{{{above}}}{{{below}}}"
+
+
+# --- a number times a root times a symbol ---------------------------------------------------------
+
+_ROOT, _LETTER = r"\\sqrt\{\d{1,6}\}", r"\\pi|[a-zA-Z]"
+_FACTORS = rf"(?:{_DECIMAL})?(?:{_ROOT})?(?:{_LETTER})?(?:{_ROOT})?"
+_MONOMIAL = re.compile(
+    rf"(-?)(?:\\frac\{{({_FACTORS})\}}\{{({_FACTORS})\}}({_FACTORS})|({_FACTORS})(?:/({_FACTORS}))?)"
+)
+_FACTOR = re.compile(rf"({_DECIMAL})|\\sqrt\{{(\d+)\}}|({_LETTER})")
+
+
+def _monomial(text: str) -> str | None:
+    r"""\frac{1}{\sqrt{3}} and \sqrt{3}/3, \frac{2}{3}\pi and 2\pi/3, \sqrt{12} and 2\sqrt{3}."""
+    match = _MONOMIAL.fullmatch(text)
+    if not match or not text:
+        return None
+    above, below = (
+        (match[2] or "") + (match[4] or "") + (match[5] or ""),
+        match[3] or match[6] or "",
+    )
+    if match[3] == "" or match[2] == "" or (match[6] == "" and "/" in text):
+        return None
+    value, radicand, letters = _product(above)
+    divisor, root, letters_below = _product(below)
+    if not divisor * root or letters_below or len(letters) > 1:
+        return None
+    square, radicand = _square_part(radicand * root)
+    value *= Fraction(square, root) / divisor
+    if not value or (not letters and radicand == 1):
+        return _write(-value if match[1] else value)
+    symbols = (f"\\sqrt{{{radicand}}}" if radicand > 1 else "") + "".join(letters)
+    top = f"{value.numerator if value.numerator != 1 else ''}{symbols}"
+    return match[1] + (top if value.denominator == 1 else f"\\frac{{{top}}}{{{value.denominator}}}")
+
+
+def _product(text: str) -> tuple[Fraction, int, list[str]]:
+    """Coefficient, number under the root, and symbols of a product."""
+    value, radicand, letters = Fraction(1), 1, []
+    for number, root, letter in _FACTOR.findall(text):
+        value *= Fraction(number or 1)
+        radicand *= int(root or 1)
+        letters += [letter] if letter else []
+    return value, radicand, letters
+
+
+def _square_part(number: int) -> tuple[int, int]:
+    """The largest s with number = s * s * rest among small ones, and the rest."""
+    square = 1
+    for factor in range(2, 100):
+        while number and number % (factor * factor) == 0:
+            square, number = square * factor, number // (factor * factor)
+    return square, number

@@ -1,0 +1,1 @@
+"""Sampling: where responses come from, and recording them."""

@@ -1,0 +1,276 @@
+"""Record a pool by sampling: append-only, resumable, and whole only when it says so.
+
+While it grows, `plan.json` says what is being sampled and open segments hold what has come back. A
+kill at any moment loses at most the line being written. When every response is there, segments are
+sealed, and the manifest, written last, declares the pool whole.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from aera.errors import PoolError, UpstreamError, UsageError, check_count
+from aera.files import to_line, write_whole
+from aera.pools.pool import Pool, parse_line, question_line, read_segment, response_line, write_pool
+from aera.pools.record import Record
+from aera.reading.task import Task
+from aera.response import Question, Response
+from aera.sampling.sampler import Sampler
+
+HOPELESS = 64
+"""Failures without a single response after which a server is taken for dead."""
+PLAN, FAILURES, OPEN = "plan.json", "failures.jsonl", "open-*.jsonl"
+PARTS = "parts"
+"""Where workers keep their recordings until they are one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to sample. A pool begun with one plan cannot be continued with another."""
+
+    task: Task
+    responses: int = 128
+    sampler: Mapping[str, Any] = field(default_factory=dict)
+    """Model, settings and prompt, as the manifest keeps them."""
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("responses", self.responses)
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of plan.json."""
+        return {
+            "task": self.task.as_json(),
+            "responses": self.responses,
+            "sampler": dict(self.sampler),
+            "seed": self.seed,
+        }
+
+
+@dataclass
+class Progress:
+    """How far a recording is."""
+
+    wanted: int
+    done: int = 0
+    failures: int = 0
+    trouble: str = ""
+    """What the last failure said."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    resumed: int = 0
+    """Responses that were there already."""
+    damaged: list[str] = field(default_factory=list)
+    """Half-written lines found and dropped, each by segment and line."""
+
+
+class Recording:
+    """A pool directory that is being filled."""
+
+    def __init__(self, path: Path, plan: Plan, questions: Sequence[Question]) -> None:
+        self.path, self.plan, self.questions = path, plan, questions
+        self.progress = Progress(wanted=plan.responses * len(questions))
+        self._missing: dict[str, set[int]] = {}
+        self._file: IO[str] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the manifest declares the pool whole."""
+        return (self.path / "manifest.json").exists()
+
+    def begin(self) -> None:
+        """Create the directory, or take up what is there."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._check_plan()
+        text = "".join(map(question_line, self.questions))
+        if _write_once(self.path / "questions.jsonl", text) != text:
+            raise UsageError(
+                f'the pool at "{self.path}" was begun with other questions; continue with those in '
+                "questions.jsonl, or sample into another place"
+            )
+        if self.complete:
+            self._sweep(OPEN, FAILURES)
+            self.progress.done = self.progress.resumed = self.progress.wanted
+            return
+        self._sweep("*.gz", "*.partial")
+        self._take_stock()
+
+    def _check_plan(self) -> None:
+        # A kill may leave the plan half-written, and then nothing else.
+        there = {file.name for file in self.path.iterdir()} - {f"{PLAN}.partial"}
+        if PARTS in there and PLAN not in there:
+            raise UsageError(
+                f'"{self.path}" was begun with several workers; continue it with --workers'
+            )
+        if there and PLAN not in there:
+            raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')
+        text = json.dumps(self.plan.as_json(), indent=2, sort_keys=True) + "\n"
+        if _write_once(self.path / PLAN, text) != text:
+            raise UsageError(
+                f'the pool at "{self.path}" was begun with other settings; continue with those in '
+                f"{PLAN}, or sample into another place"
+            )
+
+    def _take_stock(self) -> None:
+        """Read the open segments; what is not there is missing."""
+        everything = range(self.plan.responses)
+        self._missing = {question.id: set(everything) for question in self.questions}
+        segments = sorted(self.path.glob(OPEN))
+        for segment in segments:
+            self.progress.damaged += _mend(segment)
+            with segment.open(encoding="utf-8") as lines:
+                for number, text in enumerate(lines, start=1):
+                    self._take_line(text, f"{segment.name}, line {number}")
+        name = f"open-{len(segments):05}.jsonl"
+        self._file = (self.path / name).open("a", encoding="utf-8")
+
+    def _take_line(self, text: str, where: str) -> None:
+        try:
+            line = parse_line(text)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PoolError(f"{where}: damaged ({error}); remove the line and run again") from None
+        self._missing.get(line.question_id, set()).discard(line.index)
+        self.progress.done += 1
+        self.progress.resumed += 1
+
+    def _sweep(self, *patterns: str) -> None:
+        """Remove what an interrupted sealing left behind."""
+        for pattern in patterns:
+            for file in self.path.glob(pattern):
+                file.unlink()
+
+    def missing(self, question: Question, *, block: int) -> list[range]:
+        """The stretches of responses still to be asked for, none longer than `block`."""
+        stretches: list[range] = []
+        for index in sorted(self._missing.get(question.id, ())):
+            if stretches and index == stretches[-1].stop and len(stretches[-1]) < block:
+                stretches[-1] = range(stretches[-1].start, index + 1)
+            else:
+                stretches.append(range(index, index + 1))
+        return stretches
+
+    def add(self, question: Question, start: int, *, responses: Iterable[Response]) -> None:
+        """Write what came back. What failed is noted elsewhere, and asked for again next time."""
+        assert self._file is not None
+        kept, failed = [], []
+        for index, response in enumerate(responses, start=start):
+            self.progress.prompt_tokens += response.prompt_tokens
+            self.progress.completion_tokens += response.tokens
+            if response.error is None:
+                kept.append(response_line(question.id, index, response=response))
+                self._missing[question.id].discard(index)
+            else:
+                row = {"question_id": question.id, "index": index, "error": response.error}
+                self.progress.trouble = response.error
+                failed.append(to_line(row))
+        # One write each: what the kernel has taken survives the death of this process.
+        self._file.write("".join(kept))
+        self._file.flush()
+        if failed:
+            with (self.path / FAILURES).open("a", encoding="utf-8") as file:
+                file.write("".join(failed))
+        self.progress.done += len(kept)
+        self.progress.failures += len(failed)
+
+    def close(self) -> None:
+        """Close the open segment; everything added is on disk already."""
+        if self._file is not None:
+            self._file.close()
+
+    def check_alive(self) -> None:
+        """Give up early on a server from which nothing has come at all."""
+        progress = self.progress
+        if progress.done == progress.resumed and progress.failures >= HOPELESS:
+            raise UpstreamError(f"{progress.failures} failures and no response: {progress.trouble}")
+
+    def finish(self) -> Pool | None:
+        """Seal the pool if nothing is missing; None while something is."""
+        self.close()
+        if self.complete:
+            return Pool.open(self.path)
+        if any(self._missing.values()):
+            return None
+        plan = self.plan
+        pool = write_pool(
+            self.path, self._records(), task=plan.task, sampler=plan.sampler, seed=plan.seed
+        )
+        self._sweep(OPEN, FAILURES)
+        return pool
+
+    def _records(self) -> Iterator[Record]:
+        """Everything recorded, in the order of the questions."""
+        gathered: dict[str, dict[int, Response]] = {}
+        for segment in sorted(self.path.glob(OPEN)):
+            for line in read_segment(segment):
+                gathered.setdefault(line.question_id, {})[line.index] = line.response
+        for question in self.questions:
+            found = gathered.pop(question.id)
+            yield Record(question, tuple(found[index] for index in sorted(found)))
+
+
+def _write_once(path: Path, text: str) -> str:
+    """Write a file that never changes; returns what stands there."""
+    if path.exists():
+        return path.read_text("utf-8")
+    write_whole(path, text)
+    return text
+
+
+def _mend(segment: Path) -> list[str]:
+    """Cut off a half-written last line, which a kill leaves behind; say what was dropped."""
+    content = segment.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end == len(content):
+        return []
+    os.truncate(segment, end)
+    line = content.count(b"\n") + 1
+    return [f"{segment.name}, line {line}"]
+
+
+async def record(
+    recording: Recording,
+    sampler: Sampler,
+    *,
+    concurrency: int = 64,
+    block: int = 16,
+    watch: Callable[[Progress], None] = lambda progress: None,
+) -> Pool | None:
+    """Sample everything that is missing; returns the sealed pool, or None if some of it failed."""
+    work = iter(
+        [
+            (question, stretch)
+            for question in recording.questions
+            for stretch in recording.missing(question, block=block)
+        ]
+    )
+
+    async def worker() -> None:
+        for question, stretch in work:
+            got = await _sample(sampler, question, stretch)
+            recording.add(question, stretch.start, responses=got)
+            watch(recording.progress)
+            recording.check_alive()
+
+    workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for task in workers:
+            task.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        recording.close()
+    return recording.finish()
+
+
+async def _sample(sampler: Sampler, question: Question, stretch: range) -> list[Response]:
+    """A stretch of responses; a question the server refuses for good does not stop the others."""
+    try:
+        return await sampler.sample(question, len(stretch), start=stretch.start)
+    except UpstreamError as error:
+        if error.final:
+            raise  # a wrong key, model or address is wrong for every question
+        return [Response("", error=str(error)) for _ in stretch]

@@ -1,0 +1,131 @@
+"""Samplers: where responses come from. Anything with `sample` will do."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from aera.errors import PoolError, UpstreamError, UsageError
+from aera.pools.pool import Pool
+from aera.reading.task import Task
+from aera.response import Question, Response
+from aera.sampling.replicas import Replicas
+from aera.sampling.upstream import Endpoint, Upstream
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {"temperature": 0.6, "top_p": 0.95, "max_tokens": 16_384}
+)
+"""The paper's sampling settings."""
+
+
+class Sampler(Protocol):
+    """An asynchronous source of responses."""
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """Responses `start` to `start + n` of a question; it may return fewer.
+
+        `deadline` is a reading of time.monotonic() after which nobody waits any more.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Chat:
+    """How a question becomes a request: model, task, settings, and perhaps a system message."""
+
+    model: str
+    task: Task
+    settings: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
+    """Every field of the request but model and messages; unknown ones are passed through.
+
+    The content of "extra_body", a habit of the OpenAI client, goes beside the others.
+    """
+    system: str | None = None
+
+    def __post_init__(self) -> None:
+        seed = self.settings.get("seed")
+        if seed is not None and not isinstance(seed, int):
+            raise UsageError(f'a seed is a whole number, but got "{seed}"')
+
+    def body(self, question: Question) -> dict[str, Any]:
+        """The request for one question."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        user = {"role": "user", "content": self.task.prompt(question)}
+        fields = {name: value for name, value in self.settings.items() if name != "extra_body"}
+        extra = self.settings.get("extra_body") or {}
+        return {**fields, **extra, "model": self.model, "messages": [*system, user]}
+
+
+class OpenAISampler:
+    """Samples from vLLM, SGLang, llama.cpp, Ollama or any other OpenAI-compatible server.
+
+    async with OpenAISampler(Endpoint("http://localhost:8000/v1"), chat) as sampler:
+        responses = await sampler.sample(question, 4)
+    """
+
+    def __init__(self, endpoint: Endpoint, chat: Chat) -> None:
+        self.chat = chat
+        self.upstream = Upstream(endpoint)
+
+    async def __aenter__(self) -> "OpenAISampler":
+        await self.upstream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.upstream.__aexit__(*error)
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """Ask the server for `n` more responses."""
+        body = self.chat.body(question)
+        return await self.upstream.complete(body, n, start=start, deadline=deadline)
+
+
+@dataclass(eq=False)
+class RequestSampler:
+    """Samples one fixed request; remembers a refusal as it came, and how long it waited."""
+
+    upstream: Replicas
+    body: Mapping[str, Any]
+    offset: int = 0
+    """Where its samples begin, so that those of another with the same seed are others."""
+    refusal: UpstreamError | None = None
+    waited: float = 0.0
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """Ask a replica for `n` more responses to the request, whatever the question."""
+        begun, index = time.monotonic(), self.offset + start
+        try:
+            return await self.upstream.complete(self.body, n, start=index, deadline=deadline)
+        except UpstreamError as error:
+            self.refusal = error
+            raise
+        finally:
+            self.waited += time.monotonic() - begun
+
+
+class RecordedSampler:
+    """Answers from a pool, in recorded order: live code on recorded responses."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._records = {record.question.id: record.responses for record in pool}
+
+    async def __aenter__(self) -> "RecordedSampler":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Nothing to close."""
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """The recorded responses `start` to `start + n`."""
+        if question.id not in self._records:
+            raise PoolError(f"question {question.id} is not in the recorded pool")
+        return list(self._records[question.id][start : start + n])

@@ -1,0 +1,1 @@
+"""Solving: the decision loop, the controller, and the loops that feed them."""

@@ -1,0 +1,193 @@
+"""Run and Allocation: the decision loop, without any input or output.
+
+A Run says how many responses it wants, is fed, and may stop. Replay, live solving, the shared
+budget and the gateway are thin loops around it, so they cannot disagree.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aera.errors import RunError
+from aera.evidence.semantics import encoder_milliseconds
+from aera.policies.policy import Decision, Policy
+from aera.reading.task import Reader
+from aera.response import Prefix, Question, Response
+from aera.schedule import Schedule
+from aera.tally import Vote
+from aera.voting.aggregation import Aggregate, Rule, plain_vote
+from aera.voting.weigher import Weighting
+
+
+@dataclass(frozen=True)
+class Step:
+    """The decision taken at one checkpoint."""
+
+    checkpoint: int
+    decision: Decision
+    milliseconds: float = field(default=0.0, compare=False)
+    """What deciding took, embedding included."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A finished run: the answer, what it cost, and why it ended."""
+
+    question_id: str
+    policy: str
+    aggregate: Aggregate
+    checkpoint: int
+    """The last checkpoint that was reached, 0 if the first one was not."""
+    responses: int
+    prompt_tokens: int
+    completion_tokens: int
+    votes: dict[str, float]
+    steps: tuple[Step, ...]
+    reason: str
+    calls: int = 0
+    """Calls to the model server, retries included."""
+    seconds: float = field(default=0.0, compare=False)
+    encoder_ms: float = field(default=0.0, compare=False)
+    gate_ms: float = field(default=0.0, compare=False)
+    error: str | None = None
+    """Why it failed, where the model server could not be had."""
+
+    @property
+    def answer(self) -> str | None:
+        """The returned answer, None when no response could be read."""
+        return self.aggregate.answer
+
+
+class Run:
+    """One question under one policy. Feed it `want` responses, in as many deliveries as you like.
+
+    run = Run(question, policy, task=task, schedule=schedule)
+    while run.want:
+        run.feed(sampler.sample(question, run.want))
+    print(run.allocation.answer)
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        policy: Policy,
+        *,
+        task: Reader,
+        schedule: Schedule,
+        rule: Rule = plain_vote,
+        weigher: Weighting | None = None,
+        label: str | None = None,
+    ) -> None:
+        self.policy = policy
+        self.label = label or str(policy)
+        """What the allocation calls the policy."""
+        self.prefix = Prefix(question, schedule)
+        self.reason: str | None = None
+        self._task = task
+        self._rule = rule
+        self._weigher = weigher
+        self._waiting: list[Response] = []
+        self._read: list[Vote] = []
+        """What those say; read on delivery, for a reader may take its time."""
+        self.steps: list[Step] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the decision to stop has been taken."""
+        return self.reason is not None
+
+    @property
+    def question(self) -> Question:
+        """The question being decided."""
+        return self.prefix.question
+
+    @property
+    def delivered(self) -> int:
+        """How many responses it has been fed."""
+        return len(self.prefix) + len(self._waiting)
+
+    @property
+    def want(self) -> int:
+        """How many more responses complete the current block; 0 once stopped."""
+        checkpoint = None if self.stopped else self.prefix.next_checkpoint
+        return 0 if checkpoint is None else checkpoint - len(self.prefix) - len(self._waiting)
+
+    def feed(self, responses: Sequence[Response]) -> None:
+        """Deliver some of the wanted responses; a completed block leads to a decision."""
+        want = self.want
+        if len(responses) > want:
+            raise RunError(
+                f"question {self.prefix.question.id} wants {want} more responses, "
+                f"but was fed {len(responses)}"
+            )
+        self._waiting.extend(responses)
+        self._read.extend([self._task.read(response) for response in responses])
+        if self._waiting and len(responses) == want:
+            self.see(self._next_prefix())
+
+    def see(self, prefix: Prefix) -> None:
+        """Take the decision at the next checkpoint, whose prefix may have been prepared before."""
+        self.prefix, self._waiting, self._read = prefix, [], []
+        begun = time.perf_counter()
+        decision = self.policy.decide(prefix)
+        took = 1000 * (time.perf_counter() - begun)
+        if not decision.stop and prefix.next_checkpoint is None:
+            decision = decision.force("full budget")
+        self.steps.append(Step(len(prefix), decision, took))
+        if decision.stop:
+            self.reason = decision.reason
+
+    def end(self, reason: str, *, abstain: bool = False) -> None:
+        """Stop from outside, for a limit that was hit; an unfinished block still votes.
+
+        It abstains, and counts as spent all the same, where reading or weighing it has failed. A
+        run that has stopped by itself keeps its own reason.
+        """
+        if self.stopped:
+            return
+        if abstain and self._waiting:
+            silent = [Vote(None) for _ in self._waiting]
+            self.prefix = self.prefix.extend(self._waiting, silent)
+        elif self._waiting:
+            self.prefix = self._next_prefix()
+        self._waiting, self._read = [], []
+        self.reason = reason
+
+    @property
+    def allocation(self) -> Allocation:
+        """What came out; only once the run has stopped."""
+        return self.make_allocation()
+
+    def make_allocation(
+        self, *, seconds: float = 0.0, unseen: int = 0, error: str | None = None
+    ) -> Allocation:
+        """The same with what its caller knows: the time, calls no response counts, the error."""
+        if self.reason is None:
+            raise RunError(
+                f"question {self.prefix.question.id} is still running: it wants {self.want} "
+                "more responses"
+            )
+        encoder = encoder_milliseconds(self.prefix)
+        return Allocation(
+            question_id=self.prefix.question.id,
+            policy=self.label,
+            aggregate=self._rule(self.prefix),
+            checkpoint=self.steps[-1].checkpoint if self.steps else 0,
+            responses=len(self.prefix),
+            prompt_tokens=self.prefix.prompt_tokens,
+            completion_tokens=self.prefix.completion_tokens,
+            votes=dict(self.prefix.tally.weights),
+            steps=tuple(self.steps),
+            reason=self.reason,
+            calls=sum(response.calls for response in self.prefix.responses) + unseen,
+            seconds=seconds,
+            encoder_ms=encoder,
+            gate_ms=max(0.0, sum(step.milliseconds for step in self.steps) - encoder),
+            error=error,
+        )
+
+    def _next_prefix(self) -> Prefix:
+        votes: Sequence[Vote] = self._read
+        if self._weigher is not None:
+            votes = self._weigher.weigh(self.question, self._waiting, votes)
+        return self.prefix.extend(self._waiting, votes)

@@ -1,0 +1,215 @@
+"""Solve questions live: one, or many at once, spending only what each is worth."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TypeVar
+
+from aera.errors import AeraError, UpstreamError, check_count
+from aera.response import Question, Response
+from aera.sampling.sampler import OpenAISampler, RecordedSampler, Sampler
+from aera.solving.budget import Budget, Spending
+from aera.solving.controller import Controller
+from aera.solving.run import Allocation, Run
+from aera.voting.best_of_n import BestOfN
+
+COMPARING = 256
+"""Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True)
+class BlockFailure:
+    """Why a block could not be had."""
+
+    error: AeraError
+    unseen: int = 0
+    """Calls made for it that no response accounts for."""
+
+
+async def solve(
+    question: Question | str,
+    sampler: Sampler,
+    controller: Controller,
+    *,
+    budget: Budget | None = None,
+    watch: Callable[[Run], None] | None = None,
+) -> Allocation:
+    """Sample until the controller stops, or a limit is hit; then the best answer so far.
+
+    An upstream that fails for good gives an Allocation with its error, never an exception.
+    """
+    if isinstance(question, str):
+        question = Question("question", question)
+    run, spending = controller.start(question), Spending(budget or Budget())
+    return await advance(run, sampler, controller, spending=spending, watch=watch)
+
+
+async def run_off_loop(controller: Controller, work: Callable[[], Done]) -> Done:
+    """Do a part of deciding where the event loop does not wait for it.
+
+    Embedding and scoring are work, for which a few threads are best. Comparing waits for another
+    process: it has many of its own, so that nothing else waits with it.
+    """
+    if not controller.threaded:
+        return work()
+    if controller.task.equivalence and not isinstance(controller.weigher, BestOfN):
+        return await asyncio.get_running_loop().run_in_executor(_comparison_threads(), work)
+    return await asyncio.to_thread(work)
+
+
+@cache
+def _comparison_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(COMPARING, "aera-comparing")
+
+
+async def advance(
+    run: Run,
+    sampler: Sampler,
+    controller: Controller,
+    *,
+    spending: Spending,
+    watch: Callable[[Run], None] | None = None,
+) -> Allocation:
+    """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
+
+    What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
+    """
+    begun = time.monotonic()
+    failure: BlockFailure | None = None
+    while failure is None and (want := run.want):
+        granted = 0 if spending.exhausted else spending.grant(want)
+        if not granted:
+            reason = f"limit: {spending.exhausted or 'responses'}"
+            await run_off_loop(controller, partial(run.end, reason))
+            break
+        try:
+            failure = await feed_block(run, sampler, controller, granted, spending=spending)
+        finally:
+            spending.release(granted)
+        if watch is not None:
+            watch(run)
+    if failure is not None:
+        await run_off_loop(controller, partial(end_with_error, run, failure.error))
+    return run.make_allocation(
+        seconds=time.monotonic() - begun,
+        unseen=failure.unseen if failure else 0,
+        error=str(failure.error) if failure else None,
+    )
+
+
+def end_with_error(run: Run, error: AeraError) -> None:
+    """End a run that cannot go on; a block that could not be read or weighed abstains."""
+    if isinstance(error, UpstreamError):
+        run.end("upstream failed")
+    else:
+        run.end("failed", abstain=True)
+
+
+async def feed_block(
+    run: Run, sampler: Sampler, controller: Controller, n: int, *, spending: Spending
+) -> BlockFailure | None:
+    """Ask for a block and feed it; returns what went wrong when none of it could be had."""
+    try:
+        deadline = spending.deadline
+        got = await sampler.sample(run.question, n, start=run.delivered, deadline=deadline)
+        late = deadline is not None and time.monotonic() >= deadline
+        # What did not arrive before the deadline was never a response, only a wait.
+        kept = [response for response in got if response.error is None] if late else got
+        spending.book(kept)
+        await run_off_loop(controller, partial(run.feed, kept))
+    except AeraError as error:
+        return BlockFailure(error, error.calls if isinstance(error, UpstreamError) else 0)
+    if late and run.want:
+        await run_off_loop(controller, partial(run.end, "limit: seconds"))
+        return None
+    if not got:
+        return BlockFailure(UpstreamError("the sampler returned nothing"))
+    if late or any(response.error is None for response in got):
+        return None
+    cause = got[0].source
+    known = cause if isinstance(cause, UpstreamError) else UpstreamError(str(got[0].error))
+    return BlockFailure(known)
+
+
+class Allocator:
+    """Many questions under one budget; stopped ones leave, active ones advance.
+
+    async for allocation in Allocator(sampler, controller).solve(questions):
+        print(allocation.question_id, allocation.answer)
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        controller: Controller,
+        *,
+        concurrency: int = 64,
+        budget: Budget | None = None,
+        watch: Callable[[Run], None] | None = None,
+    ) -> None:
+        self.sampler, self.controller = sampler, controller
+        self.concurrency, self.watch = concurrency, watch
+        self.spending = Spending(budget or Budget())
+        self._refusal: str | None = None
+        check_count("concurrency", concurrency)
+
+    async def solve(self, questions: Iterable[Question]) -> AsyncIterator[Allocation]:
+        """Allocations as questions stop. One failing question is an Allocation with its error."""
+        waiting = iter(questions)
+        active: set[asyncio.Task[Allocation]] = set()
+        try:
+            while True:
+                while len(active) < self.concurrency and (q := next(waiting, None)) is not None:
+                    active.add(asyncio.create_task(self._solve_one(q)))
+                if not active:
+                    return
+                done, active = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    yield task.result()
+        finally:
+            for task in active:
+                task.cancel()
+            await asyncio.gather(*active, return_exceptions=True)
+
+    async def _solve_one(self, question: Question) -> Allocation:
+        run = self.controller.start(question)
+        if self._refusal is not None:
+            run.end("upstream failed")
+            return replace(run.allocation, error=self._refusal)
+        spending, watch = self.spending, self.watch
+        return await advance(run, self, self.controller, spending=spending, watch=watch)
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """Pass on to the sampler, and remember a refused key: nobody else need be refused."""
+        try:
+            return await self.sampler.sample(question, n, start=start, deadline=deadline)
+        except UpstreamError as error:
+            if error.final:
+                self._refusal = str(error)
+            raise
+
+
+def solve_blocking(
+    question: Question | str,
+    sampler: OpenAISampler | RecordedSampler,
+    controller: Controller,
+    *,
+    budget: Budget | None = None,
+) -> Allocation:
+    """`solve` for code without an event loop, and for notebooks, which have one already.
+
+    The sampler must not have been entered: its connections live and die with this call.
+    """
+
+    async def work() -> Allocation:
+        async with sampler:
+            return await solve(question, sampler, controller, budget=budget)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work()).result()

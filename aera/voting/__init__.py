@@ -1,0 +1,1 @@
+"""Voting: the weight of each vote, and the answer that is returned."""

@@ -1,0 +1,282 @@
+"""Traits: what one response shows of itself, from one table. The weigher's inputs.
+
+Nothing here looks at other responses, at other questions or at the truth. A trait that does not
+exist (no logprob, an answer that is no number) is NaN.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import isfinite, isnan, log, log1p, nan
+
+import numpy as np
+
+from aera.arrays import Floats
+from aera.response import Question, Response
+from aera.tally import Vote
+
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
+_WORD = re.compile(r"[a-z]+")
+_STEP = re.compile(r"\n[ \t]*(?:#+\s|\*\*|\d{1,3}\.|[sS]tep\b|-\s)")
+_HEDGES = frozenset(
+    {"wait", "however", "mistake", "incorrect", "assume", "assuming", "sorry", "actually", "error"}
+)
+_SEPARATOR = re.compile(r"(?<=\d),(?=\d{3})")
+_DRESS = re.compile(r"\\text\s?\{[^{}]{0,80}\}|\\[()\[\],$]|\$")
+_BLANKS = re.compile(r"[ \t]{2,}")
+_FRACTION = re.compile(r"(?<!/)(?<!/ )\\d?frac\s?\{(\d[\d.]{0,15})\}\s?\{(\d[\d.]{0,15})\}")
+_SIGNS = {"\\times": "*", "\\cdot": "*", "×": "*", "\\div": "/", "÷": "/"}
+_SUM = re.compile(
+    # Not behind an operator or a bracket: the rest of a longer sum is not a sum of its own.
+    r"(?<![\w.*/+)-])(?<![-+*/)] )"
+    r"(\d{1,12}(?:\.\d{1,9})?(?:\s?[-+*/]\s?\d{1,12}(?:\.\d{1,9})?){1,8})"
+    r"\s?=\s?(-?\d{1,12}(?:\.\d{1,9})?)(?![\d.%]{0,9} ?[-+*/=%])"
+)
+_TERM = re.compile(r"[-+*/]|\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the question brings along: its words and its numbers."""
+
+    words: frozenset[str]
+    numbers: frozenset[float]
+    length: int
+
+
+@lru_cache(maxsize=1_024)
+def describe_question(question: Question) -> Asked:
+    """Read a question once for all its responses."""
+    text = " ".join([question.text, *question.choices])
+    return Asked(frozenset(_WORD.findall(text.lower())), frozenset(_numbers(text)), len(text))
+
+
+def _numbers(text: str) -> list[float]:
+    plain = _SEPARATOR.sub("", text) if "," in text else text
+    return [float(number) for number in _NUMBER.findall(plain)]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One response beside its question, read once for all traits."""
+
+    asked: Asked
+    response: Response
+    answer: str | None
+
+    @property
+    def text(self) -> str:
+        return self.response.text
+
+    @cached_property
+    def tokens(self) -> int:
+        return max(1, self.response.tokens)
+
+    @cached_property
+    def numbers(self) -> list[float]:
+        return _numbers(self.text)
+
+    @cached_property
+    def distinct(self) -> frozenset[float]:
+        return frozenset(self.numbers)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        return frozenset(_WORD.findall(self.text.lower()))
+
+    @cached_property
+    def sums(self) -> tuple[int, int]:
+        """How many sums written out, as 3 * 4 = 12, are right and how many are wrong."""
+        return check_sums(self.text)
+
+    @cached_property
+    def box(self) -> int:
+        return self.text.rfind("\\boxed")
+
+    @property
+    def boxed(self) -> bool:
+        return self.box >= 0
+
+    @cached_property
+    def value(self) -> float:
+        """The answer as a number, NaN where it is none."""
+        top, _, bottom = (self.answer or "").partition("/")
+        try:
+            value = float(top) / float(bottom or 1)
+        except (ValueError, ZeroDivisionError, OverflowError):
+            return nan
+        return value if isfinite(value) else nan
+
+    @cached_property
+    def mentions(self) -> int:
+        return self.numbers.count(self.value)
+
+
+def check_sums(text: str) -> tuple[int, int]:
+    """Right and wrong sums in a text; units, dollars and LaTeX around the numbers are ignored."""
+    plain = _SEPARATOR.sub("", text) if "," in text else text
+    plain = _DRESS.sub("", plain)
+    for sign, operator in _SIGNS.items():
+        plain = plain.replace(sign, operator)
+    plain = _FRACTION.sub(r"\1/\2", _BLANKS.sub(" ", plain))
+    right = wrong = 0
+    for chain, said in _SUM.findall(plain):
+        value = _value(chain)
+        if value is not None:
+            close = abs(value - float(said)) <= 0.006 + 0.001 * abs(value)
+            right, wrong = right + close, wrong + (not close)
+    return right, wrong
+
+
+def _value(chain: str) -> float | None:
+    """A chain of numbers and operators, products first; None when it divides by zero."""
+    total, term, operator = 0.0, 0.0, "+"
+    for token in _TERM.findall(chain):
+        if token in "+-*/":
+            operator = token
+            continue
+        number = float(token)
+        if operator in "+-":
+            total, term = total + term, number if operator == "+" else -number
+        elif operator == "*":
+            term *= number
+        elif number:
+            term /= number
+        else:
+            return None
+    return total + term
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else nan
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+Measure = Callable[[Seen], float]
+
+
+@dataclass(frozen=True)
+class Trait:
+    """One row of the table."""
+
+    name: str
+    meaning: str
+    measure: Measure
+
+
+def _logprob(seen: Seen) -> float:
+    logprob = seen.response.logprob
+    return nan if logprob is None or not isfinite(logprob) else logprob
+
+
+def _digits(seen: Seen) -> float:
+    return sum(map(seen.text.count, "0123456789")) / max(1, len(seen.text))
+
+
+def _lines(seen: Seen) -> int:
+    return seen.text.count("\n") + 1
+
+
+def _first_mention(seen: Seen) -> float:
+    return seen.numbers.index(seen.value) / len(seen.numbers) if seen.mentions else 1.0
+
+
+def _if_number(seen: Seen, fact: bool) -> float:
+    return nan if isnan(seen.value) else float(fact)
+
+
+def _given(seen: Seen) -> float:
+    return _if_number(seen, seen.value in seen.asked.numbers)
+
+
+TRAITS: tuple[Trait, ...] = (
+    Trait("mean_logprob", "mean token logprob", lambda s: _logprob(s) / s.tokens),
+    Trait("logprob", "sum of the token logprobs", _logprob),
+    Trait("log_tokens", "log of its completion tokens", lambda s: log(s.tokens)),
+    Trait("token_length", "characters per token", lambda s: len(s.text) / s.tokens),
+    Trait("truncated", "cut off by the token limit", lambda s: float(s.response.truncated)),
+    Trait("log_lines", "log(1 + lines)", lambda s: log1p(_lines(s))),
+    Trait("line_length", "characters per line", lambda s: len(s.text) / _lines(s)),
+    Trait("digits", "share of digits among characters", _digits),
+    Trait("latex", "backslashes per character", lambda s: _share(s.text.count("\\"), len(s.text))),
+    Trait("steps", "headings, items and steps", lambda s: float(len(_STEP.findall(s.text)))),
+    Trait("code", "code fences", lambda s: float(s.text.count("```"))),
+    Trait("boxes", "boxed answers", lambda s: float(s.text.count("\\boxed"))),
+    Trait(
+        "box_place",
+        "where the last box stands",
+        lambda s: _share(s.box, len(s.text)) if s.boxed else nan,
+    ),
+    Trait(
+        "after_box",
+        "log of the text behind the last box",
+        lambda s: log1p(len(s.text) - s.box) if s.boxed else nan,
+    ),
+    Trait("hedges", "distinct words of doubt", lambda s: float(len(s.words & _HEDGES))),
+    Trait("right_sums", "sums written out that are right", lambda s: float(s.sums[0])),
+    Trait("wrong_sums", "sums written out that are wrong", lambda s: float(s.sums[1])),
+    Trait("no_sums", "no sum is written out", lambda s: float(not any(s.sums))),
+    Trait("log_numbers", "log(1 + numbers)", lambda s: log1p(len(s.numbers))),
+    Trait("log_distinct", "log(1 + distinct numbers)", lambda s: log1p(len(s.distinct))),
+    Trait(
+        "numbers_used",
+        "share of the question's numbers it uses",
+        lambda s: _share(len(s.asked.numbers & s.distinct), len(s.asked.numbers)),
+    ),
+    Trait(
+        "numbers_unused",
+        "numbers of the question it leaves out",
+        lambda s: float(len(s.asked.numbers - s.distinct)),
+    ),
+    Trait(
+        "numbers_given",
+        "share of its numbers that the question has",
+        lambda s: _share(len(s.asked.numbers & s.distinct), len(s.distinct)),
+    ),
+    Trait(
+        "numbers_new",
+        "numbers that the question does not have",
+        lambda s: float(len(s.distinct - s.asked.numbers)),
+    ),
+    Trait(
+        "words_given",
+        "share of its words that the question has",
+        lambda s: _share(len(s.words & s.asked.words), len(s.words)),
+    ),
+    Trait(
+        "words_used",
+        "share of the question's words it uses",
+        lambda s: _share(len(s.words & s.asked.words), len(s.asked.words)),
+    ),
+    Trait("answer_given", "the question has the answer", _given),
+    Trait("answer_mentions", "how often the answer is said", lambda s: float(s.mentions)),
+    Trait("answer_first", "where the answer is said first", _first_mention),
+    Trait("answer_size", "log(1 + size of the answer)", lambda s: log1p(abs(s.value))),
+    Trait(
+        "answer_whole",
+        "the answer is a whole number",
+        lambda s: _if_number(s, s.value % 1 == 0),
+    ),
+    Trait("answer_negative", "the answer is below zero", lambda s: _if_number(s, s.value < 0)),
+    Trait("answer_length", "characters of the answer", lambda s: float(len(s.answer or ""))),
+    Trait(
+        "answer_round",
+        "the answer is a multiple of ten",
+        lambda s: _if_number(s, s.value % 10 == 0),
+    ),
+    Trait("question_length", "log of the question's length", lambda s: log1p(s.asked.length)),
+    Trait("question_numbers", "numbers in the question", lambda s: float(len(s.asked.numbers))),
+)
+TRAIT_NAMES: tuple[str, ...] = tuple(trait.name for trait in TRAITS)
+
+
+def traits(question: Question, responses: Sequence[Response], votes: Sequence[Vote]) -> Floats:
+    """The traits of some responses to one question, shape (responses, traits)."""
+    known = describe_question(question)
+    rows = [
+        [trait.measure(seen) for trait in TRAITS]
+        for seen in (Seen(known, r, v.answer) for r, v in zip(responses, votes, strict=True))
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAITS))

@@ -1,0 +1,1 @@
+"""Web: what the gateway's page and the report share."""

@@ -1,0 +1,328 @@
+"""Workers: who does work that falls into parts: this process, several of them, or a Ray cluster.
+
+Whoever does it, the results are the same and come in the order of the parts. A part whose worker
+died is worked on again, so work must be repeatable: it returns a value, or finds on disk what it
+has done already. Work and parts travel, so they are values and functions of modules.
+"""
+
+import logging
+import os
+import signal
+import socket
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib import import_module
+from multiprocessing import get_context, parent_process
+from threading import Thread
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from aera.errors import RunError, UsageError, check_count
+
+TRIES = 3
+"""How often in a row workers may die before the work is given up."""
+PATIENCE = 10.0
+"""Seconds within which a cluster must take a connection."""
+AHEAD = 3
+"""Parts under way for every worker, so that none waits and no more than these are in memory."""
+
+Part = TypeVar("Part")
+Done = TypeVar("Done")
+Handle = TypeVar("Handle")
+
+
+@runtime_checkable
+class FilePart(Protocol):
+    """A part that is one file, which may be read for it before it is worked on."""
+
+    @property
+    def address(self) -> tuple[Any, str]:
+        """One of pyarrow's file systems, and where on it the file is."""
+        ...
+
+    def with_content(self, content: bytes) -> Any:
+        """The same part with the content of its file."""
+        ...
+
+
+class Workers(Protocol):
+    """Anything that does work on parts."""
+
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Serial:
+    """This process, one part after the other."""
+
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        return map(work, parts)
+
+
+SERIAL = Serial()
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Several processes on this machine; a script needs its `if __name__ == "__main__"`."""
+
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        check_count("processes", self.count)
+
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        left = list(parts)
+        tries = 0
+        while left:
+            try:
+                for done in self._once(work, left):
+                    left.pop(0)
+                    tries = 0
+                    yield done
+            except BrokenProcessPool:
+                tries += 1
+                if tries == TRIES:
+                    raise RunError(
+                        f"processes died {TRIES} times in a row on one part; a script that starts "
+                        'them needs its if __name__ == "__main__"'
+                    ) from None
+
+    def _once(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """As far as the processes live."""
+        pool = _start_pool(self.count)
+
+        def begin(part: Part) -> Future[Done]:
+            return pool.submit(work, part)
+
+        try:
+            yield from run_in_order(begin, Future.result, tuple(parts), AHEAD * self.count)
+        except BaseException:  # also when nobody wants the rest
+            _start_pool.cache_clear()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """A Ray cluster, every machine of which has aera installed and sees the same files.
+
+    Without an address it is the one `RAY_ADDRESS` names, else one started on this machine. Parts
+    that are files are streamed through Ray Data, all others are tasks.
+    """
+
+    address: str | None = None
+
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        ray = _ray()
+        if not ray.is_initialized():
+            self._join(ray)
+        todo = [*parts]
+        files = [part for part in todo if isinstance(part, FilePart)]
+        if files and len(files) == len(todo):
+            yield from _stream(ray, work, files)
+        else:
+            yield from self._tasks(ray, work, todo)
+
+    def _join(self, ray: Any) -> None:
+        """Connect to the cluster; one that is not there is refused at once."""
+        os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the first error is told of
+        address = self.address or os.environ.get("RAY_ADDRESS")
+        host, _, port = (address or "").rpartition(":")
+        try:
+            if port.isdecimal() and "/" not in host:  # Ray would wait for minutes
+                socket.create_connection((host, int(port)), PATIENCE).close()
+            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+        except (OSError, ValueError, OverflowError, ConnectionError) as error:
+            said = str(error).partition("\n")[0]
+            raise UsageError(f'there is no Ray cluster at "{address}": {said}') from None
+
+    def _tasks(
+        self, ray: Any, work: Callable[[Part], Done], parts: Sequence[Part]
+    ) -> Iterator[Done]:
+        """A task for every part."""
+        shared = ray.put(work)
+        # A task that raises has failed; one whose worker or machine died is tried again.
+        task = ray.remote(num_cpus=1, max_retries=TRIES, retry_exceptions=False)(_apply)
+
+        def finish(handle: Any) -> Done:
+            try:
+                done: Done = ray.get(handle)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except ray.exceptions.RayError:
+                raise RunError(f"workers died {1 + TRIES} times on one part") from None
+            return done
+
+        workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        yield from run_in_order(
+            lambda part: task.remote(shared, part), finish, parts, AHEAD * workers
+        )
+
+
+@lru_cache(maxsize=1)
+def _start_pool(count: int) -> ProcessPoolExecutor:
+    """Processes that stay for the next work: starting one takes seconds."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as Ray does: a worker is one core's worth
+    return ProcessPoolExecutor(count, get_context("spawn"), _end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would wait for its next part for ever."""
+    parent = parent_process()
+    assert parent is not None
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))  # the parent says it
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
+def _apply(work: Callable[[Part], Done], part: Part) -> Done:
+    return work(part)
+
+
+def _stream(ray: Any, work: Callable[[Any], Done], parts: Sequence[FilePart]) -> Iterator[Done]:
+    """Files read and worked on by Ray Data, in the order of the parts."""
+    known = {part.address[1]: part for part in parts}
+    begun = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Begun).remote()
+    count = 0
+    for content in _rows(parts, partial(_work_on_file, work=work, parts=known, begun=begun)):
+        raised, done = ray.cloudpickle.loads(content)
+        if raised:
+            raise done
+        count += 1
+        yield done
+    if count != len(parts):  # it passes over what it takes for no path
+        raise RunError(f"Ray Data worked on {count} of {len(parts)} parts")
+
+
+def _rows(parts: Sequence[FilePart], work: Callable[..., dict[str, bytes]]) -> Iterator[bytes]:
+    """What Ray Data makes of the files; a worker that died is replaced until one is done."""
+    try:
+        # A file is one row, and rows are never cut; read_parquet makes blocks of 128 MiB of it.
+        files = _ray("ray.data").read_binary_files(
+            [part.address[1] for part in parts],
+            filesystem=parts[0].address[0],
+            include_paths=True,
+            override_num_blocks=len(parts),
+        )
+        done = files.map(work)
+        done.context.enable_progress_bars = False
+        done.context.execution_options.preserve_order = True
+        with _quiet("ray.data"):
+            for row in done.iter_rows():
+                yield row["done"]
+    except OSError as error:
+        said = str(error).strip().rpartition("\n")[2]
+        raise RunError(f"Ray Data cannot read the parts: {said}") from None
+
+
+class _Begun:
+    """Counts how often every part was begun, which Ray Data would do for ever."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def note(self, path: str) -> int:
+        self._counts[path] += 1
+        return self._counts[path]
+
+
+def _work_on_file(
+    row: dict[str, Any], *, work: Callable[[Any], Done], parts: dict[str, FilePart], begun: Any
+) -> dict[str, bytes]:
+    """What the work made of a file, or raised, as a row again."""
+    ray, path = _ray(), row["path"]
+    done: tuple[bool, Any]
+    try:
+        if ray.get(begun.note.remote(path)) > 1 + TRIES:
+            raise RunError(f"workers died {1 + TRIES} times on one part, {path}")
+        done = False, work(parts[path].with_content(row["bytes"]))
+    except Exception as error:  # noqa: BLE001 - it is raised again where the result is wanted
+        done = True, error
+    return {"done": ray.cloudpickle.dumps(done)}
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Nothing is logged under this name: what matters is raised."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _ray(name: str = "ray") -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UsageError('a Ray cluster needs Ray: pip install "aera[ray]"') from None
+
+
+def run_in_order(
+    begin: Callable[[Part], Handle],
+    finish: Callable[[Handle], Done],
+    parts: Iterable[Part],
+    ahead: int,
+) -> Iterator[Done]:
+    """Keep at most `ahead` parts in flight; results come in the order of the parts."""
+    under_way: deque[Handle] = deque()
+    for part in parts:
+        under_way.append(begin(part))
+        if len(under_way) == ahead:
+            yield finish(under_way.popleft())
+    while under_way:
+        yield finish(under_way.popleft())
+
+
+def parse_workers(text: str) -> Workers:
+    """Workers by name: a number of processes (1 is this one), `ray`, or `ray:ADDRESS`."""
+    if text == "1":
+        return SERIAL
+    if text.isdecimal():
+        return Processes(int(text))
+    name, _, address = text.partition(":")
+    if name == "ray":
+        return RayWorkers(address or None)
+    raise UsageError(f'workers are a number of processes, "ray" or "ray:ADDRESS", but got "{text}"')
+
+
+class Track(Protocol):
+    """Shows progress over a sequence while it is worked through."""
+
+    def __call__(self, items: Sequence[Part], name: str, /) -> Iterable[Part]:
+        """The same items, one after the other."""
+        ...
+
+
+def quiet(items: Sequence[Part], _: str) -> Iterable[Part]:
+    """No progress bar."""
+    return items
+
+
+def map_tracked(
+    workers: Workers,
+    work: Callable[[Part], Done],
+    parts: Sequence[Part],
+    *,
+    name: str,
+    track: Track = quiet,
+) -> list[Done]:
+    """What the work makes of every part, while progress is shown under this name."""
+    done = zip(track(parts, name), workers.map(work, parts), strict=True)
+    return [each for _, each in done]

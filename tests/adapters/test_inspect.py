@@ -1,0 +1,178 @@
+"""The Inspect adapter, against the interface of its hook, and in Inspect where it is installed."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aera import ASC, Controller, Fixed, Schedule, get_task
+from aera.adapters.inspect import VoteStopping
+from aera.errors import UsageError
+
+INSTALLED = find_spec("inspect_ai") is not None
+SCHEDULE = Schedule((2, 4, 8))
+UNREAD: Any = object()
+"""Scores that would fail if anybody looked at them."""
+
+
+def controller() -> Controller:
+    return Controller(get_task("numeric"), SCHEDULE, ASC(0.85))
+
+
+@dataclass
+class Stop:
+    """As inspect_ai.util.EarlyStop."""
+
+    id: str | int
+    epoch: int
+    reason: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@pytest.fixture(autouse=True)
+def early_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inspect's module where there is none."""
+    if not INSTALLED:
+        stand_in = ModuleType("inspect_ai.util")
+        vars(stand_in)["EarlyStop"] = Stop
+        monkeypatch.setitem(sys.modules, "inspect_ai", ModuleType("inspect_ai"))
+        monkeypatch.setitem(sys.modules, "inspect_ai.util", stand_in)
+
+
+def sample(name: str | int) -> SimpleNamespace:
+    return SimpleNamespace(id=name, input="6 x 7?", choices=None)
+
+
+def state(name: str | int, epoch: int, text: str | None) -> SimpleNamespace:
+    """As a TaskState after an epoch; None is an epoch that failed."""
+    usage = SimpleNamespace(output_tokens=5)
+    output = SimpleNamespace(
+        choices=[] if text is None else [text],
+        completion=text or "",
+        usage=usage,
+        stop_reason="stop",
+        model="mock",
+        error="broke" if text is None else None,
+    )
+    return SimpleNamespace(sample_id=name, epoch=epoch, output=output)
+
+
+def played(
+    texts: Sequence[str | None], order: Sequence[int] | None = None
+) -> tuple[list[int], Any]:
+    """Play epochs through the hook, in this order of finishing; which began, and the account."""
+
+    async def scene() -> tuple[list[int], Any]:
+        stopping = VoteStopping(controller())
+        assert await stopping.start_task(None, [sample("q")], len(texts)) == "aera asc-0.85"
+        begun = []
+        for epoch in order or range(1, len(texts) + 1):
+            if await stopping.schedule_sample("q", epoch) is None:
+                begun.append(epoch)
+                await stopping.collect(state("q", epoch, texts[epoch - 1]))
+                await stopping.complete_sample("q", epoch, UNREAD)
+        return begun, await stopping.complete_task()
+
+    return asyncio.run(scene())
+
+
+def test_epochs_stop_once_the_votes_are_decided() -> None:
+    begun, told = played(["\\boxed{42}"] * 8)
+    assert begun == [1, 2]
+    assert told["samples"]["q"] == {"answer": "42", "epochs": 2, "reason": "confident leader"}
+    assert told["stopped_epochs"] == 6
+
+
+def test_votes_that_disagree_go_on_to_the_last_checkpoint() -> None:
+    begun, told = played([f"\\boxed{{{n}}}" for n in range(8)])
+    assert begun == [*range(1, 9)]
+    assert told["samples"]["q"]["reason"] == "full budget"
+
+
+def test_epochs_vote_in_their_order_whichever_ends_first() -> None:
+    texts = ["\\boxed{1}", "\\boxed{2}", "\\boxed{3}", "\\boxed{3}", *["\\boxed{3}"] * 4]
+    run_in_order = played(texts)[1]["samples"]["q"]
+    assert played(texts, [4, 3, 2, 1, 8, 7, 6, 5])[1]["samples"]["q"] == run_in_order
+
+
+def test_an_epoch_that_failed_abstains() -> None:
+    begun, told = played([None, None, "\\boxed{42}", "\\boxed{42}", *["\\boxed{1}"] * 4])
+    assert begun == [1, 2, 3, 4]
+    assert told["samples"]["q"]["answer"] == "42"
+
+
+def test_an_epoch_tried_again_votes_once() -> None:
+    async def scene() -> int:
+        stopping = VoteStopping(controller())
+        await stopping.start_task(None, [sample(3)], 8)
+        for _ in range(3):
+            await stopping.collect(state(3, 1, "\\boxed{42}"))
+        told = await stopping.complete_task()
+        epochs: int = told["samples"]["3"]["epochs"]
+        return epochs
+
+    assert asyncio.run(scene()) == 1
+
+
+def test_forgetting_to_collect_is_told_at_the_first_epoch() -> None:
+    async def scene() -> None:
+        stopping = VoteStopping(controller())
+        await stopping.start_task(None, [sample("q")], 8)
+        await stopping.complete_sample("q", 1, UNREAD)
+
+    with pytest.raises(UsageError, match=r"cleanup=stopping\.collect"):
+        asyncio.run(scene())
+
+
+def test_the_same_hook_serves_a_second_task() -> None:
+    async def scene() -> Any:
+        stopping = VoteStopping(Controller(get_task("numeric"), SCHEDULE, Fixed(2)))
+        for name in ("first", "second"):
+            await stopping.start_task(None, [sample(name)], 8)
+            for epoch in (1, 2):
+                await stopping.collect(state(name, epoch, "\\boxed{1}"))
+        return await stopping.complete_task()
+
+    assert list(asyncio.run(scene())["samples"]) == ["second"]
+
+
+@pytest.mark.skipif(not INSTALLED, reason="inspect-ai is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_inspect_itself_skips_the_epochs_that_are_not_worth_it(tmp_path: Path) -> None:
+    inspect: Any = import_module("inspect_ai")
+    model: Any = import_module("inspect_ai.model")
+    sample: Any = import_module("inspect_ai.dataset").Sample
+    calls = count()
+
+    def reply(messages: Any, *_: object) -> Any:
+        """Sure of the first question, of many minds about the second."""
+        said = 42 if "6 x 7" in messages[-1].text else next(calls)
+        made = model.ModelOutput.from_content("mockllm/model", f"\\boxed{{{said}}}")
+        made.usage = model.ModelUsage(output_tokens=5)  # else it counts with a downloaded table
+        return made
+
+    stopping = VoteStopping(controller())
+    task = inspect.Task(
+        dataset=[sample("6 x 7?", target="42", id="easy"), sample("P = NP?", target="no", id=2)],
+        scorer=import_module("inspect_ai.scorer").includes(),
+        epochs=8,
+        early_stopping=stopping,
+        cleanup=stopping.collect,
+    )
+    mock = model.get_model("mockllm/model", custom_outputs=reply)
+    (log,) = inspect.eval(task, mock, max_samples=1, log_dir=str(tmp_path), display="none")
+    assert log.status == "success", log.error
+    epochs = [each.id for each in log.samples]
+    assert (epochs.count("easy"), epochs.count(2)) == (2, 8)
+    summary = log.results.early_stopping
+    assert (summary.manager, len(summary.early_stops)) == ("aera asc-0.85", 6)
+    account = {"answer": "42", "epochs": 2, "reason": "confident leader"}
+    assert summary.metadata["samples"]["easy"] == account

@@ -1,0 +1,227 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_study import Bench
+
+from aera.cli.train import train
+from aera.evidence.paper import NAMES
+from aera.evidence.votes import VOTE_FEATURE_NAMES
+from aera.lab import VoteLearner
+from aera.lab.learning.perceptron import Perceptron
+from aera.lab.learning.weigher import WeigherFit
+from aera.policies.gate import PaperGate, VoteGate
+from aera.solving.controller import Controller
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A directory with a pool in it, and the command line called from there."""
+
+    folder: Path
+
+    def __call__(self, *arguments: object) -> Done:
+        command = [sys.executable, "-W", "error", "-m", "aera", *map(str, arguments)]
+        env = {**os.environ, "COLUMNS": "100"}
+        return subprocess.run(
+            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False
+        )
+
+    def json(self, *arguments: object) -> dict[str, Any]:
+        """Call it with --json, which must succeed, and read what it wrote."""
+        done = self(*arguments, "--json", "out.json")
+        assert (done.returncode, done.stderr) == (0, ""), done
+        made: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
+        return made
+
+
+@pytest.fixture(scope="module")
+def shell(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    folder = tmp_path_factory.mktemp("shell")
+    shutil.copytree(bench.pool.path, folder / "pool")
+    return Shell(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(shell: Shell) -> Done:
+    """Train once; the controller is at C."""
+    return shell("train", "pool", "--out", "C", "--max-loss", 0.5, "--seed", 1)
+
+
+@pytest.fixture(scope="module")
+def paper(shell: Shell) -> Done:
+    """The paper's gate or ASC, whichever is cheaper; the controller is at P."""
+    return shell("train", "pool", "--out", "P", "--paper", "--baseline", "asc", "--max-loss", 0.5)
+
+
+def refused(done: Done, code: int) -> str:
+    """The one line with which a call ended."""
+    assert done.returncode == code, done
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("aera: ")
+    return done.stderr
+
+
+def test_training_writes_a_controller_and_says_what_it_is(shell: Shell, trained: Done) -> None:
+    assert (trained.returncode, trained.stderr) == (0, "")
+    loaded = Controller.load(shell.folder / "C")
+    assert f"C: {loaded.policy}" in trained.stdout
+    assert "within 50 points" in " ".join(trained.stdout.split())
+    files = {file.name for file in (shell.folder / "C").iterdir()}
+    assert files == {"config.json", "model.safetensors", "calibration.json", "README.md"}
+    assert isinstance(loaded.gate, VoteGate)
+    told = json.loads((shell.folder / "C" / "calibration.json").read_text())
+    assert " ".join(told["learned"].split()) in " ".join(trained.stdout.split())
+
+
+def test_the_papers_gate_is_trained_on_request(shell: Shell, paper: Done) -> None:
+    assert (paper.returncode, paper.stderr) == (0, "")
+    loaded = Controller.load(shell.folder / "P")
+    assert isinstance(loaded.gate, PaperGate)
+    assert loaded.gate.features == NAMES
+    assert loaded.weigher is None
+    assert set(loaded.calibration["tried"]) == {"aera", "asc"}
+    assert (len(loaded.fitted), len(loaded.calibrated)) == (42, 18)
+    assert shell("audit", "P").returncode == 0
+
+
+@pytest.mark.parametrize("option", [("--baseline", "asc"), ("--encoder", "somewhere")])
+def test_what_only_the_papers_gate_knows_needs_it(shell: Shell, option: tuple[str, str]) -> None:
+    sentence = refused(shell("train", "pool", "--out", "X", *option), 2)
+    assert "--paper" in sentence
+    assert not (shell.folder / "X").exists()
+
+
+def test_a_baseline_nobody_knows_is_refused(shell: Shell) -> None:
+    done = shell("train", "pool", "--out", "X", "--paper", "--baseline", "luck")
+    assert '"luck"' in refused(done, 2)
+    assert not (shell.folder / "X").exists()
+
+
+def test_a_certificate_is_asked_for_by_its_chance_of_error(
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quick = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
+    learner = partial(VoteLearner, weigher=quick)
+    monkeypatch.setattr("aera.lab.learning.votes.VoteLearner", learner)
+    train(str(bench.pool.path), tmp_path / "S", certify=0.1)
+    loaded = Controller.load(tmp_path / "S")
+    assert (len(loaded.fitted), len(loaded.calibrated)) == (30, 30)
+    assert not loaded.fitted & loaded.calibrated
+    assert str(loaded.policy) == "fixed-32"
+    assert "NOT FEASIBLE" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_controller_on_its_own_questions_is_marked_in_sample(shell: Shell) -> None:
+    made = shell.json("evaluate", "pool", "--controller", "C")
+    label = Controller.load(shell.folder / "C").label
+    assert made["controller"]["policy"] == label
+    assert made["controller"]["seen"] == 60
+    assert made["controller"]["status"].startswith("in-sample: 60 questions")
+    assert label in {point["policy"] for point in made["points"]}
+
+
+def test_workers_change_nothing(shell: Shell, trained: Done) -> None:
+    known = ("evaluate", "pool", "--controller", "C", "--policies", "asc-0.9,eb-0.9")
+    alone = shell.json(*known, "--report", "alone.html")
+    assert shell.json(*known, "--report", "spread.html", "--workers", 2) == alone
+    pages = [(shell.folder / f"{name}.html").read_bytes() for name in ("alone", "spread")]
+    assert pages[0] == pages[1]
+
+
+def test_training_with_workers_gives_the_same_controller(shell: Shell, trained: Done) -> None:
+    done = shell("train", "pool", "--out", "D", "--max-loss", 0.5, "--seed", 1, "--workers", 2)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("config.json", "model.safetensors"):
+        assert (shell.folder / "D" / name).read_bytes() == (shell.folder / "C" / name).read_bytes()
+
+
+def test_workers_nobody_knows_are_refused(shell: Shell) -> None:
+    said = refused(shell("evaluate", "pool", "--workers", "many"), 2)
+    assert 'workers are a number of processes, "ray" or "ray:ADDRESS"' in said
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_holdout_on_its_own_questions_is_refused(shell: Shell) -> None:
+    done = shell("evaluate", "pool", "--controller", "C", "--protocol", "holdout")
+    sentence = refused(done, 1)
+    assert "60 of these questions" in sentence
+    assert "never seen" in sentence
+
+
+@pytest.mark.usefixtures("trained")
+def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: Shell) -> None:
+    assert shell("audit", "C").returncode == 0
+    planted = shell.folder / "planted"
+    shutil.copytree(shell.folder / "C", planted)
+    config = json.loads((planted / "config.json").read_text())
+    config["features"] = [*VOTE_FEATURE_NAMES[:-1], "z_next"]
+    (planted / "config.json").write_text(json.dumps(config))
+    done = shell("audit", "planted")
+    assert done.returncode == 1
+    assert done.stderr == "aera: 2 leaks, the first is z_next\n"
+
+
+LEARNED = {"aera": "", "gate": "", "asc": "+weighted"}
+PAPER = dict.fromkeys(["aera", "asc", "esc", "lead", "majority", "entropy", "consensus"], "")
+
+
+@pytest.mark.parametrize(("option", "families"), [((), LEARNED), (("--paper",), PAPER)])
+def test_nested_writes_choices_and_savings_of_every_family(
+    shell: Shell, option: tuple[str, ...], families: dict[str, str]
+) -> None:
+    made = shell.json("evaluate", "pool", "--protocol", "nested", "--max-loss", 0.1, *option)
+    assert made["protocol"] == "nested"
+    assert set(made["calibration"]) == set(families)
+    assert all(len(choices) == 5 for choices in made["calibration"].values())
+    assert all(choice["summary"] for choice in made["calibration"]["aera"])
+    savings = {row["policy"]: row for row in made["savings"]}
+    assert set(savings) == {f"{name}-calibrated{votes}" for name, votes in families.items()}
+    points = {point["policy"]: point for point in made["points"]}
+    for name, row in savings.items():
+        assert sum(points[name]["stops"].values()) == 60
+        assert row["low"] <= row["high"]
+    assert {"fixed-4", "fixed-32", "aera-0.10", "aera-0.90", "oracle"} <= set(points)
+    assert ("weighted-32" in points) == (not option)
+
+
+@pytest.mark.parametrize("protocol", ["crossfit", "nested", "holdout"])
+def test_without_truths_a_protocol_is_refused_in_one_sentence(
+    protocol: str, shell: Shell, tmp_path: Path
+) -> None:
+    blind = shutil.copytree(shell.folder / "pool", tmp_path / "blind")
+    (blind / "truths.jsonl").unlink()
+    sentence = refused(shell("evaluate", blind, "--protocol", protocol), 1)
+    assert '"blind" has no truths, so nothing can be learned' in sentence
+
+
+def test_too_few_questions_to_train_on_are_refused(
+    shell: Shell, tmp_path: Path, row_of: Callable[..., Any], write_rows: Callable[..., Path]
+) -> None:
+    rows = [row_of(f"q{i}", ["1", "2"] * 4) for i in range(3)]
+    file = write_rows(tmp_path / "few.jsonl", rows)
+    assert shell("import", file, "--out", tmp_path / "few").returncode == 0
+    calls = [
+        ("train", "--out", "X"),
+        ("train", "--out", "X", "--paper"),
+        ("evaluate", "--protocol", "nested"),
+    ]
+    for call in calls:
+        sentence = refused(shell(call[0], tmp_path / "few", *call[1:]), 1)
+        assert "has 3 questions" in sentence
+    assert not (shell.folder / "X").exists()

@@ -1,0 +1,227 @@
+"""`aera serve` as people start it: a process with options or environment variables."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gateways import CONTROLLER
+from live import boxed, in_background
+
+from aera import BestOfN, Controller, Fixed, Schedule, get_task
+from aera.errors import UsageError
+from aera.sampling.fake import FakeUpstream
+from aera.sampling.upstream import Endpoint
+
+command = import_module("aera.cli.serve")  # the package has a function of that name
+BODY = {"model": "aera/m", "messages": [{"role": "user", "content": "how many?"}]}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def ask(port: int, path: str, body: Any = None, key: str | None = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    content = None if body is None else json.dumps(body)
+    try:
+        connection.request("GET" if body is None else "POST", path, content, headers)
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())
+    finally:
+        connection.close()
+
+
+@contextmanager
+def served(port: int, *options: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
+    """The command as a process, once it answers."""
+    line = [sys.executable, "-m", "aera", "serve", *options]
+    settings = {**os.environ, "AERA_PORT": str(port), **variables}
+    process = subprocess.Popen(line, env=settings, stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(400):
+            try:
+                ask(port, "/health")
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def refused(*options: str, **variables: str) -> tuple[int, str]:
+    """The exit code and the complaint of a command that will not start."""
+    line = [sys.executable, "-m", "aera", "serve", *options]
+    done = subprocess.run(
+        line, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def test_it_serves_by_options_and_stops_on_sigterm() -> None:
+    port = free_port()
+    with (
+        in_background(FakeUpstream(boxed)) as upstream,
+        served(port, "--upstream", upstream.base_url, "--model", "m") as process,
+    ):
+        status, reply = ask(port, "/v1/chat/completions", BODY)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+    assert (status, reply["aera"]["samples"], process.returncode) == (200, 4, 0)
+    assert f"AERA on http://127.0.0.1:{port}/v1" in said
+    assert '"route": "chat", "status": 200' in said
+    assert "how many" not in said
+
+
+def test_sigterm_waits_for_what_is_under_way() -> None:
+    port = free_port()
+    slow = FakeUpstream(boxed, delay=lambda call: 0.5)
+    with (
+        in_background(slow) as upstream,
+        served(port, AERA_UPSTREAM=upstream.base_url) as process,
+    ):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("POST", "/v1/chat/completions", json.dumps(BODY))
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        status = connection.getresponse().status
+        connection.close()
+        process.communicate(timeout=20)
+    assert (status, process.returncode) == (200, 0)
+
+
+def test_the_environment_sets_it_all() -> None:
+    port = free_port()
+    one, other = FakeUpstream(boxed), FakeUpstream(boxed)
+    with in_background(one), in_background(other):
+        variables = {
+            "AERA_UPSTREAM": f"{one.base_url},{other.base_url}", "AERA_MODEL": "m",
+            "AERA_KEYS": "k1, k2", "AERA_VOTE_BY_DEFAULT": "1", "AERA_MIN_SAMPLES": "8",
+            "AERA_INSTRUCTION": "1", "AERA_TASK": "numeric", "AERA_LOG_LEVEL": "error",
+        }  # fmt: skip
+        with served(port, **variables):
+            assert ask(port, "/v1/models")[0] == 401
+            assert len(ask(port, "/ready")[1]["replicas"]) == 2
+            messages = {"messages": BODY["messages"]}
+            status, reply = ask(port, "/v1/chat/completions", messages, key="k2")
+    assert (status, reply["model"], reply["aera"]["samples"]) == (200, "m", 8)
+    assert "boxed" in (one.calls + other.calls)[0].prompt
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org", ""])
+def test_a_public_address_without_keys_is_refused(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AERA_KEYS", raising=False)
+    with pytest.raises(UsageError, match="clients need keys: set AERA_KEYS"):
+        command.serve(["http://127.0.0.1:1/v1"], host=host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
+def test_a_private_address_needs_no_key(host: str) -> None:
+    assert command._keys("NO_SUCH_VARIABLE", host) == ()
+
+
+def test_a_refusal_is_one_sentence_and_exit_code_two() -> None:
+    code, said = refused("--host", "0.0.0.0", AERA_UPSTREAM="http://127.0.0.1:1/v1", AERA_KEYS="")
+    assert code == 2
+    assert said.startswith("aera: 0.0.0.0 can be reached from outside")
+    assert said.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_announced() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, said = refused(AERA_UPSTREAM="http://127.0.0.1:1/v1", AERA_PORT=port)
+    assert code == 2
+    assert said.startswith(f"aera: cannot listen on 127.0.0.1, port {port}: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"escalate_to": "http://x/v1"}, "URL#MODEL"),
+        ({"log_level": "loud"}, "--log-level is one of"),
+        ({"task": "poetry"}, 'no task is called "poetry"'),
+        ({"upstream": ["ftp://x"]}, "must start with http"),
+        ({"upstream": [","]}, "no upstream"),
+        ({"header": ["nonsense"]}, "--header takes"),
+        ({"equivalence": True, "task": "numeric"}, "equivalence is for expressions"),
+        ({"equivalence": True, "controller": CONTROLLER}, "would change the votes"),
+        ({"scorer": "judge:Judge"}, "--scorer needs --controller"),
+        ({"scorer": "judge", "controller": CONTROLLER}, "named as MODULE:NAME"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_serving(setting: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        command.serve(**{"upstream": ["http://127.0.0.1:1/v1"], **setting})
+
+
+def test_equivalence_without_the_library_is_refused_before_serving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aera.reading.equivalence.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="equivalence needs math-verify"):
+        command.serve(["http://127.0.0.1:1/v1"], equivalence=True)
+
+
+def test_the_environment_asks_for_equivalence() -> None:
+    port, ways = free_port(), ("(x+1)^2", "x^2+2x+1")
+    server = FakeUpstream(lambda call, place: f"\\boxed{{{ways[place % 2]}}}")
+    with in_background(server):
+        variables = {"AERA_UPSTREAM": server.base_url, "AERA_EQUIVALENCE": "1"}
+        with served(port, **variables):
+            status, reply = ask(port, "/v1/chat/completions", BODY)
+    assert (status, reply["aera"]["votes"]) == (200, {"(x+1)^2": 4})
+
+
+def test_a_scored_controller_is_served_with_its_scorer_and_not_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("judging.py").write_text(
+        "class Length:\n"
+        "    def score(self, question, responses):\n"
+        "        return [len(response.text) / 100 for response in responses]\n\n"
+        "def made():\n"
+        "    return Length()\n"
+    )
+    scale = BestOfN(SimpleNamespace(score=len))
+    Controller(get_task("expression"), Schedule((4,)), Fixed(4), weigher=scale).save("scored")
+    server = FakeUpstream(lambda call, place: "ab" * (place + 1))
+    with in_background(server):
+        variables = {"AERA_UPSTREAM": server.base_url, "AERA_CONTROLLER": "scored"}
+        code, said = refused(**variables)
+        assert (code, said.count("\n")) == (1, 1)
+        assert "--scorer MODULE:NAME" in said
+        port = free_port()
+        with served(port, **variables, AERA_SCORER="judging:made"):
+            status, reply = ask(port, "/v1/chat/completions", BODY)
+    assert (status, reply["aera"]["answer"]) == (200, "abababab")
+    assert reply["aera"]["votes"] == {"ab": 0.02, "abab": 0.04, "ababab": 0.06, "abababab": 0.08}
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    assert command._without_password("http://me:hidden@h:1/v1") == "http://h:1/v1"
+
+
+def test_a_second_upstream_has_an_address_and_a_model() -> None:
+    endpoint, model = command._second("http://127.0.0.1:2/v1#large", Endpoint)
+    assert (endpoint.base_url, model) == ("http://127.0.0.1:2/v1", "large")

@@ -1,0 +1,336 @@
+"""Behaviour of the encoders, with the shipped file and with a server on the loopback."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from aera.errors import EncoderError
+from aera.evidence.encoder import SHIPPED_FILE, StaticEncoder
+from aera.evidence.encoders import HTTPEncoder, SentenceEncoder, load_encoder
+
+TEXTS = [
+    "Janet has 3 apples and buys 4 more, so she has \\boxed{7}.",
+    "The train travels 60 km/h ÷ 2 h = 120 km.",
+    "",
+    "naïve café — 中文 テスト 👍",
+    "word " * 3_000,
+    *(f"Step {number}: add {number} and {number + 1}." for number in range(200)),
+]
+SHIPPED = StaticEncoder.load()
+
+
+def small_file(**changed: NDArray[Any]) -> bytes:
+    """A whole encoder of four tokens in two dimensions, with some tensors replaced."""
+    tensors: dict[str, NDArray[Any]] = {
+        "vectors": np.array([[1, 0], [0, 1], [3, 4], [-1, 2]], dtype=np.int8),
+        "weights": np.array([1, 2, 3, 4], dtype=np.uint16),
+        "vocabulary": np.frombuffer(b"[UNK]\nun\n##able\nable", dtype=np.uint8),
+    }
+    return save(tensors | changed)
+
+
+def one_sentence(error: pytest.ExceptionInfo[EncoderError]) -> str:
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.endswith(".")
+    return message
+
+
+def test_rows_are_unit_length() -> None:
+    lengths = np.linalg.norm(SHIPPED.encode(TEXTS), axis=1)
+    assert np.allclose(np.delete(lengths, TEXTS.index("")), 1, atol=1e-3)
+
+
+@pytest.mark.parametrize("blank", ["", " \n\t ", "\u200b\x00"])
+def test_blank_text_gives_zeros(blank: str) -> None:
+    assert not SHIPPED.encode([blank]).any()
+
+
+def test_no_texts_give_no_rows() -> None:
+    assert SHIPPED.encode([]).shape == (0, SHIPPED.dimensions)
+
+
+def test_rows_are_float16_values() -> None:
+    rows = SHIPPED.encode(TEXTS)
+    assert rows.dtype == np.float32
+    assert np.array_equal(rows, rows.astype(np.float16))
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 64, 100])
+def test_batch_size_does_not_change_a_bit(size: int) -> None:
+    parts = [SHIPPED.encode(TEXTS[at : at + size]) for at in range(0, len(TEXTS), size)]
+    assert np.concatenate(parts).tobytes() == SHIPPED.encode(TEXTS).tobytes()
+
+
+def test_shuffling_the_batch_shuffles_the_rows() -> None:
+    order = np.random.default_rng(5).permutation(len(TEXTS))
+    shuffled = SHIPPED.encode([TEXTS[number] for number in order])
+    assert shuffled.tobytes() == SHIPPED.encode(TEXTS)[order].tobytes()
+
+
+def test_order_of_words_does_not_matter() -> None:
+    forward, backward = SHIPPED.encode(["seven red apples", "apples red seven"])
+    assert np.array_equal(forward, backward)
+
+
+def test_case_and_accents_do_not_matter() -> None:
+    plain, marked = SHIPPED.encode(["cafe istanbul", "CAFÉ İstanbul"])
+    assert np.array_equal(plain, marked)
+
+
+def test_similar_sentences_are_closer_than_unrelated_ones() -> None:
+    near, same, far = SHIPPED.encode(
+        ["The dog ran through the park.", "A puppy runs in a garden.", "Inflation rose in March."]
+    )
+    assert near @ same > near @ far + 0.2
+
+
+def test_longest_pieces_win_and_unknown_words_fall_back(tmp_path: Path) -> None:
+    (tmp_path / "small.safetensors").write_bytes(small_file())
+    words = StaticEncoder.load(tmp_path / "small.safetensors").words
+    assert words.split("Unable able, unx") == [1, 2, 3, 0, 0]
+
+
+def test_rows_are_weighted_means(tmp_path: Path) -> None:
+    (tmp_path / "small.safetensors").write_bytes(small_file())
+    row = StaticEncoder.load(tmp_path / "small.safetensors").encode(["unable"])[0]
+    assert np.allclose(row, np.array([9, 14]) / np.hypot(9, 14), atol=1e-3)
+
+
+def test_overlong_word_is_unknown() -> None:
+    long, unknown = SHIPPED.encode(["a" * 1_000_000, "\U0001f9ff"])
+    assert np.array_equal(long, unknown)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.characters()))
+def test_any_text_encodes_to_finite_numbers(text: str) -> None:
+    row = SHIPPED.encode([text])[0]
+    assert np.isfinite(row).all()
+    assert not row.any() or abs(float(np.linalg.norm(row)) - 1) < 1e-3
+
+
+def test_identity_changes_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    path.write_bytes(SHIPPED_FILE.read_bytes())
+    assert StaticEncoder.load(path).identity == SHIPPED.identity
+    path.write_bytes(small_file())
+    assert StaticEncoder.load(path).identity != SHIPPED.identity
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a tensor file",
+        SHIPPED_FILE.read_bytes()[:100_000],
+        save({"embedding.weight": np.ones((3, 2), dtype=np.float32)}),
+        small_file(vectors=np.ones((4, 2), dtype=np.float32)),
+        small_file(vectors=np.ones((3, 2), dtype=np.int8)),
+        small_file(vectors=np.ones((4, 0), dtype=np.int8)),
+        small_file(vocabulary=np.frombuffer(b"a\nb\nc\nd", dtype=np.uint8)),
+        small_file(vocabulary=np.array([255, 254], dtype=np.uint8)),
+    ],
+)
+def test_unusable_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(EncoderError) as error:
+        StaticEncoder.load(path)
+    assert str(path) in one_sentence(error)
+
+
+def test_missing_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError) as error:
+        load_encoder(str(tmp_path / "none.safetensors"))
+    assert "none.safetensors" in one_sentence(error)
+
+
+@dataclass
+class Server:
+    """What the loopback server answers, and what it was sent."""
+
+    status: int = 200
+    answer: bytes | None = None
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    address: str = ""
+
+    def reply(self, body: dict[str, Any]) -> bytes:
+        """Fixed bytes, or vectors (length of text, 1) in reverse order."""
+        if self.answer is not None:
+            return self.answer
+        rows = [{"index": n, "embedding": [len(t), 1]} for n, t in enumerate(body["input"])]
+        return json.dumps({"data": rows[::-1]}).encode()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A real HTTP server on a free port."""
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.requests.append({"path": self.path} | body)
+            state.keys.append(self.headers["Authorization"])
+            self.send_response(state.status)
+            self.end_headers()
+            self.wfile.write(state.reply(body))
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        state.address = f"http://127.0.0.1:{running.server_port}/v1"
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield state
+        running.shutdown()
+
+
+def test_http_rows_follow_the_texts_not_the_answer(server: Server) -> None:
+    rows = HTTPEncoder(server.address, "small", dimensions=2, batch=2).encode(["a", "", "bbb", "b"])
+    expected = np.array([[1, 1], [0, 0], [3, 1], [1, 1]])
+    assert np.allclose(rows, expected / np.maximum(np.hypot(*expected.T), 1)[:, None], atol=1e-3)
+    assert [request["input"] for request in server.requests] == [["a", "bbb"], ["b"]]
+    assert server.requests[0]["path"] == "/v1/embeddings"
+
+
+def test_http_key_is_sent_when_set(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = HTTPEncoder(server.address, "small", api_key_env="SOME_KEY", dimensions=2)
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    encoder.encode(["a"])
+    monkeypatch.setenv("SOME_KEY", "secret\n")
+    encoder.encode(["a"])
+    assert server.keys == [None, "Bearer secret"]
+
+
+def test_http_key_that_no_header_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "two\nlines")
+    with pytest.raises(EncoderError) as error:
+        HTTPEncoder("http://127.0.0.1:9", "small", dimensions=2).encode(["a"])
+    assert "OPENAI_API_KEY" in one_sentence(error)
+
+
+def test_http_encoder_is_found_by_address(server: Server) -> None:
+    encoder = load_encoder(f"{server.address}#small")
+    assert (encoder.identity, encoder.dimensions) == ("http-small", 2)
+
+
+def test_http_failure_quotes_the_server(server: Server) -> None:
+    server.status, server.answer = 500, b'{"error": {"message":\n "out of memory"}}'
+    with pytest.raises(EncoderError) as error:
+        HTTPEncoder(server.address, "small", dimensions=2).encode(["a"])
+    assert "500" in one_sentence(error)
+    assert "out of memory" in str(error.value)
+
+
+def test_http_wrong_length_is_refused(server: Server) -> None:
+    with pytest.raises(EncoderError) as error:
+        HTTPEncoder(server.address, "small", dimensions=3).encode(["a"])
+    assert "2 numbers where 3" in one_sentence(error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"<html>",
+        b"\xff\xfe",
+        b"[]",
+        b'{"data": []}',
+        b'{"data": [{"index": 0, "embedding": [NaN, 1]}]}',
+        b'{"data": [{"index": 0, "embedding": ["x", 1]}]}',
+        b'{"data": [{"index": 1, "embedding": [1, 1]}]}',
+    ],
+)
+def test_http_malformed_answer_is_refused(server: Server, answer: bytes) -> None:
+    server.answer = answer
+    with pytest.raises(EncoderError) as error:
+        HTTPEncoder(server.address, "small", dimensions=2).encode(["a"])
+    assert server.address in one_sentence(error)
+
+
+def test_http_huge_numbers_still_give_unit_rows(server: Server) -> None:
+    server.answer = b'{"data": [{"index": 0, "embedding": [1e300, 1e300]}]}'
+    row = HTTPEncoder(server.address, "small", dimensions=2).encode(["a"])[0]
+    assert np.allclose(row, np.sqrt(0.5), atol=1e-3)
+
+
+def test_http_server_that_is_down_is_reported() -> None:
+    with pytest.raises(EncoderError) as error:
+        HTTPEncoder("http://127.0.0.1:9", "small", dimensions=2).encode(["a"])
+    assert "cannot be reached" in one_sentence(error)
+
+
+@pytest.mark.parametrize(
+    "name", ["https://host/v1", "http://host/v1#", "http://[half#model", "http://#model"]
+)
+def test_http_address_without_host_or_model_is_refused(name: str) -> None:
+    with pytest.raises(EncoderError) as error:
+        load_encoder(name)
+    assert "#model" in one_sentence(error)
+
+
+def test_absent_sentence_transformers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(EncoderError) as error:
+        load_encoder("all-MiniLM-L6-v2")
+    assert "sentence-transformers package" in one_sentence(error)
+
+
+class FakeSentenceTransformer:
+    """Stands in for the optional package's model."""
+
+    def __init__(self, name: str) -> None:
+        if name == "absent":
+            raise OSError("no such\nmodel.")
+
+    def encode(self, texts: str | list[str], **_: object) -> NDArray[np.float32]:
+        vectors = [[len(text), 4.0] for text in ([texts] if isinstance(texts, str) else texts)]
+        return np.array(vectors[0] if isinstance(texts, str) else vectors, dtype=np.float32)
+
+
+@pytest.fixture
+def sentence_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that the optional package is installed."""
+    module = type("Module", (), {"SentenceTransformer": FakeSentenceTransformer})
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+
+
+@pytest.mark.usefixtures("sentence_transformers")
+def test_sentence_model_gives_unit_rows() -> None:
+    encoder = SentenceEncoder("some/name")
+    assert (encoder.identity, encoder.dimensions) == ("sentence-some/name", 2)
+    assert np.allclose(encoder.encode(["abc", " "]), np.array([[0.6, 0.8], [0, 0]]), atol=1e-3)
+
+
+@pytest.mark.usefixtures("sentence_transformers")
+def test_sentence_model_that_cannot_load_is_named() -> None:
+    with pytest.raises(EncoderError) as error:
+        load_encoder("absent")
+    assert "(no such model)" in one_sentence(error)
+
+
+@pytest.mark.usefixtures("sentence_transformers")
+def test_identity_of_a_model_folder_follows_its_weights(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    first = load_encoder(str(tmp_path)).identity
+    (tmp_path / "model.safetensors").write_bytes(b"two")
+    assert load_encoder(str(tmp_path)).identity != first
+
+
+@pytest.mark.parametrize("name", [None, "static", str(SHIPPED_FILE)])
+def test_shipped_encoder_is_found_by_name(name: str | None) -> None:
+    assert load_encoder(name).identity == SHIPPED.identity

@@ -1,0 +1,381 @@
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import isfinite, log, log1p, nan
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aera import Prefix, Question, Response, Schedule, Task, Vote, unfold
+from aera.arrays import Floats, Vectors
+from aera.evidence.paper import FEATURES, NAMES, SCALARS, Projection, characterize, scalars
+from aera.evidence.semantics import semantics
+from aera.policies.baselines import Consensus
+from aera.solving.run import Run
+
+QUESTION = Question("q", "how many?")
+SHORT = Schedule((2, 4, 8))
+DIMENSIONS = 12
+TABLE = {
+    "budget and cost": "checkpoint_fraction next_fraction tokens_so_far tokens_per_response "
+    "tokens_spread",
+    "answer distribution": "majority_ratio entropy unique_ratio top_two_gap",
+    "temporal change": "majority_change entropy_change redo_change top_changed top_persistence",
+    "re-solving": "redo_rate",
+    "semantic state": "semantic_consensus similarity_std similarity_min similarity_max dispersion "
+    "centroid_shift block_novelty answer_separation",
+    "projection": " ".join(f"projection_{i:02}" for i in range(32)),
+}
+NEED_A_PAIR = {"semantic_consensus", "similarity_std", "similarity_min", "similarity_max"}
+NEED_A_PREDECESSOR = {"centroid_shift", "block_novelty"}
+MAY_BE_MISSING = {*TABLE["semantic state"].split(), *TABLE["projection"].split()}
+
+
+@dataclass
+class Toy:
+    """A frozen encoder with a direction for every text, which notes what it was asked."""
+
+    identity: str = "toy"
+    dimensions: int = DIMENSIONS
+    asked: list[str] = field(default_factory=list)
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self.asked.extend(texts)
+        return np.stack([self._row(text) for text in texts])
+
+    def _row(self, text: str) -> Vectors:
+        if not text.strip():
+            return np.zeros(self.dimensions, np.float32)
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+        row = np.random.default_rng(seed).normal(size=self.dimensions) + 0.5
+        return (row / np.linalg.norm(row)).astype(np.float16).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Said:
+    """One response and what was read from it."""
+
+    text: str
+    answer: str | None
+    redo: bool
+    tokens: int
+
+
+SAID = st.builds(
+    Said,
+    st.sampled_from(["", "  ", "one way", "another", "a third way", "no", "yes", "so"]),
+    st.sampled_from(["1", "2", "3", None]),
+    st.booleans(),
+    st.integers(0, 400),
+)
+STREAM = st.lists(SAID, min_size=8, max_size=8)
+PROJECTION = Projection(
+    np.linspace(-1, 1, DIMENSIONS), np.random.default_rng(0).normal(size=(32, DIMENSIONS))
+)
+
+
+def prefixes(stream: Sequence[Said], schedule: Schedule = SHORT) -> list[Prefix]:
+    responses = [Response(said.text, said.tokens) for said in stream]
+    votes = [Vote(None if said.redo else said.answer, said.redo) for said in stream]
+    return list(unfold(QUESTION, responses, votes=votes, schedule=schedule))
+
+
+def evidence(prefix: Prefix) -> Floats:
+    return characterize(prefix, Toy(), projection=PROJECTION)
+
+
+def by_name(prefix: Prefix) -> dict[str, float]:
+    return dict(zip(NAMES, evidence(prefix).tolist(), strict=True))
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_there_are_55_features_in_the_order_of_the_design() -> None:
+    assert [*NAMES] == " ".join(TABLE.values()).split()
+    assert len(set(NAMES)) == len(NAMES) == 55
+    assert len(SCALARS) == 23
+
+
+def test_the_groups_have_5_4_5_1_8_and_32_features() -> None:
+    counts = Counter(feature.group for feature in FEATURES)
+    assert [*counts.items()] == [(group, len(names.split())) for group, names in TABLE.items()]
+    assert [*counts.values()] == [5, 4, 5, 1, 8, 32]
+
+
+def test_every_feature_says_what_it_means_in_words_of_its_own() -> None:
+    assert len({feature.meaning for feature in FEATURES}) == 55
+    assert all(feature.meaning for feature in FEATURES)
+
+
+# --- nothing but the prefix -----------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(STREAM, STREAM, st.lists(SAID, max_size=4), st.integers(0, 2))
+def test_other_responses_later_on_change_no_bit(
+    stream: list[Said], other: list[Said], beyond: list[Said], column: int
+) -> None:
+    checkpoint = SHORT.checkpoints[column]
+    changed = prefixes([*stream[:checkpoint], *other[checkpoint:], *beyond])
+    assert evidence(changed[column]).tobytes() == evidence(prefixes(stream)[column]).tobytes()
+
+
+@settings(deadline=None, max_examples=40)
+@given(STREAM, st.randoms(use_true_random=False), st.integers(0, 1))
+def test_another_order_later_on_changes_no_bit(
+    stream: list[Said], random: Random, column: int
+) -> None:
+    checkpoint = SHORT.checkpoints[column]
+    tail = stream[checkpoint:]
+    random.shuffle(tail)
+    changed = prefixes([*stream[:checkpoint], *tail])
+    assert evidence(changed[column]).tobytes() == evidence(prefixes(stream)[column]).tobytes()
+
+
+@settings(deadline=None, max_examples=40)
+@given(STREAM)
+def test_having_seen_the_future_first_changes_no_bit(stream: list[Said]) -> None:
+    asked_backwards = [evidence(prefix) for prefix in reversed(prefixes(stream))]
+    for once, again in zip(prefixes(stream), reversed(asked_backwards), strict=True):
+        assert evidence(once).tobytes() == again.tobytes()
+
+
+# --- the values -----------------------------------------------------------------------------------
+
+
+def cosines(vectors: Vectors, pairs: Sequence[tuple[int, int]]) -> list[float]:
+    wide = vectors.astype(np.float64)
+    return [sum(a * b for a, b in zip(wide[i], wide[j], strict=True)) for i, j in pairs]
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else nan
+
+
+def direction(vectors: Vectors) -> Floats:
+    centre: Floats = vectors.astype(np.float64).mean(axis=0)
+    return centre / np.linalg.norm(centre)
+
+
+def spoken(stream: Sequence[Said]) -> tuple[Vectors, list[str | None]]:
+    said = [one for one in stream if one.text.strip()]
+    vectors = Toy().encode([one.text for one in said]) if said else np.zeros((0, DIMENSIONS))
+    return vectors, [None if one.redo else one.answer for one in said]
+
+
+def naive_semantics(stream: Sequence[Said], before: Sequence[Said]) -> dict[str, float]:
+    """All pairs, from scratch."""
+    vectors, answers = spoken(stream)
+    every = cosines(vectors, [*combinations(range(len(vectors)), 2)])
+    earlier, new = spoken(before)[0], spoken(stream[len(before) :])[0]
+    nearest = [
+        max(cosines(np.stack([row, *earlier]), [(0, 1 + i) for i in range(len(earlier))]))
+        for row in (new if len(earlier) else ())
+    ]
+    moved = direction(earlier) @ direction(vectors) if len(earlier) else nan
+    return {
+        "semantic_consensus": mean(every),
+        "similarity_std": float(np.std(every)) if every else nan,
+        "similarity_min": min(every, default=nan),
+        "similarity_max": max(every, default=nan),
+        "dispersion": mean([1 - float(v @ direction(vectors)) for v in vectors]),
+        "centroid_shift": float(1 - moved) if before else 0.0,
+        "block_novelty": 1 - mean(nearest) if before else 0.0,
+        "answer_separation": naive_separation(stream, vectors, answers),
+    }
+
+
+def leader(stream: Sequence[Said]) -> str | None:
+    counts = Counter(one.answer for one in stream if one.answer and not one.redo)
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def naive_separation(
+    stream: Sequence[Said], vectors: Vectors, answers: Sequence[str | None]
+) -> float:
+    top = leader(stream)
+    ours = [i for i, answer in enumerate(answers) if answer is not None and answer == top]
+    others = [i for i in range(len(answers)) if i not in ours]
+    within = mean(cosines(vectors, [*combinations(ours, 2)]))
+    return within - mean(cosines(vectors, [(i, j) for i in ours for j in others]))
+
+
+def naive_answers(stream: Sequence[Said]) -> dict[str, float]:
+    counts = Counter(one.answer for one in stream if one.answer and not one.redo)
+    shares = sorted((n / counts.total() for n in counts.values()), reverse=True)
+    bits = -sum(share * log(share) for share in shares)
+    return {
+        "majority_ratio": shares[0] if shares else 0.0,
+        "entropy": bits / log(len(shares)) if len(shares) > 1 else 0.0,
+        "unique_ratio": len(shares) / len(stream),
+        "top_two_gap": shares[0] - (shares[1] if len(shares) > 1 else 0) if shares else 0.0,
+        "redo_rate": sum(one.redo for one in stream) / len(stream),
+    }
+
+
+def naive_change(stream: Sequence[Said], before: Sequence[Said]) -> dict[str, float]:
+    now = naive_answers(stream)
+    then = naive_answers(before) if before else now
+    changes = {
+        f"{name}_change": now[key] - then[key]
+        for name, key in (
+            ("majority", "majority_ratio"),
+            ("entropy", "entropy"),
+            ("redo", "redo_rate"),
+        )
+    }
+    return {**changes, "top_changed": float(bool(before) and leader(stream) != leader(before))}
+
+
+def naive_budget(stream: Sequence[Said]) -> dict[str, float]:
+    tokens = [one.tokens for one in stream]
+    following = next((c for c in SHORT if c > len(stream)), 8)
+    return {
+        "checkpoint_fraction": len(stream) / 8,
+        "next_fraction": following / 8,
+        "tokens_so_far": log1p(sum(tokens)),
+        "tokens_per_response": mean(tokens),
+        "tokens_spread": float(np.std(tokens)),
+    }
+
+
+@settings(deadline=None, max_examples=40)
+@given(STREAM)
+def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> None:
+    for prefix in prefixes(stream):
+        found, before = by_name(prefix), stream[: prefix.start]
+        wanted = naive_semantics(stream[: len(prefix)], before)
+        assert {name: found[name] for name in wanted} == pytest.approx(
+            wanted, abs=1e-6, rel=0, nan_ok=True
+        )
+
+
+@settings(deadline=None, max_examples=40)
+@given(STREAM)
+def test_counts_costs_and_changes_equal_a_plain_count(stream: list[Said]) -> None:
+    for prefix in prefixes(stream):
+        so_far, before, found = stream[: len(prefix)], stream[: prefix.start], by_name(prefix)
+        wanted = naive_answers(so_far) | naive_change(so_far, before) | naive_budget(so_far)
+        assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("leaders", "persistence"), [("aaa", 3.0), ("aab", 1.0), ("aba", 1.0), ("abb", 2.0)]
+)
+def test_persistence_counts_the_checkpoints_with_this_leader(
+    leaders: str, persistence: float
+) -> None:
+    counts = [2, 6, 20]
+    stream = [Said("x", a, False, 1) for a, n in zip(leaders, counts, strict=True) for _ in [0] * n]
+    last = prefixes(stream, Schedule((2, 8, 28)))[-1]
+    assert by_name(last)["top_persistence"] == persistence
+
+
+@settings(deadline=None, max_examples=40)
+@given(STREAM)
+def test_the_projection_is_the_frozen_map_of_the_centroid(stream: list[Said]) -> None:
+    last = prefixes(stream)[-1]
+    vectors = spoken(stream)[0]
+    centre = vectors.astype(np.float64).mean(axis=0) if len(vectors) else np.full(DIMENSIONS, nan)
+    wanted = PROJECTION.components @ (centre - PROJECTION.mean)
+    np.testing.assert_allclose(evidence(last)[23:], wanted, atol=1e-9)
+
+
+# --- where something does not exist ---------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(STREAM)
+def test_the_first_checkpoint_has_the_neutral_values(stream: list[Said]) -> None:
+    found = by_name(prefixes(stream)[0])
+    neutral = {f.name: f.neutral for f in FEATURES if f.neutral is not None}
+    assert {name: found[name] for name in neutral} == neutral
+    assert set(neutral) == {*TABLE["temporal change"].split(), *NEED_A_PREDECESSOR}
+
+
+@settings(deadline=None, max_examples=40)
+@given(STREAM)
+def test_only_what_is_said_to_be_missing_is_ever_missing(stream: list[Said]) -> None:
+    for prefix in prefixes(stream):
+        found = by_name(prefix)
+        missing = {name for name, value in found.items() if not isfinite(value)}
+        assert missing <= MAY_BE_MISSING
+        assert all(np.isnan(found[name]) for name in missing)
+
+
+def test_without_a_vote_the_answer_features_are_zero() -> None:
+    found = by_name(prefixes([Said(f"hm {i}", None, True, 5) for i in range(8)])[-1])
+    assert [found[name] for name in TABLE["answer distribution"].split()] == [0, 0, 0, 0]
+    assert (found["redo_rate"], found["top_changed"], found["top_persistence"]) == (1, 0, 3)
+    assert {name for name, value in found.items() if np.isnan(value)} == {"answer_separation"}
+
+
+def test_without_a_text_only_the_semantic_features_are_missing() -> None:
+    first, *_, last = prefixes([Said("", "1", False, 5)] * 8)
+    assert {n for n, value in by_name(last).items() if np.isnan(value)} == MAY_BE_MISSING
+    missing = {n for n, value in by_name(first).items() if np.isnan(value)}
+    assert missing == MAY_BE_MISSING - NEED_A_PREDECESSOR
+
+
+def test_a_single_response_has_no_pair() -> None:
+    alone = prefixes([Said("hello", "1", False, 5)], Schedule((1,)))[0]
+    found = by_name(alone)
+    missing = {name for name, value in found.items() if np.isnan(value)}
+    assert missing == NEED_A_PAIR | {"answer_separation"}
+    assert found["dispersion"] == pytest.approx(0, abs=1e-3)
+    assert (found["majority_ratio"], found["next_fraction"], found["tokens_spread"]) == (1, 1, 0)
+
+
+def test_a_silent_block_is_not_novel_and_moves_nothing() -> None:
+    stream = [
+        Said("one", "1", False, 5),
+        Said("two", "1", False, 5),
+        *[Said("", None, True, 0)] * 2,
+    ]
+    found = by_name(prefixes(stream, Schedule((2, 4)))[-1])
+    assert np.isnan(found["block_novelty"])
+    assert found["centroid_shift"] == pytest.approx(0, abs=1e-12)
+
+
+# --- the work -------------------------------------------------------------------------------------
+
+
+def test_each_response_is_embedded_once_for_all_checkpoints_and_policies() -> None:
+    encoder = Toy()
+    stream = [Said(f"way {i}", "1", False, 5) for i in range(8)]
+    policies = [Consensus(encoder, share) for share in (0.5, 0.7, 0.9)]
+    for prefix in prefixes(stream):
+        for policy in policies:
+            policy.decide(prefix)
+        scalars(prefix, encoder)
+        characterize(prefix, encoder, projection=PROJECTION)
+    assert encoder.asked == [said.text for said in stream]
+
+
+def test_a_live_run_embeds_each_response_once(numeric: Task) -> None:
+    encoder = Toy()
+    run = Run(QUESTION, Consensus(encoder, 1.0), task=numeric, schedule=SHORT)
+    sent = iter(range(8))
+    while run.want:
+        run.feed([Response(f"\\boxed{{{next(sent)}}}", 3)])
+    assert encoder.asked == [f"\\boxed{{{i}}}" for i in range(8)]
+
+
+def test_two_encoders_do_not_share_what_they_found() -> None:
+    one, other = Toy(), Toy(identity="other", dimensions=5)
+    prefix = prefixes([Said(f"way {i}", "1", False, 5) for i in range(8)])[0]
+    assert semantics(prefix, one).centroid.shape == (DIMENSIONS,)
+    assert semantics(prefix, other).centroid.shape == (5,)
+    assert one.asked == other.asked == ["way 0", "way 1"]
+
+
+def test_a_chain_of_thousands_of_checkpoints_may_be_asked_at_its_end() -> None:
+    stream = [Said(f"way {i % 7}", "1", False, 5) for i in range(1_500)]
+    last = prefixes(stream, Schedule.parse("1-1500"))[-1]
+    assert len(semantics(last, Toy()).vectors) == 1_500

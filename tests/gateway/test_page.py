@@ -1,0 +1,57 @@
+"""The gateway's page in a real browser, offline."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+import uvicorn
+from browser import CHROMIUM, QUIET
+
+from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
+from aera.gateway.server import GatewaySettings, create_app
+
+LOGGING = ["--enable-logging=stderr", "--virtual-time-budget=4000"]
+OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+
+
+async def browsed(profile: Path) -> tuple[str, str]:
+    """The page's final DOM and what the browser logged, after three votes."""
+    controller = Controller(get_task("numeric"), Schedule((4, 8)), ASC(0.95))
+    async with FakeUpstream(lambda call, place: "\\boxed{7}") as upstream:
+        app = create_app(GatewaySettings((Endpoint(upstream.base_url),), "m", controller))
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.02)
+        address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        body = {"model": "aera/m", "messages": [{"role": "user", "content": "3 + 4?"}]}
+        async with aiohttp.ClientSession() as session:
+            for _ in range(3):
+                async with session.post(f"{address}/v1/chat/completions", json=body) as reply:
+                    assert reply.status == 200
+        command = [
+            str(CHROMIUM),
+            *QUIET,
+            *LOGGING,
+            OFFLINE,
+            f"--user-data-dir={profile}",
+            "--dump-dom",
+        ]
+        process = await asyncio.create_subprocess_exec(
+            *command, f"{address}/", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, log = await asyncio.wait_for(process.communicate(), 60)
+        server.should_exit = True
+        await serving
+    return out.decode(), log.decode()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_the_page_shows_the_latest_votes_without_an_error(tmp_path: Path) -> None:
+    page, log = asyncio.run(browsed(tmp_path))
+    assert page.count("<tr><td>confident leader</td>") == 3
+    assert "policy asc-0.95, checkpoints 4, 8" in page
+    assert "confident leader: 3" in page
+    assert [line for line in log.splitlines() if "CONSOLE" in line] == []

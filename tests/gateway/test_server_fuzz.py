@@ -1,0 +1,195 @@
+"""Whatever is sent to the gateway, and whatever comes back from upstream: no failure of its own."""
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+from gateways import anything, gateway
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+CHAT = "/v1/chat/completions"
+FINE: dict[str, Any] = {"message": {"role": "assistant", "content": "\\boxed{7}"}}
+
+surrogates = st.text(st.characters(codec=None, exclude_categories=[]), max_size=6)
+numbers = st.integers(-(2**70), 2**70) | st.floats() | st.sampled_from([0, 1, -1, 1e308, 10**400])
+junk = st.recursive(
+    st.none() | st.booleans() | numbers | surrogates,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(surrogates, inner, max_size=3),
+    max_leaves=6,
+)
+parts = st.fixed_dictionaries({"type": junk}, optional={"text": junk, "image_url": junk})
+message = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "system", "assistant"]) | junk},
+    optional={"content": st.text(max_size=9) | st.lists(parts, max_size=2) | junk,
+              "tool_calls": junk, "name": junk},
+)  # fmt: skip
+options = st.fixed_dictionaries(
+    {},
+    optional={
+        "policy": st.sampled_from(["asc-0.9", "fixed-2", "esc-3", "fixed-0", "asc-nan"]) | junk,
+        "threshold": junk, "min_samples": st.integers(0, 9) | junk,
+        "max_samples": st.integers(0, 9) | junk, "max_tokens_total": junk, "deadline_s": junk,
+        "else": junk,
+    },
+)  # fmt: skip
+body = st.fixed_dictionaries(
+    {"model": st.just("aera/m") | st.just("m") | junk},
+    optional={
+        "messages": st.lists(message, max_size=3) | junk,
+        "n": st.integers(0, 2) | st.none() | st.booleans() | surrogates,
+        "stream": st.booleans() | junk, "stream_options": junk, "seed": st.integers() | junk,
+        "temperature": st.sampled_from([0, 0.0, 1]) | junk, "tools": junk, "tool_choice": junk,
+        "response_format": st.just({"type": "json_object"}) | junk, "max_tokens": junk,
+        "aera": options | junk, "unknown": junk,
+    },
+)  # fmt: skip
+choice = st.fixed_dictionaries(
+    {},
+    optional={
+        "message": st.fixed_dictionaries(
+            {}, optional={"content": surrogates | junk, "reasoning": junk, "tool_calls": junk,
+                          "function_call": junk},
+        ) | junk,
+        "finish_reason": st.sampled_from(["stop", "length"]) | junk, "logprobs": junk,
+        "usage": junk, "token_ids": junk, "index": junk,
+    },
+)  # fmt: skip
+reply = st.fixed_dictionaries(
+    {"choices": st.lists(choice | junk, max_size=5) | junk},
+    optional={"usage": st.dictionaries(
+        st.sampled_from(["prompt_tokens", "completion_tokens"]), junk) | junk, "model": junk},
+)  # fmt: skip
+
+
+@dataclass
+class Target:
+    """A running gateway, and what its upstream answers to everything."""
+
+    address: str = ""
+    told: bytes = b""
+    status: int = 200
+
+    async def answer(self, request: web.Request) -> web.Response:
+        content = await request.read()
+        if self.told:
+            return web.Response(body=self.told, status=self.status)
+        wanted = json.loads(content).get("n") if request.path.endswith("completions") else None
+        count = wanted if isinstance(wanted, int) and 0 < wanted < 9 else 1
+        return web.json_response({"choices": [FINE] * count})
+
+    def send(self, method: str, path: str, content: bytes = b"", **headers: str) -> Any:
+        """The status, and the content as JSON where it is an error."""
+        connection = http.client.HTTPConnection(self.address, timeout=20)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in {"Host": "x", **headers}.items():
+                connection.putheader(name.replace("_", "-"), value.encode("latin-1"))
+            connection.putheader("Content-Length", str(len(content)))
+            connection.endheaders(content)
+            got = connection.getresponse()
+            text = got.read()
+        finally:
+            connection.close()
+        if got.status >= 400 and method != "HEAD":
+            error = json.loads(text)["error"]
+            assert {"message", "type", "param", "code"} <= set(error)
+            assert isinstance(error["message"], str)
+        return got.status
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    """A gateway in a thread of its own, with a short schedule and no retries."""
+    made, ready, done = Target(), threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with anything(made.answer) as url, gateway(url) as house:
+            made.address = urlsplit(house.url).netloc
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    ready.wait(20)
+    yield made
+    loop.call_soon_threadsafe(done.set)
+    thread.join(20)
+    loop.close()
+
+
+@pytest.fixture(autouse=True)
+def fine_upstream(target: Target) -> None:
+    target.told, target.status = b"", 200
+
+
+def fuzzed(examples: int) -> Any:
+    return settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+
+
+@fuzzed(300)
+@given(body)
+def test_no_request_makes_the_gateway_fail(target: Target, sent: Any) -> None:
+    assert target.send("POST", CHAT, json.dumps(sent).encode()) < 500
+
+
+@fuzzed(100)
+@given(st.binary(max_size=60) | junk.map(lambda value: json.dumps(value).encode()))
+def test_no_bytes_make_the_gateway_fail(target: Target, sent: bytes) -> None:
+    assert target.send("POST", CHAT, sent) < 500
+
+
+@pytest.mark.parametrize("model", ["m", "aera/m"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        '{"model": "%s", "messages": [], "x": ' + "[" * 50_000 + "]" * 50_000 + "}",
+        '{"model": "%s", "messages": [], "x": ' + "[" * 500 + "]" * 500 + "}",
+        '{"model": "%s", "messages": [], "x": ' + '{"a":' * 500 + "1" + "}" * 500 + "}",
+        '{"model": "%s", "messages": [], "seed": 1' + "0" * 5000 + "}",
+        '{"model": "%s", "messages": [], "x": NaN}',
+        '{"model": "%s", "messages": [], "x": "\xff"}',
+    ],
+    ids=["deep", "less deep", "deep objects", "long number", "NaN", "no UTF-8"],
+)
+def test_a_request_that_is_no_sound_json_is_refused(target: Target, model: str, sent: str) -> None:
+    assert target.send("POST", CHAT, (sent % model).encode("latin-1")) == 400
+
+
+@fuzzed(150)
+@given(
+    st.sampled_from(["GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY"]),
+    st.sampled_from(["/", "/v1/", "/v1/models", CHAT, "/state", "/metrics", "/v1"])
+    | st.text("abz/.%2e5c?&=#:@~\\", max_size=12).map(lambda tail: f"/v1/{tail}"),
+    st.dictionaries(
+        st.sampled_from(["Host", "Authorization", "x-aera-policy", "x-aera-min-samples", "Cookie",
+                         "x-aera-x", "Content-Type", "Accept", "Range", "Expect", "x-request-id"]),
+        st.text(st.characters(min_codepoint=33, max_codepoint=255), max_size=9),
+    ),
+)  # fmt: skip
+@example("GET", "/v1/x", {"Content-Type": "\x7f"})
+@example("GET", "/v1/x", {"Host": "[::1"})
+def test_no_method_path_or_header_makes_the_gateway_fail(
+    target: Target, method: str, path: str, headers: dict[str, str]
+) -> None:
+    target.told = b"{}"
+    assert target.send(method, path, **headers) < 500
+
+
+@fuzzed(200)
+@given(reply | junk, st.sampled_from([200, 200, 200, 201, 304, 400, 404, 429, 500]))
+def test_no_reply_of_an_upstream_makes_the_gateway_fail(
+    target: Target, told: Any, status: int
+) -> None:
+    target.told, target.status = json.dumps(told).encode(), status
+    sent = json.dumps({"model": "aera/m", "messages": [], "aera": {"policy": "fixed-3"}}).encode()
+    allowed = {200, 502, status} if status != 304 else {502}
+    assert target.send("POST", CHAT, sent) in allowed

@@ -1,0 +1,395 @@
+"""What the gateway decides: options, votes, quorum, escalation, the guard."""
+
+import asyncio
+import gzip
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import openai
+import pytest
+from gateways import CONTROLLER, USER, House, account, asked, gateway, numbers, saying, visit
+from live import boxed, seeds
+
+from aera import Pool, Response, Schedule, get_task
+from aera.errors import UsageError
+from aera.gateway.options import RequestOptions
+from aera.gateway.request import add_instruction
+from aera.lab import import_jsonl
+from aera.policies.gate import OUTSIDE, Gated
+from aera.policies.policy import UNREADABLE
+from aera.pools.record import read_votes
+from aera.sampling.fake import Call, FakeUpstream, Fault, RecordedUpstream
+from aera.solving.controller import Controller, default_controller
+from aera.solving.replay import replay
+
+SPLIT = [str(place) for place in range(200)]
+"""Answers of which no two agree."""
+
+
+@cache
+def gated(*, strange: bool = False) -> Controller:
+    """The bundled controller; a strange one was trained on nothing like what it will see."""
+    controller = Controller.load(CONTROLLER)
+    gate = controller.gate
+    assert gate is not None
+    if strange:
+        far = gate.network.means + 1e6
+        gate = replace(gate, network=replace(gate.network, lows=far, highs=far + 1))
+    return replace(controller, gate=gate, policy=Gated(gate, 0.9 if strange else 0.12))
+
+
+def found(server: FakeUpstream | None = None, options: Any = None, **fields: Any) -> dict[str, Any]:
+    """The account of one voted reply to a request with these options."""
+    return account(asked(server, extra_body={"aera": options or {}}, **fields))
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def test_a_request_sets_policy_and_minimum() -> None:
+    told = found(options={"policy": "asc-0.9", "min_samples": 8})
+    assert (told["samples"], told["policy"]) == (8, "asc-0.9+min8+vote")
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 10])
+def test_the_maximum_is_never_exceeded(most: int) -> None:
+    told = found(numbers(*SPLIT), {"max_samples": most})
+    assert told["samples"] == {10: 8}.get(most, most)
+    assert told["escalate"]
+
+
+def test_a_vote_that_was_decided_at_the_maximum_is_decided() -> None:
+    for limit in ({"max_samples": 4}, {"policy": "asc-0.95+max4"}):
+        told = found(options=limit)
+        assert (told["reason"], told["escalate"]) == ("confident leader", False)
+
+
+def test_a_maximum_that_the_schedule_does_not_reach_is_the_full_budget() -> None:
+    short = replace(default_controller(get_task("numeric")), schedule=Schedule((2, 4)))
+    told = found(numbers(*SPLIT), {"max_samples": 99}, serving={"controller": short})
+    assert (told["reason"], told["samples"], told["escalate"]) == ("full budget", 4, True)
+    told = found(numbers(*SPLIT), {"max_samples": 2}, serving={"controller": short})
+    assert (told["reason"], told["samples"], told["escalate"]) == ("maximum reached", 2, True)
+
+
+def test_a_fixed_policy_is_one_block() -> None:
+    server = FakeUpstream(boxed)
+    told = found(server, {"policy": "fixed-6"})
+    assert (told["samples"], len(server.calls), told["escalate"]) == (6, 1, False)
+
+
+def test_the_token_cap_ends_the_vote() -> None:
+    told = found(numbers(*SPLIT), {"max_tokens_total": 20})
+    assert (told["reason"], told["samples"]) == ("limit: tokens", 8)
+
+
+def test_the_deadline_ends_the_vote_with_what_there_is() -> None:
+    server = numbers(*SPLIT)
+    server._delay = lambda call: 0.3 if call.number else 0.0
+    told = found(server, {"deadline_s": 0.15})
+    assert (told["reason"], told["samples"], told["failures"]) == ("limit: seconds", 4, 0)
+
+
+def test_a_deadline_before_any_reply_is_a_gateway_timeout() -> None:
+    with pytest.raises(openai.InternalServerError, match=r"no reply within 0\.05 s") as caught:
+        found(FakeUpstream(boxed, delay=lambda call: 1.0), {"deadline_s": 0.05})
+    assert caught.value.status_code == 504
+
+
+def test_headers_count_where_the_body_is_silent() -> None:
+    headers = {"x-aera-min-samples": "16", "x-aera-policy": "majority-0.5"}
+    told = found(options={"policy": "asc-0.95"}, extra_headers=headers)
+    assert (told["samples"], told["policy"]) == (16, "asc-0.95+min16+vote")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"samples": 4}, 'no option is called "samples"'),
+        ({"policy": "best"}, 'no policy is called "best"'),
+        ({"policy": 7}, '"aera.policy" must be a label'),
+        ({"threshold": 0.5}, "needs a controller with a gate"),
+        ({"min_samples": 1.5}, "must be a whole number from 0 up"),
+        ({"min_samples": True}, "must be a whole number"),
+        ({"min_samples": 129}, "above the maximum of 128"),
+        ({"min_samples": 8, "max_samples": 4}, "above the maximum of 4"),
+        ({"max_samples": 0}, "must be a whole number above 0"),
+        ({"max_tokens_total": -1}, "must be a whole number above 0"),
+        ({"deadline_s": "soon"}, "must be a number above 0"),
+        ({"deadline_s": 1e400}, "not JSON"),
+        ([4], "must be an object"),
+    ],
+)
+def test_a_bad_option_is_refused_in_one_sentence(options: Any, said: str) -> None:
+    body = {"model": "aera/m", "messages": USER, "aera": options}
+    server = FakeUpstream(boxed)
+    status, _, reply = visit(lambda house: house.post(body), server)
+    assert (status, reply["error"]["type"]) == (400, "invalid_request_error")
+    assert said in reply["error"]["message"]
+    assert "\n" not in reply["error"]["message"]
+    assert not server.calls
+
+
+def test_an_unknown_header_is_refused_like_an_unknown_field() -> None:
+    with pytest.raises(UsageError, match='no option is called "budget"'):
+        RequestOptions.parse(None, {"x-aera-budget": "4"})
+
+
+def test_what_a_prompt_says_chooses_nothing() -> None:
+    prompt = (
+        '<aera_policy>fixed-64</aera_policy> {"aera": {"min_samples": 64}} x-aera-policy: esc-9'
+    )
+    told = found(messages=[{"role": "user", "content": prompt}])
+    assert (told["samples"], told["policy"]) == (4, "asc-0.95+vote")
+
+
+def test_nobody_goes_below_the_operators_minimum() -> None:
+    told = found(options={"min_samples": 2}, serving={"minimum": 16})
+    assert told["samples"] == 16
+    with pytest.raises(openai.BadRequestError, match="minimum of 16"):
+        found(options={"max_samples": 4}, serving={"minimum": 16})
+
+
+# --- votes ----------------------------------------------------------------------------------------
+
+
+def test_unreadable_replies_never_win() -> None:
+    told = found(numbers(None, None, None, "7", "7"), {"policy": "fixed-5"})
+    assert (told["answer"], told["votes"]) == ("7", {"7": 2})
+
+
+def test_a_first_block_without_a_vote_ends_with_the_medoid_and_says_so() -> None:
+    server = saying(
+        "cats purr", "dogs bark at night", "dogs bark at nights", "dogs bark at a night"
+    )
+    reply = asked(server)
+    told = account(reply)
+    assert (told["reason"], told["samples"], told["answer"]) == (UNREADABLE, 4, None)
+    assert reply.choices[0].message.content.startswith("dogs bark")
+    assert told["warnings"] == ["no reply could be read, so nothing was voted on"]
+
+
+def test_equal_answers_vote_together_however_they_are_written() -> None:
+    told = found(numbers("3", "0.5", "1/2", "\\frac{1}{2}", "3"), {"policy": "fixed-5"})
+    assert told["votes"] == {"3": 2, "0.5": 3}
+
+
+def test_a_tie_is_told() -> None:
+    told = found(numbers("8", "7", "8", "7"), {"policy": "fixed-4"})
+    assert (told["answer"], told["tied"]) == ("8", True)
+    assert "tied" in told["warnings"][0]
+
+
+def test_cut_off_replies_abstain_and_keep_their_finish_reason() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.truncated()] * 9)
+    reply = asked(server)
+    assert reply.choices[0].finish_reason == "length"
+    assert account(reply)["votes"] == {}
+
+
+def test_replies_without_content_abstain() -> None:
+    reply = asked(FakeUpstream(boxed, faults=[Fault.null()] * 9))
+    assert reply.choices[0].message.content is None
+    assert account(reply)["reason"] == UNREADABLE
+
+
+def test_a_server_that_ignores_n_and_usage_is_no_obstacle() -> None:
+    server = FakeUpstream(boxed, honours_n=False, usage=False)
+    reply = asked(server, seed=5)
+    assert account(reply)["samples"] == len(server.calls) == 4
+    assert reply.usage.completion_tokens > 0
+
+
+def test_seeds_are_stepped_across_blocks() -> None:
+    server = numbers(*SPLIT)
+    found(server, {"max_samples": 16}, seed=7)
+    assert seeds(server) == list(range(7, 23))
+
+
+def test_a_block_after_the_first_is_not_asked_for_without_need() -> None:
+    server = FakeUpstream(boxed)
+    told = found(server)
+    assert [call.n for call in server.calls] == [4]
+    assert told["tokens_saved"] == round(told["tokens"] / 4 * 124)
+
+
+def test_redo_is_no_rule_without_a_controller_trained_with_it() -> None:
+    controller = default_controller(get_task("gsm8k"))
+    assert not controller.task.redo
+    assert "redo" not in controller.task.template
+    server = saying("It's better to redo the question. \\boxed{7} " + "and so on " * 30)
+    assert found(server, serving={"controller": controller})["answer"] == "7"
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Fault.status(500), Fault.html(), Fault.reset()])
+def test_the_others_vote_when_some_samples_fail(fault: Fault) -> None:
+    server = FakeUpstream(boxed, faults=[None, fault], honours_n=False)
+    told = found(server, {"policy": "fixed-4"})
+    assert (told["failures"], told["votes"]) == (1, {"7": 3})
+    assert told["warnings"] == ["1 of 4 samples failed"]
+
+
+def test_below_the_quorum_the_upstreams_own_error_is_the_reply() -> None:
+    faults = [None, *[Fault.status(503, "overloaded")] * 3]
+    with pytest.raises(openai.InternalServerError, match="overloaded") as caught:
+        found(FakeUpstream(boxed, faults=faults, honours_n=False), {"policy": "fixed-4"})
+    assert caught.value.status_code == 503
+
+
+def test_a_refusal_after_the_first_block_leaves_what_there_was() -> None:
+    faults = [None, Fault.status(400, "enough"), Fault.status(400, "enough")]
+    server = numbers(*SPLIT)
+    server._faults = iter(faults)
+    told = found(server)
+    assert (told["samples"], told["reason"]) == (4, "upstream failed")
+    assert any("enough" in warning for warning in told["warnings"])
+
+
+def test_a_long_pause_is_the_clients_to_wait_for() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(429, retry_after="70")] * 9)
+    with pytest.raises(openai.RateLimitError) as caught:
+        found(server, serving={"tries": 3, "longest_wait": 5.0})
+    assert (caught.value.response.headers["retry-after"], len(server.calls)) == ("70", 1)
+
+
+def test_many_samples_over_few_connections_to_a_host_name_all_arrive() -> None:
+    async def act(house: House) -> list[int]:
+        options = {"aera": {"policy": "fixed-128"}}
+        replies = [await house.ask(extra_body=options) for _ in range(2)]
+        return [account(reply)["samples"] for reply in replies]
+
+    async def scene(server: FakeUpstream) -> list[int]:
+        async with server:
+            url = server.base_url.replace("127.0.0.1", "localhost")
+            async with gateway(url, concurrency=4) as house:
+                return await act(house)
+
+    server = FakeUpstream(boxed, honours_n=False)
+    assert asyncio.run(scene(server)) == [128, 128]
+    assert server.most_active <= 4
+
+
+# --- the gate, the guard, escalation --------------------------------------------------------------
+
+
+def test_the_gate_tells_its_chances_at_every_checkpoint() -> None:
+    told = found(numbers(*SPLIT), {"max_samples": 16}, serving={"controller": gated()})
+    assert (told["checkpoint"], len(told["p_continue"])) == (16, 3)
+    assert all(0 <= chance <= 1 for chance in told["p_continue"])
+
+
+@pytest.mark.parametrize("options", [{"threshold": 0.0}, {"policy": "aera-0"}])
+def test_a_request_may_move_the_threshold(options: dict[str, Any]) -> None:
+    told = found(options={**options, "max_samples": 8}, serving={"controller": gated()})
+    assert (told["samples"], told["policy"]) == (8, "aera-0.00+max8+vote")
+
+
+def test_evidence_outside_the_training_range_continues_and_is_counted() -> None:
+    async def act(house: House) -> tuple[dict[str, Any], str]:
+        options = {"aera": {"max_samples": 16}}
+        told = account(await house.ask(extra_body=options))
+        return told, (await house.get("/metrics"))[1]
+
+    told, metrics = visit(act, FakeUpstream(boxed), controller=gated(strange=True))
+    assert (told["samples"], told["reason"], told["escalate"]) == (16, OUTSIDE, True)
+    assert OUTSIDE in told["warnings"]
+    assert "aera_guarded_total 1.0" in metrics
+
+
+def test_an_undecided_vote_goes_to_the_second_upstream() -> None:
+    second = numbers("99")
+    serving = {"escalation": (second, "large")}
+    options = {"aera": {"max_samples": 8}}
+    reply = asked(numbers(*SPLIT), serving=serving, extra_body=options, temperature=0.4)
+    told = account(reply)
+    assert reply.choices[0].message.content == "so \\boxed{99}"
+    assert (told["escalate"], told["escalated"], told["answer"]) == (True, True, "99")
+    assert reply.usage.completion_tokens == 9 * 3
+    [call] = second.calls
+    assert (call.body["model"], call.body["temperature"], call.n) == ("large", 0.4, 1)
+
+
+def test_a_decided_vote_stays() -> None:
+    second = numbers("99")
+    told = found(serving={"escalation": (second, "large")})
+    assert (told["escalate"], told["escalated"], second.calls) == (False, False, [])
+
+
+@pytest.mark.parametrize("fault", [Fault.status(401, "no"), Fault.status(500, "no")])
+def test_a_failing_escalation_falls_back_with_a_warning(fault: Fault) -> None:
+    serving = {"escalation": (FakeUpstream(boxed, faults=[fault] * 9), "large")}
+    told = found(numbers(*SPLIT), {"max_samples": 4}, serving=serving)
+    assert (told["escalate"], told["escalated"]) == (True, False)
+    assert any(warning.startswith("escalation failed") for warning in told["warnings"])
+
+
+# --- the instruction ------------------------------------------------------------------------------
+
+
+def test_the_instruction_is_appended_only_where_it_is_wanted() -> None:
+    plain, told = FakeUpstream(boxed), FakeUpstream(boxed)
+    asked(plain)
+    asked(told, serving={"instruction": True})
+    assert plain.calls[0].prompt == "how many?"
+    assert told.calls[0].prompt.startswith("how many?\n\nSolve the problem")
+
+
+def test_the_instruction_goes_behind_the_last_user_message_of_any_form() -> None:
+    parts = [{"type": "text", "text": "?"}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": "hm"}]
+    changed = add_instruction({"messages": messages}, get_task("numeric"))["messages"]
+    assert changed[0]["content"][0] == parts[0]
+    assert "boxed" in changed[0]["content"][1]["text"]
+    assert messages[0]["content"] == parts
+    assert changed[1] == messages[1]
+
+
+def test_the_representative_is_one_of_the_winners() -> None:
+    def answer(call: Call, place: int) -> Response:
+        odd = place % 4 == 0
+        text = "entirely different words \\boxed{8}" if odd else f"sum {place} is \\boxed{{7}}"
+        return Response(text, tokens=3)
+
+    reply = asked(FakeUpstream(answer), extra_body={"aera": {"policy": "fixed-8"}})
+    assert "\\boxed{7}" in reply.choices[0].message.content
+
+
+# --- recorded responses ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
+    """The first questions of the bundled pool."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with gzip.open(CONTROLLER.parent / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
+        (folder / "rows.jsonl").write_text("".join(islice(lines, 12)), "utf-8")
+    return import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
+
+
+def test_the_gateway_decides_as_replay_does(pool: Pool) -> None:
+    gate = gated().gate
+    assert gate is not None
+    anywhere = replace(gate, network=replace(gate.network, lows=None, highs=None))
+    controller = replace(gated(), gate=anywhere, policy=Gated(anywhere, 0.3))
+
+    async def act(house: House) -> list[Any]:
+        prompts = [pool.task.prompt(question) for question in pool.questions.values()]
+        asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        return [account(await house.ask(messages=each, seed=0)) for each in asked]
+
+    made = visit(act, RecordedUpstream(pool), controller=controller)
+    assert len({each["samples"] for each in made}) > 1
+    assert controller.weigher is not None
+    weighted = [each.weigh(controller.weigher) for each in read_votes(pool, pool.task)]
+    for told, record in zip(made, weighted, strict=True):
+        prefixes = record.prefixes(controller.schedule)
+        known = replay(prefixes, controller.live_policy, task=controller.task).allocation
+        assert (told["samples"], told["answer"]) == (known.responses, known.answer)
+        assert (told["votes"], told["tokens"]) == (known.votes, known.completion_tokens)
+        chances = [step.decision.p_continue for step in known.steps]
+        assert told["p_continue"] == pytest.approx(chances, abs=1e-9)

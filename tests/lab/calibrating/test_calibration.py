@@ -1,0 +1,230 @@
+from collections.abc import Callable
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from aera.arrays import Floats
+from aera.errors import UsageError
+from aera.lab import Choice, LossLimit, Trajectories
+from aera.lab.calibrating.families import GATE_FAMILY, Family
+
+Make = Callable[..., Trajectories]
+SHAPE = (12, 4)
+SURE = LossLimit(alpha=0.1)
+GRADES = arrays(np.float64, SHAPE, elements=st.sampled_from([0.0, 0.5, 1.0]))
+VALUES = arrays(np.float64, SHAPE, elements=st.integers(0, 10).map(lambda n: n / 10))
+TOKENS = arrays(np.float64, SHAPE, elements=st.integers(1, 9)).map(lambda t: t.cumsum(axis=1))
+
+
+def chosen(
+    values: Floats,
+    trajectories: Trajectories,
+    limit: LossLimit | None = None,
+    *,
+    family: Family = GATE_FAMILY,
+    seed: int = 0,
+) -> Choice:
+    """What a limit chooses, by default two points as measured."""
+    return (limit or LossLimit()).choose(family, values, trajectories, seed=seed)
+
+
+def stop(values: Floats, threshold: float) -> list[int]:
+    """Where the gate's rule stops, one question after the other."""
+    last = values.shape[1] - 1
+    return [next((c for c in range(last) if row[c] < threshold), last) for row in values]
+
+
+def total(table: Floats, columns: list[int]) -> float:
+    return float(sum(row[column] for row, column in zip(table, columns, strict=True)))
+
+
+# --- the paper's rule -----------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(GRADES, VALUES, TOKENS, st.sampled_from([0.0, 0.02, 0.1, 0.3]))
+def test_it_picks_the_cheapest_setting_whose_loss_is_allowed(
+    trajectories_of: Make, grades: Floats, values: Floats, tokens: Floats, max_loss: float
+) -> None:
+    made = trajectories_of(grades, tokens)
+    stops = {t: stop(values, t) for t in GATE_FAMILY.settings}
+    full = grades[:, -1].sum()
+    losses = {t: (full - total(grades, columns)) / 12 for t, columns in stops.items()}
+    feasible = [t for t in GATE_FAMILY.settings if losses[t] <= max_loss + 1e-12]
+    wanted = min(feasible, key=lambda t: (total(tokens, stops[t]), t), default=None)
+    choice = chosen(values, made, LossLimit(max_loss))
+    assert choice.setting == wanted
+    assert choice.feasible == bool(feasible)
+    if wanted is not None:
+        assert choice.accuracy == pytest.approx(total(grades, stops[wanted]) / 12)
+        saved = 1 - total(tokens, stops[wanted]) / tokens[:, -1].sum()
+        assert choice.token_saving == pytest.approx(saved)
+
+
+@settings(deadline=None)
+@given(GRADES, VALUES, TOKENS, st.sampled_from([0.0, 0.1, 0.3]), st.sampled_from([0.5, 1.0]))
+def test_a_margin_adds_standard_errors_to_the_loss(
+    trajectories_of: Make,
+    grades: Floats,
+    values: Floats,
+    tokens: Floats,
+    max_loss: float,
+    margin: float,
+) -> None:
+    allowed = {}
+    for setting in GATE_FAMILY.fine:
+        columns = stop(values, setting)
+        losses = [row[-1] - row[column] for row, column in zip(grades, columns, strict=True)]
+        mean = sum(losses) / 12
+        error = sqrt(sum((loss - mean) ** 2 for loss in losses) / 12 / 12)
+        if mean + margin * error <= max_loss + 1e-9:
+            allowed[setting] = total(tokens, columns)
+    wanted = min(allowed, key=lambda t: (allowed[t], t), default=None)
+    limit = LossLimit(max_loss, margin=margin)
+    choice = chosen(values, trajectories_of(grades, tokens), limit)
+    assert (choice.setting, choice.margin) == (wanted, margin)
+
+
+def test_the_summary_names_the_margin(trajectories_of: Make) -> None:
+    made = trajectories_of(np.ones((5, 3)))
+    choice = chosen(np.zeros((5, 3)), made, LossLimit(margin=1.0))
+    assert "on 5 questions, 1 standard error to spare, saving" in choice.summary
+
+
+def test_a_tie_goes_to_the_safer_setting(trajectories_of: Make) -> None:
+    values = np.full((5, 3), 0.05)
+    assert chosen(values, trajectories_of(np.ones((5, 3)))).setting == 0.1
+
+
+def test_when_nothing_is_good_enough_the_full_budget_is_kept_loudly(trajectories_of: Make) -> None:
+    values, grades = np.zeros((5, 3)), [[0, 0, 1]] * 5
+    choice = chosen(values, trajectories_of(grades), LossLimit(0.02))
+    assert (choice.setting, choice.feasible, choice.token_saving) == (None, False, 0)
+    assert choice.accuracy == choice.reference == 1
+    assert choice.summary.startswith("NOT FEASIBLE")
+    assert "full budget is kept" in choice.summary
+    assert choice.stops(GATE_FAMILY, np.zeros((7, 3))).tolist() == [2] * 7
+
+
+def test_a_choice_stops_other_questions_at_its_setting(trajectories_of: Make) -> None:
+    values = np.full((5, 3), 0.05)
+    choice = chosen(values, trajectories_of(np.ones((5, 3))))
+    others = np.array([[0.3, 0.05, 0.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.5]])
+    assert choice.stops(GATE_FAMILY, others).tolist() == [1, 0, 2]
+
+
+def test_the_summary_names_loss_questions_and_saving(trajectories_of: Make) -> None:
+    summary = chosen(np.zeros((5, 3)), trajectories_of(np.ones((5, 3)))).summary
+    assert summary == "aera 0.1: within 2 points of the full budget on 5 questions, " \
+        "saving 75.0 % of the tokens"  # fmt: skip
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1])
+def test_the_papers_mean_score_has_no_say(alpha: float | None, trajectories_of: Make) -> None:
+    rng = np.random.default_rng(0)
+    made = trajectories_of((rng.random((200, 4)) < 0.8).astype(np.float64))
+    values = rng.random((200, 4))
+    choices = [
+        chosen(values, replace(made, re2_mean=re2), LossLimit(0.1, alpha))
+        for re2 in (None, np.zeros((200, 4)), rng.random((200, 4)))
+    ]
+    assert choices[0] == choices[1] == choices[2]
+
+
+def test_responses_that_cost_nothing_save_nothing(trajectories_of: Make) -> None:
+    free = trajectories_of(np.ones((5, 3)), np.zeros((5, 3)))
+    choice = chosen(np.zeros((5, 3)), free)
+    assert (choice.setting, choice.token_saving) == (0.1, 0)
+
+
+# --- the certified rule ---------------------------------------------------------------------------
+
+
+def test_fifty_questions_without_a_win_are_told_that_114_are_needed(trajectories_of: Make) -> None:
+    choice = chosen(np.zeros((50, 3)), trajectories_of(np.ones((50, 3))), SURE)
+    assert (choice.setting, choice.needed) == (None, 114)
+    assert "NOT FEASIBLE" in choice.summary
+    assert "about 114 calibration questions" in choice.summary
+
+
+@pytest.mark.parametrize(("questions", "feasible"), [(113, False), (114, True)])
+def test_with_nothing_but_ties_114_questions_certify_2_points(
+    questions: int, feasible: bool, trajectories_of: Make
+) -> None:
+    made = trajectories_of(np.ones((questions, 3)))
+    choice = chosen(np.zeros((questions, 3)), made, SURE)
+    assert choice.feasible == feasible
+    assert ("certified (90%) within 2 points" in choice.summary) == feasible
+
+
+def test_more_questions_than_there_were_are_promised_or_none(trajectories_of: Make) -> None:
+    bad = np.tile([0.0, 0.0, 1.0], (300, 1))
+    choice = chosen(np.zeros((300, 3)), trajectories_of(bad), SURE)
+    assert (choice.feasible, choice.needed) == (False, None)
+    assert choice.summary.endswith("so the full budget is kept")
+
+
+def test_the_certified_setting_is_the_cheapest_of_those_certified(trajectories_of: Make) -> None:
+    """Up to 0.30 nothing is lost; beyond it everything."""
+    values = np.tile([0.3, 0.0, 0.0], (400, 1))
+    made = trajectories_of(np.tile([0.0, 1.0, 1.0], (400, 1)))
+    choice = chosen(values, made, SURE)
+    assert choice.setting == 0.01
+    assert choice.stops(GATE_FAMILY, values).tolist() == [1] * 400
+
+
+LADDER = Family("ladder", (0.1, 0.5, 0.9), (0.1, 0.3, 0.5, 0.7, 0.9), GATE_FAMILY.ready)
+
+
+def test_a_loss_above_the_limit_is_certified_no_more_often_than_alpha(
+    trajectories_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every setting loses 6 points where 5 are allowed: wins 2, regrets 8 in a hundred."""
+    monkeypatch.setattr(LossLimit, "_needed", lambda *_: None)
+    rng, studies, alpha = np.random.default_rng(0), 400, 0.2
+    wrong = 0
+    for study in range(studies):
+        draw = rng.random((120, 1))
+        grades = np.hstack([draw > 0.5, draw > 0.5]).astype(np.float64)
+        win, regret = draw[:, 0] < 0.02, draw[:, 0] > 0.92
+        grades[win, 0], grades[regret, 0] = 1, 0
+        values = rng.random((120, 2)) * 0.05
+        limit = LossLimit(0.05, alpha)
+        choice = chosen(values, trajectories_of(grades), limit, family=LADDER, seed=study)
+        wrong += choice.feasible
+    assert wrong / studies <= alpha + 3 * sqrt(alpha * (1 - alpha) / studies)
+    assert wrong > 0, "the test has power: sometimes chance deceives"
+
+
+def test_a_harmless_family_is_nearly_always_certified(
+    trajectories_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LossLimit, "_needed", lambda *_: None)
+    rng = np.random.default_rng(1)
+    certified = 0
+    for study in range(40):
+        grades = (rng.random((300, 2)) < [0.9, 0.0]).astype(np.float64)
+        grades[:, 1] = grades[:, 0]
+        made = trajectories_of(grades)
+        choice = chosen(np.zeros((300, 2)), made, SURE, family=LADDER, seed=study)
+        certified += choice.feasible
+    assert certified == 40
+
+
+# --- what may be asked for ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [(2.0, None), (1.0, 0.1), (-0.1, None), (0.02, 0.0), (0.02, 5)])
+def test_a_limit_that_is_no_fraction_is_refused(limit: tuple[float, float | None]) -> None:
+    with pytest.raises(UsageError, match="but got"):
+        LossLimit(*limit)
+
+
+@pytest.mark.parametrize(("alpha", "certified"), [(None, False), (0.1, True)])
+def test_a_limit_says_whether_it_needs_a_certificate(alpha: float | None, certified: bool) -> None:
+    assert LossLimit(0.02, alpha).certified is certified

@@ -1,0 +1,128 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from small_study import Bench, Letters
+
+from aera.lab.calibrating.families import (
+    GATE_FAMILY,
+    ONE_SHOT_FAMILY,
+    answer_families,
+    consensus_family,
+)
+from aera.lab.learning.paper import PaperModel
+from aera.policies.gate import Gated
+from aera.policies.policy import Policy
+from aera.response import Prefix
+from aera.solving.replay import replay
+
+ANSWER_FAMILIES = ("asc", "esc", "lead", "majority", "entropy")
+FAMILIES = (*ANSWER_FAMILIES, "consensus")
+
+
+@pytest.fixture(scope="module")
+def chains(bench: Bench) -> list[list[Prefix]]:
+    return [record.prefixes(bench.pool.schedule) for record in bench.records]
+
+
+def replayed(chains: list[list[Prefix]], policy: Policy, bench: Bench) -> list[int]:
+    """The columns at which a policy stops when it is shown one prefix after the other."""
+    column = {checkpoint: place for place, checkpoint in enumerate(bench.pool.schedule)}
+    runs = [replay(chain, policy, task=bench.pool.task) for chain in chains]
+    return [column[len(run.prefix)] for run in runs]
+
+
+def test_a_table_measures_every_family(bench: Bench, letters: Letters) -> None:
+    assert tuple(bench.table.families) == tuple(bench.table.measures) == FAMILIES
+    assert [family.name for family in answer_families()] == [*ANSWER_FAMILIES]
+    assert consensus_family(letters).name == "consensus"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_stops_where_its_policy_stops_at_every_setting(
+    name: str, bench: Bench, chains: list[list[Prefix]]
+) -> None:
+    family, values = bench.table.families[name], bench.table.measures[name]
+    assert family.make is not None
+    seen = set()
+    for setting in family.settings:
+        stops = family.stops(values, setting).tolist()
+        assert stops == replayed(chains, family.make(setting), bench), setting
+        seen.add(tuple(stops))
+    assert len(seen) > 3, "the settings differ in what they do"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_names_its_settings_as_the_policy_does(name: str, bench: Bench) -> None:
+    family = bench.table.families[name]
+    assert family.make is not None
+    for setting in (*family.settings, *family.fine):
+        assert family.label(setting) == str(family.make(setting))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_settings_go_from_the_safest_to_the_boldest(name: str, bench: Bench) -> None:
+    family, values = bench.table.families[name], bench.table.measures[name]
+    for grid in (family.settings, family.fine):
+        stops = np.stack([family.stops(values, setting) for setting in grid])
+        assert (np.diff(stops, axis=0) <= 0).all()
+        assert len(set(grid)) == len(grid)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_family_stops_without_a_vote(
+    name: str, bench: Bench, prefixes_of: Callable[[str], list[Prefix]]
+) -> None:
+    family, silent = bench.table.families[name], prefixes_of("." * 8)
+    assert family.measure is not None
+    values = np.array([[family.measure(prefix) for prefix in silent]])
+    assert not family.ready(values, family.fine[-1]).any()
+    assert family.make is not None
+    assert not any(family.make(family.fine[-1]).decide(prefix).stop for prefix in silent)
+
+
+def test_the_last_checkpoint_always_stops() -> None:
+    never = np.full((3, 4), 1.0)
+    assert GATE_FAMILY.stops(never, 0.5).tolist() == [3, 3, 3]
+    assert GATE_FAMILY.stops(np.zeros((3, 4)), 0.5).tolist() == [0, 0, 0]
+
+
+def test_asking_for_stops_leaves_the_values_alone() -> None:
+    values = np.full((3, 4), 1.0)
+    GATE_FAMILY.stops(values, 0.5)
+    assert (values == 1.0).all()
+
+
+def test_the_gates_grid_is_the_papers() -> None:
+    assert GATE_FAMILY.settings == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    assert [GATE_FAMILY.label(t) for t in GATE_FAMILY.settings[:2]] == ["aera-0.10", "aera-0.20"]
+
+
+def test_the_gates_bulk_chances_are_its_live_chances(
+    bench: Bench, chains: list[list[Prefix]], fitted: PaperModel
+) -> None:
+    rows = np.arange(0, 60, 4)
+    bulk = fitted.values(bench.table, rows).values["aera"]
+    live = [[fitted.gate.p_continue(prefix) for prefix in chains[row]] for row in rows]
+    np.testing.assert_allclose(bulk, live, atol=1e-9)
+    assert bulk.std() > 0.01
+
+
+def test_the_gates_family_stops_where_the_gated_policy_stops(
+    bench: Bench, chains: list[list[Prefix]], fitted: PaperModel
+) -> None:
+    rows = np.arange(0, 60, 4)
+    bulk = fitted.values(bench.table, rows).values["aera"]
+    some = [chains[row] for row in rows]
+    seen = set()
+    for threshold in GATE_FAMILY.settings:
+        stops = GATE_FAMILY.stops(bulk, threshold).tolist()
+        assert stops == replayed(some, Gated(fitted.gate, threshold), bench)
+        assert GATE_FAMILY.label(threshold) == str(Gated(fitted.gate, threshold))
+        seen.add(tuple(stops))
+    assert len(seen) > 1
+
+
+def test_one_shot_stops_at_the_checkpoint_that_was_named() -> None:
+    named = np.array([[0.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.0, 0.0, 1.0]])
+    assert ONE_SHOT_FAMILY.stops(named, 1.0).tolist() == [1, 0, 2]

@@ -1,0 +1,124 @@
+"""Splits: every question once, judged by others, in its order."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aera.arrays import Floats
+from aera.lab.learning.folds import (
+    FOLDS,
+    Fold,
+    deal,
+    each_fold,
+    fold_numbers,
+    gather,
+    out_of_fold,
+    split_rows,
+)
+from aera.workers import SERIAL, Processes, Workers
+
+COUNT, PARTS, SEED = st.integers(0, 60), st.integers(1, 9), st.integers(0, 99)
+
+
+# --- dealing --------------------------------------------------------------------------------------
+
+
+@given(COUNT, PARTS, SEED)
+def test_folds_are_even_and_follow_the_seed(count: int, folds: int, seed: int) -> None:
+    numbers = fold_numbers(count, folds, seed=seed)
+    sizes = [int((numbers == fold).sum()) for fold in range(folds)]
+    assert sum(sizes) == count
+    assert max(sizes) - min(sizes) <= 1
+    assert (numbers == fold_numbers(count, folds, seed=seed)).all()
+
+
+@pytest.mark.parametrize(("count", "folds"), [(60, 5), (61, 5), (7, 3), (1319, 5)])
+def test_folds_are_equal_to_within_one(count: int, folds: int) -> None:
+    sizes = np.bincount(fold_numbers(count, folds, seed=4), minlength=folds)
+    assert sizes.sum() == count
+    assert sizes.max() - sizes.min() <= 1
+
+
+@given(COUNT, PARTS, SEED)
+def test_every_row_is_one_folds_own_and_in_the_rest_of_all_others(
+    count: int, folds: int, seed: int
+) -> None:
+    dealt = deal(count, folds=folds, seed=seed)
+    assert [fold.number for fold in dealt] == [*range(folds)]
+    assert sorted(np.concatenate([fold.own for fold in dealt]).tolist()) == [*range(count)]
+    for fold in dealt:
+        assert sorted([*fold.own.tolist(), *fold.rest.tolist()]) == [*range(count)]
+        assert (np.diff(fold.own) > 0).all()
+        assert (np.diff(fold.rest) > 0).all()
+
+
+def test_folds_are_dealt_by_their_numbers() -> None:
+    numbers = fold_numbers(33, 4, seed=7)
+    for fold in deal(33, folds=4, seed=7):
+        assert fold.own.tolist() == np.flatnonzero(numbers == fold.number).tolist()
+
+
+# --- out of fold ----------------------------------------------------------------------------------
+
+
+def identity(fold: Fold) -> Floats:
+    """Every row says which one it is, and how many taught about it."""
+    return np.stack([fold.own.astype(np.float64), np.full(len(fold.own), len(fold.rest))], axis=1)
+
+
+@given(COUNT, PARTS, SEED)
+def test_rows_come_back_in_the_order_of_the_questions(count: int, folds: int, seed: int) -> None:
+    rows = out_of_fold(identity, count, folds=folds, seed=seed)
+    assert rows[:, 0].tolist() == [*range(count)]
+
+
+@pytest.mark.parametrize("workers", [SERIAL, Processes(2)])
+def test_whoever_works_on_the_folds_the_rows_are_the_same(workers: Workers) -> None:
+    found = out_of_fold(identity, 23, seed=3, workers=workers)
+    np.testing.assert_array_equal(found, out_of_fold(identity, 23, seed=3))
+    assert set(found[:, 1]) == {18, 19}
+
+
+def test_every_row_is_judged_by_others_alone() -> None:
+    """The value of a row is the mean of those that taught: its own never enters."""
+    values = np.random.default_rng(0).random(40)
+    turned = values.copy()
+    turned[17] = 1e6
+
+    def judged(values: Floats) -> Floats:
+        def mean(fold: Fold) -> Floats:
+            return np.full(len(fold.own), values[fold.rest].mean())
+
+        return out_of_fold(mean, 40, seed=1)
+
+    numbers = fold_numbers(40, FOLDS, seed=1)
+    moved = judged(values) != judged(turned)
+    assert (moved == (numbers != numbers[17])).all()
+
+
+def test_parts_are_gathered_from_wherever_they_were_dealt() -> None:
+    dealt = deal(10, folds=3, seed=5)
+    parts = each_fold(lambda fold: fold.own[:, None] * np.array([1.0, -1.0]), dealt)
+    assert gather(parts, dealt).tolist() == [[float(row), float(-row)] for row in range(10)]
+
+
+# --- parts of given shares ------------------------------------------------------------------------
+
+
+def test_a_split_deals_every_row_once_in_about_the_given_shares() -> None:
+    rows = np.arange(100, 300)
+    parts = split_rows(rows, (0.6, 0.15, 0.25), seed=1)
+    assert sorted(np.concatenate(parts).tolist()) == rows.tolist()
+    assert [len(part) for part in parts] == [120, 30, 50]
+    again, other = split_rows(rows, (0.6, 0.15, 0.25), seed=1), split_rows(rows, (0.6, 0.4), seed=2)
+    assert all((a == b).all() for a, b in zip(parts, again, strict=True))
+    assert parts[0].tolist() != other[0].tolist()
+
+
+@given(st.sets(st.integers(0, 500), max_size=60), SEED)
+def test_the_parts_of_a_split_keep_the_order_of_their_rows(rows: set[int], seed: int) -> None:
+    given = np.array(sorted(rows), dtype=np.int64)
+    parts = split_rows(given, (0.5, 0.2, 0.3), seed=seed)
+    assert sorted(np.concatenate(parts).tolist()) == given.tolist()
+    assert all((np.diff(part) > 0).all() for part in parts)

@@ -1,0 +1,100 @@
+import math
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aera import Schedule
+from aera.lab import Trajectories
+from aera.lab.replay.trajectory import SHAPES, shape
+
+rows = st.integers(2, 6).flatmap(
+    lambda width: st.lists(
+        st.lists(st.sampled_from([0.0, 1.0]), min_size=width, max_size=width), min_size=1
+    )
+)
+
+
+def trajectories(grades: list[list[float]], **evidence: list[list[float]]) -> Trajectories:
+    right = np.array(grades)
+    return Trajectories(
+        question_ids=tuple(f"q{i}" for i in range(len(right))),
+        schedule=Schedule(tuple(range(1, right.shape[1] + 1))),
+        tokens=np.cumsum(np.ones_like(right), axis=1),
+        agreement=np.ones_like(right),
+        evidence={name: np.array(values) for name, values in evidence.items()},
+        grades=right,
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ("1111", "always right"),
+        ("0000", "always wrong"),
+        ("0011", "monotonic recovery"),
+        ("0101", "oscillatory recovered"),
+        ("1011", "oscillatory recovered"),
+        ("1000", "monotonic collapse"),
+        ("0100", "oscillatory failure"),
+        ("1010", "oscillatory failure"),
+    ],
+)
+def test_a_row_has_one_of_six_shapes(row: str, name: str) -> None:
+    assert shape(np.array([c == "1" for c in row])) == name
+
+
+def test_shapes_are_counted_by_name() -> None:
+    made = trajectories([[1, 1, 1], [0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 1, 0]])
+    assert made.shapes() == dict.fromkeys(SHAPES, 1)
+
+
+@given(rows)
+def test_every_question_has_a_shape_and_every_step_a_transition(grades: list[list[float]]) -> None:
+    made = trajectories(grades)
+    assert sum(made.shapes().values()) == len(grades)
+    counts = {row.name: row.count for row in made.transitions()}
+    assert sum(counts.values()) == len(grades) * (len(grades[0]) - 1)
+    net = counts["recovery"] - counts["collapse"]
+    assert net == sum(row[-1] - row[0] for row in grades)
+
+
+def test_transitions_carry_the_mean_change_of_the_evidence() -> None:
+    made = trajectories([[0, 1, 1], [0, 1, 0]], majority=[[0.1, 0.5, 0.6], [0.2, 0.4, 0.1]])
+    by_name = {row.name: row for row in made.transitions()}
+    assert by_name["recovery"].changes["majority"] == pytest.approx((0.4 + 0.2) / 2)
+    assert by_name["collapse"].changes["majority"] == pytest.approx(-0.3)
+    assert by_name["stable right"].changes["majority"] == pytest.approx(0.1)
+    assert by_name["stable wrong"].count == 0
+    assert math.isnan(by_name["stable wrong"].changes["majority"])
+
+
+def test_a_grade_of_one_half_counts_as_right() -> None:
+    assert trajectories([[0.49, 0.5, 0.51]]).right.tolist() == [[False, True, True]]
+
+
+@given(rows, st.randoms(use_true_random=False))
+def test_parts_joined_in_order_are_the_whole(grades: list[list[float]], chance: Random) -> None:
+    whole = trajectories(grades, entropy=grades)
+    order = chance.sample(range(len(grades)), len(grades))
+    cut = chance.randrange(1, len(grades) + 1)
+    parts = [np.array(order[:cut], dtype=np.int64), np.array(order[cut:], dtype=np.int64)]
+    joined = Trajectories.join([whole.subset(rows) for rows in parts if len(rows)])
+    again = joined.subset(np.argsort(order))
+    assert joined.question_ids == tuple(f"q{row}" for row in order)
+    assert again.question_ids == whole.question_ids
+    assert again.schedule == whole.schedule
+    for name in ("tokens", "agreement", "grades"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
+    np.testing.assert_array_equal(again.evidence["entropy"], whole.evidence["entropy"])
+    assert joined.re2_mean is None
+
+
+def test_parts_without_grades_have_none_together() -> None:
+    one = replace(trajectories([[0.0, 1.0]]), grades=None)
+    joined = Trajectories.join([one, one])
+    assert joined.grades is None
+    assert joined.tokens.shape == (2, 2)

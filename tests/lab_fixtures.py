@@ -1,0 +1,88 @@
+"""A small study of real responses, made once, and short ways to write synthetic ones."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_study import Bench, Letters
+
+import aera
+from aera import Schedule, get_task
+from aera.arrays import Floats
+from aera.lab import LossLimit, PaperLearner, Trajectories, Truths, import_jsonl
+from aera.lab.judging.build import BUILD_SHARES, Built, build
+from aera.lab.learning.paper import PaperModel
+from aera.lab.learning.perceptron import Perceptron
+from aera.pools.record import hold
+
+DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
+QUESTIONS, RESPONSES = 60, 32
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    folder = tmp_path_factory.mktemp("bench")
+    with gzip.open(DEMO, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in islice(lines, QUESTIONS)]
+    cut = ({**row, "responses": row["responses"][:RESPONSES]} for row in rows)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cut), "utf-8")
+    pool = import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
+    records, truths = hold(pool), Truths.open(pool.path)
+    assert truths is not None
+    return Bench(pool, records, truths, PaperLearner().prepare(records, truths))
+
+
+@pytest.fixture
+def pool_copy(bench: Bench, tmp_path: Path) -> Path:
+    """The same pool, to be damaged."""
+    return Path(shutil.copytree(bench.pool.path, tmp_path / "pool"))
+
+
+@pytest.fixture(scope="session")
+def quick() -> PaperLearner:
+    """The paper's learner with fits that end after a few epochs."""
+    return PaperLearner(perceptron=Perceptron(epochs=8))
+
+
+@pytest.fixture(scope="session")
+def fitted(bench: Bench) -> PaperModel:
+    """A gate fitted on the first forty questions."""
+    learner = PaperLearner(perceptron=Perceptron(epochs=60))
+    return learner.fit(bench.table, np.arange(40), held=np.arange(40, 60), seed=0)
+
+
+@pytest.fixture(scope="session")
+def built(bench: Bench) -> Built:
+    """The paper's controller, built from the table with a generous limit."""
+    learner = PaperLearner(perceptron=Perceptron(epochs=20), shares=BUILD_SHARES)
+    return build(learner, bench.table, LossLimit(0.5))
+
+
+@pytest.fixture(scope="session")
+def trajectories_of() -> Callable[..., Trajectories]:
+    """Trajectories with these grades; a response costs one token unless said otherwise."""
+
+    def make(
+        grades: Sequence[Sequence[float]] | Floats,
+        tokens: Floats | None = None,
+        evidence: dict[str, Floats] | None = None,
+    ) -> Trajectories:
+        marks = np.array(grades, dtype=np.float64)
+        schedule = Schedule(tuple(4 * 2**i for i in range(marks.shape[1])))
+        spent = np.tile(np.array(schedule.checkpoints, dtype=np.float64), (len(marks), 1))
+        names = tuple(f"q{row}" for row in range(len(marks)))
+        return Trajectories(
+            names, schedule, spent if tokens is None else tokens, marks, evidence or {}, marks
+        )
+
+    return make
+
+
+@pytest.fixture
+def letters() -> Letters:
+    return Letters()

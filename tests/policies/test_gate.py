@@ -1,0 +1,301 @@
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aera import Prefix, Question, Response, Schedule, Vote, unfold
+from aera.arrays import Floats, Vectors
+from aera.errors import ControllerError, UsageError
+from aera.evidence.paper import NAMES, Projection, characterize
+from aera.evidence.votes import VOTE_FEATURE_NAMES, vote_features
+from aera.network import Layer, Network, gelu, sigmoid
+from aera.policies.gate import Gate, Gated, Guarded, OneShot, PaperGate, VoteGate
+from aera.reading.task import get_task
+from aera.solving.run import Run
+
+SCHEDULE = Schedule((2, 4, 8))
+THRESHOLDS = [i / 10 for i in range(1, 10)]
+
+
+@dataclass
+class Toy:
+    """Two directions for long and short texts, and a count of the calls."""
+
+    identity: str = "toy"
+    dimensions: int = 2
+    calls: int = 0
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self.calls += 1
+        return np.array([[0.6, 0.8] if len(t) > 3 else [1.0, 0.0] for t in texts], np.float32)
+
+
+def network(outputs: int = 1, seed: int = 0) -> Network:
+    """A network of the paper's shape with random weights."""
+    rng = np.random.default_rng(seed)
+
+    def layer(inputs: int, size: int) -> Layer:
+        weight, bias = rng.normal(size=(size, inputs)) / 4, rng.normal(size=size)
+        return Layer(weight, bias, rng.normal(size=size), rng.normal(size=size))
+
+    frozen = (rng.normal(size=55), rng.normal(size=55), rng.uniform(0.5, 2, size=55))
+    head = (rng.normal(size=(outputs, 32)), rng.normal(size=outputs))
+    return Network(*frozen, (layer(55, 64), layer(64, 32)), *head)
+
+
+def constant(logits: Sequence[float]) -> Network:
+    """A network that says the same of everything."""
+    plain = network(len(logits))
+    return replace(plain, weight=np.zeros((len(logits), 32)), bias=np.array(logits))
+
+
+def gate(net: Network, encoder: Toy | None = None) -> PaperGate:
+    projection = Projection(np.zeros(2), np.random.default_rng(3).normal(size=(32, 2)))
+    return PaperGate(net, projection, encoder or Toy())
+
+
+@pytest.fixture
+def prefixes() -> list[Prefix]:
+    answers = ["1", "2", "2", "2", "3", None, "2", "2"]
+    responses = [Response("x" * (place % 5 + 1), 3 + place) for place in range(8)]
+    votes = [Vote(answer, redo=answer is None) for answer in answers]
+    return list(unfold(Question("q", "?"), responses, votes=votes, schedule=SCHEDULE))
+
+
+# --- the forward pass -----------------------------------------------------------------------------
+
+
+def in_torch(net: Network) -> Any:
+    """The same network, built in torch from the arrays."""
+    parts: list[Any] = []
+    for layer in net.layers:
+        linear = torch.nn.Linear(layer.weight.shape[1], len(layer.bias), dtype=torch.float64)
+        norm = torch.nn.LayerNorm(len(layer.bias), dtype=torch.float64)
+        values = (layer.weight, layer.bias, layer.scale, layer.shift)
+        targets = (linear.weight, linear.bias, norm.weight, norm.bias)
+        for target, value in zip(targets, values, strict=True):
+            target.data = torch.from_numpy(value)
+        parts += [linear, norm, torch.nn.GELU()]
+    head = torch.nn.Linear(32, len(net.bias), dtype=torch.float64)
+    head.weight.data, head.bias.data = torch.from_numpy(net.weight), torch.from_numpy(net.bias)
+    return torch.nn.Sequential(*parts, head)
+
+
+@pytest.mark.parametrize(("outputs", "seed"), [(1, 0), (1, 1), (6, 2)])
+def test_numpy_and_torch_give_the_same_outputs(outputs: int, seed: int) -> None:
+    net = network(outputs, seed)
+    rows = np.random.default_rng(seed).normal(size=(40, 55)) * 3
+    standard = torch.from_numpy((rows - net.means) / net.deviations)
+    with torch.no_grad():
+        wanted = in_torch(net)(standard).numpy()
+    np.testing.assert_allclose(net.outputs(rows), wanted, atol=1e-6)
+    assert net.outputs(rows).std() > 0.1
+
+
+def test_gelu_is_the_exact_one_and_not_the_tanh_approximation() -> None:
+    values = np.linspace(-6, 6, 101)
+    exact = torch.nn.functional.gelu(torch.from_numpy(values)).numpy()
+    np.testing.assert_allclose(gelu(values), exact, atol=1e-12)
+
+
+def test_missing_inputs_count_as_the_training_median() -> None:
+    net = network()
+    rows = np.random.default_rng(5).normal(size=(10, 55))
+    gaps = np.random.default_rng(6).random(rows.shape) < 0.3
+    filled = np.where(gaps, net.medians, rows)
+    np.testing.assert_array_equal(net.outputs(np.where(gaps, np.nan, rows)), net.outputs(filled))
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    net, rows = network(), np.random.default_rng(7).normal(size=(30, 55))
+    alone = np.concatenate([net.outputs(row[None]) for row in rows])
+    np.testing.assert_allclose(net.outputs(rows), alone, atol=1e-12)
+
+
+def test_a_network_survives_the_trip_through_its_tensors() -> None:
+    net, rows = network(6), np.random.default_rng(8).normal(size=(5, 55))
+    again = Network.from_tensors(net.tensors())
+    np.testing.assert_array_equal(again.outputs(rows), net.outputs(rows))
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=5))
+def test_the_sigmoid_stays_between_0_and_1_and_never_overflows(values: list[float]) -> None:
+    chances = sigmoid(np.array(values))
+    assert ((chances >= 0) & (chances <= 1)).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10_000))
+def test_the_chance_lies_between_0_and_1(seed: int) -> None:
+    answers = [Vote(str(seed >> place & 1)) for place in range(8)]
+    responses = [Response("x" * (seed % 7), seed)] * 8
+    made = gate(network(seed=seed))
+    for prefix in unfold(Question("q", "?"), responses, votes=answers, schedule=SCHEDULE):
+        assert 0 <= made.p_continue(prefix) <= 1
+
+
+# --- what a gate may be fed -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        ((NAMES[1], NAMES[0], *NAMES[2:]), "their order"),
+        ((*NAMES[:-1], "z_next"), "z_next"),
+        (NAMES[:-1], "their order"),
+        ((), "their order"),
+    ],
+)
+def test_other_inputs_or_another_order_are_refused(names: tuple[str, ...], complaint: str) -> None:
+    made = gate(network())
+    with pytest.raises(ControllerError, match=complaint) as refusal:
+        replace(made, features=names)
+    assert "\n" not in str(refusal.value)
+    assert "train it again" in str(refusal.value)
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+def test_the_chance_is_that_of_the_evidence(prefixes: list[Prefix]) -> None:
+    made = gate(network())
+    for prefix in prefixes:
+        evidence: Floats = characterize(prefix, Toy(), projection=made.projection)
+        wanted = 1 / (1 + np.exp(-made.network.outputs(evidence[None])[0, 0]))
+        assert made.p_continue(prefix) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_it_stops_exactly_below_the_threshold(prefixes: list[Prefix]) -> None:
+    even = gate(constant([0.0]))
+    for threshold in [*THRESHOLDS, 0.0, 0.5 + 1e-12, 1.0]:
+        decision = Gated(even, threshold).decide(prefixes[0])
+        assert decision.stop == (threshold > 0.5), threshold
+        assert decision.p_continue == 0.5
+
+
+def test_nine_thresholds_ask_the_network_once_per_checkpoint(
+    prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    plain = Network.outputs
+    monkeypatch.setattr(
+        Network, "outputs", lambda net, rows: asked.append(len(rows)) or plain(net, rows)
+    )
+    encoder = Toy()
+    made = gate(network(), encoder)
+    for prefix in prefixes:
+        chances = {Gated(made, t).decide(prefix).p_continue for t in THRESHOLDS}
+        assert len(chances) == 1
+    assert asked == [1] * len(prefixes)
+    assert encoder.calls == len(prefixes)
+
+
+def test_two_gates_do_not_share_their_chances(prefixes: list[Prefix]) -> None:
+    one, other = gate(network(seed=1)), gate(network(seed=2))
+    assert one.identity != other.identity
+    assert one.p_continue(prefixes[0]) != other.p_continue(prefixes[0])
+
+
+def test_the_last_checkpoint_ends_a_run_whatever_the_gate_says(prefixes: list[Prefix]) -> None:
+    run = Run(Question("q", "?"), Gated(gate(constant([9.0])), 0.5), task=get_task("numeric"),
+              schedule=SCHEDULE)  # fmt: skip
+    for prefix in prefixes:
+        assert not run.stopped
+        run.see(prefix)
+    assert (run.reason, run.allocation.checkpoint) == ("full budget", 8)
+
+
+def test_a_threshold_is_a_share_and_its_label_has_two_digits() -> None:
+    made = gate(network())
+    assert str(Gated(made, 0.3)) == "aera-0.30"
+    with pytest.raises(UsageError):
+        Gated(made, 1.2)
+
+
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_one_shot_stops_at_the_checkpoint_named_first(column: int, prefixes: list[Prefix]) -> None:
+    policy = OneShot(gate(constant(np.eye(3)[column].tolist())))
+    stops = [policy.decide(prefix).stop for prefix in prefixes]
+    assert stops == [place >= column for place in range(3)]
+
+
+def test_one_shot_looks_at_the_first_prefix_only(prefixes: list[Prefix]) -> None:
+    made = gate(network(3))
+    first = characterize(prefixes[0], Toy(), projection=made.projection)
+    goal = SCHEDULE.checkpoints[int(made.network.outputs(first[None]).argmax())]
+    assert [OneShot(made).decide(prefix).stop for prefix in prefixes] == [
+        c >= goal for c in SCHEDULE
+    ]
+    assert str(OneShot(made)) == "one-shot"
+
+
+# --- the vote gate --------------------------------------------------------------------------------
+
+
+def linear(seed: int = 0, inputs: int = len(VOTE_FEATURE_NAMES)) -> Network:
+    """A network without layers."""
+    rng = np.random.default_rng(seed)
+    frozen = (rng.normal(size=inputs), rng.normal(size=inputs), rng.uniform(0.5, 2, size=inputs))
+    return Network(*frozen, (), rng.normal(size=(1, inputs)), rng.normal(size=1))
+
+
+def test_a_network_without_layers_is_linear() -> None:
+    net, rows = linear(), np.random.default_rng(1).normal(size=(9, 11))
+    wanted = ((rows - net.means) / net.deviations) @ net.weight[0] + net.bias[0]
+    np.testing.assert_allclose(net.outputs(rows)[:, 0], wanted)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 11])
+def test_a_network_of_any_depth_survives_the_trip_through_its_tensors(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    layers = tuple(Layer(rng.normal(size=(4, 4)), *rng.normal(size=(3, 4))) for _ in range(depth))
+    net = replace(linear(inputs=4), layers=layers, lows=-np.ones(4), highs=np.ones(4))
+    again = Network.from_tensors(dict(sorted(net.tensors().items())))
+    rows = rng.normal(size=(6, 4))
+    np.testing.assert_array_equal(again.outputs(rows), net.outputs(rows))
+    assert len(again.layers) == depth
+    assert again.tensors().keys() == net.tensors().keys()
+
+
+def test_the_vote_gate_looks_at_the_standing_and_embeds_nothing(prefixes: list[Prefix]) -> None:
+    made = VoteGate(linear())
+    for prefix in prefixes:
+        np.testing.assert_array_equal(made.evidence(prefix), vote_features(prefix))
+        wanted = 1 / (1 + np.exp(-made.network.outputs(vote_features(prefix)[None])[0, 0]))
+        assert made.p_continue(prefix) == pytest.approx(wanted)
+
+
+def test_gates_of_both_kinds_do_not_share_their_chances(prefixes: list[Prefix]) -> None:
+    gates: list[Gate] = [VoteGate(linear(1)), VoteGate(linear(2)), gate(network())]
+    assert len({made.identity for made in gates}) == 3
+    assert len({made.p_continue(prefixes[0]) for made in gates}) == 3
+
+
+@pytest.mark.parametrize("names", [VOTE_FEATURE_NAMES[::-1], NAMES, VOTE_FEATURE_NAMES[1:], ()])
+def test_a_vote_gate_refuses_other_inputs(names: tuple[str, ...]) -> None:
+    with pytest.raises(ControllerError, match="train it again"):
+        VoteGate(linear(), names)
+
+
+def test_a_gate_is_of_one_kind_or_the_other() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        Gate(network())  # type: ignore[abstract]
+
+
+def test_a_guarded_vote_gate_goes_on_where_it_has_never_been(prefixes: list[Prefix]) -> None:
+    never = replace(linear(), weight=np.zeros((1, 11)), bias=np.array([-9.0]))
+    seen = np.array([vote_features(prefix) for prefix in prefixes])
+    known = VoteGate(replace(never, lows=seen.min(axis=0), highs=seen.max(axis=0)))
+    strange = VoteGate(replace(never, lows=seen.max(axis=0) + 5, highs=seen.max(axis=0) + 9))
+    assert Guarded(Gated(known, 0.5)).decide(prefixes[0]).stop
+    assert known.strays(prefixes[0]) == ()
+    assert not Guarded(Gated(known, 0.5)).decide(prefixes[0]).outside
+    guarded = Guarded(Gated(strange, 0.5)).decide(prefixes[0])
+    assert (guarded.stop, guarded.outside, guarded.forced) == (False, True, False)
+    assert strange.strays(prefixes[0]) == VOTE_FEATURE_NAMES
+    assert strange.strays(prefixes[-1]) == (), "nothing is decided at the full budget"

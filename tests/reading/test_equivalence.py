@@ -1,0 +1,353 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aera import ASC, Question, Response, Run, Schedule, get_task
+from aera.errors import AeraError, RunError, UsageError
+from aera.reading import equivalence as module
+from aera.reading.equivalence import Equivalence, MergingReader, question_reader
+
+HANGING = "\\frac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}"
+"""Math-Verify's issue 65: it outlives the library's own time limit and any signal."""
+
+
+@pytest.fixture(scope="module")
+def equivalence() -> Iterator[Equivalence]:
+    made = Equivalence(deadline=20.0)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def quick() -> Iterator[Equivalence]:
+    """One that loses its patience soon; its process is warm."""
+    made = Equivalence(deadline=20.0)
+    assert made.same("x+1", "1+x")
+    made.deadline = 1.0
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("(x+1)^2", "x^2+2x+1"),
+        ("\\frac{a+b}{2}", "\\frac{b+a}{2}"),
+        ("3\\sqrt{2}+1", "1+3\\sqrt{2}"),
+        ("\\sin^2x+\\cos^2x", "1"),
+        ("2^{10}", "1024"),
+        ("x", "x"),
+    ],
+)
+def test_equal_expressions_are_the_same(equivalence: Equivalence, one: str, other: str) -> None:
+    assert equivalence.same(one, other)
+    assert equivalence.same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("x+1", "x+2"),
+        ("[1,2)", "(1,2)"),
+        ("x>3", "(3,\\infty)"),  # equal one way round only
+        ("0.3333333", "\\frac{1}{3}"),  # numbers are exact
+        ("listen", "silent"),  # no products of letters
+        ("\\frac{", "1"),
+        ("", "x"),
+        ("{{{", "x\n+1"),
+    ],
+)
+def test_others_are_not(equivalence: Equivalence, one: str, other: str) -> None:
+    assert not equivalence.same(one, other)
+    assert not equivalence.same(other, one)
+
+
+def test_what_was_asked_is_remembered(
+    equivalence: Equivalence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert equivalence.same("y+3", "3+y")
+    monkeypatch.setattr(equivalence, "_idle", [])
+    monkeypatch.setattr(module, "Worker", None)
+    assert equivalence.same("3+y", "y+3")
+
+
+@pytest.mark.parametrize("hanging", [HANGING, "2003^{2002^{2001}}"])
+def test_a_hanging_expression_costs_its_deadline_once_and_nothing_else(
+    quick: Equivalence, hanging: str
+) -> None:
+    begun = time.monotonic()
+    assert not quick.same("x+1", hanging)
+    assert 0.9 < time.monotonic() - begun < 10.0
+    assert quick.hopeless == {hanging}
+    begun = time.monotonic()
+    assert not quick.same("x+2", hanging)
+    assert time.monotonic() - begun < 0.1
+    quick.deadline = 20.0
+    assert quick.same("z+1", "1+z")
+
+
+def test_a_process_killed_at_rest_is_replaced(quick: Equivalence) -> None:
+    quick.deadline = 20.0
+    [worker] = quick._idle
+    os.kill(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
+    assert quick.same("w+1", "1+w")
+
+
+def test_a_process_killed_at_work_is_replaced_and_asked_again(quick: Equivalence) -> None:
+    quick.deadline = 20.0
+    [worker] = quick._idle
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(quick.same, "w+1", "1+w")
+        while quick._idle:
+            time.sleep(0.01)
+        os.kill(worker.process.pid, signal.SIGKILL)
+        assert asking.result(20)
+    assert quick.hopeless == set()
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie that nobody collects has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+@pytest.mark.parametrize("asked", ["1+q", HANGING])
+def test_the_process_ends_with_the_one_that_started_it(asked: str) -> None:
+    code = (
+        "import sys, threading, time\n"
+        "from aera.reading.equivalence import Equivalence\n"
+        "made = Equivalence(deadline=20.0)\n"
+        "made.same('x+1', '1+x')\n"
+        "made.deadline = 1.0\n"
+        "[worker] = made._idle\n"
+        "worker.send({'expressions': [sys.argv[1], 'q'], 'seconds': 1.0})\n"
+        "print(worker.process.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", code, asked]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        os.kill(parent.pid, signal.SIGKILL)
+    until = time.monotonic() + 20
+    while not gone(worker):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_the_event_loop_is_never_blocked(equivalence: Equivalence) -> None:
+    async def ask() -> bool:
+        return equivalence.same("v+1", "1+v")
+
+    with pytest.raises(RunError, match="event loop"):
+        asyncio.run(ask())
+
+    async def aside() -> bool:
+        return await asyncio.to_thread(equivalence.same, "v+1", "1+v")
+
+    assert asyncio.run(aside())
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+def test_others_are_compared_while_an_expression_hangs(quick: Equivalence) -> None:
+    quick.deadline = 5.0
+    assert quick.same("k+1", "1+k")
+    with ThreadPoolExecutor(2) as threads:
+        hanging = threads.submit(quick.same, "x+1", HANGING)
+        while quick._idle:
+            time.sleep(0.01)
+        assert threads.submit(quick.same, "h+1", "1+h").result(20)
+        assert not hanging.done()
+        assert not hanging.result(20)
+
+
+def test_many_threads_lose_one_process_to_one_expression(
+    quick: Equivalence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[object] = []
+    [worker] = quick._idle
+    end = worker.kill
+    monkeypatch.setattr(worker, "kill", lambda: killed.append(end()))
+    monkeypatch.setattr(module, "Worker", None)  # the one there is must do
+    with ThreadPoolExecutor(16) as threads:
+        begun = time.monotonic()
+        others = [f"x+{n}" for n in range(16)]
+        assert not any(threads.map(quick.same, others, [HANGING] * 16))
+    assert time.monotonic() - begun < 10.0
+    assert (len(killed), quick.hopeless) == (1, {HANGING})
+
+
+def test_what_several_threads_want_to_know_is_asked_once(
+    quick: Equivalence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def slow(expressions: tuple[str, ...]) -> bool:
+        asked.append(expressions)
+        time.sleep(0.05)
+        return True
+
+    monkeypatch.setattr(quick, "_ask", slow)
+    with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(quick.same, ["m+1"] * 16, ["1+m"] * 16))
+    assert asked == [("1+m",), ("m+1",), ("1+m", "m+1")]
+
+
+def test_never_more_processes_than_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, most = [0], [0]
+    lock = Lock()
+
+    class Slow:
+        dead = False
+
+        def ask(self, expressions: Sequence[str], seconds: float) -> str:
+            with lock:
+                busy[0] += 1
+                most[0] = max(most[0], busy[0])
+            time.sleep(0.02)
+            with lock:
+                busy[0] -= 1
+            return "tried" if len(expressions) == 1 else "different"
+
+    monkeypatch.setattr(module, "Worker", Slow)
+    made = Equivalence()
+    with ThreadPoolExecutor(16) as threads:
+        assert not any(threads.map(made.same, ["m+1"] * 16, [f"n+{n}" for n in range(16)]))
+    assert most[0] == len(made._idle) == module.WORKERS
+
+
+def test_a_process_that_does_not_start_keeps_nobody_waiting(
+    quick: Equivalence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        time.sleep(0.05)
+        raise AeraError("math-verify did not start")
+
+    quick.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "Worker", broken)
+        with ThreadPoolExecutor(4) as threads:
+            asking = [threads.submit(quick.same, "m+1", "1+m") for _ in range(4)]
+            for each in asking:
+                with pytest.raises(AeraError, match="did not start"):
+                    each.result(20)
+    quick.deadline = 20.0
+    assert quick.same("m+1", "1+m")
+
+
+def test_without_the_library_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(UsageError) as caught:
+        Equivalence()
+    assert str(caught.value) == 'equivalence needs math-verify: pip install "aera[math]"'
+
+
+def test_the_worker_loads_nothing_of_aera() -> None:
+    text = Path(module.__file__).with_name("equivalence_worker.py").read_text("utf-8")
+    assert "import aera" not in text
+    assert "from aera" not in text
+
+
+# --- merging --------------------------------------------------------------------------------------
+
+
+def swapped(one: str, other: str) -> bool:
+    """A stand-in: a+b and b+a are the same."""
+    return one == "+".join(reversed(other.split("+")))
+
+
+def said(answer: str | None) -> Response:
+    return Response("no idea" if answer is None else f"\\boxed{{{answer}}}", tokens=1)
+
+
+def merged(answers: list[str | None], same: Callable[[str, str], bool] = swapped) -> list[object]:
+    reader = MergingReader(get_task("expression"), same)
+    return [reader.read(said(answer)).answer for answer in answers]
+
+
+def test_equal_answers_vote_under_the_name_that_came_first() -> None:
+    assert merged(["a+b", "b+a", None, "c", "b+a"]) == ["a+b", "a+b", None, "c", "a+b"]
+
+
+def test_a_new_answer_is_compared_with_the_leading_ones_only() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def never(one: str, other: str) -> bool:
+        asked.append((one, other))
+        return False
+
+    answers: list[str | None] = ["p", "q", "r", "s", "t", "t", "u", "u"]
+    merged(answers, never)
+    assert [one for one, other in asked if other == "u"] == ["t", "p", "q", "r"]
+
+
+def test_answers_found_to_be_equal_late_join_from_then_on() -> None:
+    leading: list[str | None] = ["p", "q", "r", "s", "p", "q", "r", "s"]
+    late: list[str | None] = ["a+b", "b+a", "a+b", "a+b", "b+a", "a+b", "b+a"]
+    named = merged(leading + late)[len(leading) :]
+    # b+a came while a+b was not among the four leaders; with three votes it is.
+    assert named == ["a+b", "b+a", *["a+b"] * 5]
+
+
+def test_what_has_joined_is_no_leader_any_more() -> None:
+    def letters(one: str, other: str) -> bool:
+        return set(one) == set(other)
+
+    leading: list[str | None] = [*"pqrs"] * 2
+    late: list[str | None] = ["ab", "ba", *["ab"] * 3, "ba", "aab", "abb"]
+    assert merged(leading + late, letters)[len(leading) :] == ["ab", "ba", *["ab"] * 6]
+
+
+def test_few_comparisons_are_made_and_none_twice() -> None:
+    asked: list[frozenset[str]] = []
+
+    def never(one: str, other: str) -> bool:
+        asked.append(frozenset((one, other)))
+        return False
+
+    merged([*"abcdefgh"] * 16, never)
+    assert len(asked) == len(set(asked)) <= 7 * module.LEADERS
+
+
+@given(answers=st.lists(st.sampled_from(["a+b", "b+a", "c", "d", "e", "f", "a+c", "c+a", None])))
+def test_a_vote_depends_on_earlier_responses_only(answers: list[str | None]) -> None:
+    for length in range(len(answers)):
+        assert merged(answers)[:length] == merged(answers[:length])
+
+
+def test_a_run_counts_equal_answers_together() -> None:
+    task = get_task("expression")
+    run = Run(
+        Question("q", "?"), ASC(0.95), task=MergingReader(task, swapped), schedule=Schedule((4,))
+    )
+    run.feed([said(answer) for answer in ("c", "a+b", "b+a", "a+b")])
+    assert (run.allocation.answer, run.allocation.votes) == ("a+b", {"c": 1.0, "a+b": 3.0})
+
+
+def test_only_a_task_that_asks_for_it_merges() -> None:
+    task = get_task("math")
+    assert question_reader(task) is task
+    assert isinstance(question_reader(replace(task, equivalence=True)), MergingReader)
+    with pytest.raises(UsageError, match="equivalence is for expressions"):
+        replace(get_task("gsm8k"), equivalence=True)

@@ -1,0 +1,125 @@
+from typing import Any
+
+import pytest
+from live import completion, texts
+
+from aera import Response, get_task
+from aera.errors import UpstreamError
+from aera.sampling.completion import parse_reply
+
+BOX = "so \\boxed{7}"
+
+
+def parsed(*messages: Any, **fields: Any) -> list[Response]:
+    return parse_reply(completion(*messages, **fields), latency_ms=1.26)
+
+
+def votes(*messages: Any) -> list[str | None]:
+    return [get_task("numeric").read(response).answer for response in parsed(*messages)]
+
+
+def test_a_plain_reply_is_read_in_full() -> None:
+    usage = {"prompt_tokens": 12, "completion_tokens": 5}
+    reply = completion(BOX, usage=usage, model="m")
+    assert parse_reply(reply, seed=3, latency_ms=1.26) == [
+        Response(BOX, 5, None, "stop", seed=3, latency_ms=1.3, model="m", prompt_tokens=12, calls=1)
+    ]
+
+
+def test_seeds_step_and_the_call_and_its_prompt_are_billed_once() -> None:
+    usage = {"prompt_tokens": 12, "completion_tokens": 30}
+    made = parse_reply(completion(BOX, BOX, BOX, usage=usage), seed=4, latency_ms=1)
+    assert [response.seed for response in made] == [4, 5, 6]
+    assert [response.prompt_tokens for response in made] == [12, 0, 0]
+    assert [response.calls for response in made] == [1, 0, 0]
+    assert [response.tokens for response in made] == [10, 10, 10]
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_a_reasoning_field_is_kept_and_never_votes(field: str) -> None:
+    thought = {field: "perhaps \\boxed{3}"}
+    assert votes({**thought, "content": BOX}, {**thought, "content": None}, thought) == [
+        "7",
+        None,
+        None,
+    ]
+    assert texts(parsed({**thought, "content": BOX})) == [
+        f"<think>perhaps \\boxed{{3}}</think>{BOX}"
+    ]
+
+
+def test_a_thinking_section_never_votes() -> None:
+    closed, opened = "<think>\\boxed{3}</think>no idea", "<think>still \\boxed{3}"
+    assert votes(closed, opened, f"{closed} {BOX}") == [None, None, "7"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": "so "}, {"type": "text", "text": "\\boxed{7}"}],
+        [{"type": "text", "text": BOX}, {"type": "refusal"}, "stray", {"text": None}],
+    ],
+)
+def test_content_in_parts_is_joined(content: list[Any]) -> None:
+    assert texts(parsed({"content": content})) == [BOX]
+
+
+@pytest.mark.parametrize("message", [{"content": None}, {}, {"content": 7}, None, "odd"])
+def test_content_that_is_not_there_abstains(message: Any) -> None:
+    reply = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    [response] = parse_reply(reply, latency_ms=1)
+    assert (response.text, response.error) == ("", None)
+
+
+def test_an_old_completion_has_its_text_beside_the_message() -> None:
+    assert texts(parse_reply({"choices": [{"text": BOX}]}, latency_ms=1)) == [BOX]
+
+
+def test_logprobs_are_summed_and_count_the_tokens() -> None:
+    rows = [{"logprob": -0.5}, {"logprob": -1}, {"logprob": None}, "odd"]
+    reply = {"choices": [{"message": {"content": BOX}, "logprobs": {"content": rows}}]}
+    [response] = parse_reply(reply, latency_ms=1)
+    assert (response.logprob, response.tokens) == (-1.5, 2)
+
+
+@pytest.mark.parametrize("logprobs", [None, {}, {"content": None}, {"content": []}, []])
+def test_without_logprobs_there_is_none(logprobs: Any) -> None:
+    reply = {"choices": [{"message": {"content": BOX}, "logprobs": logprobs}]}
+    assert parse_reply(reply, latency_ms=1)[0].logprob is None
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"completion_tokens": None}, "odd", []])
+def test_missing_usage_is_estimated_from_the_length(usage: Any) -> None:
+    made = parsed("x" * 400, "x" * 40, usage=usage)
+    assert [response.tokens for response in made] == [100, 10]
+    assert [response.prompt_tokens for response in made] == [0, 0]
+
+
+@pytest.mark.parametrize("total", [0, 1, 7, 100, 16_384])
+def test_the_parts_of_a_total_add_up(total: int) -> None:
+    made = parsed("x" * 300, "", "x" * 10, "x" * 77, usage={"completion_tokens": total})
+    counts = [response.tokens for response in made]
+    assert sum(counts) == total
+    assert min(counts) >= 0
+    assert counts[0] == max(counts)
+
+
+def test_a_choice_that_says_its_own_length_is_believed() -> None:
+    reply = completion(BOX, BOX, usage={"completion_tokens": 10})
+    reply["choices"][0]["usage"] = {"completion_tokens": 3}
+    reply["choices"][1]["token_ids"] = [1] * 7
+    assert [response.tokens for response in parse_reply(reply, latency_ms=1)] == [3, 7]
+
+
+@pytest.mark.parametrize(
+    "reply", [None, [], "text", {}, {"choices": []}, {"choices": None}, {"choices": [None]}]
+)
+def test_a_reply_without_choices_may_be_asked_for_again(reply: Any) -> None:
+    with pytest.raises(UpstreamError, match="choice") as caught:
+        parse_reply(reply, latency_ms=1)
+    assert caught.value.retryable
+
+
+def test_an_error_inside_a_good_status_is_told() -> None:
+    with pytest.raises(UpstreamError, match="overheated"):
+        parse_reply({"error": {"message": "overheated"}}, latency_ms=1)

@@ -1,0 +1,160 @@
+import asyncio
+import random
+
+import pytest
+
+from aera.sampling.permits import Permits
+
+
+async def hold(permits: Permits, seconds: float = 0.0) -> None:
+    async with permits:
+        await asyncio.sleep(seconds)
+
+
+def test_no_more_than_the_limit_are_active() -> None:
+    async def scene() -> None:
+        permits, seen = Permits(3), []
+
+        async def work() -> None:
+            async with permits:
+                seen.append(permits.active)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(work() for _ in range(50)))
+        assert (max(seen), len(seen), permits.active) == (3, 50, 0)
+
+    asyncio.run(scene())
+
+
+def test_waiters_go_in_the_order_they_came() -> None:
+    async def scene() -> None:
+        permits, order = Permits(1), []
+
+        async def work(number: int) -> None:
+            async with permits:
+                order.append(number)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(work(number) for number in range(20)))
+        assert order == list(range(20))
+
+    asyncio.run(scene())
+
+
+def test_a_full_round_of_successes_allows_one_more() -> None:
+    permits = Permits(64, start=8)
+    for _ in range(8):
+        permits.widen()
+    assert permits.limit == pytest.approx(9, abs=0.1)
+    for _ in range(10_000):
+        permits.widen()
+    assert permits.limit == 64
+
+
+def test_a_risen_limit_wakes_who_waits() -> None:
+    async def scene() -> None:
+        permits = Permits(2, start=1)
+        workers = [asyncio.create_task(hold(permits, 5.0)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert permits.active == 1
+        permits.widen()
+        assert permits.active == 2
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        assert permits.active == 0
+
+    asyncio.run(scene())
+
+
+async def rounds(permits: Permits, count: int) -> list[float]:
+    """Rounds of eight calls under way together, all refused."""
+    limits = []
+    for _ in range(count):
+        turns = [await permits.__aenter__() for _ in range(int(permits.limit))]
+        for turn in turns:
+            permits.halve(turn)
+            await permits.__aexit__(None, None, None)
+        limits.append(permits.limit)
+    return limits
+
+
+def test_a_refused_round_halves_once_and_the_next_halves_again() -> None:
+    assert asyncio.run(rounds(Permits(64, start=8), 5)) == [4, 2, 1, 1, 1]
+
+
+def test_late_refusals_of_an_old_round_do_not_count() -> None:
+    async def scene() -> None:
+        permits = Permits(8)
+        old = [await permits.__aenter__() for _ in range(8)]
+        permits.halve(old[0])
+        for _ in range(8):
+            await permits.__aexit__(None, None, None)
+        new = await permits.__aenter__()
+        permits.halve(old[1])
+        assert permits.limit == 4
+        permits.halve(new)
+        assert permits.limit == 2
+
+    asyncio.run(scene())
+
+
+def test_nobody_starts_until_the_active_fall_below_a_halved_limit() -> None:
+    async def scene() -> None:
+        permits = Permits(4)
+        turns = [await permits.__aenter__() for _ in range(4)]
+        permits.halve(turns[0])
+        waiting = asyncio.create_task(permits.__aenter__())
+        for still in (3, 2):
+            await permits.__aexit__(None, None, None)
+            await asyncio.sleep(0)
+            assert (permits.active, waiting.done()) == (still, False)
+        await permits.__aexit__(None, None, None)
+        await waiting
+        assert permits.active == 2
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
+    async def scene() -> None:
+        chance, permits = random.Random(seed), Permits(4)
+        workers = [asyncio.create_task(hold(permits, 0.0)) for _ in range(1000)]
+        for worker in chance.sample(workers, 1000):
+            if chance.random() < 0.2:
+                await asyncio.sleep(0)
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        assert permits.active == 0
+        await asyncio.wait_for(asyncio.gather(*(hold(permits) for _ in range(20))), 5)
+        assert permits.active == 0
+
+    asyncio.run(scene())
+
+
+def test_a_cancelled_waiter_leaves_the_queue() -> None:
+    async def scene() -> int:
+        permits = Permits(1)
+        async with permits:
+            waiting = asyncio.create_task(hold(permits))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            return len(permits._waiting)
+
+    assert asyncio.run(scene()) == 0
+
+
+def test_a_permit_that_arrives_with_the_cancellation_is_passed_on() -> None:
+    async def scene() -> None:
+        permits = Permits(1)
+        await permits.__aenter__()
+        cancelled, patient = (asyncio.create_task(hold(permits)) for _ in range(2))
+        await asyncio.sleep(0)
+        await permits.__aexit__(None, None, None)  # the permit goes to the first ...
+        cancelled.cancel()  # ... which is cancelled before it can run
+        await asyncio.wait_for(patient, 5)
+        assert permits.active == 0
+
+    asyncio.run(scene())

@@ -1,0 +1,120 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import QUESTION, boxed, sampler_of, texts
+
+from aera import Pool, Question, Record, Response, get_task
+from aera.errors import PoolError, UsageError
+from aera.pools.pool import write_pool
+from aera.sampling.fake import FakeUpstream
+from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler, RecordedSampler
+from aera.sampling.upstream import Endpoint
+
+NUMERIC = get_task("numeric")
+
+
+def bodies(server: FakeUpstream, **chat: Any) -> list[dict[str, Any]]:
+    """What reaches a server for two blocks of a question."""
+
+    async def scene() -> None:
+        async with server:
+            spoken = Chat("llama", NUMERIC, **chat)
+            async with OpenAISampler(Endpoint(server.base_url), spoken) as sampler:
+                await sampler.sample(QUESTION, 4)
+                await sampler.sample(QUESTION, 4, start=4)
+
+    asyncio.run(scene())
+    return [dict(call.body) for call in server.calls]
+
+
+def test_the_defaults_are_the_papers() -> None:
+    assert dict(DEFAULTS) == {"temperature": 0.6, "top_p": 0.95, "max_tokens": 16_384}
+    assert Chat("m", NUMERIC).body(QUESTION).items() >= DEFAULTS.items()
+
+
+def test_settings_reach_the_server_unchanged_and_only_the_seed_steps() -> None:
+    settings = {"temperature": 0.0, "min_p": 0.1, "stop": None, "guided": {"a": [1]}, "seed": 7}
+    user = {"role": "user", "content": NUMERIC.prompt(QUESTION)}
+    plain = {**settings, "model": "llama", "messages": [user], "n": 4}
+    sent = bodies(FakeUpstream(boxed), settings=settings)
+    assert sent == [plain, {**plain, "seed": 11}]
+    assert settings["seed"] == 7
+
+
+def test_a_system_message_comes_first() -> None:
+    [first, _] = bodies(FakeUpstream(boxed), system="Be brief.")
+    assert [message["role"] for message in first["messages"]] == ["system", "user"]
+    assert first["messages"][0]["content"] == "Be brief."
+
+
+def test_an_extra_body_is_spread_and_never_sent_as_such() -> None:
+    settings = {"temperature": 1, "extra_body": {"top_k": 20, "temperature": 0.5}}
+    for body in bodies(FakeUpstream(boxed), settings=settings):
+        assert "extra_body" not in body
+        assert (body["top_k"], body["temperature"]) == (20, 0.5)
+
+
+def test_settings_cannot_overrule_model_and_messages() -> None:
+    body = Chat("m", NUMERIC, {"model": "x", "messages": []}).body(QUESTION)
+    assert body["model"] == "m"
+    assert len(body["messages"]) == 1
+
+
+def test_a_seed_that_cannot_be_stepped_is_refused() -> None:
+    with pytest.raises(UsageError, match="seed"):
+        Chat("m", NUMERIC, {"seed": "lucky"})
+    assert "seed" not in Chat("m", NUMERIC, {}).body(QUESTION)
+
+
+def test_choices_are_listed_in_the_prompt() -> None:
+    question = Question("q", "which?", ("red", "blue"))
+    content = Chat("m", get_task("choice")).body(question)["messages"][0]["content"]
+    assert content.startswith("which?\n(A) red\n(B) blue\n")
+
+
+def test_logprobs_are_used_when_they_were_asked_for() -> None:
+    def said(call: Any, place: int) -> Response:
+        return Response("\\boxed{7}", tokens=5, logprob=-1.25)
+
+    async def scene(settings: dict[str, Any]) -> list[Response]:
+        async with FakeUpstream(said) as server, sampler_of(server, settings=settings) as sampler:
+            return await sampler.sample(QUESTION, 2)
+
+    assert [r.logprob for r in asyncio.run(scene({"logprobs": True}))] == [-1.25, -1.25]
+    assert [r.logprob for r in asyncio.run(scene({}))] == [None, None]
+
+
+@pytest.fixture
+def pool(tmp_path: Path, record_of: Callable[..., Record]) -> Pool:
+    records = [record_of("a", "1234"), record_of("b", "5678")]
+    return write_pool(tmp_path, records, task=NUMERIC, sampler={})
+
+
+def test_a_recorded_sampler_gives_what_was_recorded_in_order(pool: Pool) -> None:
+    async def scene() -> tuple[list[Response], list[Response]]:
+        async with RecordedSampler(pool) as sampler:
+            question = pool.questions["b"]
+            return await sampler.sample(question, 3), await sampler.sample(question, 4, start=3)
+
+    first, rest = asyncio.run(scene())
+    assert texts(first) == [f"so it is \\boxed{{{answer}}}" for answer in "567"]
+    assert texts(rest) == ["so it is \\boxed{8}"]
+
+
+def test_a_recorded_sampler_refuses_a_question_it_does_not_know(pool: Pool) -> None:
+    with pytest.raises(PoolError, match="question stranger is not in"):
+        asyncio.run(RecordedSampler(pool).sample(Question("stranger", "?"), 1))
+
+
+def test_a_sampler_can_be_entered_again_after_it_was_left() -> None:
+    async def scene() -> None:
+        async with FakeUpstream(boxed) as server:
+            sampler = sampler_of(server)
+            for _ in range(2):
+                async with sampler:
+                    assert len(await sampler.sample(QUESTION, 2)) == 2
+
+    asyncio.run(scene())

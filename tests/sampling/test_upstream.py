@@ -1,0 +1,584 @@
+import asyncio
+import json
+import shutil
+import ssl
+import subprocess
+import time
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from live import BODY, boxed, completion, seeds, serving, texts, upstream_of
+
+from aera import Response
+from aera.errors import UpstreamError, UsageError
+from aera.sampling.fake import Call, FakeUpstream, Fault
+from aera.sampling.upstream import Attempts, Endpoint, Upstream
+
+SEEDED = {**BODY, "seed": 100}
+
+
+@pytest.fixture(autouse=True)
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance that never makes a retry wait."""
+    monkeypatch.setattr("aera.sampling.upstream.random.uniform", lambda low, high: 0.0)
+
+
+def asked(
+    server: FakeUpstream, *blocks: int, body: dict[str, Any] = SEEDED, **endpoint: Any
+) -> list[list[Response]]:
+    """What a server gives for these blocks of one question, asked for one after the other."""
+
+    async def scene() -> list[list[Response]]:
+        start, made = 0, []
+        async with server, upstream_of(server, **endpoint) as upstream:
+            for n in blocks:
+                made.append(await upstream.complete(body, n, start=start))
+                start += n
+        return made
+
+    return asyncio.run(scene())
+
+
+def refused(server: FakeUpstream, n: int = 4, **endpoint: Any) -> UpstreamError:
+    with pytest.raises(UpstreamError) as caught:
+        asked(server, n, **endpoint)
+    return caught.value
+
+
+# --- n and seeds ----------------------------------------------------------------------------------
+
+
+def test_n_is_used_where_it_is_honoured() -> None:
+    server = FakeUpstream(boxed)
+    blocks = asked(server, 4, 4, 8)
+    assert [len(block) for block in blocks] == [4, 4, 8]
+    assert [call.body["n"] for call in server.calls] == [4, 4, 8]
+
+
+@pytest.mark.parametrize("honours_n", [True, False])
+def test_no_two_requests_cover_the_same_seed(honours_n: bool) -> None:
+    server = FakeUpstream(boxed, honours_n=honours_n)
+    blocks = asked(server, 4, 4, 8, 1)
+    if not honours_n:
+        assert [c.body.get("n") for c in server.calls] == [4, *[None] * 16]
+    sent = seeds(server) if honours_n else [call.body["seed"] for call in server.calls]
+    assert sorted(sent) == list(range(100, 117))
+    assert [r.seed for block in blocks for r in block] == list(range(100, 117))
+
+
+def test_a_server_that_ignores_n_is_found_out_once_and_no_sample_is_repeated() -> None:
+    server = FakeUpstream(lambda call, place: f"sample {call.body['seed']}", honours_n=False)
+    blocks = asked(server, 4, 4)
+    assert [text for block in blocks for text in texts(block)] == [
+        f"sample {seed}" for seed in range(100, 108)
+    ]
+    assert sum("n" in call.body for call in server.calls) == 1
+    assert len(server.calls) == 8
+
+
+def test_without_a_seed_none_is_sent() -> None:
+    server = FakeUpstream(boxed)
+    asked(server, 4, 4, body=BODY)
+    assert not any("seed" in call.body for call in server.calls)
+
+
+def test_a_server_that_refuses_n_is_asked_singly_from_then_on() -> None:
+    bodies: list[dict[str, Any]] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        bodies.append(body := await request.json())
+        if "n" in body:
+            return web.json_response({"error": {"message": "n must be 1"}}, status=400)
+        return web.json_response(completion(f"sample {body['seed']}"))
+
+    async def scene() -> list[Response]:
+        async with serving(handle) as url, upstream_of(url) as upstream:
+            first = await upstream.complete(SEEDED, 4)
+            return [*first, *await upstream.complete(SEEDED, 4, start=4)]
+
+    made = asyncio.run(scene())
+    assert texts(made) == [f"sample {seed}" for seed in range(100, 108)]
+    assert ["n" in body for body in bodies] == [True, *[False] * 8]
+    assert sum(response.calls for response in made) == len(bodies)
+
+
+def test_a_bad_request_is_not_taken_for_a_refusal_of_n() -> None:
+    async def scene(server: FakeUpstream) -> int:
+        async with server, upstream_of(server) as upstream:
+            with pytest.raises(UpstreamError, match="too long"):
+                await upstream.complete(SEEDED, 4)
+            before = len(server.calls)
+            assert len(await upstream.complete(SEEDED, 4)) == 4
+            assert server.calls[-1].n == 4
+            return before
+
+    too_long = Fault.status(400, "too long")
+    assert asyncio.run(scene(FakeUpstream(boxed, faults=[too_long, too_long]))) == 2
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def test_every_field_passes_through_unchanged() -> None:
+    body = {
+        **SEEDED,
+        "messages": [{"role": "system", "content": "be"}, {"role": "user", "content": [{"x": 1}]}],
+        "temperature": 0.0,
+        "stop": ["\n"],
+        "tools": [{"type": "function"}],
+        "logprobs": True,
+        "chat_template_kwargs": {"enable_thinking": False},
+        "ünknown": None,
+    }
+    server = FakeUpstream(boxed, honours_n=False)
+    asked(server, 2, body=body)
+    assert [dict(call.body) for call in server.calls] == [{**body, "n": 2}, {**body, "seed": 101}]
+
+
+def test_the_key_of_the_environment_and_extra_headers_are_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_KEY", " secret\n")
+    server = FakeUpstream(boxed)
+    asked(server, 1, api_key_env="MY_KEY", headers={"X-Team": "votes"})
+    assert server.calls[0].headers["Authorization"] == "Bearer secret"
+    assert server.calls[0].headers["X-Team"] == "votes"
+
+
+def test_without_a_key_there_is_no_authorization(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server = FakeUpstream(boxed)
+    asked(server, 1)
+    assert "Authorization" not in server.calls[0].headers
+
+
+def test_a_netrc_does_not_overrule_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    server = FakeUpstream(boxed)
+    asked(server, 1)
+    assert server.calls[0].headers["Authorization"] == "Bearer secret"
+
+
+def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.json_response(completion(f"for {request.host}"))
+
+    async def scene() -> list[Response]:
+        async with serving(handle) as url:
+            monkeypatch.setenv("http_proxy", url.removesuffix("/v1"))
+            monkeypatch.delenv("no_proxy", raising=False)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            async with upstream_of("http://model.invalid/v1", tries=1) as upstream:
+                return await upstream.complete(BODY, 1)
+
+    assert texts(asyncio.run(scene())) == ["for model.invalid"]
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+def test_a_ca_file_that_is_missing_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match=r'^the CA file "none\.pem" cannot be used: [^\n]+$'):
+        asyncio.run(Upstream(Endpoint("https://localhost/v1", ca_file="none.pem")).__aenter__())
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A self-made certificate for 127.0.0.1, and its key."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("there is no openssl here")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = [*f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test".split()]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(made, check=True, capture_output=True, timeout=60)
+    return cert, key
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_self_made_certificate_is_accepted_through_the_ca_file_only(
+    certificate: tuple[Path, Path], trusted: bool
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    ca_file = str(certificate[0]) if trusted else None
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.json_response(completion("hello"))
+
+    async def scene() -> Response:
+        async with (
+            serving(handle, ssl_context=context) as url,
+            upstream_of(url, ca_file=ca_file, tries=1) as upstream,
+        ):
+            return (await upstream.complete(BODY, 1))[0]
+
+    made = asyncio.run(scene())
+    assert (made.text == "hello") is trusted
+    assert (made.error is None) is trusted
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (Fault.status(500), "upstream 500 planned_500: planned"),
+        (Fault.html(), "not JSON"),
+        (Fault.hang(60), "no reply within"),
+        (Fault.reset(), "connection failed"),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_some_failing_samples_are_records_with_an_error(fault: Fault, told: str) -> None:
+    server = FakeUpstream(boxed, faults=[None, fault, None, fault], honours_n=False)
+    [block] = asked(server, 6, tries=1, timeout=1.0)
+    failed = [response for response in block if response.error is not None]
+    assert len(block) == 6
+    assert [told in str(response.error) for response in failed] == [True, True]
+    assert {r.text for r in block if r.error is None} == {"so it is \\boxed{7}"}
+    assert sum(response.calls for response in block) == len(server.calls) == 6
+
+
+def test_a_failing_call_for_many_fails_them_all_and_counts_its_calls_once() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(503)] * 3)
+    [block] = asked(server, 4, tries=3)
+    assert [response.error is None for response in block] == [False] * 4
+    assert [response.calls for response in block] == [3, 0, 0, 0]
+
+
+def test_null_and_truncated_replies_are_no_failures() -> None:
+    [nulls] = asked(FakeUpstream(boxed, faults=[Fault.null()]), 2)
+    [cut] = asked(FakeUpstream(boxed, faults=[Fault.truncated()]), 2)
+    assert [(r.text, r.error) for r in nulls] == [("", None)] * 2
+    assert [(r.truncated, r.error) for r in cut] == [(True, None)] * 2
+
+
+@pytest.mark.parametrize("code", [500, 502, 503, 504, 408, 429])
+def test_a_passing_failure_is_tried_again(code: int) -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(code)] * 2)
+    [block] = asked(server, 4, tries=3)
+    assert [response.error for response in block] == [None] * 4
+    assert (len(server.calls), block[0].calls) == (3, 3)
+
+
+@pytest.mark.parametrize("fault", [Fault.status(500), Fault.html(), Fault.reset()])
+def test_tries_are_bounded(fault: Fault) -> None:
+    server = FakeUpstream(boxed, faults=[fault] * 50)
+    [[response]] = asked(server, 1, tries=4)
+    assert (len(server.calls), response.calls) == (4, 4)
+    assert response.error is not None
+
+
+def test_a_server_that_is_not_there_is_an_error_after_its_tries() -> None:
+    async def scene() -> list[Response]:
+        async with upstream_of("http://127.0.0.1:9/v1", tries=2) as upstream:
+            return await upstream.complete(BODY, 2)
+
+    made = asyncio.run(scene())
+    assert [("connection failed" in str(r.error), r.calls) for r in made] == [(True, 2), (True, 0)]
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+def test_a_refusal_is_one_call_and_keeps_what_was_said(code: int) -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(code, "no such luck")] * 50)
+    error = refused(server)
+    assert len(server.calls) == error.calls == 1
+    assert (error.status, error.kind, error.code) == (code, f"planned_{code}", code)
+    assert error.message == "no such luck"
+    assert str(error) == f"upstream {code} planned_{code}: no such luck"
+    body: Any = error.body
+    assert body["error"]["param"] is None
+
+
+def test_a_refusal_after_retries_counts_every_call() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(500), Fault.status(403)])
+    error = refused(server, 1)
+    assert (error.status, error.calls) == (403, 2)
+    assert len(server.calls) == 2
+
+
+def test_attempts_that_failed_are_a_response_or_an_error_with_its_calls() -> None:
+    busy = UpstreamError("busy", status=503, retryable=True)
+    response = Attempts(3, error=busy).fail()
+    assert (response.error, response.calls) == ("upstream 503: busy", 3)
+    assert response.source is busy
+    wrong = UpstreamError("no", status=401, body={"error": "no"})
+    with pytest.raises(UpstreamError) as caught:
+        Attempts(0, error=wrong).fail()
+    raised = caught.value
+    assert (raised.calls, raised.status, raised.body) == (0, 401, {"error": "no"})
+    assert str(raised) == str(wrong)
+    assert wrong.calls == 1, "the error itself stays as it was"
+
+
+def test_a_refusal_of_one_sample_breaks_off_its_siblings() -> None:
+    faults = [None, Fault.hang(60), Fault.hang(60), Fault.status(404)]
+    server = FakeUpstream(boxed, honours_n=False, faults=faults)
+    begun = time.monotonic()
+    assert refused(server).status == 404
+    assert time.monotonic() - begun < 3
+    assert server.aborted == 2
+
+
+def test_a_bad_request_for_one_is_one_call() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(400)] * 50)
+    assert refused(server, 1).status == 400
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": "flat"}', "flat"),
+        (b'{"message": "bare"}', "bare"),
+        (b"<p>", "<p>"),
+        (b"", "no"),
+    ],
+)
+def test_any_shape_of_error_keeps_its_message(body: bytes, message: str) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(body=body, status=418)
+
+    async def scene() -> None:
+        async with serving(handle) as url, upstream_of(url) as upstream:
+            await upstream.complete(BODY, 1)
+
+    with pytest.raises(UpstreamError, match=message) as caught:
+        asyncio.run(scene())
+    assert caught.value.status == 418
+
+
+def test_a_refused_key_is_not_shown_to_the_server_by_all_who_wait() -> None:
+    async def scene(server: FakeUpstream) -> None:
+        async with server, upstream_of(server, concurrency=4) as upstream:
+            calls = (upstream.complete(SEEDED, 1, start=start) for start in range(50))
+            for error in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(error, UpstreamError)
+                assert (error.status, error.message) == (401, "who?")
+            later = upstream.complete(SEEDED, 1)  # a new call may find that it was mended
+            assert [response.error for response in await later] == [None]
+
+    server = FakeUpstream(boxed, faults=[Fault.status(401, "who?")] * 4)
+    asyncio.run(scene(server))
+    assert len(server.calls) == 5
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def retried_after(header: str | None, **endpoint: Any) -> tuple[list[float], Response, float]:
+    """When a server was called that refuses the first call so, what came of it, and how long."""
+    arrivals: list[float] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        arrivals.append(time.time())
+        if len(arrivals) > 1:
+            return web.json_response(completion("hello"))
+        headers = {"Retry-After": header} if header else {}
+        body = {"error": {"message": "slow down", "type": "rate"}}
+        return web.json_response(body, status=429, headers=headers)
+
+    async def scene() -> tuple[list[float], Response, float]:
+        async with serving(handle) as url, upstream_of(url, **endpoint) as upstream:
+            begun = time.monotonic()
+            [made] = await upstream.complete(BODY, 1)
+            return arrivals, made, time.monotonic() - begun
+
+    return asyncio.run(scene())
+
+
+def test_retry_after_in_seconds_is_honoured() -> None:
+    arrivals, made, _ = retried_after("0.7")
+    assert (made.text, made.calls) == ("hello", 2)
+    assert 0.7 <= arrivals[1] - arrivals[0] < 2
+
+
+def test_retry_after_as_a_date_is_honoured() -> None:
+    when = int(time.time()) + 2
+    arrivals, made, _ = retried_after(formatdate(when, usegmt=True))
+    assert made.text == "hello"
+    assert when <= arrivals[1] < when + 1.5
+
+
+@pytest.mark.parametrize("header", ["soon", "-5", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_useless_retry_after_does_not_stop_the_retry(header: str) -> None:
+    _, made, took = retried_after(header)
+    assert made.text == "hello"
+    assert took < 2
+
+
+@pytest.mark.parametrize("header", ["30", "inf", "Fri, 01 Jan 2100 00:00:00 GMT"])
+def test_a_wait_beyond_the_deadline_fails_at_once_with_the_upstreams_error(header: str) -> None:
+    arrivals, made, took = retried_after(header, timeout=5.0)
+    assert (len(arrivals), made.error) == (1, "upstream 429 rate: slow down")
+    assert took < 2
+
+
+def test_a_deadline_of_the_caller_cuts_the_timeout_short() -> None:
+    async def scene(server: FakeUpstream) -> list[Response]:
+        async with server, upstream_of(server) as upstream:
+            return await upstream.complete(BODY, 2, deadline=time.monotonic() + 0.3)
+
+    begun = time.monotonic()
+    made = asyncio.run(scene(FakeUpstream(boxed, faults=[Fault.hang(60)])))
+    assert ["no reply within 0.3 s" in str(response.error) for response in made] == [True, True]
+    assert time.monotonic() - begun < 3
+
+
+def test_nothing_is_asked_after_the_deadline() -> None:
+    async def scene(server: FakeUpstream) -> list[Response]:
+        async with server, upstream_of(server) as upstream:
+            return await upstream.complete(BODY, 2, deadline=time.monotonic() - 1)
+
+    server = FakeUpstream(boxed)
+    assert [(r.error is None, r.calls) for r in asyncio.run(scene(server))] == [(False, 0)] * 2
+    assert server.calls == []
+
+
+def test_all_tries_together_end_by_the_deadline() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(429, retry_after="0.2")] * 99)
+    begun = time.monotonic()
+    [[made]] = asked(server, 1, tries=50, timeout=1.0)
+    assert made.error == "upstream 429 planned_429: planned"
+    assert time.monotonic() - begun < 2
+    assert 2 <= made.calls == len(server.calls) <= 5
+
+
+def test_the_pause_doubles_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def no_time(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def scene() -> None:
+        server = FakeUpstream(boxed, faults=[Fault.status(500)] * 9)
+        async with server, upstream_of(server, tries=9) as upstream:
+            monkeypatch.setattr("aera.sampling.upstream.random.uniform", lambda low, high: high)
+            monkeypatch.setattr("aera.sampling.upstream.asyncio.sleep", no_time)
+            await upstream.complete(BODY, 1)
+            monkeypatch.undo()
+
+    asyncio.run(scene())
+    assert [seconds for seconds in slept if seconds] == [0.5, 1, 2, 4, 8, 16, 20, 20]
+
+
+def test_waiting_for_a_permit_ends_at_the_deadline() -> None:
+    async def scene(server: FakeUpstream) -> tuple[Response, int]:
+        async with server, upstream_of(server, concurrency=1) as upstream:
+            slow = asyncio.create_task(upstream.complete(BODY, 1))
+            await asyncio.sleep(0.1)
+            [made] = await upstream.complete(BODY, 1, deadline=time.monotonic() + 0.2)
+            slow.cancel()
+            await asyncio.gather(slow, return_exceptions=True)
+            return made, upstream.permits.active
+
+    begun = time.monotonic()
+    made, active = asyncio.run(scene(FakeUpstream(boxed, faults=[Fault.hang(60)])))
+    assert (made.error is None, made.calls, active) == (False, 0, 0)
+    assert time.monotonic() - begun < 3
+
+
+def test_a_slow_body_is_waited_for_and_one_too_slow_is_not() -> None:
+    [[made]] = asked(FakeUpstream(boxed, faults=[Fault.drip(0.5)]), 1, timeout=10.0)
+    assert made.text == "so it is \\boxed{7}"
+    [[late]] = asked(FakeUpstream(boxed, faults=[Fault.drip(60)]), 1, timeout=0.5)
+    assert "no reply within" in str(late.error)
+
+
+# --- concurrency ----------------------------------------------------------------------------------
+
+
+def test_the_server_never_sees_more_calls_than_allowed() -> None:
+    server = FakeUpstream(boxed, honours_n=False, delay=lambda call: 0.01)
+    asked(server, 40, concurrency=3)
+    assert (server.most_active, len(server.calls)) == (3, 40)
+
+
+@pytest.mark.parametrize("honours_n", [True, False])
+def test_128_responses_with_concurrency_4_from_a_host_name_complete(honours_n: bool) -> None:
+    async def scene(server: FakeUpstream) -> list[Response]:
+        async with server:
+            named = server.base_url.replace("127.0.0.1", "localhost")
+            async with upstream_of(named, concurrency=4) as upstream:
+                return await asyncio.wait_for(upstream.complete(SEEDED, 128), 30)
+
+    server = FakeUpstream(boxed, honours_n=honours_n)
+    made = asyncio.run(scene(server))
+    assert [response.seed for response in made if not response.error] == list(range(100, 228))
+    assert server.most_active <= 4
+
+
+def test_a_server_that_is_overloaded_sees_fewer_calls_at_once() -> None:
+    async def scene() -> tuple[int, float]:
+        now, most = 0, 0
+
+        async def handle(request: web.Request) -> web.Response:
+            nonlocal now, most
+            now, most = now + 1, max(most, now + 1)
+            await asyncio.sleep(0.02)
+            now -= 1
+            busy = Fault.status(429, retry_after="0.05").body
+            return web.json_response(busy, status=429, headers={"Retry-After": "0.05"})
+
+        async with serving(handle) as url, upstream_of(url, tries=6) as upstream:
+            calls = (upstream.complete(BODY, 1) for _ in range(16))
+            await asyncio.gather(*calls)
+            first, most = most, 0
+            await asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(8)))
+            assert first == 16
+            return most, upstream.permits.limit
+
+    assert asyncio.run(scene()) == (1, 1.0)
+
+
+@pytest.mark.parametrize("honours_n", [True, False])
+def test_cancelled_work_closes_its_connections_promptly(honours_n: bool) -> None:
+    faults = [None, *[Fault.hang(60)] * 8][honours_n:]
+    server = FakeUpstream(boxed, honours_n=honours_n, faults=faults)
+    assert asyncio.run(cancelled_after(server, active=1 if honours_n else 7)) < 1
+
+
+async def cancelled_after(server: FakeUpstream, active: int) -> float:
+    """Seconds until the server has seen the last of so many calls break off."""
+    async with server, upstream_of(server) as upstream:
+        work = asyncio.create_task(upstream.complete(SEEDED, 8))
+        while server.active < active:
+            await asyncio.sleep(0.002)
+        work.cancel()
+        cancelled = time.monotonic()
+        while server.aborted < active and time.monotonic() - cancelled < 5:
+            await asyncio.sleep(0.002)
+        assert upstream.permits.active == 0
+        return time.monotonic() - cancelled
+
+
+def test_calls_are_counted() -> None:
+    async def scene(server: FakeUpstream) -> int:
+        async with server, upstream_of(server) as upstream:
+            await upstream.complete(SEEDED, 4)
+            return upstream.calls
+
+    server = FakeUpstream(boxed, honours_n=False, faults=[None, Fault.status(500)])
+    assert asyncio.run(scene(server)) == len(server.calls) == 5
+
+
+@pytest.mark.parametrize("wrong", [{"base_url": "localhost"}, {"concurrency": 0}, {"tries": 0}])
+def test_an_impossible_endpoint_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Endpoint(**{"base_url": "http://localhost/v1", **wrong})
+
+
+def test_an_upstream_outside_its_context_is_refused() -> None:
+    with pytest.raises(UsageError, match="async with"):
+        asyncio.run(Upstream(Endpoint("http://localhost/v1")).complete(BODY, 1))
+
+
+def test_calls_show_what_the_server_saw() -> None:
+    call = Call(0, json.loads('{"messages": [{"content": "a"}, {"content": "b"}], "n": 3}'), {})
+    assert (call.prompt, call.n) == ("b", 3)

@@ -1,0 +1,289 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from aera import Prefix, Question, Response, Schedule, Vote, get_task, unfold
+from aera.errors import ControllerError
+from aera.evidence.encoder import StaticEncoder
+from aera.evidence.paper import Projection
+from aera.files import file_hash
+from aera.network import Layer, Network
+from aera.policies.baselines import ASC
+from aera.policies.gate import Gated, OneShot, PaperGate
+from aera.policies.policy import Bounded, Fixed, Policy
+from aera.solving.controller import Controller, question_hash
+from aera.voting.traits import TRAIT_NAMES
+from aera.voting.weigher import Weigher
+
+SCHEDULE = Schedule((2, 4, 8))
+NOTHING, ONES = np.zeros(len(TRAIT_NAMES)), np.ones(len(TRAIT_NAMES))
+WEIGHER = Weigher(
+    Network(NOTHING, NOTHING, ONES, (), np.zeros((1, len(ONES))), np.zeros(1), -ONES, ONES)
+)
+
+
+@pytest.fixture(scope="module")
+def gate() -> PaperGate:
+    """A gate with random weights over the shipped encoder."""
+    rng = np.random.default_rng(0)
+
+    def layer(inputs: int, size: int) -> Layer:
+        return Layer(rng.normal(size=(size, inputs)) / 4, *rng.normal(size=(3, size)))
+
+    encoder = StaticEncoder.load()
+    frozen = (rng.normal(size=55), rng.normal(size=55), rng.uniform(0.5, 2, size=55))
+    net = Network(*frozen, (layer(55, 64), layer(64, 32)), rng.normal(size=(1, 32)), np.zeros(1))
+    shape = (32, encoder.dimensions)
+    return PaperGate(net, Projection(rng.normal(size=shape[1]), rng.normal(size=shape)), encoder)
+
+
+@pytest.fixture(scope="module")
+def controller(gate: PaperGate) -> Controller:
+    return Controller(
+        task=get_task("gsm8k"),
+        schedule=SCHEDULE,
+        policy=Gated(gate, 0.3),
+        gate=gate,
+        calibration={"setting": 0.3, "feasible": True},
+        fitted=frozenset(
+            {question_hash(Question("a", "one?")), question_hash(Question("b", "two?"))}
+        ),
+        calibrated=frozenset({question_hash(Question("c", "three?"))}),
+    )
+
+
+@pytest.fixture
+def saved(controller: Controller, tmp_path: Path) -> Path:
+    controller.save(tmp_path / "c", card="# A card\n")
+    return tmp_path / "c"
+
+
+@pytest.fixture
+def prefixes() -> list[Prefix]:
+    texts = [f"the sum of {i} and {i + 1} is {2 * i + 1}" for i in range(7)] + [""]
+    responses = [Response(text, len(text)) for text in texts]
+    votes = [Vote(answer) for answer in ["1", "2", "1", None, "1", "1", "3", None]]
+    return list(unfold(Question("q", "?"), responses, votes=votes, schedule=SCHEDULE))
+
+
+def refusal(path: Path) -> str:
+    """The one sentence with which a controller is refused."""
+    with pytest.raises(ControllerError) as error:
+        Controller.load(path)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value) or "encoder" in str(error.value)
+    return str(error.value)
+
+
+def edit(path: Path, **fields: Any) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+# --- saved and loaded -----------------------------------------------------------------------------
+
+
+def test_a_loaded_controller_decides_as_the_saved_one(
+    controller: Controller, saved: Path, prefixes: list[Prefix]
+) -> None:
+    loaded = Controller.load(saved)
+    assert loaded.gate is not None
+    assert controller.gate is not None
+    found = [loaded.gate.p_continue(prefix) for prefix in prefixes]
+    for prefix in prefixes:
+        prefix.memo.clear()
+    assert found == [controller.gate.p_continue(prefix) for prefix in prefixes]
+    assert len(set(found)) == len(prefixes)
+
+
+def test_everything_said_of_a_controller_survives(controller: Controller, saved: Path) -> None:
+    loaded = Controller.load(saved)
+    assert (loaded.task, loaded.schedule) == (controller.task, controller.schedule)
+    assert (str(loaded.policy), loaded.calibration) == ("aera-0.30", controller.calibration)
+    assert (loaded.fitted, loaded.calibrated) == (controller.fitted, controller.calibrated)
+    assert isinstance(loaded.policy, Gated)
+    assert loaded.policy.threshold == 0.3
+    assert (saved / "README.md").read_text() == "# A card\n"
+    assert loaded.threaded
+    assert loaded.weigher is None
+
+
+@pytest.mark.parametrize("policy", [Fixed(8), ASC(0.95), Bounded(ASC(0.9), minimum=4)])
+def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) -> None:
+    Controller(get_task("numeric"), SCHEDULE, policy).save(tmp_path)
+    loaded = Controller.load(tmp_path)
+    assert (str(loaded.policy), loaded.gate) == (str(policy), None)
+    assert not loaded.threaded
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "label"),
+    [(ASC(0.71), "asc-0.71+weighted"), (Fixed(8), "weighted-8")],
+)
+def test_a_label_tells_weighted_votes_from_plain_ones(
+    policy: Policy, label: str, tmp_path: Path
+) -> None:
+    plain = Controller(get_task("numeric"), SCHEDULE, policy)
+    weighted = replace(plain, weigher=WEIGHER)
+    assert (plain.label, weighted.label) == (str(policy), label)
+    weighted.save(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["policy"] == label
+    assert Controller.load(tmp_path).policy == policy
+    edit(tmp_path, policy=str(policy))  # as controllers were saved before
+    assert Controller.load(tmp_path).label == label
+
+
+def test_a_run_on_weighted_votes_says_so_in_its_allocation() -> None:
+    controller = Controller(get_task("numeric"), SCHEDULE, ASC(0.0), weigher=WEIGHER)
+    run = controller.start(Question("q", "?"))
+    run.feed([Response("\\boxed{7}")] * run.want)
+    assert run.allocation.policy == "asc-0+vote+weighted"
+
+
+def test_a_label_of_weighted_votes_without_weights_is_refused(tmp_path: Path) -> None:
+    Controller(get_task("numeric"), SCHEDULE, ASC(0.9)).save(tmp_path)
+    edit(tmp_path, policy="asc-0.9+weighted")
+    assert "other votes" in refusal(tmp_path)
+
+
+def test_an_infeasible_calibration_keeps_the_full_budget_and_the_gate(
+    controller: Controller, tmp_path: Path, prefixes: list[Prefix]
+) -> None:
+    replace(controller, policy=Fixed(8)).save(tmp_path)
+    loaded = Controller.load(tmp_path)
+    assert loaded.policy == Fixed(8)
+    assert loaded.gate is not None
+    assert [loaded.policy.decide(prefix).stop for prefix in prefixes] == [False, False, True]
+
+
+def test_the_live_policy_gives_no_answer_without_a_vote(controller: Controller) -> None:
+    responses, votes = [Response("hm", 1)] * 8, [Vote(None)] * 8
+    bold = replace(controller, policy=Fixed(1))
+    first, _, last = unfold(Question("q", "?"), responses, votes=votes, schedule=SCHEDULE)
+    assert bold.policy.decide(first).stop
+    assert not bold.live_policy.decide(first).stop
+    assert not bold.live_policy.decide(last).stop
+
+
+def test_what_could_not_be_loaded_again_is_not_saved(
+    controller: Controller, gate: PaperGate, tmp_path: Path
+) -> None:
+    for policy in (OneShot(gate), Bounded(Gated(gate, 0.3))):
+        with pytest.raises(ControllerError) as error:
+            replace(controller, policy=policy).save(tmp_path / "c")
+        assert str(policy) in str(error.value)
+    assert not (tmp_path / "c").exists()
+
+
+def test_saving_again_replaces_the_old_one(controller: Controller, saved: Path) -> None:
+    replace(controller, policy=Gated(controller.policy.gate, 0.7)).save(saved)
+    assert str(Controller.load(saved).policy) == "aera-0.70"
+
+
+# --- seen questions -------------------------------------------------------------------------------
+
+
+def test_questions_it_was_made_from_are_recognised(controller: Controller, saved: Path) -> None:
+    asked = [Question("a", "one?"), Question("x", "new?"), Question("c", "three?")]
+    assert controller.find_seen(asked) == ["a", "c"]
+    assert Controller.load(saved).find_seen(asked) == ["a", "c"]
+
+
+def test_a_question_is_known_by_its_words_under_any_id_and_order_of_choices() -> None:
+    hashed = question_hash(Question("a", "which  one?", ("x", "y")))
+    assert hashed == question_hash(Question("b", "which one?", ("y", "x")))
+    assert hashed != question_hash(Question("a", "which one?", ("x", "z")))
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def truncate(path: Path) -> None:
+    model = path / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-100])
+
+
+def flip(path: Path) -> None:
+    model = path / "model.safetensors"
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    model.write_bytes(content)
+
+
+def other_tensors(path: Path) -> None:
+    save_file({"weights": np.zeros(3)}, path / "model.safetensors")
+    edit(path, model_sha256=file_hash(path / "model.safetensors"))
+
+
+def other_shape(path: Path) -> None:
+    tensors = load_file(path / "model.safetensors")
+    tensors["layer1.weight"] = np.zeros((32, 63))
+    save_file(tensors, path / "model.safetensors")
+    edit(path, model_sha256=file_hash(path / "model.safetensors"))
+
+
+def no_tensors(path: Path) -> None:
+    (path / "model.safetensors").write_bytes(b"not a model")
+    edit(path, model_sha256=file_hash(path / "model.safetensors"))
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "truncated model": (truncate, "not the file it was saved with"),
+    "one changed bit": (flip, "not the file it was saved with"),
+    "missing model": (lambda path: (path / "model.safetensors").unlink(), "is missing"),
+    "foreign tensors": (other_tensors, "does not hold a gate"),
+    "tensors of another shape": (other_shape, "does not hold a gate"),
+    "no tensors at all": (no_tensors, "cannot be read"),
+    "missing config": (lambda path: (path / "config.json").unlink(), "there is no controller"),
+    "missing calibration": (lambda path: (path / "calibration.json").unlink(), "is missing"),
+    "foreign JSON": (lambda path: (path / "config.json").write_text('{"a": 1}'), "format"),
+    "a list": (lambda path: (path / "config.json").write_text("[1]"), "not a controller"),
+    "no JSON": (lambda path: (path / "config.json").write_text("{"), "cannot be read"),
+    "no text": (lambda path: (path / "config.json").write_bytes(b"\xff"), "cannot be read"),
+    "a later format": (lambda path: edit(path, format=2), "format 2"),
+    "a schedule that falls": (lambda path: edit(path, schedule=[8, 4]), "increasing"),
+    "an unknown policy": (lambda path: edit(path, threshold=None, policy="luck-7"), "luck-7"),
+    "an impossible threshold": (lambda path: edit(path, threshold=7), "between 0 and 1"),
+    "an unknown task": (lambda path: edit(path, task={"name": "x", "kind": "y"}), '"y"'),
+    "a threshold without a gate": (lambda path: edit(path, model_sha256=None), "without a gate"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_or_foreign_controller_is_refused_in_one_sentence(name: str, saved: Path) -> None:
+    damage, complaint = DAMAGE[name]
+    damage(saved)
+    sentence = refusal(saved)
+    assert complaint in sentence
+    assert "Error(" not in sentence
+
+
+def test_no_controller_at_all_is_refused(tmp_path: Path) -> None:
+    assert "there is no controller" in refusal(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("identity", ["static-0000", "http-other"])
+def test_another_encoder_is_refused(identity: str, saved: Path) -> None:
+    edit(saved, encoder={"name": None, "identity": identity})
+    assert identity in refusal(saved)
+
+
+def test_an_encoder_that_cannot_be_had_is_refused(saved: Path, tmp_path: Path) -> None:
+    named = {"name": str(tmp_path / "gone.safetensors"), "identity": "static-0000"}
+    edit(saved, encoder=named)
+    assert "gone.safetensors" in refusal(saved)
+
+
+def test_shuffled_or_foreign_features_are_refused(saved: Path) -> None:
+    names = json.loads((saved / "config.json").read_text())["features"]
+    for features in (names[::-1], [*names[:-1], "z_next"], names[1:]):
+        edit(saved, features=features)
+        with pytest.raises(ControllerError, match="other inputs"):
+            Controller.load(saved)

@@ -1,0 +1,262 @@
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aera import (
+    ASC,
+    ESC,
+    Allocation,
+    Bounded,
+    Entropy,
+    FirstValid,
+    Fixed,
+    Lead,
+    Majority,
+    Policy,
+    Question,
+    Response,
+    Run,
+    Schedule,
+    Task,
+    Vote,
+    unfold,
+)
+from aera.errors import RunError
+from aera.policies.baselines import EmpiricalBayes, Prior
+from aera.solving.replay import replay
+from aera.voting.aggregation import re2_vote
+
+ResponsesOf = Callable[..., list[Response]]
+QUESTION = Question("q", "how many?")
+SCHEDULE = Schedule((2, 4, 8, 16))
+POLICIES: list[Policy] = [
+    Fixed(8),
+    FirstValid(),
+    Majority(0.7),
+    Entropy(0.5),
+    Lead(3),
+    ASC(0.9),
+    ESC(3),
+    Bounded(ASC(0.8), minimum=3, maximum=12),
+    EmpiricalBayes(Prior(((0.7, 0.2, 0.1), (0.4, 0.3, 0.3))), 0.8),
+]
+policies = st.sampled_from(POLICIES)
+streams = st.text("123.", min_size=16, max_size=16)
+
+
+def start(policy: Policy, task: Task, schedule: Schedule = SCHEDULE) -> Run:
+    return Run(QUESTION, policy, task=task, schedule=schedule)
+
+
+def run_blocks(policy: Policy, task: Task, responses: list[Response]) -> Allocation:
+    run = start(policy, task)
+    while run.want:
+        run.feed(responses[len(run.prefix) : len(run.prefix) + run.want])
+    return run.allocation
+
+
+def run_singly(policy: Policy, task: Task, responses: list[Response]) -> Allocation:
+    run, supply = start(policy, task), iter(responses)
+    while run.want:
+        run.feed([next(supply)])
+    return run.allocation
+
+
+def run_replayed(policy: Policy, task: Task, responses: list[Response]) -> Allocation:
+    votes = [task.read(response) for response in responses]
+    prefixes = list(unfold(QUESTION, responses, votes=votes, schedule=SCHEDULE))
+    return replay(prefixes, policy, task=task).allocation
+
+
+@given(policies, streams)
+def test_blocks_single_responses_and_replay_give_the_same_allocation(
+    numeric: Task, responses_of: ResponsesOf, policy: Policy, stream: str
+) -> None:
+    responses = responses_of(stream)
+    blocks = run_blocks(policy, numeric, responses)
+    assert blocks == run_singly(policy, numeric, responses)
+    assert blocks == run_replayed(policy, numeric, responses)
+
+
+@settings(max_examples=200)
+@given(policies, streams, streams, st.randoms())
+def test_later_responses_never_change_an_earlier_decision(
+    numeric: Task, responses_of: ResponsesOf, policy: Policy, stream: str, other: str, rng: Random
+) -> None:
+    steps = run_blocks(policy, numeric, responses_of(stream)).steps
+    for count in SCHEDULE:
+        known = [step for step in steps if step.checkpoint <= count]
+        shuffled = stream[:count] + "".join(rng.sample(stream[count:], 16 - count))
+        for changed in (stream[:count] + other[count:], shuffled):
+            again = run_blocks(policy, numeric, responses_of(changed)).steps
+            assert [step for step in again if step.checkpoint <= count] == known
+
+
+def test_it_wants_what_completes_the_block(numeric: Task, responses_of: ResponsesOf) -> None:
+    run, wanted = start(Fixed(8), numeric), []
+    while run.want:
+        wanted.append(run.want)
+        run.feed(responses_of("1"))
+    assert wanted == [2, 1, 2, 1, 4, 3, 2, 1]
+    assert (run.stopped, run.want) == (True, 0)
+
+
+def test_feeding_nothing_changes_nothing(numeric: Task) -> None:
+    run = start(Fixed(2), numeric)
+    run.feed([])
+    assert (run.want, run.stopped) == (2, False)
+
+
+def test_feeding_more_than_wanted_is_refused_and_leaves_the_run_intact(
+    numeric: Task, responses_of: ResponsesOf
+) -> None:
+    run = start(Fixed(4), numeric)
+    run.feed(responses_of("1"))
+    with pytest.raises(RunError, match="wants 1 more responses, but was fed 2"):
+        run.feed(responses_of("11"))
+    assert run.want == 1
+
+
+def test_a_stopped_run_takes_no_more(numeric: Task, responses_of: ResponsesOf) -> None:
+    run = start(FirstValid(), numeric)
+    run.feed(responses_of("11"))
+    with pytest.raises(RunError, match="wants 0"):
+        run.feed(responses_of("1"))
+
+
+def test_there_is_no_allocation_before_the_stop(numeric: Task) -> None:
+    with pytest.raises(RunError, match="still running"):
+        _ = start(ASC(), numeric).allocation
+
+
+def test_an_allocation_accounts_for_everything(numeric: Task, responses_of: ResponsesOf) -> None:
+    made = run_blocks(Lead(3), numeric, responses_of("1.211..1" + "1" * 8))
+    assert (made.answer, made.responses, made.checkpoint, made.reason) == ("1", 8, 8, "lead")
+    assert made.completion_tokens == sum(range(10, 18))
+    assert made.votes == {"1": 4, "2": 1}
+    assert [(s.checkpoint, s.decision.stop) for s in made.steps] == [(2, 0), (4, 0), (8, 1)]
+
+
+def test_the_full_budget_ends_what_no_policy_stops(
+    numeric: Task, responses_of: ResponsesOf
+) -> None:
+    made = run_blocks(ASC(0.95), numeric, responses_of("." * 16))
+    assert (made.answer, made.responses, made.reason) == (None, 16, "full budget")
+    assert [step.decision.forced for step in made.steps] == [False] * (len(made.steps) - 1) + [True]
+    assert made.votes == {}
+
+
+def test_a_stop_at_the_full_budget_that_the_policy_wanted_is_not_forced(
+    numeric: Task, responses_of: ResponsesOf
+) -> None:
+    made = run_blocks(Fixed(16), numeric, responses_of("1" * 16))
+    assert (made.responses, made.reason) == (16, "fixed budget")
+    assert not any(step.decision.forced for step in made.steps)
+
+
+def test_replies_without_an_answer_never_agree_on_one(
+    numeric: Task, responses_of: ResponsesOf
+) -> None:
+    for policy in (Majority(0.75), ASC(0.95), ESC(2), FirstValid()):
+        assert run_blocks(policy, numeric, responses_of("." * 16)).responses == 16
+
+
+def test_ending_within_a_block_votes_with_what_is_there(
+    numeric: Task, responses_of: ResponsesOf
+) -> None:
+    run = start(Fixed(16), numeric)
+    run.feed(responses_of("12"))
+    run.feed(responses_of("2"))
+    run.end("deadline")
+    made = run.allocation
+    assert (made.answer, made.responses, made.checkpoint) == ("2", 3, 2)
+    assert (made.reason, run.want) == ("deadline", 0)
+
+
+def test_ending_before_anything_came_gives_no_answer(numeric: Task) -> None:
+    run = start(ASC(), numeric)
+    run.end("no quota")
+    made = run.allocation
+    assert (made.answer, made.responses, made.checkpoint, made.steps) == (None, 0, 0, ())
+
+
+def test_a_block_that_cannot_be_read_is_paid_for_and_abstains(responses_of: ResponsesOf) -> None:
+    class Broken:
+        def read(self, response: Response) -> Vote:
+            raise RunError("nobody can compare this")
+
+    run = Run(QUESTION, Fixed(8), task=Broken(), schedule=Schedule((4, 8)))
+    with pytest.raises(RunError):
+        run.feed(responses_of("1111"))
+    run.end("failed", abstain=True)
+    assert (run.allocation.responses, run.allocation.answer) == (4, None)
+    assert run.allocation.completion_tokens > 0
+
+
+def test_a_run_that_stopped_by_itself_keeps_its_reason(
+    numeric: Task, responses_of: ResponsesOf
+) -> None:
+    run = start(Lead(2), numeric)
+    run.feed(responses_of("11"))
+    run.end("deadline")
+    assert run.allocation.reason == "lead"
+
+
+def test_failures_cost_and_abstain(numeric: Task) -> None:
+    run = start(Fixed(2), numeric)
+    run.feed([Response("\\boxed{9}", tokens=50, prompt_tokens=5, error="timeout")])
+    run.feed([Response("\\boxed{3}", tokens=7, prompt_tokens=5)])
+    made = run.allocation
+    assert (made.answer, made.completion_tokens, made.prompt_tokens) == ("3", 57, 10)
+
+
+def test_the_rule_decides_the_answer_but_not_the_stop(numeric: Task) -> None:
+    run = Run(QUESTION, Fixed(2), task=numeric, schedule=SCHEDULE, rule=re2_vote)
+    run.feed([Response("\\boxed{1/2}"), Response("\\boxed{8}")])
+    assert (run.allocation.answer, run.allocation.aggregate.tied) == ("8", True)
+
+
+def test_a_decision_after_every_one_of_many_responses_is_no_trouble(
+    numeric: Task, responses_of: ResponsesOf
+) -> None:
+    run = start(Fixed(1_500), numeric, Schedule.parse("1-1500"))
+    one = responses_of("1")
+    while run.want:
+        run.feed(one)
+    assert run.allocation.votes == {"1": 1_500}
+
+
+def test_a_vote_is_read_once_per_response() -> None:
+    seen: list[str] = []
+
+    class Counting(Task):
+        def read(self, response: Response) -> Vote:
+            seen.append(response.text)
+            return Vote(response.text)
+
+    run = Run(QUESTION, Lead(9), task=Counting("n", "numeric"), schedule=SCHEDULE)
+    for place in range(16):
+        run.feed([Response(str(place))])
+    assert seen == [str(place) for place in range(16)]
+
+
+def test_a_response_is_read_once_and_on_delivery(numeric: Task, responses_of: ResponsesOf) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.texts: list[str] = []
+
+        def read(self, response: Response) -> Vote:
+            self.texts.append(response.text)
+            return numeric.read(response)
+
+    reader, responses = Slow(), responses_of("1231")
+    run = Run(QUESTION, Fixed(4), task=reader, schedule=Schedule((2, 8)))
+    for delivered in (1, 2, 3, 4):
+        run.feed(responses[delivered - 1 : delivered])
+        assert reader.texts == [response.text for response in responses[:delivered]]
+    run.end("limit")
+    assert len(reader.texts) == 4
+    assert run.allocation.votes == {"1": 2.0, "2": 1.0, "3": 1.0}

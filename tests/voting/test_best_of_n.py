@@ -1,0 +1,470 @@
+"""Best-of-n: the best response so far is what is returned, in replay, live and by the gateway."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateways import House, account, visit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aera import (
+    Allocation,
+    Allocator,
+    BestOfN,
+    Budget,
+    Chat,
+    Controller,
+    Decision,
+    Endpoint,
+    Fixed,
+    OpenAISampler,
+    Pool,
+    Prefix,
+    Question,
+    Record,
+    RecordedSampler,
+    RecordedUpstream,
+    Response,
+    Run,
+    Schedule,
+    Vote,
+    get_task,
+    solve,
+    solve_shared,
+)
+from aera.errors import ControllerError, UsageError
+from aera.gateway.voting import UNREADABLE
+from aera.policies.gate import Gated
+from aera.pools.pool import write_pool
+from aera.pools.record import VotedRecord
+from aera.solving.replay import replay
+from aera.voting.best_of_n import ChanceRight, load_scorer
+from aera.voting.traits import traits
+
+QUESTION = Question("q", "how good?")
+SCHEDULE = Schedule((2, 4, 8))
+BUNDLED = Path(__file__).parents[2] / "aera" / "demo" / "controller"
+
+
+@dataclass(frozen=True)
+class Length:
+    """Long texts are good."""
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        return [len(response.text) / 10 for response in responses]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Texts have known scores."""
+
+    scores: Mapping[str, float]
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        return [self.scores[response.text] for response in responses]
+
+
+@dataclass(frozen=True)
+class Enough:
+    """Stop once a score is high enough."""
+
+    score: float
+
+    def decide(self, prefix: Prefix) -> Decision:
+        return Decision(prefix.tally.leaders.weight >= self.score, "good enough")
+
+    def __str__(self) -> str:
+        return f"enough-{self.score:g}"
+
+
+def run_of(
+    responses: Sequence[Response], scale: BestOfN, policy: Any = None, schedule: Schedule = SCHEDULE
+) -> Run:
+    """A run that has been fed these."""
+    task, policy = get_task("numeric"), policy or Fixed(schedule.last)
+    run = Run(QUESTION, policy, task=task, schedule=schedule, weigher=scale)
+    while run.want:
+        run.feed(responses[run.delivered : run.delivered + run.want])
+    return run
+
+
+def replies(*texts: str) -> list[Response]:
+    return [Response(text, tokens=5) for text in texts]
+
+
+# --- what is returned -----------------------------------------------------------------------------
+
+scored = st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), min_size=8, max_size=8)
+tables = st.fixed_dictionaries({name: st.sampled_from([0.0, 0.2, 0.5, 3.0]) for name in "abcdef"})
+
+
+@given(said=scored, scores=tables)
+def test_the_first_of_the_highest_scored_responses_leads_at_every_checkpoint(
+    said: list[tuple[str, bool]], scores: dict[str, float]
+) -> None:
+    responses = [Response(text, error="lost" if failed else None) for text, failed in said]
+    prefix: Prefix | None = run_of(responses, BestOfN(Table(scores))).prefix
+    while prefix is not None:
+        good = [r.text for r in prefix.responses if r.error is None]
+        best = max(good, key=scores.__getitem__, default=None)
+        leaders = prefix.tally.leaders
+        assert (leaders.answer, leaders.weight) == (best, scores[best] if best else 0.0)
+        prefix = prefix.previous
+
+
+def test_the_same_text_twice_is_no_better_than_once() -> None:
+    scale = BestOfN(Table({"good": 0.9, "fair": 0.5}))
+    run = run_of(replies(*["fair"] * 3, "good", *["fair"] * 4), scale)
+    assert run.allocation.answer == "good"
+    assert run.allocation.votes == {"fair": 0.5, "good": 0.9}
+
+
+def test_a_text_is_worth_its_best_score() -> None:
+    votes = [Vote("a", weight=w, scored=True) for w in (0.3, 0.7, 0.4)]
+    prefix = Prefix(QUESTION, Schedule((4,))).extend(replies("a", "a", "a"), votes)
+    assert dict(prefix.tally.weights) == {"a": 0.7}
+
+
+def test_what_cannot_be_read_as_an_answer_is_scored_all_the_same() -> None:
+    allocation = run_of(
+        replies("an ode", "an elegy in full", *["a"] * 6), BestOfN(Length())
+    ).allocation
+    assert allocation.answer == "an elegy in full"
+    assert allocation.aggregate.support == 1.6
+
+
+def test_what_failed_is_blank_or_unscored_abstains() -> None:
+    responses = [Response("lost", error="broke off"), *replies("  \n", "dull"), Response("")]
+    scale = BestOfN(Table({"dull": nan}))
+    votes = scale.weigh(QUESTION, responses, [Vote("7")] * 4)
+    assert [vote.answer for vote in votes] == [None] * 4
+
+
+def test_a_policy_may_look_at_the_best_score() -> None:
+    run = run_of(replies("a", "b", "a" * 20, "b"), BestOfN(Length()), Enough(2.0))
+    assert (run.allocation.responses, run.allocation.reason) == (4, "good enough")
+
+
+@pytest.mark.parametrize(
+    ("scores", "trouble"),
+    [
+        ([-0.5, 1.0], "0 or more and finite, but Given gave -0.5"),
+        ([float("inf"), 1.0], "Given gave inf"),
+        ([1.0], "Given gave 1 scores for 2 responses"),
+    ],
+)
+def test_scores_that_make_no_sense_are_refused(scores: list[float], trouble: str) -> None:
+    class Given:
+        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+            return scores
+
+    with pytest.raises(ControllerError, match=trouble):
+        BestOfN(Given()).weigh(QUESTION, replies("a", "b"), [Vote(None)] * 2)
+
+
+# --- a weigher as a reward model ------------------------------------------------------------------
+
+
+def test_a_weigher_scores_what_can_be_read_by_its_chance_of_being_right() -> None:
+    weigher, task = Controller.load(BUNDLED).weigher, get_task("gsm8k")
+    responses = replies("6 * 7 = 42, so \\boxed{42}", "no idea", "6 * 7 = 48, so \\boxed{48}")
+    votes = [task.read(response) for response in responses]
+    right, none, wrong = ChanceRight(weigher, task).score(QUESTION, responses)
+    chances = weigher.weights(traits(QUESTION, responses, votes))
+    assert (right, none, wrong) == (chances[0], 0.0, chances[2])
+
+
+def test_scores_do_not_depend_on_the_block_they_come_in() -> None:
+    scorer = ChanceRight(Controller.load(BUNDLED).weigher, get_task("gsm8k"))
+    responses = replies(*(f"{n} * 7 = {7 * n}, so \\boxed{{{7 * n}}}" for n in range(9)))
+    alone = [scorer.score(QUESTION, [response])[0] for response in responses]
+    assert scorer.score(QUESTION, responses) == alone
+
+
+# --- in a controller ------------------------------------------------------------------------------
+
+
+def controller_of(scale: BestOfN | None, policy: Any = None) -> Controller:
+    return Controller(get_task("numeric"), SCHEDULE, policy or Fixed(8), weigher=scale)
+
+
+@pytest.mark.parametrize("uses_logprobs", [True, False])
+def test_a_saved_controller_gets_its_scorer_back(tmp_path: Path, uses_logprobs: bool) -> None:
+    made = controller_of(BestOfN(Length(), uses_logprobs=uses_logprobs))
+    made.save(tmp_path / "c")
+    again = Controller.load(tmp_path / "c", scorer=Length())
+    assert again.weigher == made.weigher
+    assert again.asks == made.asks
+    assert again.threaded
+    run = again.start(QUESTION)
+    run.feed(replies(*"abcdefg", "long"))
+    assert run.allocation.answer == "long"
+
+
+def test_a_gate_on_scores_survives(tmp_path: Path) -> None:
+    gate = Controller.load(BUNDLED).gate
+    assert gate is not None
+    made = replace(controller_of(BestOfN(Length()), Gated(gate, 0.25)), gate=gate)
+    made.save(tmp_path)
+    again = Controller.load(tmp_path, scorer=Length())
+    responses = replies("some text", "more text", "x", "y")
+    chances = [run_fed(each, responses).steps[0].decision for each in (made, again)]
+    assert chances[0] == chances[1]
+    assert (str(again.policy), chances[0].p_continue is None) == ("aera-0.25", False)
+
+
+def run_fed(controller: Controller, responses: Sequence[Response]) -> Run:
+    run = controller.start(QUESTION)
+    run.feed(responses[: run.want])
+    return run
+
+
+def test_a_scored_controller_is_not_mistaken_for_a_voting_one(tmp_path: Path) -> None:
+    controller_of(BestOfN(Length())).save(tmp_path)
+    with pytest.raises(ControllerError) as caught:
+        Controller.load(tmp_path)
+    said = str(caught.value)
+    assert f'the controller at "{tmp_path}" was made for a scorer, Length' in said
+    assert "--scorer MODULE:NAME" in said
+    assert "Controller.load(path, scorer=...)" in said
+
+
+def test_a_voting_controller_takes_no_scorer(tmp_path: Path) -> None:
+    controller_of(None).save(tmp_path)
+    for place in (tmp_path, BUNDLED):  # the bundled one is older than scorers
+        with pytest.raises(ControllerError, match="was made for votes and takes no scorer"):
+            Controller.load(place, scorer=Length())
+    assert Controller.load(tmp_path).weigher is None
+
+
+@pytest.mark.parametrize("kept", [{}, True, {"name": "Length"}])
+def test_a_damaged_note_of_the_scorer_is_refused(tmp_path: Path, kept: object) -> None:
+    controller_of(BestOfN(Length())).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "scorer": kept}))
+    with pytest.raises(ControllerError, match="not a controller of this version"):
+        Controller.load(tmp_path, scorer=Length())
+
+
+def test_another_scale_cannot_be_kept(tmp_path: Path) -> None:
+    class Even:
+        def weigh(self, question: object, responses: object, votes: Sequence[Vote]) -> list[Vote]:
+            return list(votes)
+
+    made = replace(controller_of(None), weigher=Even())
+    with pytest.raises(ControllerError, match="cannot keep a Even; save it with weigher=None"):
+        made.save(tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+# --- by name --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module in the working directory."""
+    (tmp_path / "judges_here.py").write_text(
+        "class Strict:\n"
+        "    def score(self, question, responses):\n"
+        "        return [0.5] * len(responses)\n\n"
+        "strict = Strict()\n"
+        "def make():\n"
+        "    return Strict()\n"
+        "def wants(path):\n"
+        "    return Strict()\n"
+        "def breaks():\n"
+        "    raise OSError('no\\nweights')\n"
+        "number = 7\n"
+    )
+    (tmp_path / "judges_broken.py").write_text("import no_such_library\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    yield
+    for name in ("judges_here", "judges_broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("judges")
+@pytest.mark.parametrize("name", ["Strict", "strict", "make"])
+def test_a_scorer_is_found_by_the_name_of_itself_or_of_what_makes_it(name: str) -> None:
+    scorer = load_scorer(f"judges_here:{name}")
+    assert scorer.score(QUESTION, replies("a", "b")) == [0.5, 0.5]
+
+
+@pytest.mark.usefixtures("judges")
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("judges_here", 'named as MODULE:NAME, but got "judges_here"'),
+        (":Strict", "named as MODULE:NAME"),
+        ("judges_nowhere:Strict", "cannot be imported: ModuleNotFoundError"),
+        ("judges_broken:Strict", "No module named 'no_such_library'"),
+        ("judges_here:Lenient", 'the module "judges_here" has no "Lenient"'),
+        ("judges_here:number", '"judges_here:number" is no scorer: it has no method score'),
+        ("builtins:dict", '"builtins:dict" is no scorer'),
+        ("judges_here:wants", "makes no scorer: TypeError"),
+        ("judges_here:breaks", "makes no scorer: OSError: no weights"),
+    ],
+)
+def test_a_name_without_a_scorer_is_refused_in_one_sentence(named: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_scorer(named)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- in a controller, live ------------------------------------------------------------------------
+
+
+def test_log_probabilities_are_asked_for_where_the_scorer_looks_at_them() -> None:
+    assert controller_of(BestOfN(Length())).asks == {}
+    assert controller_of(BestOfN(Length(), uses_logprobs=True)).asks == {"logprobs": True}
+
+
+def test_a_scorer_is_kept_off_the_event_loop() -> None:
+    assert controller_of(BestOfN(Length())).threaded
+    assert not controller_of(None).threaded
+
+
+def test_an_unfinished_block_is_scored_off_the_event_loop_too(pool: Pool) -> None:
+    class Patient:
+        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+            with pytest.raises(RuntimeError):
+                asyncio.get_running_loop()
+            return [1.0] * len(responses)
+
+    question, budget = next(iter(pool.questions.values())), Budget(responses=3)
+    controller = controller_of(BestOfN(Patient()), Enough(9.0))
+    made = asyncio.run(solve(question, RecordedSampler(pool), controller, budget=budget))
+    assert (made.responses, made.reason, made.error) == (3, "limit: responses", None)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Pool:
+    records = [
+        Record(
+            Question(f"q{n}", f"how good is {n}?"),
+            tuple(replies(*("ab" * (7 * n * i % 11 + 1) for i in range(1, 9)))),
+        )
+        for n in range(1, 7)
+    ]
+    return write_pool(tmp_path, records, task=get_task("numeric"), sampler={})
+
+
+def replayed(pool: Pool, controller: Controller) -> list[Allocation]:
+    unread = [VotedRecord(r.question, r.responses, (Vote(None),) * 8) for r in pool]
+    chains = [record.weigh(controller.weigher).prefixes(SCHEDULE) for record in unread]
+    return [replay(c, controller.live_policy, task=pool.task).allocation for c in chains]
+
+
+async def over_http(pool: Pool, controller: Controller) -> list[Allocation]:
+    async with RecordedUpstream(pool) as server:
+        chat = Chat("recorded", pool.task, {"seed": 0, **controller.asks})
+        async with OpenAISampler(Endpoint(server.base_url), chat) as sampler:
+            return [await solve(q, sampler, controller) for q in pool.questions.values()]
+
+
+def outline(made: Allocation) -> tuple[Any, ...]:
+    return made.question_id, made.answer, made.votes, made.responses, made.reason
+
+
+def test_live_responses_get_the_decisions_of_replay(pool: Pool) -> None:
+    controller = controller_of(BestOfN(Length()), Enough(1.7))
+    recorded = list(map(outline, replayed(pool, controller)))
+    assert len({made[3] for made in recorded}) == 3
+    assert list(map(outline, asyncio.run(over_http(pool, controller)))) == recorded
+
+
+def test_a_batch_under_one_limit_returns_the_best_it_paid_for(pool: Pool) -> None:
+    controller, questions = controller_of(BestOfN(Length()), Enough(1.7)), pool.questions.values()
+    work = solve_shared(list(questions), RecordedSampler(pool), controller, tokens=150)
+    done = asyncio.run(work)
+    texts = {r.question.id: [each.text for each in r.responses] for r in pool}
+    assert len({made.responses for made in done}) > 1
+    for made in done:
+        assert made.answer == max(texts[made.question_id][: made.responses], key=len)
+
+
+def test_the_gateway_returns_the_best_response(pool: Pool) -> None:
+    controller = controller_of(BestOfN(Length()), Enough(1.7))
+
+    async def ask_all(house: House) -> list[Any]:
+        asked = [pool.task.prompt(question) for question in pool.questions.values()]
+        messages = [[{"role": "user", "content": text}] for text in asked]
+        return [await house.ask(messages=each, seed=0) for each in messages]
+
+    replied = visit(ask_all, RecordedUpstream(pool), controller=controller)
+    for reply, expected in zip(replied, replayed(pool, controller), strict=True):
+        told = account(reply)
+        assert reply.choices[0].message.content == told["answer"] == expected.answer
+        assert (told["samples"], told["votes"]) == (expected.responses, expected.votes)
+
+
+def test_the_gateway_stops_where_nothing_can_be_scored(pool: Pool) -> None:
+    class Silent:
+        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+            return [nan] * len(responses)
+
+    first = next(iter(pool.questions.values()))
+    message = [{"role": "user", "content": pool.task.prompt(first)}]
+    controller = controller_of(BestOfN(Silent()), Enough(1.7))
+    reply = visit(
+        lambda house: house.ask(messages=message), RecordedUpstream(pool), controller=controller
+    )
+    assert account(reply)["reason"] == UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ([-1.0] * 4, "gave -1"),
+        (None, "gave None for"),
+        (OSError("gone"), "Moody failed: OSError: gone"),
+    ],
+)
+def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, said: str) -> None:
+    class Moody:
+        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+            bad = question.id == "q2" and len(responses) == 4
+            if bad and isinstance(scores, Exception):
+                raise scores
+            return scores if bad else [1.0] * len(responses)
+
+    controller = controller_of(BestOfN(Moody()), Enough(9.0))
+    questions = list(pool.questions.values())
+
+    async def stream() -> list[Allocation]:
+        allocator = Allocator(RecordedSampler(pool), controller)
+        return [made async for made in allocator.solve(questions)]
+
+    batch = solve_shared(questions, RecordedSampler(pool), controller, tokens=10_000)
+    for done in (asyncio.run(stream()), asyncio.run(batch)):
+        failed = [made for made in done if made.error is not None]
+        [bad] = failed
+        assert (bad.question_id, bad.reason, len(done)) == ("q2", "failed", 6)
+        assert said in str(bad.error)
+        assert bad.responses == 8, "what was paid for is counted"
+        assert bad.answer is not None, "and earlier blocks still answer"
+
+
+def test_a_scorer_that_makes_no_sense_is_the_gateways_fault(pool: Pool) -> None:
+    class Debt:
+        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+            return [-1.0] * len(responses)
+
+    first = next(iter(pool.questions.values()))
+    message = [{"role": "user", "content": pool.task.prompt(first)}]
+    status, _, told = visit(
+        lambda house: house.post({"model": "aera/m", "messages": message}),
+        RecordedUpstream(pool),
+        controller=controller_of(BestOfN(Debt())),
+    )
+    assert (status, "Debt gave -1" in told["error"]["message"]) == (500, True)
+    assert told["error"]["type"] == "api_error"

@@ -1,0 +1,290 @@
+import time
+from math import isnan, log, log1p
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aera import Question, Response, Task, Vote
+from aera.voting.traits import TRAIT_NAMES, TRAITS, Seen, check_sums, describe_question, traits
+
+QUESTION = Question("q", "Tom has 3 boxes of 12 pens and 1,500 coins. How many pens?")
+ANSWERS = ["36", "-4", "1/3", "0.5", "x+1", "", "B", "7/0", "1/2/3", "nan", "inf", "9" * 400, None]
+# Text made of what the patterns look for, which is more hostile than any text at large.
+PIECES = [*"0123456789+-*/=., \n$%\\{}()", "\\frac", "\\text", "\\times", "\\boxed", "Step", "**"]
+texts = st.one_of(st.text(max_size=200), st.lists(st.sampled_from(PIECES)).map("".join))
+
+
+def row(text: str, answer: str | None = "36", **fields: object) -> dict[str, float]:
+    """The traits of one response by name."""
+    response = Response(text, **{"tokens": 10, **fields})  # type: ignore[arg-type]
+    return dict(zip(TRAIT_NAMES, traits(QUESTION, [response], [Vote(answer)])[0], strict=True))
+
+
+# --- sums -----------------------------------------------------------------------------------------
+
+RIGHT = [
+    "3 * 4 = 12",
+    "3*4=12",
+    "3 \\times 4 = 12",
+    "3 × 4 = 12",
+    "3 \\cdot 4 = 12",
+    "12 ÷ 4 = 3",
+    "12 \\div 4 = 3",
+    "$3 + $4 = $7",
+    "\\(3 + 4 = 7\\)",
+    "\\[3 + 4 = 7\\]",
+    "so 3 + 4 = 7.",
+    "3 + 4 = 7 apples",
+    "3\\text{ cm} + 4\\text{ cm} = 7\\text{ cm}",
+    "1,000 + 2,500 = 3,500",
+    "\\frac{1}{2} * 10 = 5",
+    "\\dfrac{10}{4} + 1 = 3.5",
+    "5 + 3 * 4 = 17",
+    "20 - 6 / 2 + 1 = 18",
+    "2 * 3 * 4 / 6 = 4",
+    "1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 = 45",
+    "2 - 5 = -3",
+    "0.1 + 0.2 = 0.3",
+    "10 / 3 = 3.33",
+    "2 / 3 = 0.67",
+    "1000 / 7 = 143",
+    "x = 3 * 4 = 12",
+]
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_a_right_sum_is_right_in_whatever_dress(text: str) -> None:
+    assert check_sums(text) == (1, 0)
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_the_same_sum_with_another_result_is_wrong(text: str) -> None:
+    before, sign, after = text.rpartition("=")
+    digit = next(place for place, letter in enumerate(after) if letter.isdecimal())
+    assert check_sums(f"{before}{sign}{after[:digit]}9{after[digit:]}") == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4 / 0 = 0",
+        "4 / 0.0 = 4",
+        "1 + 4 / 0 * 0 = 1",
+        "36",
+        "x = 12",
+        "7 = 3 + 4",
+        "3 + = 7",
+        "a3 + 4 = 9",
+        "3 apples * 4 = 99",
+        "3 + 4 = x",
+        "3 + 4 = ",
+        "1.2.3 + 4 = 9 + 2",
+        "",
+    ],
+)
+def test_what_is_no_sum_is_neither_right_nor_wrong(text: str) -> None:
+    assert check_sums(text) == (0, 0)
+
+
+def test_all_sums_of_a_text_are_counted() -> None:
+    assert check_sums("3 + 4 = 7, then 7 * 2 = 14\nand 14 - 1 = 12, 5 / 0 = 1") == (2, 1)
+    assert check_sums("3 + 4 = 7 + 2 = 9") == (1, 0), "7 is on its way to 9"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("+-*/"), st.integers(1, 999)), min_size=1, max_size=8),
+    st.integers(0, 999),
+    st.sampled_from(["", " "]),
+)
+def test_a_chain_is_worth_what_python_says(
+    tail: list[tuple[str, int]], first: int, space: str
+) -> None:
+    chain = str(first) + "".join(f"{space}{sign}{space}{number}" for sign, number in tail)
+    value = eval(chain)
+    if abs(value) >= 1e11:
+        return
+    assert check_sums(f"{chain} = {value:.6f}") == (1, 0)
+    assert check_sums(f"{chain} = {value + 1 + 0.01 * abs(value):.6f}") == (0, 1)
+
+
+# --- any text at all ------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(texts, st.sampled_from(ANSWERS), texts, st.integers(0, 5), st.none() | st.floats())
+def test_no_text_is_too_odd_and_no_trait_infinite(
+    text: str, answer: str | None, asks: str, tokens: int, logprob: float | None
+) -> None:
+    response = Response(text, tokens, logprob)
+    found = traits(Question("q", asks, (asks, "B")), [response], [Vote(answer)])
+    assert found.shape == (1, len(TRAITS))
+    assert not np.isinf(found).any()
+
+
+# Shapes that make a careless pattern try every start against every end.
+HOSTILE = {
+    "digits": "1",
+    "a chain without an end": "1 + ",
+    "points": "1.",
+    "fractions without an end": "\\frac{1}{",
+    "texts without an end": "\\text{",
+    "blanks after a newline": " ",
+    "hashes": "#",
+    "commas": "1,",
+    "equals": "1=",
+    "boxes": "\\boxed",
+    "newlines": "\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_text_ten_times_as_long_takes_no_hundred_times_as_long(name: str) -> None:
+    def seconds(pieces: int) -> float:
+        response = Response("\n" + HOSTILE[name] * pieces, 10)
+        begun = time.process_time()
+        traits(QUESTION, [response], [Vote("36")])
+        return time.process_time() - begun
+
+    short = min(seconds(2_000) for _ in range(2))
+    assert seconds(20_000) < 40 * max(short, 0.005)
+
+
+# --- one response and its question ----------------------------------------------------------------
+
+
+def some_responses(seed: int) -> tuple[list[Response], list[Vote]]:
+    rng = Random(seed)
+    responses = [
+        Response(
+            "".join(rng.choices(["3 * 4 = 12 ", "12 ", "pens\n", "wait ", "\\boxed{36}"], k=6)),
+            tokens=rng.randrange(50),
+            logprob=rng.choice([None, -3.5]),
+            finish_reason=rng.choice(["stop", "length"]),
+        )
+        for _ in range(7)
+    ]
+    return responses, [Vote(rng.choice(ANSWERS)) for _ in responses]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_depends_on_no_other_response(seed: int) -> None:
+    responses, votes = some_responses(seed)
+    rows = traits(QUESTION, responses, votes)
+    order = Random(seed).sample(range(7), 7)
+    again = traits(QUESTION, [responses[i] for i in order], [votes[i] for i in order])
+    np.testing.assert_array_equal(again, rows[order])
+    for place, wanted in enumerate(rows):
+        alone = traits(QUESTION, responses[place : place + 1], votes[place : place + 1])
+        np.testing.assert_array_equal(alone[0], wanted)
+
+
+def test_a_row_depends_neither_on_ids_nor_on_seed_time_and_model() -> None:
+    said = Response("3 * 4 = 12 so \\boxed{36}", 10, -3.0)
+    told = Response(said.text, 10, -3.0, seed=5, latency_ms=9.0, model="m", calls=2)
+    other = Question("another", QUESTION.text)
+    np.testing.assert_array_equal(
+        traits(QUESTION, [said], [Vote("36", raw="36", weight=1.0)]),
+        traits(other, [told], [Vote("36", redo=True, weight=0.2)]),
+    )
+
+
+def test_another_question_is_not_taken_from_memory() -> None:
+    one, two = Question("q", "12 pens"), Question("q", "15 pens")
+    assert describe_question(one).numbers == {12.0}
+    assert describe_question(two).numbers == {15.0}
+    assert describe_question(Question("q", "which?", ("1,500 men", "7"))).numbers == {1500.0, 7.0}
+
+
+def test_no_responses_have_no_rows() -> None:
+    assert traits(QUESTION, [], []).shape == (0, len(TRAITS))
+
+
+def test_votes_and_responses_go_together() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        traits(QUESTION, [Response("")], [])
+
+
+# --- what the table says --------------------------------------------------------------------------
+
+
+def test_every_trait_has_a_name_of_its_own_and_a_meaning() -> None:
+    assert len(set(TRAIT_NAMES)) == len(TRAITS)
+    assert all(trait.name.isidentifier() and trait.meaning for trait in TRAITS)
+
+
+def test_without_a_logprob_its_traits_are_missing() -> None:
+    found = row("\\boxed{36}")
+    assert isnan(found["logprob"])
+    assert isnan(found["mean_logprob"])
+    assert isnan(row("\\boxed{36}", logprob=float("-inf"))["logprob"])
+    known = row("\\boxed{36}", logprob=-20.0)
+    assert (known["logprob"], known["mean_logprob"]) == (-20.0, -2.0)
+
+
+@pytest.mark.parametrize("answer", ["x+1", "B", "", None, "7/0", "nan", "infinity", "9" * 400])
+def test_an_answer_that_is_no_number_has_no_size(answer: str | None) -> None:
+    found = row("\\boxed{B}", answer)
+    assert isnan(found["answer_size"])
+    assert isnan(found["answer_whole"])
+    assert isnan(found["answer_given"])
+    assert (found["answer_mentions"], found["answer_first"]) == (0, 1)
+
+
+def test_an_empty_response_has_no_shares() -> None:
+    found = row("", None, tokens=0)
+    missing = {name for name, value in found.items() if isnan(value)}
+    assert missing == {
+        *("logprob", "mean_logprob", "latex", "box_place", "numbers_given", "words_given"),
+        *("after_box", "answer_size", "answer_whole", "answer_given"),
+        *("answer_negative", "answer_round"),
+    }
+    assert found["log_tokens"] == 0
+
+
+def test_a_response_is_described_by_what_it_says() -> None:
+    text = "Step:\n1. 3 * 12 = 36\n2. wait, 3 * 12 = 30\nso 36\n\\boxed{36}"
+    found = row(text, finish_reason="length", tokens=20)
+    wanted = {
+        "log_tokens": log(20),
+        "token_length": len(text) / 20,
+        "truncated": 1,
+        "log_lines": log1p(5),
+        "digits": sum(letter.isdecimal() for letter in text) / len(text),
+        "steps": 2,
+        "boxes": 1,
+        "box_place": text.index("\\boxed") / len(text),
+        "hedges": 1,
+        "right_sums": 1,
+        "wrong_sums": 1,
+        "no_sums": 0,
+        "log_numbers": log1p(10),
+        "log_distinct": log1p(6),  # 1, 2, 3, 12, 36, 30
+        "numbers_used": 2 / 3,
+        "numbers_unused": 1,
+        "numbers_given": 2 / 6,
+        "numbers_new": 4,
+        "answer_given": 0,
+        "answer_mentions": 3,
+        "answer_first": 3 / 10,
+        "answer_size": log1p(36),
+        "answer_whole": 1,
+        "answer_round": 0,
+        "question_numbers": 3,
+    }
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"), [("36", 36.0), ("1/4", 0.25), ("-3/2", -1.5), ("0.5", 0.5)]
+)
+def test_an_answer_has_the_value_of_its_number(answer: str, value: float) -> None:
+    assert Seen(describe_question(QUESTION), Response(""), answer).value == value
+
+
+def test_the_answer_a_task_reads_is_found_in_the_text(numeric: Task) -> None:
+    response = Response("it is 1,500 / 2, so \\boxed{\\$750.00}", 10)
+    found = traits(QUESTION, [response], [numeric.read(response)])[0]
+    assert found[TRAIT_NAMES.index("answer_mentions")] == 1
