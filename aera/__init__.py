@@ -1,4 +1,23 @@
-"""AERA decides, after every block of sampled responses, whether another block is worth it."""
+"""Early stopping for self-consistency and best-of-n.
+
+AERA decides, after every block of sampled responses, whether another block is worth paying for.
+
+    import aera
+
+    pool = aera.open_pool("pools/gsm8k")                 # recorded responses
+    print(aera.evaluate(pool))                           # what each policy would spend and lose
+    controller = aera.train(pool, max_loss=0.02)         # learned and calibrated
+    controller.save("controllers/gsm8k")
+
+    async with aera.OpenAISampler(aera.Endpoint(url), aera.Chat(model, pool.task)) as sampler:
+        print(await aera.solve("What is 6 x 7?", sampler, controller))
+
+`evaluate` and `train` live in `aera.lab`, which may see right answers; it is loaded when they are
+first used. Nothing else here ever sees one.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from aera.errors import AeraError, UpstreamError
 from aera.evidence.encoders import load_encoder
@@ -14,10 +33,11 @@ from aera.policies.policy import (
     Majority,
     Policy,
 )
-from aera.pools.open import open_records
+from aera.pools.open import open_pool
 from aera.pools.pool import Pool
 from aera.pools.record import Record
-from aera.reading.task import Task, get_task
+from aera.reading.presets import get_task
+from aera.reading.task import Task
 from aera.response import Prefix, Question, Response, unfold
 from aera.sampling.fake import FakeUpstream, Fault, RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
@@ -31,6 +51,9 @@ from aera.solving.solve import Allocator, solve, solve_blocking
 from aera.tally import Tally, Vote
 from aera.voting.best_of_n import BestOfN, ChanceRight, Scorer
 from aera.voting.weigher import Weigher
+
+if TYPE_CHECKING:
+    from aera.lab.judging.api import evaluate, train
 
 __version__ = "0.1.0"
 
@@ -74,13 +97,22 @@ __all__ = [
     "Vote",
     "Weigher",
     "default_controller",
+    "evaluate",
     "get_task",
     "load_encoder",
-    "open_records",
+    "open_pool",
     "parse_policy",
     "solve",
     "solve_blocking",
     "solve_shared",
     "standard_policies",
+    "train",
     "unfold",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The two functions of the lab, loaded when somebody wants them."""
+    if name in ("evaluate", "train"):
+        return getattr(import_module("aera.lab.judging.api"), name)
+    raise AttributeError(f"module 'aera' has no attribute {name!r}")

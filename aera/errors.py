@@ -4,6 +4,7 @@ AeraError                 everything raised on purpose; its text is one sentence
 ├── UsageError            the call was wrong: an unknown name, an impossible value (exit code 2)
 ├── PoolError             a pool that is missing, incomplete or damaged
 ├── RecordError           a line of a file to import that cannot be used
+├── ReadingError          responses of which not one could be read
 ├── RunError              a Run that was fed what it did not want
 ├── EncoderError          an encoder that cannot be loaded or did not answer
 ├── UpstreamError         a model server that refused, failed or could not be reached
@@ -35,6 +36,10 @@ class PoolError(AeraError):
 
 class RecordError(AeraError):
     """A line of a file to import cannot be used; the sentence names file and line."""
+
+
+class ReadingError(AeraError):
+    """Not one response could be read, so nothing that follows would mean anything."""
 
 
 class RunError(AeraError):

@@ -6,12 +6,14 @@ import json
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from aera.errors import PoolError, UsageError
+from aera.errors import AeraError, PoolError, UsageError
 
 T = TypeVar("T")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -86,6 +88,31 @@ def to_line(fields: dict[str, Any]) -> str:
     """One JSON line. Half a surrogate pair, which no encoding takes, is escaped."""
     line = json.dumps(fields, ensure_ascii=False)
     return (json.dumps(fields) if _SURROGATE.search(line) else line) + "\n"
+
+
+@cache
+def written_by() -> str | None:
+    """The version of aera that writes, None where it runs without being installed."""
+    try:
+        return metadata.version("aera")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_format(
+    fields: Mapping[str, Any], known: int, *, where: str, error: type[AeraError]
+) -> None:
+    """Refuse what a newer version wrote; older formats are read."""
+    found = fields["format"]
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise TypeError(f'the field "format" is {found!r:.40}')
+    if found > known:
+        version = fields.get("written_by")
+        wrote = f"aera {version}" if isinstance(version, str) else "a newer aera"
+        raise error(
+            f"{where} is of format {found}, which {wrote} wrote, and this version reads up to "
+            f"format {known}; update aera, as with pip install -U aera"
+        )
 
 
 def file_hash(path: Path) -> str:

@@ -19,6 +19,16 @@ class Question:
     id: str
     text: str
     choices: tuple[str, ...] = ()
+    system: str | None = None
+    """A system message of its own."""
+    group: str | None = None
+    """Questions of one group, like those of one text, are never parted by a split."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What makes it one with others: its words, and its group where it has one."""
+        words = " ".join("\0".join([self.text, *sorted(self.choices)]).split())
+        return (words,) if self.group is None else (words, f"group {self.group}")
 
     def arrange(self, seed: int) -> "Question":
         """The same question with its choices in the order that `seed` and its id give."""
@@ -46,6 +56,8 @@ class Response:
     latency_ms: float | None = None
     error: str | None = None
     model: str | None = None
+    answer: str | None = None
+    """What it answered, where that is all that was recorded of it."""
     prompt_tokens: int = 0
     """Billed with it; 0 for the siblings that came from the same call."""
     calls: int = 0

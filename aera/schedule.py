@@ -35,6 +35,14 @@ class Schedule:
                 f'a schedule is written "4,8,16" or "1-128", but got "{text}"'
             ) from None
 
+    @classmethod
+    def doubling(cls, responses: int) -> "Schedule":
+        """The usual checkpoints of so many responses: 4, then twice as many each time."""
+        points = [4]
+        while points[-1] < responses:
+            points.append(2 * points[-1])
+        return cls(tuple(points)).upto(responses)
+
     @property
     def first(self) -> int:
         """The first checkpoint."""

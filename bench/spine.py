@@ -25,7 +25,7 @@ from aera import (
 )
 from aera.lab import Truths, evaluate, import_jsonl
 from aera.pools.record import HeldRecords, read_votes
-from aera.reading.task import TASKS, get_task
+from aera.reading.presets import TASKS, get_task
 
 ADVERSARIAL = {
     "prose": "The total is 9 times 2, which is 18 dollars. ",

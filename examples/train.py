@@ -13,7 +13,7 @@ table = learner.prepare(pool, truths)
 built = build(learner, table, limit_for(learner, max_loss=0.02), seed=0)
 print(built.learned)
 print(built.choice.summary)
-built.controller.save(sys.argv[2], card=built.card)
+built.controller.save(sys.argv[2])
 
 loaded = Controller.load(sys.argv[2])
 print(f"{loaded.label}, learned from {len(loaded.fitted)} questions, weigher: {loaded.weigher}")

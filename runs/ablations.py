@@ -55,7 +55,7 @@ def transfer(tables: dict[str, PaperTable]) -> str:
     """Fit on one pool, calibrate and judge on another: 2 points allowed, seed 0."""
     models: dict[str, PaperModel] = {}
     for name, data in tables.items():
-        fit, stop = split_rows(np.arange(len(data)), (0.8, 0.2), seed=0)
+        fit, stop = split_rows(np.arange(len(data)), (0.8, 0.2), groups=data.groups, seed=0)
         models[name] = PaperLearner().fit(data, fit, held=stop, seed=0)
     rows = []
     for source, model in models.items():
@@ -64,7 +64,7 @@ def transfer(tables: dict[str, PaperTable]) -> str:
             if source == target:
                 cells.append("-")
                 continue
-            tune, judged = split_rows(np.arange(len(data)), (0.4, 0.6), seed=0)
+            tune, judged = split_rows(np.arange(len(data)), (0.4, 0.6), groups=data.groups, seed=0)
             choice = model.values(data, tune).choose(GATE_FAMILY, LossLimit(), seed=0)
             values = model.values(data, judged).values[GATE_FAMILY.name]
             columns = choice.stops(GATE_FAMILY, values)

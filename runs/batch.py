@@ -23,7 +23,7 @@ def main() -> None:
     folder = pools_argument(__doc__ or "")
     ready, pool = vote_table(folder, "gsm8k"), open_pool(folder, "gsm8k")
     found: dict[float, list[tuple[Floats, Floats, Floats, float]]] = {s: [] for s in SHARES}
-    for fold in deal(len(ready), seed=0):
+    for fold in deal(ready.groups, seed=0):
         model = VoteLearner().fit(ready, fold.rest, seed=fold.number)
         controller = Controller(
             ready.task, ready.schedule, model.policy(0.5, GATE_FAMILY), model.gate, model.weigher

@@ -137,7 +137,7 @@ def beside_rows(folder: Path, name: str) -> list[list[str]]:
     """Every policy with its share of what hindsight could gain and save on plain votes."""
     frontier = plain(folder, name)
     fixed, oracle = full(frontier), frontier["oracle"]
-    learner, table = PaperLearner(), paper_table(folder, name)
+    learner, table = PaperLearner(), paper_table(folder, name, redo=False)
     judged = [nested(learner, table, [LossLimit(0.02)], seed=seed)[0] for seed in SEEDS]
     paper = [each.point("aera") for each in judged]
     ours = [by_loss[LOSSES.index(0.02)].point("aera") for by_loss in judgements(folder, name)]

@@ -72,7 +72,10 @@ def rows_of(name: str, pools: dict[str, VoteTable]) -> list[list[str]]:
     learned = held.replay(everyone(held), weigher.weights(held.responses.traits))
     gate, setting = foreign_gate([o.replay(everyone(o), None) for o in others])
     second, bold = foreign_gate(
-        [o.replay(everyone(o), WeigherFit().out_of_fold(o.responses, seed=0)) for o in others]
+        [
+            o.replay(everyone(o), WeigherFit().out_of_fold(o.responses, groups=o.groups, seed=0))
+            for o in others
+        ]
     )
     tried = {
         "ASC(0.95), plain votes: the default": (plain, ASC_FAMILY.stops(plain.confidence, 0.95)),

@@ -3,6 +3,7 @@
 import gzip
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from pools import ROOT, pools_argument
@@ -11,6 +12,8 @@ from aera import get_task
 from aera.lab import Truths, VoteLearner, build, import_jsonl, limit_for
 
 DEMO = ROOT / "aera" / "demo"
+TASK = replace(get_task("gsm8k"), system="You are a helpful assistant.")
+"""The prompt that the pool was sampled with."""
 
 
 def main() -> None:
@@ -23,13 +26,13 @@ def main() -> None:
             rest.write_text(
                 "".join(x for x in lines if json.loads(x)["id"] not in bundled), "utf-8"
             )
-        pool = import_jsonl(rest, Path(scratch) / "gsm8k-rest", task=get_task("gsm8k"))
+        pool = import_jsonl(rest, Path(scratch) / "gsm8k-rest", task=TASK)
         truths = Truths.open(pool.path)
         assert truths is not None
         learner = VoteLearner()
         table = learner.prepare(pool, truths)
         built = build(learner, table, limit_for(learner, 0.02, 0.1), seed=0)
-        built.controller.save(DEMO / "controller", card=built.card)
+        built.controller.save(DEMO / "controller")
     print(built.learned)
     print(built.choice.summary)
 

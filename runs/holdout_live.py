@@ -21,7 +21,7 @@ from aera.pools.pool import Pool
 from aera.sampling.fake import RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.upstream import Endpoint
-from aera.solving.controller import Controller, question_hash
+from aera.solving.controller import Controller, question_hashes
 
 CALIBRATION = 50
 HEADER = ["method", "responses", "accuracy %", "against Fixed-128", "95 %", "tokens saved %"]
@@ -30,12 +30,12 @@ HEADER = ["method", "responses", "accuracy %", "against Fixed-128", "95 %", "tok
 def freeze(data: PaperTable, pool: Pool, rest: Columns) -> tuple[Controller, PaperModel, Choice]:
     """Fit and calibrate on everything that is not the test."""
     tune, others = rest[:CALIBRATION], rest[CALIBRATION:]
-    fit, stop = split_rows(others, (0.8, 0.2), seed=0)
+    fit, stop = split_rows(others, (0.8, 0.2), groups=data.groups, seed=0)
     model = PaperLearner().fit(data, fit, held=stop, seed=0)
     choice = model.values(data, tune).choose(GATE_FAMILY, LossLimit(), seed=0)
     policy = policy_of(model, choice, GATE_FAMILY, data.schedule)
     ids = data.trajectories.question_ids
-    hashes = [question_hash(pool.questions[ids[i]]) for i in rest]
+    hashes = [question_hashes(pool.questions[ids[i]])[0] for i in rest]
     controller = Controller(
         pool.task,
         data.trajectories.schedule,
@@ -61,12 +61,12 @@ async def generate(controller: Controller, pool: Pool, test: list[str]) -> LiveT
 def deal(data: PaperTable, test_size: int) -> tuple[Columns, Columns]:
     """The untouched test questions, and the rest in the order in which it is used."""
     shares = (test_size / len(data), 1 - test_size / len(data))
-    test, rest = split_rows(np.arange(len(data)), shares, seed=0)
+    test, rest = split_rows(np.arange(len(data)), shares, groups=data.groups, seed=0)
     return test, np.random.default_rng(0).permutation(rest)
 
 
 def run(folder: Path, name: str, test_size: int) -> None:
-    data, pool = paper_table(folder, name), open_pool(folder, name)
+    data, pool = paper_table(folder, name), open_pool(folder, name, redo=True)
     test, rest = deal(data, test_size)
     controller, model, choice = freeze(data, pool, rest)
     live = asyncio.run(

@@ -117,7 +117,7 @@ def frozen(folder: Path) -> tuple[dict[str, Interval], float]:
     """The frozen gate of the generation test, replayed: against fixed budgets, and in calibration."""
     data = paper_table(folder, "gsm8k")
     test, rest = holdout_live.deal(data, TESTS["gsm8k"])
-    _, model, choice = holdout_live.freeze(data, open_pool(folder, "gsm8k"), rest)
+    _, model, choice = holdout_live.freeze(data, open_pool(folder, "gsm8k", redo=True), rest)
     stops = choice.stops(GATE_FAMILY, model.values(data, test).values[GATE_FAMILY.name])
     scores = pick(data.grades[test], stops)
     schedule = data.trajectories.schedule

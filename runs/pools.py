@@ -4,6 +4,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from aera.lab import PaperLearner, Truths, VoteLearner, import_jsonl
 from aera.lab.learning.paper import PaperTable
 from aera.lab.learning.votes import VoteTable
 from aera.pools.record import HeldRecords, hold
+from aera.reading.presets import with_redo
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
@@ -27,28 +29,29 @@ def pools_argument(text: str) -> Path:
     return folder
 
 
-def open_pool(folder: Path, name: str) -> Pool:
-    """A pool, imported into out/ on first use."""
-    out = ROOT / "out" / "pools" / name
+def open_pool(folder: Path, name: str, *, redo: bool = False) -> Pool:
+    """A pool, imported into out/ on first use; with the redo test where the paper is repeated."""
+    out = ROOT / "out" / "pools" / (f"{name}-redo" if redo else name)
     if not out.exists():
-        import_jsonl(folder / f"{name}.jsonl.gz", out, task=get_task(TASKS[name]))
+        task = get_task(TASKS[name])
+        import_jsonl(folder / f"{name}.jsonl.gz", out, task=with_redo(task) if redo else task)
     return Pool.open(out)
 
 
 @cache
-def held(folder: Path, name: str) -> tuple[HeldRecords, Truths]:
+def held(folder: Path, name: str, *, redo: bool = False) -> tuple[HeldRecords, Truths]:
     """The votes of a pool, with its truths."""
-    pool = open_pool(folder, name)
+    pool = open_pool(folder, name, redo=redo)
     truths = Truths.open(pool.path)
     assert truths is not None
-    return hold(pool), truths
+    return replace(hold(pool), name=name), truths
 
 
 @cache
-def paper_table(folder: Path, name: str) -> PaperTable:
-    """A pool with its evidence; embeddings are cached beside it."""
+def paper_table(folder: Path, name: str, *, redo: bool = True) -> PaperTable:
+    """A pool with its evidence, read as in the paper; embeddings are cached beside it."""
     print(f"{name} ...", file=sys.stderr)
-    return PaperLearner().prepare(*held(folder, name))
+    return PaperLearner().prepare(*held(folder, name, redo=redo))
 
 
 @cache

@@ -85,7 +85,7 @@ def replayed(records: HeldRecords, truths: Truths) -> Frontier:
 def main(folder: Path) -> None:
     rows, named = [], []
     for name in TASKS:
-        records, truths = held(folder, name)
+        records, truths = held(folder, name, redo=True)
         ours, simple = replayed(records, truths), simple_frontier(records, truths)
         for label, accuracy, responses in zip(POLICIES, *FIGURES[name], strict=True):
             point, other = ours[label], simple[label]

@@ -18,7 +18,8 @@ def test_the_list_of_public_names_is_sorted_and_complete(package: ModuleType) ->
         for name, value in vars(package).items()
         if not name.startswith("_") and not isinstance(value, ModuleType)
     }
-    assert set(listed) == present
+    lazy = {"evaluate", "train"} if package is aera else set()
+    assert set(listed) == present - {"TYPE_CHECKING", "Any", "import_module"} | lazy
     assert listed == sorted(
         set(listed), key=lambda name: (not name.isupper(), name.islower(), name)
     )

@@ -157,7 +157,7 @@ def fitted(paper: PaperTable, votes: VoteTable, workers: Workers) -> list[Any]:
         judged.p_continue,
         replayed.evidence,
         replayed.confidence,
-        WeigherFit().out_of_fold(votes.responses, seed=0, workers=workers),
+        WeigherFit().out_of_fold(votes.responses, groups=votes.groups, seed=0, workers=workers),
     ]
 
 

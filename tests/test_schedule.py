@@ -61,3 +61,10 @@ def test_it_cannot_be_cut_to_nothing() -> None:
 
 def test_a_range_means_after_each_response() -> None:
     assert Schedule.parse("1-5").checkpoints == (1, 2, 3, 4, 5)
+
+
+def test_the_usual_checkpoints_double_to_the_end() -> None:
+    assert Schedule.doubling(128) == Schedule()
+    assert Schedule.doubling(256).checkpoints == (4, 8, 16, 32, 64, 128, 256)
+    assert Schedule.doubling(80).checkpoints == (4, 8, 16, 32, 64, 80)
+    assert Schedule.doubling(3).checkpoints == (3,)

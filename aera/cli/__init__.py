@@ -8,6 +8,8 @@ import typer
 
 from aera.cli.demo import demo
 from aera.cli.evaluate import evaluate
+from aera.cli.info import info
+from aera.cli.merge import merge
 from aera.cli.options import say
 from aera.cli.pools import export, import_
 from aera.cli.reference import policies, tasks
@@ -43,6 +45,8 @@ for name, command in (
     ("sample", sample),
     ("import", import_),
     ("export", export),
+    ("merge", merge),
+    ("info", info),
     ("train", train),
     ("evaluate", evaluate),
     ("solve", solve),

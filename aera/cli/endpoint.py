@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aera.errors import UsageError
-from aera.reading.task import get_task
+from aera.reading.presets import get_task
 
 if TYPE_CHECKING:
     from aera.solving.controller import Controller

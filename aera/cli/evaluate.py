@@ -18,11 +18,12 @@ from aera.cli.options import (
     ScheduleOption,
     SeedOption,
     WorkersOption,
-    open_graded,
-    track,
+    open_judged,
+    say_readability,
 )
 from aera.cli.outputs import FiguresOption, JsonOption, Outputs, ReportOption
 from aera.policies.labels import standard_policies
+from aera.progress import show_progress
 from aera.schedule import Schedule
 from aera.workers import parse_workers
 
@@ -99,7 +100,7 @@ def evaluate(
     working = parse_workers(workers)
     loaded = load_controller(controller, equivalence=equivalence) if controller else None
     equal = loaded.task.equivalence if loaded else equivalence
-    records, truths = open_graded(pool, equivalence=equal, workers=working)
+    records, truths = open_judged(pool, equivalence=equal, workers=working)
     checkpoints = settings.schedule or (loaded or records).schedule
     chosen = (
         standard_policies(checkpoints)
@@ -113,7 +114,7 @@ def evaluate(
         settings=settings,
         controller=loaded,
         workers=working,
-        track=track,
+        track=show_progress,
     )
     _show(made, transitions=policies is None)
     outputs.write(made)
@@ -130,5 +131,6 @@ def _show(made: "Evaluation", *, transitions: bool) -> None:
         print_transitions(console, frontier.trajectories)
     if "calibration" in made.sections:
         print_calibration(console, made.sections["calibration"])
+    say_readability(made.readability, made.records.task)
     for line in made.remarks:
         console.print(line, highlight=False)

@@ -1,11 +1,9 @@
 """What the commands share: options of the lab, lines on the terminal, progress bars."""
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import track as rich_track
 
 from aera.errors import ProtocolError
 from aera.workers import SERIAL, Workers
@@ -13,6 +11,8 @@ from aera.workers import SERIAL, Workers
 if TYPE_CHECKING:
     from aera.lab.truths import Truths
     from aera.pools.record import Records
+    from aera.reading.health import Readability
+    from aera.reading.task import Task
 
 Item = TypeVar("Item")
 
@@ -49,19 +49,25 @@ HELD = 64 * 2**20
 """Bytes of a pool on disk whose votes, read once, are held in memory: some 500,000 responses."""
 
 
-def open_graded(
+def open_judged(
     address: str, *, equivalence: bool, workers: Workers
 ) -> "tuple[Records, Truths | None]":
-    """Recorded responses with their truths; small pools are read once and held in memory."""
-    from aera.lab.open import open_truths
-    from aera.pools.open import open_records
+    """Recorded responses that can be judged, with their truths; who is left out is said.
+
+    Small pools are read once and held in memory.
+    """
+    from aera.lab.open import open_graded
+    from aera.pools.open import open_pool
     from aera.pools.pool import Pool
     from aera.pools.record import hold
 
-    records = open_records(address, equivalence=equivalence)
-    truths = open_truths(records, workers=workers)
+    records = open_pool(address, equivalence=equivalence)
+    graded = open_graded(records, workers=workers)
+    if graded.remark is not None:
+        say(graded.remark)
     small = isinstance(records, Pool) and (not records.sealed or records.size <= HELD)
-    return (hold(records) if small and workers == SERIAL else records), truths
+    kept = graded.records
+    return (hold(kept) if small and workers == SERIAL else kept), graded.truths
 
 
 def need_truths(records: "Records", truths: "Truths | None") -> "Truths":
@@ -74,12 +80,16 @@ def need_truths(records: "Records", truths: "Truths | None") -> "Truths":
     return truths
 
 
+def say_readability(health: "Readability", task: "Task") -> None:
+    """What was read; where that is little, so that nobody misses it."""
+    say(health.summary())
+    warning = health.warning(task)
+    if warning is not None:
+        Console().print(warning, style="bold red", markup=False, highlight=False)
+        for example in health.examples:
+            say(f"  not read: {example}")
+
+
 def say(sentence: str, *, stderr: bool = False) -> None:
     """One line, however long, and no markup: it may hold a path."""
     Console(stderr=stderr).print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-def track(items: Sequence[Item], name: str, /) -> Iterable[Item]:
-    """A progress bar on a terminal, nothing elsewhere."""
-    console = Console(stderr=True)
-    return rich_track(items, name, console=console, transient=True, disable=not console.is_terminal)

@@ -20,7 +20,7 @@ def policies() -> None:
 
 def tasks() -> None:
     """List the tasks that --task may name: how a question is asked and its answer read."""
-    from aera.reading.task import TASKS
+    from aera.reading.presets import TASKS
 
     table = _table("name", "answers are", "read from")
     for task in TASKS.values():

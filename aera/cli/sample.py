@@ -28,13 +28,14 @@ from aera.cli.endpoint import (
 )
 from aera.cli.options import WorkersOption, say
 from aera.errors import PoolError
-from aera.reading.task import get_task
+from aera.reading.presets import get_task
 from aera.workers import SERIAL, Workers, parse_workers
 
 if TYPE_CHECKING:
     from aera.lab.formats.questions import QuestionSet
     from aera.sampling import recording
     from aera.sampling.gathering import Connect
+    from aera.sampling.plan import Plan
 
 
 def sample(
@@ -57,9 +58,13 @@ def sample(
     prices: PricesOption = "0,0",
     workers: WorkersOption = "1",
 ) -> None:
-    """Sample responses into a pool. Interrupted at any moment, it goes on where it was."""
+    """Sample responses into a pool. Interrupted at any moment, it goes on where it was.
+
+    Run again with more --responses or added questions, a finished pool grows by what is missing.
+    """
     from aera.lab.formats.questions import read_question_set
-    from aera.sampling.recording import Plan, Recording, record
+    from aera.sampling.plan import Plan
+    from aera.sampling.recording import Recording, record
     from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
     from aera.sampling.upstream import Endpoint
 
@@ -92,7 +97,7 @@ def sample(
 
 def _gather(
     out: Path,
-    plan: "recording.Plan",
+    plan: "Plan",
     asked: "QuestionSet",
     connect: "Connect",
     *,
@@ -144,7 +149,8 @@ def _conclude(recording_: "recording.Recording", work: Callable[[], object]) -> 
         missing = progress.wanted - progress.done
         raise PoolError(
             f'{missing} of {progress.wanted} responses of "{out}" are missing, failures are noted '
-            f"in failures.jsonl (the last: {progress.trouble}); run the same command again"
+            f"in {recording_.folder / 'failures.jsonl'} (the last: {progress.trouble}); run the "
+            "same command again"
         )
     say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
 

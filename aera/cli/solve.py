@@ -105,20 +105,42 @@ def solve(
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
     solving = _solve_shared(budget) if shared_budget else _solve_each(budget)
-    failed = 0
+    done: list[Allocation] = []
 
     async def work() -> None:
-        nonlocal failed
         chat = Chat(model, loaded.task, fields, system)
         async with OpenAISampler(endpoint, chat) as sampler:
             async for allocation in solving(asked, sampler, loaded, concurrency):
-                failed += allocation.error is not None
+                done.append(allocation)
                 typer.echo(allocation_line(allocation))
 
     asyncio.run(work())
+    if _say_trouble(done, loaded):
+        raise typer.Exit(1)
+
+
+def _say_trouble(done: "list[Allocation]", controller: "Controller") -> bool:
+    """Say which questions have no answer, and why; whether there are any."""
+    from aera.policies.policy import UNREADABLE
+    from aera.reading.health import Readability
+
+    failed = sum(each.error is not None for each in done)
+    unread = [each for each in done if each.reason == UNREADABLE]
+    everything = Readability().join(each.readability for each in done)
+    if everything.responses:
+        say(f"aera: {everything.summary()}", stderr=True)
     if failed:
         say(f"aera: {failed} failed; the lines with an error say why", stderr=True)
-        raise typer.Exit(1)
+    if unread:
+        health, task = Readability().join(each.readability for each in unread), controller.task
+        example = f"; one ends with {health.examples[0]!r}" if health.examples else ""
+        say(
+            f"aera: {len(unread)} of {len(done)} questions stopped after a first block in which "
+            f"nothing could be read; the task {task.name} looks for {task.describe()}{example}. "
+            "Give another --task (aera tasks), a task file with a pattern or path, or MODULE:NAME",
+            stderr=True,
+        )
+    return bool(failed or unread)
 
 
 def _solve_each(budget: "Budget") -> "Solving":

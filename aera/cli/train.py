@@ -16,11 +16,12 @@ from aera.cli.options import (
     SeedOption,
     WorkersOption,
     need_truths,
-    open_graded,
-    track,
+    open_judged,
+    say_readability,
 )
 from aera.errors import ProtocolError, UsageError
 from aera.files import already_there
+from aera.progress import show_progress
 from aera.workers import Workers, parse_workers
 
 if TYPE_CHECKING:
@@ -58,15 +59,17 @@ def train(
     working = parse_workers(workers)
     learner = _learner(paper=paper, encoder=encoder, workers=working)
     limit = limit_for(learner, max_loss, certify)
-    records, truths = open_graded(pool, equivalence=equivalence, workers=working)
+    records, truths = open_judged(pool, equivalence=equivalence, workers=working)
     graded = need_truths(records, truths)
-    table = learner.prepare(records, graded, workers=working, track=track)
+    table = learner.prepare(records, graded, workers=working, track=show_progress)
+    table.readability.check(records.task, pool)
     known = table.families if paper else {}
     unknown = sorted(set(baseline or ()) - set(known))
     if unknown:
         raise UsageError(f'--baseline is one of {", ".join(known)}, but got "{unknown[0]}"')
     built = build(learner, table, limit, baselines=baseline or (), encoder_name=encoder, seed=seed)
-    built.controller.save(out, card=built.card)
+    built.controller.save(out)
+    say_readability(table.readability, records.task)
     console = Console()
     console.print(f"{out}: {built.controller.label}; {built.learned}", highlight=False)
     style = "green" if built.choice.feasible else "bold red"

@@ -305,6 +305,7 @@ class _Application:
                 "policy": controller.label,
                 "schedule": list(controller.schedule),
                 "active": self.telemetry.active - 1,  # this request is not worth showing
+                "read": self.telemetry.read,
                 "latest": list(self.telemetry.latest),
             }
         )

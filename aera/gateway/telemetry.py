@@ -1,5 +1,6 @@
 """What a gateway tells of itself: Prometheus metrics, and the latest allocations for its page."""
 
+import logging
 import time
 from bisect import bisect_left
 from collections import defaultdict, deque
@@ -13,8 +14,12 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from aera.gateway.voting import VotedChoice, was_guarded
+from aera.reading.health import LITTLE
 
+log = logging.getLogger("aera.gateway")
 KEPT = 200
+ENOUGH = 40
+"""Samples after which it is worth saying that few of them can be read."""
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
 COUNTERS: dict[str, tuple[str, ...]] = {
@@ -57,6 +62,7 @@ class Telemetry(Collector):
         self.overhead = Histogram("What a voted request took beside waiting upstream.", SECONDS)
         self.voting = Histogram("One vote from end to end.", SECONDS)
         self._begun = time.time()
+        self._warned = False
 
     def record(self, voted: VotedChoice) -> None:
         """Count one vote and keep it for the page, without a word of what was asked."""
@@ -68,6 +74,7 @@ class Telemetry(Collector):
         counts["tokens_saved",] += max(0, account["tokens_saved"])
         counts["stops", allocation.reason] += 1
         counts["unread",] += voted.unread
+        self._watch_reading()
         counts["failures",] += voted.failures
         counts["guarded",] += was_guarded(allocation)
         counts["escalated",] += voted.escalated
@@ -79,6 +86,23 @@ class Telemetry(Collector):
         row = {name: account[name] for name in kept}
         times = {"seconds": round(allocation.seconds, 3)}
         self.latest.append({**row, **times, "votes": shares, "strays": list(voted.strays)})
+
+    @property
+    def read(self) -> float | None:
+        """The share of samples that could be read, None before there are any."""
+        came = self.counts["samples",] - self.counts["failures",]
+        return 1 - self.counts["unread",] / came if came else None
+
+    def _watch_reading(self) -> None:
+        """Say it in the log, once, when most of what comes back cannot be read."""
+        if self._warned or self.counts["samples",] < ENOUGH or (self.read or 0.0) >= LITTLE:
+            return
+        self._warned = True
+        log.warning(
+            "only %.0f %% of the samples could be read; look at the task (aera tasks) that the "
+            "gateway or its controller was started with",
+            100 * (self.read or 0.0),
+        )
 
     def collect(self) -> Iterator[Metric]:
         """The numbers as metrics."""

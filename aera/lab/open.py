@@ -1,12 +1,18 @@
-"""Open the truths of recorded responses, wherever those lie."""
+"""Open the truths of recorded responses, wherever those lie, and choose what can be judged."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from aera.errors import ProtocolError
 from aera.lab.truths import Truths
 from aera.pools.parquet import ANSWER
-from aera.pools.record import Records
+from aera.pools.record import ChosenRecords, Records
 from aera.pools.shards import Shard, Shards
 from aera.workers import SERIAL, Workers
+
+SHOWN = 3
+"""Questions that are named."""
 
 
 def open_truths(records: Records, *, workers: Workers = SERIAL) -> Truths | None:
@@ -32,3 +38,39 @@ def _answers(part: Shard) -> dict[str, str] | None:
         return None
     pairs = zip(columns["question_id"], columns[ANSWER], strict=True)
     return {question_id: answer for question_id, answer in pairs if answer is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Graded:
+    """Recorded responses with their truths, and the questions that had to be left out."""
+
+    records: Records
+    truths: Truths | None
+    left_out: Mapping[str, str]
+    """By question, why."""
+
+    @property
+    def remark(self) -> str | None:
+        """Who was left out, in one sentence; None where nobody was."""
+        if not self.left_out:
+            return None
+        first = "; ".join(f"{key} {why}" for key, why in [*self.left_out.items()][:SHOWN])
+        more = ", ..." if len(self.left_out) > SHOWN else ""
+        return f"{len(self.left_out)} questions are left out: {first}{more}"
+
+
+def open_graded(
+    records: Records, *, truths: Truths | None = None, workers: Workers = SERIAL
+) -> Graded:
+    """The questions that can be judged: those with enough responses and, where any has, a truth."""
+    known = truths if truths is not None else open_truths(records, workers=workers)
+    left = dict(getattr(records, "left_out", {}))
+    if known is None:
+        return Graded(records, None, left)
+    missing = [key for key in records.questions if key not in known]
+    if len(missing) == len(records.questions):
+        raise ProtocolError(f'none of the questions of "{records.name}" has a truth')
+    if not missing:
+        return Graded(records, known, left)
+    chosen = ChosenRecords(records, frozenset(known).intersection(records.questions))
+    return Graded(chosen, known, {**left, **dict.fromkeys(missing, "has no truth")})

@@ -174,17 +174,24 @@ UNREADABLE = "nothing readable in the first block"
 
 @dataclass(frozen=True)
 class ServedPolicy:
-    """A policy as the gateway's clients get it.
+    """A policy as people get its answers.
 
-    A first block in which nothing can be read ends the matter: not every chat is a question.
+    A first block in which nothing can be read ends the matter: more of the same would be paid for
+    and not read either.
     """
 
     policy: Policy
+    patient: bool = False
+    """Whether a block that was cut off or failed is no reason to end: the next may be whole."""
 
     def decide(self, prefix: Prefix) -> Decision:
-        if prefix.previous is None and not len(prefix.tally):
+        if prefix.previous is None and not len(prefix.tally) and not self._hopes(prefix):
             return Decision(True, UNREADABLE)
         return self.policy.decide(prefix)
+
+    def _hopes(self, prefix: Prefix) -> bool:
+        broken = [each.truncated or each.error is not None for each in prefix.responses]
+        return self.patient and 2 * sum(broken) > len(broken)
 
     def __str__(self) -> str:
         return str(self.policy)

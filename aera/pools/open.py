@@ -9,7 +9,7 @@ from aera.pools.pool import Pool
 from aera.pools.shards import Shards
 
 
-def open_records(address: str | Path, *, equivalence: bool = False) -> Pool | Shards:
+def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Shards:
     """A pool directory, or the folder or URI of a pool exported as Parquet.
 
     With `equivalence`, its task asks math-verify which expressions are the same.

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from aera.errors import UsageError
+from aera.files import check_format
+from aera.pools.manifest import FORMAT
 from aera.pools.places import Place, arrow
 from aera.pools.pool import RESPONSE_FIELDS
 
 ANSWER = "answer"
 """The column with the truth, which is read by itself and never with the responses."""
+RESPONSE_ANSWER = "response_answer"
+"""The column with what a response answered where that is all that was recorded of it."""
 METADATA = b"aera"
 """Where an exported file keeps what the pool said of itself."""
 
@@ -31,6 +36,10 @@ class Origin:
     part: Mapping[str, int] | None = None
     """Of a file that is one of many: its number, the question it ends before, and how many
     responses it holds."""
+    each: int | None = None
+    """Responses a question needs to count; those with fewer are not exported."""
+    written_by: str | None = None
+    format: int = 1
 
 
 def part_name(number: int) -> str:
@@ -58,19 +67,24 @@ def _is_table(file: str | Path, *, below: str | Path) -> bool:
 def told_origin(schema: Any) -> Origin | None:
     """What the schema of an exported file says of its pool."""
     metadata = schema.metadata or {}
+    if METADATA not in metadata:
+        return None
     try:
-        return Origin(**json.loads(metadata[METADATA])) if METADATA in metadata else None
+        fields = json.loads(metadata[METADATA])
+        check_format({"format": 1, **fields}, FORMAT, where="the export", error=UsageError)
+        return Origin(**fields)
     except (ValueError, TypeError):
         return None
 
 
-def exported_schema(*, with_truths: bool) -> Any:
-    """The columns of an exported file."""
+def exported_schema(*, with_truths: bool, version: int = FORMAT) -> Any:
+    """The columns of an exported file, also as an older version wrote them."""
     pa = arrow()
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    columns = {"question_id": str, "index": int, "question": str, "choices": list, "answer": str}
+    columns: dict[str, type] = {"question_id": str, "index": int, "question": str, "choices": list}
+    columns |= {"system": str, "group": str} if version >= 2 else {}
+    columns |= {ANSWER: str} if with_truths else {}
     columns |= {name: told[0] for name, told in RESPONSE_FIELDS.items()}
-    if not with_truths:
-        del columns["answer"]
+    columns |= {RESPONSE_ANSWER: str} if version >= 2 else {}
     fields = [(name, kinds.get(kind, pa.list_(pa.string()))) for name, kind in columns.items()]
     return pa.schema(fields)

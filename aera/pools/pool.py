@@ -1,19 +1,20 @@
 """Pool: recorded responses of many questions in a directory, read lazily, never half-read.
 
 manifest.json            task, schedule, sampler settings, seed, counts, hashes; written last
-questions.jsonl          {"id", "question", "choices"}
+questions.jsonl          {"id", "question", "choices"?, "system"?, "group"?}
 responses-00000.jsonl.gz sealed segments: whole questions, one response per line
 responses-00001.jsonl    a plain segment, in which questions may be mixed
 truths.jsonl             apart, and none of this module's business
+
+A question with too few responses is there and left out: everybody passes over it.
 """
 
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ from aera.files import (
     write_json,
     write_whole,
 )
-from aera.pools.record import Record, batches, check_once, check_order
-from aera.reading.task import Task, task_from_json
+from aera.pools.manifest import Manifest, best_count, manifest_of
+from aera.pools.record import Record, batches, check_once, check_order, describe_records
+from aera.reading.task import Task
 from aera.response import Question, Response
 from aera.schedule import Schedule
 
-FORMAT = 1
 RESPONSE_FIELDS: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "tokens": (int,),
@@ -45,6 +46,10 @@ RESPONSE_FIELDS: dict[str, tuple[type, ...]] = {
     "model": (str, type(None)),
 }
 """What a segment says of a response, and as what."""
+SOMETIMES: dict[str, tuple[type, ...]] = {"answer": (str,)}
+"""What it says only where there is something to say."""
+GROWING = "growing"
+"""The folder in a pool where what is added to it gathers until it is whole."""
 
 
 @dataclass(frozen=True)
@@ -54,32 +59,6 @@ class Line:
     question_id: str
     index: int
     response: Response
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a pool says of itself."""
-
-    task: Task
-    schedule: Schedule
-    questions: int
-    responses: int
-    sampler: dict[str, Any]
-    seed: int | None
-    hashes: dict[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of manifest.json."""
-        return {
-            "format": FORMAT,
-            "task": self.task.as_json(),
-            "prompt_template": self.task.template,
-            "schedule": list(self.schedule),
-            "sampler": self.sampler,
-            "seed": self.seed,
-            "counts": {"questions": self.questions, "responses": self.responses},
-            "hashes": self.hashes,
-        }
 
 
 class Pool:
@@ -94,15 +73,25 @@ class Pool:
         """Open a pool directory."""
         path = Path(path)
         file = path / "manifest.json"
-        if not file.is_file() and ((path / "plan.json").is_file() or (path / "parts").is_dir()):
+        begun = (path / "plan.json").is_file()
+        if not file.is_file() and begun and (path / GROWING).is_dir():
+            raise PoolError(f'the pool at "{path}" is being grown; run aera sample again')
+        if not file.is_file() and (begun or (path / "parts").is_dir()):
             raise PoolError(f'the pool at "{path}" is not finished; run aera sample again')
         if not file.is_file() and any(path.glob("*.parquet")):
             raise PoolError(f'"{path}" holds Parquet; make a pool of it with aera import')
         if not file.is_file():
             raise PoolError(f'there is no pool at "{path}": {file.name} is missing')
         try:
-            return cls(path, _manifest(json.loads(file.read_text("utf-8"))))
-        except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
+            return cls(path, manifest_of(json.loads(file.read_text("utf-8")), f'"{file}"'))
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            UsageError,
+        ) as error:
             raise PoolError(f'"{file}" cannot be understood: {problem(error)}') from None
 
     @property
@@ -116,8 +105,18 @@ class Pool:
         return self.manifest.schedule
 
     @cached_property
+    def left_out(self) -> dict[str, str]:
+        """The questions with too few responses, each with how many it has."""
+        return self.manifest.left_out
+
+    @cached_property
     def questions(self) -> dict[str, Question]:
-        """Its questions by id, in order."""
+        """Its questions by id, in order, without those left out."""
+        return {name: q for name, q in self.stored_questions.items() if name not in self.left_out}
+
+    @cached_property
+    def stored_questions(self) -> dict[str, Question]:
+        """All its questions by id, in order, also those left out."""
         found: dict[str, Question] = {}
         for question in read_questions(self.path / "questions.jsonl"):
             if question.id in found:
@@ -129,6 +128,9 @@ class Pool:
     def segments(self) -> tuple[Path, ...]:
         """Its files of responses, in order."""
         return tuple(sorted(self.path.glob("responses-*.jsonl*")))
+
+    def __repr__(self) -> str:
+        return describe_records(self)
 
     def __len__(self) -> int:
         return self.manifest.questions
@@ -145,6 +147,18 @@ class Pool:
     def with_manifest(self, manifest: Manifest) -> "Pool":
         """The same pool, read as this manifest says."""
         return Pool(self.path, manifest)
+
+    def with_responses(self, n: int) -> "Pool":
+        """The same pool for questions with at least `n` responses; the others are left out."""
+        return self.with_manifest(self.manifest.with_counts(self.stored_counts, each=n))
+
+    @cached_property
+    def stored_counts(self) -> dict[str, int]:
+        """How many responses each question has, also those left out."""
+        others = self.manifest.other_counts
+        if others is None:  # format 1 does not say
+            return {record.question.id: len(record.responses) for record in self.everything()}
+        return {name: others.get(name, self.manifest.each) for name in self.stored_questions}
 
     @property
     def name(self) -> str:
@@ -169,21 +183,31 @@ class Pool:
         return all(segment.suffix == ".gz" for segment in self.segments)
 
     def __iter__(self) -> Iterator[Record]:
-        if not self.sealed:
-            yield from self._merge()
-            return
         seen: list[str] = []
-        for record in self.read(self.segments):
-            seen.append(record.question.id)
-            yield record
+        for record in self.everything():
+            if record.question.id not in self.left_out:
+                seen.append(record.question.id)
+                yield record
         self.check_whole(seen)
+
+    def everything(self) -> Iterator[Record]:
+        """Every question that has a response, also those left out."""
+        if self.sealed:
+            lines = (line for segment in self.segments for line in read_segment(segment))
+            return self._group(lines)
+        return self._merge()
 
     def read(self, segments: Iterable[Path]) -> Iterator[Record]:
         """The questions of some sealed segments, without asking for the others."""
         lines = (line for segment in segments for line in read_segment(segment))
-        groups = groupby(lines, key=lambda line: line.question_id)
+        for record in self._group(lines):
+            if record.question.id not in self.left_out:
+                yield record
+
+    def _group(self, lines: Iterable[Line]) -> Iterator[Record]:
+        """Whole questions, each in one place."""
         seen: set[str] = set()
-        for question_id, group in groups:
+        for question_id, group in groupby(lines, key=lambda line: line.question_id):
             if question_id in seen:
                 raise PoolError(f'the parts of "{self.path}" split question {question_id}')
             seen.add(question_id)
@@ -195,19 +219,18 @@ class Pool:
         for segment in self.segments:
             for line in read_segment(segment):
                 gathered.setdefault(line.question_id, []).append(line)
-        known = [question for question in self.questions if question in gathered]
-        for question_id in [*known, *(stray for stray in gathered if stray not in self.questions)]:
-            yield self._record(question_id, gathered[question_id])
-        self.check_whole(gathered)
+        known = [name for name in self.stored_questions if name in gathered]
+        for name in [*known, *(stray for stray in gathered if stray not in self.stored_questions)]:
+            yield self._record(name, gathered[name])
 
     def _record(self, question_id: str, lines: Iterable[Line]) -> Record:
-        if question_id not in self.questions:
+        if question_id not in self.stored_questions:
             raise PoolError(
                 f'"{self.path}" holds responses to {question_id}, not in questions.jsonl'
             )
         ordered = sorted(lines, key=lambda line: line.index)
         check_order((line.index for line in ordered), f'question {question_id} in "{self.path}"')
-        return Record(self.questions[question_id], tuple(line.response for line in ordered))
+        return Record(self.stored_questions[question_id], tuple(line.response for line in ordered))
 
     def check_whole(self, question_ids: Iterable[str]) -> None:
         """Refuse a pool whose sealed segments split a question, or that misses one."""
@@ -231,20 +254,6 @@ class Segment:
         return self.pool.read([self.path])
 
 
-def _manifest(fields: dict[str, Any]) -> Manifest:
-    if fields["format"] != FORMAT:
-        raise ValueError(f"format {fields['format']}, this version reads format {FORMAT}")
-    return Manifest(
-        task=task_from_json(fields["task"]),
-        schedule=Schedule(tuple(map(index, fields["schedule"]))),
-        questions=fields["counts"]["questions"],
-        responses=fields["counts"]["responses"],
-        sampler=fields["sampler"],
-        seed=fields["seed"],
-        hashes=fields["hashes"],
-    )
-
-
 def read_questions(path: Path) -> Iterator[Question]:
     """The questions of a file, one JSON object per line."""
     return read_rows(path, _parse_question)
@@ -253,9 +262,9 @@ def read_questions(path: Path) -> Iterator[Question]:
 def _parse_question(text: str) -> Question:
     fields = json.loads(text)
     choices = take_field(fields, "choices", (list,)) if fields.get("choices") else ()
-    return Question(
-        take_field(fields, "id", (str,)), take_field(fields, "question", (str,)), tuple(choices)
-    )
+    own = {name: take_field(fields, name, (str,)) for name in ("system", "group") if name in fields}
+    asked = take_field(fields, "question", (str,))
+    return Question(take_field(fields, "id", (str,)), asked, tuple(choices), **own)
 
 
 def read_segment(path: Path) -> Iterator[Line]:
@@ -266,12 +275,14 @@ def read_segment(path: Path) -> Iterator[Line]:
 def parse_line(text: str) -> Line:
     """One line of a segment."""
     fields = json.loads(text)
+    told = {name: take_field(fields, name, kind) for name, kind in RESPONSE_FIELDS.items()}
+    for name, kind in SOMETIMES.items():
+        if name in fields:
+            told[name] = take_field(fields, name, kind)
     return Line(
         take_field(fields, "question_id", (str,)),
         take_field(fields, "index", (int,)),
-        Response(
-            **{name: take_field(fields, name, kind) for name, kind in RESPONSE_FIELDS.items()}
-        ),
+        Response(**told),
     )
 
 
@@ -285,23 +296,31 @@ def write_pool(
     task: Task,
     sampler: Mapping[str, Any],
     seed: int | None = None,
+    responses: int | None = None,
 ) -> Pool:
-    """Write a finished pool. Each file appears whole or not at all, and the manifest comes last."""
+    """Write a finished pool. Each file appears whole or not at all, and the manifest comes last.
+
+    Questions with fewer than `responses` are written and left out. Without it, it is the number
+    that keeps most responses.
+    """
     questions: list[str] = []
-    counts: list[int] = []
+    counts: dict[str, int] = {}
     files = ["questions.jsonl"]
     for number, batch in enumerate(batches(records)):
         files.append(f"responses-{number:05}.jsonl.gz")
         with replacing(path / files[-1]) as partial:
             seal_segment(partial, batch)
         questions += [question_line(record.question) for record in batch]
-        counts += [len(record.responses) for record in batch]
+        counts |= {record.question.id: len(record.responses) for record in batch}
     if not counts:
         raise PoolError("a pool needs at least one question")
+    each = best_count(counts.values()) if responses is None else responses
+    if not any(counts.values()):
+        raise PoolError("a pool needs at least one response")
+    blank = Manifest(task, Schedule(), 0, 0, dict(sampler), seed, {}, each)
+    manifest = blank.with_counts(counts, each=each)
     write_whole(path / "questions.jsonl", "".join(questions))
-    hashes = {name: file_hash(path / name) for name in files}
-    schedule = Schedule().upto(min(counts))
-    manifest = Manifest(task, schedule, len(counts), sum(counts), dict(sampler), seed, hashes)
+    manifest = replace(manifest, hashes={name: file_hash(path / name) for name in files})
     write_json(path / "manifest.json", manifest.as_json())
     return Pool(path, manifest)
 
@@ -317,11 +336,15 @@ def seal_segment(path: Path, records: Iterable[Record]) -> None:
 
 def question_line(question: Question) -> str:
     """One question as questions.jsonl holds it."""
-    choices = {"choices": list(question.choices)} if question.choices else {}
-    return to_line({"id": question.id, "question": question.text, **choices})
+    own = {"choices": [*question.choices], "system": question.system, "group": question.group}
+    told = {name: value for name, value in own.items() if value not in (None, [])}
+    return to_line({"id": question.id, "question": question.text, **told})
 
 
 def response_line(question_id: str, index: int, *, response: Response) -> str:
     """One response as a segment holds it."""
     fields = {name: getattr(response, name) for name in RESPONSE_FIELDS}
+    for name in SOMETIMES:
+        if getattr(response, name) is not None:
+            fields[name] = getattr(response, name)
     return to_line({"question_id": question_id, "index": index, **fields})

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from aera.errors import PoolError
 from aera.pools.places import Place
 from aera.reading.equivalence import question_reader
+from aera.reading.health import Readability, read_health
 from aera.reading.task import Task
 from aera.response import Prefix, Question, Response, unfold
 from aera.schedule import Schedule
@@ -115,7 +116,7 @@ class Records(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeldRecords:
     """Records in memory, their votes read once for everybody."""
 
@@ -129,6 +130,9 @@ class HeldRecords:
     def questions(self) -> dict[str, Question]:
         """The questions by id, in order."""
         return {record.question.id: record.question for record in self.records}
+
+    def __repr__(self) -> str:
+        return describe_records(self)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -144,6 +148,70 @@ class HeldRecords:
         """Nothing can be missing."""
 
 
+@dataclass(frozen=True, eq=False)
+class ChosenRecords:
+    """Some of the questions of other records; the rest is passed over."""
+
+    records: Records
+    ids: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """As the others are called."""
+        return self.records.name
+
+    @property
+    def task(self) -> Task:
+        """The task their responses answer."""
+        return self.records.task
+
+    @property
+    def schedule(self) -> Schedule:
+        """Their checkpoints."""
+        return self.records.schedule
+
+    @property
+    def folder(self) -> Path | Place | None:
+        """Where what is made of them may be kept."""
+        return self.records.folder
+
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        """The chosen questions by id, in order."""
+        return {key: each for key, each in self.records.questions.items() if key in self.ids}
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __iter__(self) -> Iterator[Record]:
+        return (record for record in self.records if record.question.id in self.ids)
+
+    def parts(self) -> list["ChosenPart"]:
+        """The parts of the others, without what was not chosen."""
+        return [ChosenPart(part, self.ids) for part in self.records.parts()]
+
+    def check_whole(self, question_ids: Iterable[str]) -> None:
+        """Refuse what was read part by part where a question is missing or was split."""
+        seen = check_once(question_ids, f'"{self.name}"')
+        missing = [key for key in self.questions if key not in seen]
+        if missing:
+            raise PoolError(
+                f'{len(missing)} of {len(self)} questions in "{self.name}" have no response, the '
+                f"first is {missing[0]}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenPart:
+    """A part without what was not chosen; it travels as the part does."""
+
+    part: Iterable[Record]
+    ids: frozenset[str]
+
+    def __iter__(self) -> Iterator[Record]:
+        return (record for record in self.part if record.question.id in self.ids)
+
+
 def hold(records: Records, *, workers: Workers = SERIAL) -> HeldRecords:
     """Read every vote once and keep them all in memory."""
     parts = workers.map(partial(read_votes, task=records.task), records.parts())
@@ -155,6 +223,17 @@ def hold(records: Records, *, workers: Workers = SERIAL) -> HeldRecords:
 def read_votes(records: Iterable[Record], task: Task) -> list[VotedRecord]:
     """The same records with what their responses say."""
     return [record.read(task) for record in records]
+
+
+def describe_records(records: Records) -> str:
+    """What a shell or a notebook shows of them."""
+    what = f"{len(records)} questions, {records.task.name}, {records.schedule}"
+    return f"<{type(records).__name__} {records.name}: {what}>"
+
+
+def health_of(records: Iterable[VotedRecord]) -> Readability:
+    """Which share of the responses to some questions was read."""
+    return read_health((each.question.id, each.responses, each.votes) for each in records)
 
 
 def check_order(indices: Iterable[int], where: str) -> None:
@@ -173,6 +252,23 @@ def check_once(question_ids: Iterable[str], where: str) -> set[str]:
             raise PoolError(f"the parts of {where} split question {question_id}")
         seen.add(question_id)
     return seen
+
+
+class Drawn:
+    """Records by their question: read no further than asked for, kept where passed on the way."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._coming = iter(records)
+        self._passed: dict[str, Record] = {}
+
+    def take(self, question_id: str) -> Record | None:
+        """The record of a question, once; None where there is none."""
+        while question_id not in self._passed:
+            record = next(self._coming, None)
+            if record is None:
+                return None
+            self._passed[record.question.id] = record
+        return self._passed.pop(question_id)
 
 
 def batches(records: Iterable[Item]) -> Iterator[list[Item]]:

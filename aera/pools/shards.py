@@ -16,10 +16,19 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from aera.errors import PoolError, UsageError
-from aera.pools.parquet import ANSWER, Origin, exported_schema, part_name, table_files, told_origin
+from aera.pools.manifest import FORMAT, Manifest
+from aera.pools.parquet import (
+    ANSWER,
+    RESPONSE_ANSWER,
+    Origin,
+    exported_schema,
+    part_name,
+    table_files,
+    told_origin,
+)
 from aera.pools.places import Place, arrow, locate
-from aera.pools.pool import RESPONSE_FIELDS, Manifest
-from aera.pools.record import Record, check_once, check_order
+from aera.pools.pool import RESPONSE_FIELDS
+from aera.pools.record import Record, check_once, check_order, describe_records
 from aera.reading.task import Task, task_from_json
 from aera.response import Question, Response
 from aera.schedule import Schedule
@@ -65,8 +74,9 @@ class Shard:
     def _origin(self, file: Any) -> Origin:
         schema = file.schema_arrow
         origin = told_origin(schema)
-        known = exported_schema(with_truths=ANSWER in schema.names)
-        if origin is None or not schema.remove_metadata().equals(known):
+        truths, bare = ANSWER in schema.names, schema.remove_metadata()
+        known = (exported_schema(with_truths=truths, version=n + 1) for n in range(FORMAT))
+        if origin is None or not any(bare.equals(each) for each in known):
             raise _foreign(self.folder / self.name)
         return origin
 
@@ -88,14 +98,15 @@ class Shard:
         where = f'question {question_id} in {self.name} of "{self.folder}"'
         check_order((places[row] for row in rows), where)
         question = _question(columns, first)
-        responses = (
-            Response(**{name: columns[name][row] for name in RESPONSE_FIELDS}) for row in rows
-        )
-        return Record(question, tuple(responses))
+        named = {name: columns[name] for name in RESPONSE_FIELDS}
+        if RESPONSE_ANSWER in columns:
+            named["answer"] = columns[RESPONSE_ANSWER]
+        told = ({name: column[row] for name, column in named.items()} for row in rows)
+        return Record(question, tuple(Response(**fields) for fields in told))
 
     def questions(self) -> list[Question]:
         """Its questions in order, without their responses."""
-        columns = self.columns(["question_id", "question", "choices"])
+        columns = self.columns(["question_id", "question", "choices", "system", "group"])
         names = columns["question_id"]
         firsts = {name: row for row, name in reversed([*enumerate(names)])}
         return [_question(columns, row) for row in sorted(firsts.values())]
@@ -136,10 +147,11 @@ class Shard:
 
 def _question(columns: Mapping[str, Sequence[Any]], row: int) -> Question:
     choices = tuple(columns["choices"][row] or ())
-    return Question(columns["question_id"][row], columns["question"][row], choices)
+    own = {name: columns[name][row] for name in ("system", "group") if name in columns}
+    return Question(columns["question_id"][row], columns["question"][row], choices, **own)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Shards:
     """An exported pool, worked on without bringing it in first. Iterating streams its questions."""
 
@@ -199,6 +211,9 @@ class Shards:
         """Its files, in order."""
         return tuple(Shard(self.path, number, self.pool) for number in range(self.files))
 
+    def __repr__(self) -> str:
+        return describe_records(self)
+
     def __len__(self) -> int:
         return self.manifest.questions
 
@@ -231,14 +246,18 @@ def _manifest(origin: Origin, path: Path | Place) -> Manifest:
             "a folder"
         )
     try:
+        schedule = Schedule(tuple(map(index, origin.schedule)))
         return Manifest(
             task=task_from_json(dict(origin.task)),
-            schedule=Schedule(tuple(map(index, origin.schedule))),
+            schedule=schedule,
             questions=index(origin.questions or 0),
             responses=index(origin.responses or 0),
             sampler=dict(origin.sampler),
             seed=origin.seed,
             hashes={},
+            each=schedule.last if origin.each is None else index(origin.each),
+            other_counts=None,
+            written_by=origin.written_by,
         )
     except (TypeError, ValueError, KeyError, UsageError) as error:
         raise PoolError(f'what "{path}" says of itself cannot be understood: {error}') from None

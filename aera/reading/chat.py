@@ -1,17 +1,14 @@
 """What a chat reply votes for: a tool call, a JSON value, or the answer a task reads in it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from aera.reading.find import visible
+from aera.reading.json_values import canonical_json, parse_json
 from aera.reading.task import Reader
 from aera.response import Response
 from aera.tally import Vote
-
-EXACT = 2**53
-"""Beyond this, a whole number and a fraction that look alike need not be equal."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class ChatReader:
             return Vote(None)
         calls = tool_calls(response)
         if calls:
-            return Vote(None if response.truncated else _canonical(calls))
+            return Vote(None if response.truncated else canonical_json(calls))
         if self.wants_json:
             return Vote(None if response.truncated else _json_text(visible(response.text)))
         return self.task.read(response)
@@ -62,39 +59,13 @@ def _arguments(written: Any) -> Any:
     if not isinstance(written, str):
         return written
     try:
-        return _parse(written)
+        return parse_json(written)
     except (ValueError, RecursionError):
         return written
 
 
 def _json_text(text: str) -> str | None:
     try:
-        return _canonical(_parse(text))
+        return canonical_json(parse_json(text))
     except (ValueError, RecursionError):
         return None
-
-
-def _canonical(value: Any) -> str | None:
-    try:
-        return canonical_json(value)
-    except RecursionError:
-        return None
-
-
-def canonical_json(value: Any) -> str:
-    """One text for equal JSON values, whatever the order of keys, the spacing and 1 or 1.0."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def _parse(text: str) -> Any:
-    """The value of a JSON text; whole numbers are the same however they are written."""
-    return json.loads(text, parse_float=_plain, parse_constant=_refuse)
-
-
-def _plain(written: str) -> int | float:
-    number = float(written)
-    return int(number) if number.is_integer() and abs(number) <= EXACT else number
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")

@@ -18,7 +18,9 @@ from aera.files import file_hash, replacing, write_json, write_whole
 from aera.pools.pool import Pool, question_line
 from aera.pools.record import SEGMENT_RESPONSES
 from aera.response import Question
-from aera.sampling.recording import PARTS, PLAN, Plan, Recording, record
+from aera.sampling.growing import find_base
+from aera.sampling.plan import PLAN, Plan
+from aera.sampling.recording import PARTS, Recording, record
 from aera.sampling.sampler import Sampler
 from aera.workers import SERIAL, Workers
 
@@ -51,6 +53,11 @@ def gather(
     path = path.absolute()  # whoever works on a part may be somewhere else
     if (path / "manifest.json").exists():
         _clear(path)
+        if find_base(path, plan, questions):
+            raise UsageError(
+                f'the pool at "{path}" is whole, and is grown by one worker; run it without '
+                "--workers, with a larger --concurrency where the server can take it"
+            )
         Recording(path, plan, questions).begin()  # refuses other settings and other questions
         return Pool.open(path)
     if (path / PLAN).exists():
@@ -88,7 +95,7 @@ def _record(
     """Record one part as far as possible; whether it is whole."""
 
     async def work() -> Pool | None:
-        recording = Recording(part.path, plan, part.questions)
+        recording = Recording(part.path, plan, part.questions, grows=False)
         recording.begin()
         if recording.complete:
             return recording.finish()

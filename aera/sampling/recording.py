@@ -2,53 +2,39 @@
 
 While it grows, `plan.json` says what is being sampled and open segments hold what has come back. A
 kill at any moment loses at most the line being written. When every response is there, segments are
-sealed, and the manifest, written last, declares the pool whole.
+sealed, and the manifest, written last, declares the pool whole. One that is asked for more later
+grows (growing.py).
 """
 
 import asyncio
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from aera.errors import PoolError, UpstreamError, UsageError, check_count
+from aera.errors import PoolError, UpstreamError, UsageError
 from aera.files import to_line, write_whole
-from aera.pools.pool import Pool, parse_line, question_line, read_segment, response_line, write_pool
-from aera.pools.record import Record
-from aera.reading.task import Task
+from aera.pools.pool import (
+    GROWING,
+    Pool,
+    parse_line,
+    question_line,
+    read_segment,
+    response_line,
+    write_pool,
+)
+from aera.pools.record import Drawn, Record
 from aera.response import Question, Response
+from aera.sampling.growing import find_base, move_in
+from aera.sampling.plan import PLAN, Plan, keep_plan
 from aera.sampling.sampler import Sampler
 
 HOPELESS = 64
 """Failures without a single response after which a server is taken for dead."""
-PLAN, FAILURES, OPEN = "plan.json", "failures.jsonl", "open-*.jsonl"
+FAILURES, OPEN = "failures.jsonl", "open-*.jsonl"
 PARTS = "parts"
 """Where workers keep their recordings until they are one."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to sample. A pool begun with one plan cannot be continued with another."""
-
-    task: Task
-    responses: int = 128
-    sampler: Mapping[str, Any] = field(default_factory=dict)
-    """Model, settings and prompt, as the manifest keeps them."""
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count("responses", self.responses)
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of plan.json."""
-        return {
-            "task": self.task.as_json(),
-            "responses": self.responses,
-            "sampler": dict(self.sampler),
-            "seed": self.seed,
-        }
 
 
 @dataclass
@@ -69,28 +55,41 @@ class Progress:
 
 
 class Recording:
-    """A pool directory that is being filled."""
+    """A pool directory that is being filled, or a finished pool that is being grown."""
 
-    def __init__(self, path: Path, plan: Plan, questions: Sequence[Question]) -> None:
+    def __init__(
+        self, path: Path, plan: Plan, questions: Sequence[Question], *, grows: bool = True
+    ) -> None:
         self.path, self.plan, self.questions = path, plan, questions
         self.progress = Progress(wanted=plan.responses * len(questions))
+        self._grows = grows
+        self._base: Pool | None = None
+        """The finished pool that is being grown."""
         self._missing: dict[str, set[int]] = {}
         self._file: IO[str] | None = None
 
     @property
+    def folder(self) -> Path:
+        """Where what comes back is kept: the pool's own, or the one for what is added to it."""
+        return self.path if self._base is None else self.path / GROWING
+
+    @property
     def complete(self) -> bool:
         """Whether the manifest declares the pool whole."""
-        return (self.path / "manifest.json").exists()
+        return (self.folder / "manifest.json").exists()
 
     def begin(self) -> None:
         """Create the directory, or take up what is there."""
         self.path.mkdir(parents=True, exist_ok=True)
+        move_in(self.path)
+        self._base = find_base(self.path, self.plan, self.questions) if self._grows else None
+        self.folder.mkdir(exist_ok=True)
         self._check_plan()
         text = "".join(map(question_line, self.questions))
-        if _write_once(self.path / "questions.jsonl", text) != text:
+        if _write_once(self.folder / "questions.jsonl", text) != text:
             raise UsageError(
                 f'the pool at "{self.path}" was begun with other questions; continue with those in '
-                "questions.jsonl, or sample into another place"
+                f"{self._inside('questions.jsonl')}, or sample into another place"
             )
         if self.complete:
             self._sweep(OPEN, FAILURES)
@@ -101,32 +100,39 @@ class Recording:
 
     def _check_plan(self) -> None:
         # A kill may leave the plan half-written, and then nothing else.
-        there = {file.name for file in self.path.iterdir()} - {f"{PLAN}.partial"}
+        there = {file.name for file in self.folder.iterdir()} - {f"{PLAN}.partial"}
         if PARTS in there and PLAN not in there:
             raise UsageError(
                 f'"{self.path}" was begun with several workers; continue it with --workers'
             )
         if there and PLAN not in there:
             raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')
-        text = json.dumps(self.plan.as_json(), indent=2, sort_keys=True) + "\n"
-        if _write_once(self.path / PLAN, text) != text:
+        if not keep_plan(self.folder, self.plan):
             raise UsageError(
                 f'the pool at "{self.path}" was begun with other settings; continue with those in '
-                f"{PLAN}, or sample into another place"
+                f"{self._inside(PLAN)}, or sample into another place"
             )
+
+    def _inside(self, name: str) -> str:
+        """A file of the recording as one finds it in the pool."""
+        return str((self.folder / name).relative_to(self.path))
 
     def _take_stock(self) -> None:
         """Read the open segments; what is not there is missing."""
-        everything = range(self.plan.responses)
-        self._missing = {question.id: set(everything) for question in self.questions}
-        segments = sorted(self.path.glob(OPEN))
+        known = self._base.stored_counts if self._base else {}
+        for question in self.questions:
+            there = known.get(question.id, 0)
+            self._missing[question.id] = set(range(there, self.plan.responses))
+            self.progress.done += there
+        self.progress.resumed = self.progress.done
+        segments = sorted(self.folder.glob(OPEN))
         for segment in segments:
             self.progress.damaged += _mend(segment)
             with segment.open(encoding="utf-8") as lines:
                 for number, text in enumerate(lines, start=1):
                     self._take_line(text, f"{segment.name}, line {number}")
         name = f"open-{len(segments):05}.jsonl"
-        self._file = (self.path / name).open("a", encoding="utf-8")
+        self._file = (self.folder / name).open("a", encoding="utf-8")
 
     def _take_line(self, text: str, where: str) -> None:
         try:
@@ -140,7 +146,7 @@ class Recording:
     def _sweep(self, *patterns: str) -> None:
         """Remove what an interrupted sealing left behind."""
         for pattern in patterns:
-            for file in self.path.glob(pattern):
+            for file in self.folder.glob(pattern):
                 file.unlink()
 
     def missing(self, question: Question, *, block: int) -> list[range]:
@@ -171,7 +177,7 @@ class Recording:
         self._file.write("".join(kept))
         self._file.flush()
         if failed:
-            with (self.path / FAILURES).open("a", encoding="utf-8") as file:
+            with (self.folder / FAILURES).open("a", encoding="utf-8") as file:
                 file.write("".join(failed))
         self.progress.done += len(kept)
         self.progress.failures += len(failed)
@@ -196,19 +202,32 @@ class Recording:
             return None
         plan = self.plan
         pool = write_pool(
-            self.path, self._records(), task=plan.task, sampler=plan.sampler, seed=plan.seed
+            self.folder,
+            self._records(),
+            task=plan.task,
+            sampler=plan.sampler,
+            seed=plan.seed,
+            responses=plan.responses,
         )
+        if self._base is not None:
+            move_in(self.path)
+            self._base = None
+            return Pool(self.path, pool.manifest)
         self._sweep(OPEN, FAILURES)
         return pool
 
     def _records(self) -> Iterator[Record]:
         """Everything recorded, in the order of the questions."""
         gathered: dict[str, dict[int, Response]] = {}
-        for segment in sorted(self.path.glob(OPEN)):
+        for segment in sorted(self.folder.glob(OPEN)):
             for line in read_segment(segment):
                 gathered.setdefault(line.question_id, {})[line.index] = line.response
+        base = Drawn(self._base.everything() if self._base else ())
+        known = self._base.stored_questions if self._base else {}
         for question in self.questions:
-            found = gathered.pop(question.id)
+            before = base.take(question.id) if question.id in known else None
+            found = dict(enumerate(before.responses)) if before else {}
+            found |= gathered.pop(question.id, {})
             yield Record(question, tuple(found[index] for index in sorted(found)))
 
 

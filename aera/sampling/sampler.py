@@ -52,7 +52,8 @@ class Chat:
 
     def body(self, question: Question) -> dict[str, Any]:
         """The request for one question."""
-        system = [{"role": "system", "content": self.system}] if self.system else []
+        said = question.system or self.system or self.task.system
+        system = [{"role": "system", "content": said}] if said else []
         user = {"role": "user", "content": self.task.prompt(question)}
         fields = {name: value for name, value in self.settings.items() if name != "extra_body"}
         extra = self.settings.get("extra_body") or {}

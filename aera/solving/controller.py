@@ -25,14 +25,15 @@ from aera.evidence.encoder import Encoder
 from aera.evidence.encoders import load_encoder
 from aera.evidence.paper import SCALARS, Projection
 from aera.evidence.votes import VOTE_FEATURE_NAMES
-from aera.files import file_hash, replacing, write_json, write_whole
+from aera.files import check_format, file_hash, replacing, write_json, write_whole, written_by
 from aera.network import Network
 from aera.policies.baselines import ASC
 from aera.policies.gate import Gate, Gated, PaperGate, VoteGate
 from aera.policies.labels import label_of, parse_policy, strip_weighted
-from aera.policies.policy import Bounded, Fixed, Policy
+from aera.policies.policy import Bounded, Fixed, Policy, ServedPolicy
 from aera.reading.equivalence import check_installed, question_reader
-from aera.reading.task import Task, get_task, task_from_json
+from aera.reading.presets import get_task
+from aera.reading.task import Task, task_from_json
 from aera.response import Question
 from aera.schedule import Schedule
 from aera.solving.run import Run
@@ -44,20 +45,18 @@ WEIGHER = "weigher."
 """What the weigher's arrays are called after."""
 
 
-def question_hash(question: Question) -> str:
-    """What a controller remembers of a question it has seen: its words, whatever its id."""
-    words = " ".join("\0".join([question.text, *sorted(question.choices)]).split())
-    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def question_hashes(question: Question) -> list[str]:
+    """What a controller remembers of a question it has seen: its words and its group, no id."""
+    keys = (key.encode("utf-8", "surrogatepass") for key in question.keys)
+    return [hashlib.sha256(key).hexdigest()[:16] for key in keys]
 
 
 def default_controller(task: Task | None = None) -> "Controller":
-    """What is used without a trained controller: plain votes, ASC 0.95, and no redo rule.
+    """What is used without a trained controller: plain votes and ASC(0.95).
 
     Nothing learned on one benchmark was safe on another (docs/results.md, cold start); this is.
     """
-    task = task or get_task("expression")
-    plain = replace(task, template=get_task(task.kind).template, redo=False)
-    return Controller(plain, Schedule(), ASC(0.95))
+    return Controller(task or get_task("expression"), Schedule(), ASC(0.95))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +77,8 @@ class Controller:
     """Hashes of the questions the gate was fitted on, early stopping included."""
     calibrated: frozenset[str] = frozenset()
     """Hashes of the questions the threshold was chosen on."""
+    card: str = ""
+    """Its model card, the README.md of its directory."""
 
     @property
     def live_policy(self) -> Policy:
@@ -115,11 +116,15 @@ class Controller:
         if isinstance(self.policy, Fixed):  # nothing to decide on the way: one block, one prompt
             schedule = Schedule((min(self.policy.responses, schedule.last),))
         reader, weigher = question_reader(self.task), self.weigher
-        policy = self.live_policy
+        policy = ServedPolicy(self.live_policy, patient=True)
         label = label_of(policy, weighted=gives_weights(weigher))
         return Run(question, policy, task=reader, schedule=schedule, weigher=weigher, label=label)
 
-    def save(self, path: str | Path, *, card: str = "") -> None:
+    def __repr__(self) -> str:
+        summary = self.calibration.get("summary") or "not calibrated"
+        return f"<Controller {self.label} for {self.task.name}, {self.schedule}: {summary}>"
+
+    def save(self, path: str | Path) -> None:
         """Write the directory; a file that is there is replaced whole, config.json last."""
         path = Path(path)
         self._check_lasting()
@@ -132,6 +137,7 @@ class Controller:
         encoder = self.gate.encoder.identity if isinstance(self.gate, PaperGate) else None
         config = {
             "format": FORMAT,
+            "written_by": written_by(),
             "task": self.task.as_json(),
             "schedule": list(self.schedule),
             "policy": self.label,
@@ -145,7 +151,7 @@ class Controller:
             "calibrated": sorted(self.calibrated),
         }
         write_json(path / "calibration.json", dict(self.calibration))
-        write_whole(path / "README.md", card or f"# AERA controller\n\n`{self.label}`\n")
+        write_whole(path / "README.md", self.card or f"# AERA controller\n\n`{self.label}`\n")
         write_json(path / "config.json", config)
 
     def _tensors(self) -> dict[str, Any]:
@@ -187,11 +193,10 @@ class Controller:
         One that was saved with a scorer needs it again, and no other takes one.
         """
         path = Path(path)
-        config = _read_json(path / "config.json")
+        config = read_config(path)
         calibration = _read_json(path / "calibration.json")
         try:
-            if config["format"] != FORMAT:
-                raise ValueError(f"format {config['format']}, this version reads {FORMAT}")
+            check_format(config, FORMAT, where=f'"{path / "config.json"}"', error=ControllerError)
             tensors = _load_tensors(path / "model.safetensors", config["model_sha256"])
             gate = _gate(path, tensors, config) if tensors and config["features"] else None
             weigher = _best_of_n(path, config, scorer) or _weigher(path, tensors, config)
@@ -205,6 +210,7 @@ class Controller:
                 calibration=calibration,
                 fitted=frozenset(config["fitted"]),
                 calibrated=frozenset(config["calibrated"]),
+                card=_read_card(path),
             )
             _check_label(config["policy"], made)
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
@@ -216,7 +222,15 @@ class Controller:
 
     def find_seen(self, questions: Iterable[Question]) -> list[str]:
         """The ids of those questions that it was fitted or calibrated on."""
-        return [question.id for question in questions if question_hash(question) in self.seen]
+        return [each.id for each in questions if self.seen.intersection(question_hashes(each))]
+
+
+def _read_card(path: Path) -> str:
+    """The model card, where there is one; it decides nothing."""
+    try:
+        return (path / "README.md").read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
@@ -328,6 +342,11 @@ def _load_encoder(named: Mapping[str, Any], projection: Projection) -> Encoder:
 
 def _problem(error: Exception) -> str:
     return f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def read_config(path: Path) -> Any:
+    """What config.json of a controller says, as it stands there."""
+    return _read_json(path / "config.json")
 
 
 def _read_json(path: Path) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from aera.errors import RunError
 from aera.evidence.semantics import encoder_milliseconds
 from aera.policies.policy import Decision, Policy
+from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Reader
 from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
@@ -51,6 +52,8 @@ class Allocation:
     gate_ms: float = field(default=0.0, compare=False)
     error: str | None = None
     """Why it failed, where the model server could not be had."""
+    readability: Readability = NOTHING
+    """How many of its responses were read, and what the others look like."""
 
     @property
     def answer(self) -> str | None:
@@ -184,6 +187,7 @@ class Run:
             encoder_ms=encoder,
             gate_ms=max(0.0, sum(step.milliseconds for step in self.steps) - encoder),
             error=error,
+            readability=Readability.of(self.question.id, self.prefix.responses, self.prefix.votes),
         )
 
     def _next_prefix(self) -> Prefix:

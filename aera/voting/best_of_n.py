@@ -4,16 +4,13 @@ BestOfN puts scores where weights were. The tally's leader is then the best resp
 whatever looks at a tally (the vote, the vote features, a gate) works as it does for votes.
 """
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from importlib import import_module
 from math import isinf, isnan, nan
-from pathlib import Path
 from typing import Any, Protocol
 
 from aera.errors import ControllerError, UsageError
+from aera.plugins import attempt, load_named
 from aera.reading.task import Reader
 from aera.response import Question, Response
 from aera.tally import Vote
@@ -111,31 +108,13 @@ def load_scorer(named: str) -> Scorer:
 
     The name is that of a scorer, or of a class or function that makes one without arguments.
     """
-    module, _, name = named.partition(":")
-    if not module or not name:
-        raise UsageError(f'a scorer is named as MODULE:NAME, but got "{named}"')
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    loaded = _attempt(partial(import_module, module), f'the module "{module}" cannot be imported')
-    if not hasattr(loaded, name):
-        raise UsageError(f'the module "{module}" has no "{name}"')
-    found = getattr(loaded, name)
+    found = load_named(named, "scorer")
     if callable(found) and (isinstance(found, type) or not _can_score(found)):
-        found = _attempt(found, f'"{named}" makes no scorer')
+        found = attempt(found, f'"{named}" makes no scorer')
     if not _can_score(found):
         raise UsageError(f'"{named}" is no scorer: it has no method score(question, responses)')
     scorer: Scorer = found
     return scorer
-
-
-def _attempt(work: Callable[[], Any], trouble: str) -> Any:
-    """What somebody else's code gives; whatever it raises is one sentence."""
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001 - as above
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"{trouble}: {said}") from None
 
 
 def _can_score(something: Any) -> bool:

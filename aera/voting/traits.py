@@ -69,6 +69,11 @@ class Seen:
     def text(self) -> str:
         return self.response.text
 
+    @property
+    def textless(self) -> bool:
+        """Whether only its answer was recorded."""
+        return self.response.answer is not None and not self.response.text
+
     @cached_property
     def tokens(self) -> int:
         return max(1, self.response.tokens)
@@ -164,6 +169,8 @@ class Trait:
     name: str
     meaning: str
     measure: Measure
+    from_text: bool = True
+    """Whether it needs the response's text, which not every recording has."""
 
 
 def _logprob(seen: Seen) -> float:
@@ -192,11 +199,16 @@ def _given(seen: Seen) -> float:
 
 
 TRAITS: tuple[Trait, ...] = (
-    Trait("mean_logprob", "mean token logprob", lambda s: _logprob(s) / s.tokens),
-    Trait("logprob", "sum of the token logprobs", _logprob),
-    Trait("log_tokens", "log of its completion tokens", lambda s: log(s.tokens)),
+    Trait("mean_logprob", "mean token logprob", lambda s: _logprob(s) / s.tokens, from_text=False),
+    Trait("logprob", "sum of the token logprobs", _logprob, from_text=False),
+    Trait("log_tokens", "log of its completion tokens", lambda s: log(s.tokens), from_text=False),
     Trait("token_length", "characters per token", lambda s: len(s.text) / s.tokens),
-    Trait("truncated", "cut off by the token limit", lambda s: float(s.response.truncated)),
+    Trait(
+        "truncated",
+        "cut off by the token limit",
+        lambda s: float(s.response.truncated),
+        from_text=False,
+    ),
     Trait("log_lines", "log(1 + lines)", lambda s: log1p(_lines(s))),
     Trait("line_length", "characters per line", lambda s: len(s.text) / _lines(s)),
     Trait("digits", "share of digits among characters", _digits),
@@ -250,24 +262,48 @@ TRAITS: tuple[Trait, ...] = (
         "share of the question's words it uses",
         lambda s: _share(len(s.words & s.asked.words), len(s.asked.words)),
     ),
-    Trait("answer_given", "the question has the answer", _given),
+    Trait("answer_given", "the question has the answer", _given, from_text=False),
     Trait("answer_mentions", "how often the answer is said", lambda s: float(s.mentions)),
     Trait("answer_first", "where the answer is said first", _first_mention),
-    Trait("answer_size", "log(1 + size of the answer)", lambda s: log1p(abs(s.value))),
+    Trait(
+        "answer_size", "log(1 + size of the answer)", lambda s: log1p(abs(s.value)), from_text=False
+    ),
     Trait(
         "answer_whole",
         "the answer is a whole number",
         lambda s: _if_number(s, s.value % 1 == 0),
+        from_text=False,
     ),
-    Trait("answer_negative", "the answer is below zero", lambda s: _if_number(s, s.value < 0)),
-    Trait("answer_length", "characters of the answer", lambda s: float(len(s.answer or ""))),
+    Trait(
+        "answer_negative",
+        "the answer is below zero",
+        lambda s: _if_number(s, s.value < 0),
+        from_text=False,
+    ),
+    Trait(
+        "answer_length",
+        "characters of the answer",
+        lambda s: float(len(s.answer or "")),
+        from_text=False,
+    ),
     Trait(
         "answer_round",
         "the answer is a multiple of ten",
         lambda s: _if_number(s, s.value % 10 == 0),
+        from_text=False,
     ),
-    Trait("question_length", "log of the question's length", lambda s: log1p(s.asked.length)),
-    Trait("question_numbers", "numbers in the question", lambda s: float(len(s.asked.numbers))),
+    Trait(
+        "question_length",
+        "log of the question's length",
+        lambda s: log1p(s.asked.length),
+        from_text=False,
+    ),
+    Trait(
+        "question_numbers",
+        "numbers in the question",
+        lambda s: float(len(s.asked.numbers)),
+        from_text=False,
+    ),
 )
 TRAIT_NAMES: tuple[str, ...] = tuple(trait.name for trait in TRAITS)
 
@@ -276,7 +312,7 @@ def traits(question: Question, responses: Sequence[Response], votes: Sequence[Vo
     """The traits of some responses to one question, shape (responses, traits)."""
     known = describe_question(question)
     rows = [
-        [trait.measure(seen) for trait in TRAITS]
+        [nan if trait.from_text and seen.textless else trait.measure(seen) for trait in TRAITS]
         for seen in (Seen(known, r, v.answer) for r, v in zip(responses, votes, strict=True))
     ]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAITS))

@@ -2,11 +2,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_study import Bench
 
 from aera import Question, Task, get_task
 from aera.errors import PoolError
-from aera.lab import Truths, grade
-from aera.lab.truths import shuffled_letter
+from aera.lab import Truths, grade, open_truths
+from aera.lab.truths import Grader, shuffled_letter
 
 
 def test_they_are_read_back_as_saved(tmp_path: Path) -> None:
@@ -57,6 +58,18 @@ def test_grades_compare_meaning_and_no_answer_is_wrong(
     numeric: Task, answer: str | None, truth: str, expected: float
 ) -> None:
     assert grade(answer, truth, task=numeric) == expected
+
+
+def test_a_grader_grades_many_answers_in_their_order(numeric: Task) -> None:
+    grader = Grader(numeric, "18.0")
+    assert grader.grade(["18", None, "19", "18"]) == [1.0, 0.0, 0.0, 1.0]
+    assert grader.grade(iter(["19", "18"])) == [0.0, 1.0]
+    assert grader.grade([]) == []
+
+
+def test_records_in_memory_have_the_truths_of_their_pool(bench: Bench) -> None:
+    assert open_truths(bench.pool) == open_truths(bench.records) == bench.truths
+    assert open_truths(replace(bench.records, folder=None)) is None
 
 
 def test_the_right_letter_moves_with_its_choice() -> None:

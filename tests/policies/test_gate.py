@@ -15,7 +15,7 @@ from aera.evidence.paper import NAMES, Projection, characterize
 from aera.evidence.votes import VOTE_FEATURE_NAMES, vote_features
 from aera.network import Layer, Network, gelu, sigmoid
 from aera.policies.gate import Gate, Gated, Guarded, OneShot, PaperGate, VoteGate
-from aera.reading.task import get_task
+from aera.reading.presets import get_task
 from aera.solving.run import Run
 
 SCHEDULE = Schedule((2, 4, 8))

@@ -9,7 +9,7 @@ from small_study import Bench
 from aera import Pool, Record, get_task
 from aera.errors import AeraError, PoolError, UsageError
 from aera.lab import export_pool
-from aera.pools.open import open_records
+from aera.pools.open import open_pool
 from aera.pools.pool import write_pool
 from aera.pools.shards import Shards
 
@@ -23,21 +23,21 @@ def shards(bench: Bench, tmp_path: Path) -> Path:
 def test_a_directory_with_a_manifest_is_a_pool(bench: Bench) -> None:
     path = bench.pool.path
     for address in (path, str(path), path.as_uri()):
-        opened = open_records(address)
+        opened = open_pool(address)
         assert isinstance(opened, Pool)
         assert (opened.path, opened.manifest) == (path, bench.pool.manifest)
 
 
 def test_a_folder_of_parts_is_shards(bench: Bench, shards: Path) -> None:
     for address in (shards, str(shards), shards.as_uri()):
-        opened = open_records(address)
+        opened = open_pool(address)
         assert isinstance(opened, Shards)
         assert [*opened] == [*bench.pool]
 
 
 def test_a_pool_beside_whose_files_lie_tables_is_a_pool(pool_copy: Path, shards: Path) -> None:
     (shards / "part-00000.parquet").rename(pool_copy / "part-00000.parquet")
-    assert isinstance(open_records(pool_copy), Pool)
+    assert isinstance(open_pool(pool_copy), Pool)
 
 
 def test_equivalence_is_a_matter_of_the_task_alone(
@@ -48,7 +48,7 @@ def test_equivalence_is_a_matter_of_the_task_alone(
     pool = write_pool(tmp_path / "pool", records, task=get_task("expression"), sampler={})
     export_pool(pool, tmp_path / "shards")
     for address in (tmp_path / "pool", tmp_path / "shards"):
-        plain, merging = open_records(address), open_records(address, equivalence=True)
+        plain, merging = open_pool(address), open_pool(address, equivalence=True)
         assert (plain.task.equivalence, merging.task.equivalence) == (False, True)
         assert (merging.schedule, [*merging]) == (plain.schedule, records)
 
@@ -65,11 +65,11 @@ def test_what_is_neither_is_refused_in_one_sentence(bench: Bench, tmp_path: Path
     ]
     for name, kind, said in refused:
         with pytest.raises(kind, match=said):
-            open_records(tmp_path / name)
+            open_pool(tmp_path / name)
 
 
 def test_tables_of_others_are_to_be_imported(tmp_path: Path) -> None:
     data = Path(__file__).parents[1] / "data" / "wide.parquet"
     (tmp_path / "wide.parquet").write_bytes(data.read_bytes())
     with pytest.raises(UsageError, match="make a pool of it with aera import"):
-        open_records(tmp_path)
+        open_pool(tmp_path)

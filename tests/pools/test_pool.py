@@ -1,6 +1,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aera import Pool, Question, Record, Response, Schedule, Task
-from aera.errors import PoolError
+from aera.errors import PoolError, UsageError
 from aera.pools.pool import response_line, write_pool
 
 RecordOf = Callable[[str, str], Record]
@@ -26,6 +27,7 @@ responses = st.builds(
     latency_ms=optional_number,
     error=st.none() | st.text(),
     model=st.none() | st.text(),
+    answer=st.none() | st.text(),
 )
 
 
@@ -68,10 +70,13 @@ def test_what_is_written_is_read_back(
     tmp_path: Path, numeric: Task, columns: list[list[Response]]
 ) -> None:
     records = [
-        Record(Question(f"q{i}", "é\n?", ("x", "y")[: i % 3]), tuple(column))
+        Record(
+            Question(f"q{i}", "é\n?", ("x", "y")[: i % 3], ("", None)[i % 2], (None, "g")[i % 2]),
+            tuple(column),
+        )
         for i, column in enumerate(columns)
     ]
-    written = write_pool(tmp_path, records, task=numeric, sampler={})
+    written = write_pool(tmp_path, records, task=numeric, sampler={}, responses=1)
     assert list(written) == list(Pool.open(tmp_path)) == records
 
 
@@ -90,14 +95,26 @@ def test_the_manifest_says_what_is_inside(pool: Pool, numeric: Task) -> None:
     assert {"task", "prompt_template", "schedule", "seed", "hashes"} <= set(fields)
 
 
-@pytest.mark.parametrize(("fewest", "last"), [(1, 1), (4, 4), (20, 20), (128, 128), (200, 128)])
-def test_the_schedule_ends_where_the_shortest_question_does(
-    tmp_path: Path, numeric: Task, record_of: RecordOf, fewest: int, last: int
+@pytest.mark.parametrize(
+    ("counts", "each"),
+    [
+        ([300, 1], 300),
+        ([300, 200], 200),
+        ([128] * 149 + [10], 128),
+        ([4, 2], 2),  # as many responses either way, and more questions
+        ([5, 5, 5, 3], 5),
+        ([5, 5, 3, 3, 3], 3),
+        ([3, 0], 3),
+    ],
+)
+def test_the_pool_is_as_long_as_keeps_most_responses(
+    tmp_path: Path, numeric: Task, record_of: RecordOf, counts: list[int], each: int
 ) -> None:
-    records = [record_of("long", "1" * 300), record_of("short", "1" * fewest)]
+    records = [record_of(f"q{i}", "1" * count) for i, count in enumerate(counts)]
     write_pool(tmp_path, records, task=numeric, sampler={})
-    assert Pool.open(tmp_path).schedule == Schedule().upto(fewest)
-    assert Pool.open(tmp_path).schedule.last == last
+    pool = Pool.open(tmp_path)
+    assert (pool.manifest.each, pool.schedule) == (each, Schedule.doubling(each))
+    assert list(pool) == [record for record in records if len(record.responses) >= each]
 
 
 def test_segments_hold_exactly_the_documented_fields(pool: Pool) -> None:
@@ -124,6 +141,97 @@ def test_equal_records_give_equal_bytes(pool: Pool, tmp_path: Path, numeric: Tas
 def test_a_pool_of_nothing_is_refused(tmp_path: Path, numeric: Task) -> None:
     with pytest.raises(PoolError, match="at least one question"):
         write_pool(tmp_path, [], task=numeric, sampler={})
+
+
+# --- questions left out ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uneven(tmp_path: Path, numeric: Task, record_of: RecordOf) -> Pool:
+    """Three questions with eight responses, one with two, one with none and one with ten."""
+    counts = {"a": 8, "short": 2, "b": 8, "empty": 0, "long": 10, "c": 8}
+    records = [record_of(name, "1" * count) for name, count in counts.items()]
+    (tmp_path / "uneven").mkdir()
+    return write_pool(tmp_path / "uneven", records, task=numeric, sampler={})
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_question_with_too_few_responses_is_there_and_passed_over(
+    uneven: Pool, sealed: bool
+) -> None:
+    if not sealed:
+        (uneven.path / OPEN).touch()
+    pool = Pool.open(uneven.path)
+    why = {
+        "short": "has 2 responses, fewer than 8",
+        "empty": "has 0 responses, fewer than 8",
+    }
+    assert pool.left_out == why
+    assert json.loads((pool.path / "manifest.json").read_text())["left_out"] == why
+    counting = ["a", "b", "long", "c"]
+    assert [record.question.id for record in pool] == counting
+    assert [record.question.id for part in pool.parts() for record in part] == counting
+    assert (list(pool.questions), len(pool), pool.manifest.responses) == (counting, 4, 34)
+    pool.check_whole(counting)
+    everything = [(record.question.id, len(record.responses)) for record in pool.everything()]
+    assert everything == [("a", 8), ("short", 2), ("b", 8), ("long", 10), ("c", 8)]
+
+
+def test_a_pool_can_be_opened_for_another_number_of_responses(uneven: Pool) -> None:
+    two = Pool.open(uneven.path).with_responses(2)
+    assert (len(two), two.manifest.responses, two.schedule) == (5, 36, Schedule((2,)))
+    assert two.left_out == {"empty": "has 0 responses, fewer than 2"}
+    ten = two.with_responses(10)
+    assert ([record.question.id for record in ten], len(ten.left_out)) == (["long"], 5)
+    assert ten.left_out["a"] == "has 8 responses, fewer than 10"
+    assert ten.with_responses(8).manifest == uneven.manifest
+    with pytest.raises(PoolError, match="no question has 11 responses, the most are 10"):
+        two.with_responses(11)
+    with pytest.raises(UsageError, match="from 1 up"):
+        two.with_responses(0)
+
+
+def test_the_number_of_responses_can_be_given(tmp_path: Path, uneven: Pool) -> None:
+    records = [*uneven.everything()]
+    (tmp_path / "ten").mkdir()
+    ten = write_pool(tmp_path / "ten", records, task=uneven.task, sampler={}, responses=10)
+    assert [record.question.id for record in Pool.open(ten.path)] == ["long"]
+    with pytest.raises(PoolError, match="no question has 11 responses"):
+        write_pool(tmp_path / "ten", records, task=uneven.task, sampler={}, responses=11)
+
+
+def test_responses_to_nothing_are_refused(
+    tmp_path: Path, numeric: Task, record_of: RecordOf
+) -> None:
+    with pytest.raises(PoolError, match="at least one response"):
+        write_pool(tmp_path, [record_of("a", "")], task=numeric, sampler={})
+
+
+# --- older formats --------------------------------------------------------------------------------
+
+
+def as_format_1(pool: Pool) -> Pool:
+    """The pool as version 0.1 wrote it."""
+    file = pool.path / "manifest.json"
+    newer = ("responses_each", "other_counts", "left_out", "written_by")
+    fields = {k: v for k, v in json.loads(file.read_text()).items() if k not in newer}
+    file.write_text(json.dumps({**fields, "format": 1}))
+    return Pool.open(pool.path)
+
+
+def test_a_pool_of_format_1_opens(pool: Pool) -> None:
+    old = as_format_1(pool)
+    assert list(old) == list(pool)
+    assert (len(old), old.left_out, old.schedule) == (3, {}, pool.schedule)
+    assert old.manifest.written_by is None
+    assert [len(record.responses) for record in old.with_responses(4)] == [4, 4, 4]
+    with pytest.raises(PoolError, match="the most are 4"):
+        old.with_responses(5)
+
+
+def test_the_manifest_says_who_wrote_it(pool: Pool) -> None:
+    fields = json.loads((pool.path / "manifest.json").read_text())
+    assert (fields["format"], fields["written_by"]) == (2, metadata.version("aera"))
 
 
 def test_open_and_sealed_segments_merge(pool: Pool) -> None:
@@ -276,7 +384,12 @@ def test_a_place_without_a_manifest_is_no_pool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "format 2, this version reads format 1"),
+        ({"format": 3, "written_by": "9.1"}, "format 3, which aera 9.1 wrote.*; update aera"),
+        ({"format": 3, "written_by": None}, "format 3, which a newer aera wrote"),
+        ({"format": "new"}, "the field \"format\" is 'new'"),
+        ({"format": 0}, 'the field "format" is 0'),
+        ({"other_counts": {"a": "x"}}, "cannot be understood"),
+        ({"other_counts": []}, "cannot be understood"),
         ({"schedule": [8, 4]}, "strictly increasing"),
         ({"schedule": [4.5, 8]}, "cannot be understood"),
         ({"schedule": 4}, "cannot be understood"),

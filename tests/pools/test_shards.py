@@ -14,7 +14,7 @@ from pyarrow import parquet
 from small_study import Bench, Letters
 from typer.testing import CliRunner
 
-from aera import ASC, ESC, Fixed, Pool
+from aera import ASC, ESC, Fixed, Pool, Question, Record, Response
 from aera.cli import app
 from aera.errors import AeraError, PoolError, RecordError, UsageError
 from aera.files import file_hash
@@ -446,3 +446,61 @@ def test_only_parquet_is_read_from_a_uri(bucket: Address, tmp_path: Path) -> Non
         import_file(bucket("x"), tmp_path / "pool", format_name="jsonl")
     with pytest.raises(UsageError, match=r'"s3://bucket/x" holds no Parquet'):
         import_file(bucket("x"), tmp_path / "pool")
+
+
+# --- what a pool of format 2 has more -------------------------------------------------------------
+
+
+def test_answers_without_text_systems_and_groups_go_along(tmp_path: Path, bench: Bench) -> None:
+    asked = Question("a", "?", system="be brief", group="g")
+    records = [
+        Record(asked, (Response("", 1, answer="7"), Response("\\boxed{8}", 2))),
+        Record(Question("b", "?"), (Response("", 1, answer="9"), Response("", 1, error="no"))),
+    ]
+    (tmp_path / "pool").mkdir()
+    made = write_pool(tmp_path / "pool", records, task=bench.pool.task, sampler={})
+    Truths({"a": "3"}).save(made.path)
+    export_pool(made, tmp_path / "shards")
+    shards = Shards.open(tmp_path / "shards")
+    assert [*shards] == records
+    assert [*shards.questions.values()] == [record.question for record in records]
+    assert open_truths(shards) == Truths({"a": "3"})
+    assert list(import_file(tmp_path / "shards", tmp_path / "again")) == records
+
+
+def test_an_export_without_the_newer_columns_opens(folder: Path, pool: Pool) -> None:
+    for file in folder.iterdir():
+        table = parquet.read_table(file)
+        metadata = table.schema.metadata
+        origin = json.loads(metadata[METADATA])
+        for name in ("each", "written_by", "format"):
+            del origin[name]
+        older = table.drop_columns(["system", "group", "response_answer"])
+        parquet.write_table(older.replace_schema_metadata({METADATA: json.dumps(origin)}), file)
+    shards = Shards.open(folder)
+    assert [*shards] == [*pool]
+    assert shards.questions == pool.questions
+
+
+def test_a_newer_export_is_refused_with_what_to_do(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        table = parquet.read_table(file)
+        origin = {**json.loads(table.schema.metadata[METADATA]), "format": 3, "colour": "red"}
+        parquet.write_table(table.replace_schema_metadata({METADATA: json.dumps(origin)}), file)
+    with pytest.raises(UsageError, match=r"format 3, .* update aera"):
+        Shards.open(folder)
+    with pytest.raises(UsageError, match=r"format 3, .* update aera"):
+        import_file(folder, tmp_path / "again")
+
+
+def test_what_is_left_out_is_not_exported(pool: Pool, tmp_path: Path) -> None:
+    records = [*pool]
+    short = replace(records[0], responses=records[0].responses[:4])
+    (tmp_path / "uneven").mkdir()
+    made = write_pool(
+        tmp_path / "uneven", [short, *records[1:]], task=pool.task, sampler={}, responses=32
+    )
+    export_pool(made, tmp_path / "shards")
+    shards = Shards.open(tmp_path / "shards")
+    assert [*shards] == records[1:] == [*made]
+    assert (len(shards), shards.manifest.each) == (29, 32)

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from aera.reading.task import Task, get_task
+from aera.reading.presets import get_task
+from aera.reading.task import Task
 from aera.response import Response
 
 FRAGMENTS = [

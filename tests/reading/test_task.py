@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from aera.errors import UsageError
-from aera.reading.task import TASKS, Task, get_task, needs_redo, task_from_json
+from aera.reading.presets import REDO_NOTE, TASKS, get_task, with_redo
+from aera.reading.task import Task, needs_redo, task_from_json
 from aera.response import Question, Response
 from aera.tally import Vote
 
-LOOSE = replace(get_task("gsm8k"), redo=False)
-PAPER = {"gsm8k", "gpqa", "commonsense", "mmlu-pro", "math", "amc", "aime"}
+PAPER = with_redo(get_task("gsm8k"))
 
 
 def vote(name: str, text: str) -> str | None:
@@ -33,18 +33,39 @@ def vote(name: str, text: str) -> str | None:
         ("expression", "The answer is $2x$.", "2x"),
         ("gpqa", r"\boxed{E}", None),
         ("mmlu-pro", r"\boxed{E}", "E"),
-        ("gsm8k", "The answer is 7", None),
+        ("gsm8k", "The answer is 7", "7"),
         ("gsm8k", r"\boxed{7}", "7"),
         ("gsm8k", r"<think>\boxed{7}</think> boxed", None),
+        ("gsm8k", "so 6 + 1 = 7\n#### 7", "7"),
+        ("gsm8k", r"\boxed{7}" + " Feel free to ask for more." * 8, "7"),
+        ("numeric", "Adding up:\n\n**42**", "42"),
+        ("numeric", "Adding up 3 and 4\nwe have 42 apples and 3 pears left", None),
+        ("choice", "It is blue.\n\n(B)", "B"),
+        ("choice", "It is blue.\nA dog", None),
+        ("expression", "Solving:\n\n$x^2 + 1$", "x^2+1"),
+        ("expression", "Solving gives\nno more than that", None),
+        ("text", r"so \boxed{The Eiffel Tower!}", "eiffel tower"),
+        ("text", "The answer is Paris. It is in France.", "paris"),
+        ("text", "Thinking.\nParis", "paris"),
+        ("yes-no", r"\boxed{\text{Yes}}", "yes"),
+        ("yes-no", "The answer is: **No**, because", "no"),
+        ("yes-no", "Hm.\nTrue", "yes"),
+        ("yes-no", "perhaps", None),
+        ("json", 'Here: {"answer": 4.0, "why": "so"} bye', "4"),
+        ("json", '```json\n{"answer": " Paris "}\n```', "Paris"),
+        ("json", '{"other": 1}', None),
+        ("json", "no object", None),
     ],
 )
 def test_a_response_votes_for_what_it_says(name: str, text: str, answer: str | None) -> None:
     assert vote(name, text) == answer
 
 
-def test_the_last_number_counts_for_gsm8k_only() -> None:
-    assert LOOSE.read(Response("3 and 4 make 7.")).answer == "7"
-    assert [name for name, task in TASKS.items() if task.loose] == ["gsm8k"]
+def test_the_last_number_counts_only_where_somebody_asks_for_it() -> None:
+    assert vote("gsm8k", "3 and 4 make 7 of them.") is None
+    loose = replace(get_task("gsm8k"), loose=True)
+    assert loose.read(Response("3 and 4 make 7 of them.")).answer == "7"
+    assert not [name for name, task in TASKS.items() if task.loose]
 
 
 def test_half_votes_once_however_it_is_written() -> None:
@@ -52,8 +73,11 @@ def test_half_votes_once_however_it_is_written() -> None:
     assert {vote("numeric", text) for text in halves} == {"0.5"}
 
 
-def test_the_redo_test_is_on_in_the_tasks_of_the_paper() -> None:
-    assert {name for name, task in TASKS.items() if task.redo} == PAPER
+def test_the_redo_test_is_on_only_where_somebody_asks_for_it() -> None:
+    assert not [task for task in TASKS.values() if task.redo or REDO_NOTE in task.template]
+    assert PAPER.redo
+    assert PAPER.template.endswith(REDO_NOTE)
+    assert PAPER.read(Response("The answer is 7")) == Vote(None, redo=True)
 
 
 @pytest.mark.parametrize(
@@ -77,18 +101,44 @@ def test_a_redo_is_a_phrase_or_a_missing_box(text: str, redo: bool) -> None:
 
 def test_a_redo_abstains_and_keeps_what_it_had_boxed_before() -> None:
     text = r"\boxed{5}. It's better to redo the question. \boxed{6}"
-    assert get_task("gsm8k").read(Response(text)) == Vote(None, redo=True, raw="5")
+    assert PAPER.read(Response(text)) == Vote(None, redo=True, raw="5")
 
 
-@pytest.mark.parametrize("name", ["numeric", "choice", "expression"])
-def test_a_truncated_response_abstains(name: str) -> None:
-    response = Response(r"\boxed{5}\boxed{B}", finish_reason="length")
-    assert get_task(name).read(response) == Vote(None, raw="B")
+@pytest.mark.parametrize("text", ["The answer is 5", "#### 5", "so\n5"])
+def test_a_truncated_response_votes_by_its_box_only(text: str) -> None:
+    task = get_task("gsm8k")
+    assert task.read(Response(text)).answer == "5"
+    assert task.read(Response(text, finish_reason="length")).answer is None
+    boxed = Response(r"\boxed{6} and " + text, finish_reason="length")
+    assert task.read(boxed) == Vote("6", raw="6")
 
 
 def test_a_truncated_response_without_a_box_near_its_end_abstains_as_a_redo() -> None:
     response = Response(r"\boxed{5} and then" + " more" * 30, finish_reason="length")
-    assert get_task("math").read(response) == Vote(None, redo=True, raw="5")
+    assert PAPER.read(response) == Vote(None, redo=True, raw="5")
+
+
+def test_a_recorded_answer_is_read_where_there_is_no_text() -> None:
+    assert get_task("numeric").read(Response("", answer="18.0")).answer == "18"
+    assert get_task("choice").read(Response("", answer="N")).answer is None
+
+
+def test_a_pattern_a_path_or_a_reader_is_the_only_place_that_is_looked_at() -> None:
+    pattern = Task("mine", "numeric", pattern=r"^Result: (\S+)$")
+    text = "Result: 4\nResult: 5.0\n\\boxed{6}"
+    assert pattern.read(Response(text)).answer == "5"
+    assert pattern.read(Response(r"\boxed{6}")).answer is None
+    path = Task("mine", "json", path="steps.-1.value")
+    assert path.read(Response('{"steps": [{"value": 1}, {"value": "b"}]}')).answer == "b"
+    reader = Task("mine", "text", normalise=(), reader="builtins:len")
+    assert reader.read(Response("four")).answer == "4"
+
+
+def test_a_reader_that_fails_abstains_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    task = Task("mine", "text", reader="math:sqrt")
+    assert [task.read(Response("x")).answer for _ in range(3)] == [None] * 3
+    assert len(caplog.records) == 1
+    assert "math:sqrt failed" in caplog.text
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -116,5 +166,5 @@ def test_a_task_survives_its_manifest(name: str) -> None:
 def test_an_unknown_task_or_kind_is_refused() -> None:
     with pytest.raises(UsageError, match="no task"):
         get_task("nothing")
-    with pytest.raises(UsageError, match="numeric, choice or expression"):
+    with pytest.raises(UsageError, match="numeric, choice, expression, text, yes-no or json"):
         Task("mine", "essay")

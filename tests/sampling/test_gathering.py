@@ -14,7 +14,8 @@ from live import boxed, in_background
 from aera import Chat, Endpoint, FakeUpstream, OpenAISampler, Pool, Question, Response, get_task
 from aera.errors import PoolError, UsageError
 from aera.sampling.gathering import gather
-from aera.sampling.recording import Plan, Recording, record
+from aera.sampling.plan import Plan
+from aera.sampling.recording import Recording, record
 from aera.workers import SERIAL, Processes, Workers
 
 TASK = get_task("numeric")
@@ -158,6 +159,16 @@ def test_a_whole_pool_of_other_questions_or_settings_is_refused(
         gather(tmp_path / "pool", Plan(TASK, 4, {"model": "m"}, 0), QUESTIONS, connect=connect)
     with pytest.raises(UsageError, match="other questions"):
         gather(tmp_path / "pool", PLAN, others, connect=connect)
+    assert files(tmp_path / "pool") == before
+
+
+def test_a_whole_pool_is_grown_by_one_worker(tmp_path: Path, ledger: Callable[..., Ledger]) -> None:
+    assert gathered(tmp_path / "pool", ledger()) is not None
+    connect, before = partial(Ledger, tmp_path / "ledger"), files(tmp_path / "pool")
+    more = [*QUESTIONS, Question("q6", "what is 6?")]
+    for plan, asked in ((Plan(TASK, 16, {"model": "m"}, 0), QUESTIONS), (PLAN, more)):
+        with pytest.raises(UsageError, match="grown by one worker; run it without --workers"):
+            gather(tmp_path / "pool", plan, asked, connect=connect, workers=Processes(2))
     assert files(tmp_path / "pool") == before
 
 

@@ -18,7 +18,8 @@ from aera import Pool, Question, Record, Response, get_task
 from aera.errors import PoolError, UpstreamError, UsageError
 from aera.pools.pool import parse_line, write_pool
 from aera.sampling.fake import FakeUpstream, Fault, RecordedUpstream
-from aera.sampling.recording import Plan, Progress, Recording, record
+from aera.sampling.plan import Plan
+from aera.sampling.recording import Progress, Recording, record
 from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.upstream import Endpoint
 
@@ -272,16 +273,19 @@ def test_what_is_wrong_for_every_question_ends_it_and_loses_nothing(
 # --- what is refused ------------------------------------------------------------------------------
 
 
+OTHERS = [
+    replace(PLAN, sampler={"model": "other"}),
+    replace(PLAN, seed=1),
+    replace(PLAN, task=get_task("gsm8k")),
+]
+MORE = replace(PLAN, responses=2 * RESPONSES)
+FEWER = replace(PLAN, responses=RESPONSES // 2)
+
+
 @pytest.mark.parametrize(
-    "plan",
-    [
-        replace(PLAN, responses=32),
-        replace(PLAN, sampler={"model": "other"}),
-        replace(PLAN, seed=1),
-        replace(PLAN, task=get_task("gsm8k")),
-    ],
+    ("plan", "finished"),
+    [*((plan, whole) for plan in (*OTHERS, FEWER) for whole in (True, False)), (MORE, False)],
 )
-@pytest.mark.parametrize("finished", [True, False])
 def test_other_settings_are_refused(
     source: Pool, tmp_path: Path, plan: Plan, finished: bool
 ) -> None:
@@ -296,6 +300,17 @@ def test_other_questions_are_refused(source: Pool, tmp_path: Path) -> None:
     asked_now = [replace(question, text="new") for question in source.questions.values()]
     with pytest.raises(UsageError, match="other questions"):
         Recording(tmp_path / "pool", PLAN, asked_now).begin()
+
+
+def test_a_plan_of_an_older_version_is_the_same_plan(source: Pool, tmp_path: Path) -> None:
+    recorded(RecordedUpstream(source, faults=[Fault.html()]), source, tmp_path / "pool")
+    file = tmp_path / "pool" / "plan.json"
+    fields = json.loads(file.read_text())
+    for name in ("system", "pattern", "path", "normalise", "reader"):
+        del fields["task"][name]
+    file.write_text(json.dumps(fields))
+    pool, _ = recorded(RecordedUpstream(source), source, tmp_path / "pool")
+    assert pool is not None
 
 
 def test_a_directory_with_something_else_is_refused(source: Pool, tmp_path: Path) -> None:

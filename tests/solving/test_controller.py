@@ -17,7 +17,7 @@ from aera.network import Layer, Network
 from aera.policies.baselines import ASC
 from aera.policies.gate import Gated, OneShot, PaperGate
 from aera.policies.policy import Bounded, Fixed, Policy
-from aera.solving.controller import Controller, question_hash
+from aera.solving.controller import Controller, question_hashes
 from aera.voting.traits import TRAIT_NAMES
 from aera.voting.weigher import Weigher
 
@@ -52,15 +52,15 @@ def controller(gate: PaperGate) -> Controller:
         gate=gate,
         calibration={"setting": 0.3, "feasible": True},
         fitted=frozenset(
-            {question_hash(Question("a", "one?")), question_hash(Question("b", "two?"))}
+            {question_hashes(Question("a", "one?"))[0], question_hashes(Question("b", "two?"))[0]}
         ),
-        calibrated=frozenset({question_hash(Question("c", "three?"))}),
+        calibrated=frozenset({question_hashes(Question("c", "three?"))[0]}),
     )
 
 
 @pytest.fixture
 def saved(controller: Controller, tmp_path: Path) -> Path:
-    controller.save(tmp_path / "c", card="# A card\n")
+    replace(controller, card="# A card\n").save(tmp_path / "c")
     return tmp_path / "c"
 
 
@@ -197,9 +197,9 @@ def test_questions_it_was_made_from_are_recognised(controller: Controller, saved
 
 
 def test_a_question_is_known_by_its_words_under_any_id_and_order_of_choices() -> None:
-    hashed = question_hash(Question("a", "which  one?", ("x", "y")))
-    assert hashed == question_hash(Question("b", "which one?", ("y", "x")))
-    assert hashed != question_hash(Question("a", "which one?", ("x", "z")))
+    hashed = question_hashes(Question("a", "which  one?", ("x", "y")))
+    assert hashed == question_hashes(Question("b", "which one?", ("y", "x")))
+    assert hashed != question_hashes(Question("a", "which one?", ("x", "z")))
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -248,6 +248,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no JSON": (lambda path: (path / "config.json").write_text("{"), "cannot be read"),
     "no text": (lambda path: (path / "config.json").write_bytes(b"\xff"), "cannot be read"),
     "a later format": (lambda path: edit(path, format=2), "format 2"),
+    "a later version": (
+        lambda path: edit(path, format=3, written_by="9.1"),
+        "format 3, which aera 9.1 wrote, and this version reads up to format 1; update aera",
+    ),
     "a schedule that falls": (lambda path: edit(path, schedule=[8, 4]), "increasing"),
     "an unknown policy": (lambda path: edit(path, threshold=None, policy="luck-7"), "luck-7"),
     "an impossible threshold": (lambda path: edit(path, threshold=7), "between 0 and 1"),

@@ -10,6 +10,7 @@ from live import QUESTION, boxed, controller_of, sampler_of, seeds
 
 from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, get_task
 from aera.errors import UsageError
+from aera.policies.policy import UNREADABLE
 from aera.pools.pool import write_pool
 from aera.sampling.fake import Call, FakeUpstream, Fault
 from aera.sampling.sampler import RecordedSampler
@@ -100,9 +101,18 @@ def test_the_vote_is_over_the_samples_that_did_not_fail(fault: Fault, k: int) ->
 
 def test_unreadable_responses_never_agree() -> None:
     made = solved(FakeUpstream(lambda call, place: "no idea"))
+    assert (made.answer, made.responses, made.reason) == (None, 4, UNREADABLE)
+    assert (made.readability.read, made.readability.unread) == (0, 4)
+    assert made.readability.examples[0].endswith("no idea")
+    assert made.error is None
+
+
+def test_a_first_block_that_was_cut_off_does_not_end_a_question() -> None:
+    cut = FakeUpstream(lambda call, place: Response("and so on", 9, finish_reason="length"))
+    made = solved(cut)
     assert (made.answer, made.responses, made.reason) == (None, 16, "full budget")
     assert [step.decision.stop for step in made.steps] == [False, False, True]
-    assert made.error is None
+    assert (made.readability.read, made.readability.truncated) == (0, 16)
 
 
 def test_nothing_at_all_is_an_allocation_with_the_error() -> None:

@@ -11,16 +11,21 @@ from aera.files import to_line, whole_file
 from aera.lab.formats.entry import (
     Entry,
     Row,
+    asked_in,
     choices_in,
     join_entries,
-    messages_text,
     need_field,
-    read_objects,
-    truth_in,
+    whole_number,
+    written,
 )
+from aera.lab.formats.sources import read_lines
 from aera.pools.record import Record
+from aera.reading.json_values import canonical_json
 from aera.response import Question, Response
 from aera.sampling.completion import parse_reply
+
+MOST_CHOICES = 10_000
+"""More responses nobody asks for in one request; a larger number is a mistake."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class Request:
     """What one line of a batch asked: a question, how often, and the right answer if known."""
 
     question: Question
-    responses: int = 1
+    responses: int | None = None
+    """None where nobody says: as many as others asked for."""
     truth: str | None = None
 
 
@@ -43,26 +49,26 @@ def read_batch(file: Path, questions: Path | None = None) -> Iterator[Entry]:
     prompt become one question. Without it a question is known by its id alone.
     """
     replies: dict[str, tuple[str, list[Row]]] = {}
-    for where, row in read_objects(file):
+    for where, row in read_lines(file):
         name = need_field(row, "custom_id", str, where=where)
         replies.setdefault(name, (where, []))[1].append(row)
     requests = _requests(questions) if questions else {}
     if requests and (stray := [name for name in replies if name not in requests]):
         assert questions is not None
         raise RecordError(f"{replies[stray[0]][0]}: {questions.name} has no question {stray[0]}")
+    lists = [_body(row).get("choices") for _, rows in replies.values() for row in rows]
+    most = max((len(choices) for choices in lists if isinstance(choices, list)), default=1)
     gathered: dict[str, Entry] = {}
-    for name, request in (requests or _bare(replies)).items():
+    for name, request in (requests or {each: _bare(each) for each in replies}).items():
         where, rows = replies.get(name, (file.name, []))
-        entry = _entry(request, rows, where=where)
+        entry = _entry(request, rows, most=most, where=where)
         gathered[entry.record.question.id] = join_entries(gathered.get(request.question.id), entry)
     yield from gathered.values()
 
 
-def _bare(replies: Mapping[str, tuple[str, list[Row]]]) -> dict[str, Request]:
-    """Requests nobody can look up: ids stand for words, and all asked for as many responses."""
-    lists = [_body(row).get("choices") for _, rows in replies.values() for row in rows]
-    most = max((len(choices) for choices in lists if isinstance(choices, list)), default=1)
-    return {name: Request(Question(name, name), most) for name in replies}
+def _bare(name: str) -> Request:
+    """A request nobody can look up: its id stands for words."""
+    return Request(Question(name, name))
 
 
 def _body(row: Row) -> Row:
@@ -73,23 +79,25 @@ def _body(row: Row) -> Row:
     return body if isinstance(body, dict) else {}
 
 
-def _entry(request: Request, rows: Iterable[Row], *, where: str) -> Entry:
-    read = [_responses(row, request, where=where) for row in rows]
+def _entry(request: Request, rows: Iterable[Row], *, most: int, where: str) -> Entry:
+    """The replies to a request; one that failed failed as often as was asked."""
+    count = request.responses or most
+    read = [_responses(row, count, where=where) for row in rows]
     responses = [response for found, _ in read for response in found]
-    missing = [Response("", error="the batch gave no reply")] * request.responses
+    missing = [Response("", error="the batch gave no reply")] * count
     record = Record(request.question, tuple(responses or missing))
     estimated = any(guessed for _, guessed in read)
     return Entry(where, record, request.truth, estimated=estimated)
 
 
-def _responses(row: Row, request: Request, *, where: str) -> tuple[list[Response], bool]:
+def _responses(row: Row, count: int, *, where: str) -> tuple[list[Response], bool]:
     """The responses of one line, and whether their tokens are estimated."""
     told, body = row.get("response"), _body(row)
     trouble = row.get("error") or body.get("error")
     status = told.get("status_code") if isinstance(told, dict) else None
     if trouble or (isinstance(status, int) and status != 200) or not body:
         said = _said(trouble) or (f"status {status}" if status else "no response")
-        return [Response("", error=said)] * request.responses, False
+        return [Response("", error=said)] * count, False
     try:
         choices = sorted(body["choices"], key=lambda choice: int(choice.get("index", 0)))
         responses = parse_reply({**body, "choices": choices}, latency_ms=0.0)
@@ -114,14 +122,14 @@ def _requests(file: Path) -> dict[str, Request]:
     if not file.is_file():
         raise UsageError(f'there is no file "{file}" with questions')
     requests: dict[str, Request] = {}
-    known: dict[str, Question] = {}
-    for where, row in read_objects(file):
+    known: dict[str | None, Question] = {}
+    for where, row in read_lines(file):
         name, request = _request(row, where=where)
         if name in requests:
             raise RecordError(f"{where}: {name} comes a second time")
         if "body" in row:
-            shared = known.setdefault(request.question.text, request.question)
-            request = replace(request, question=shared)
+            prompt = canonical_json(row["body"].get("messages") or row["body"].get("prompt"))
+            request = replace(request, question=known.setdefault(prompt, request.question))
         requests[name] = request
     if not requests:
         raise RecordError(f"{file.name} holds no question")
@@ -132,16 +140,17 @@ def _request(row: Row, *, where: str) -> tuple[str, Request]:
     """A line of a batch's input, or of a file of questions."""
     if "custom_id" not in row:
         name = str(need_field(row, "id", str, int, where=where))
-        choices = choices_in(row, where=where)
+        choices = choices_in(row, "choices", where=where)
         question = Question(name, need_field(row, "question", str, where=where), choices)
-        return name, Request(question, truth=truth_in(row, "answer", where=where))
+        return name, Request(question, truth=written(row.get("answer")))
     name = need_field(row, "custom_id", str, where=where)
     body = need_field(row, "body", dict, where=where)
-    text = messages_text(body.get("messages") or body.get("prompt"))
-    if not text:
+    asked = asked_in(body.get("messages") or body.get("prompt"))
+    if not asked.text:
         raise RecordError(f"{where}: the request {name} holds no message of a user")
-    count = body.get("n")
-    return name, Request(Question(name, text), count if isinstance(count, int) else 1)
+    count = whole_number(body.get("n"))
+    question = Question(name, asked.text, system=asked.system)
+    return name, Request(question, count if count and 0 < count <= MOST_CHOICES else 1)
 
 
 # --- out ------------------------------------------------------------------------------------------
@@ -149,7 +158,7 @@ def _request(row: Row, *, where: str) -> tuple[str, Request]:
 
 def export_allocations(file: Path, out: Path) -> int:
     """Write what `aera solve` printed as the output of an OpenAI batch; returns the lines."""
-    rows = [_batch_row(row, where=where) for where, row in read_objects(file)]
+    rows = [_batch_row(row, where=where) for where, row in read_lines(file)]
     if not rows:
         raise RecordError(f"{file.name} holds no allocation")
     with whole_file(out) as partial:

@@ -1,24 +1,22 @@
-"""Entry: one question of a file of recorded responses, whatever its format. Ours and lm-eval's."""
+"""Entry: one question of a file of recorded responses, whatever its format, and how fields read."""
 
 import json
-import zlib
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from gzip import BadGzipFile
-from pathlib import Path
 from typing import Any
 
 from aera.errors import RecordError
-from aera.files import open_text
-from aera.pools.pool import RESPONSE_FIELDS
 from aera.pools.record import Record
-from aera.response import Question, Response
+from aera.reading.json_values import canonical_json
 from aera.sampling.completion import CHARACTERS_PER_TOKEN, choice_text
 
-QUESTION_NAMES = ("question", "problem", "prompt", "input", "query")
-"""What files call the text of a question."""
-
 Row = dict[str, Any]
+
+MOST = 10**15
+"""No count is larger; what is comes from a damaged file."""
+_WHOLE = re.compile(r"\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*")
 
 
 @dataclass(frozen=True)
@@ -37,52 +35,106 @@ class Entry:
     """Whether the tokens are guessed from the length of the texts."""
 
 
-# --- rows and fields ------------------------------------------------------------------------------
+def join_entries(known: Entry | None, entry: Entry) -> Entry:
+    """An entry with the responses of an earlier one to the same question before its own."""
+    return entry if known is None else join_all([known, entry])
 
 
-def read_objects(file: Path) -> Iterator[tuple[str, Row]]:
-    """JSON objects, one per line, each with where it stands; blank lines are passed over."""
-    number = 0
+def join_all(entries: list[Entry]) -> Entry:
+    """Entries of one question as one, in their order; two truths contradict each other."""
+    told = {entry.truth: entry for entry in entries if entry.truth is not None}
+    if len(told) > 1:
+        entry = [*told.values()][1]
+        name = shown_name(entry.record.question.id)
+        raise RecordError(f"{entry.where}: the question {name} has another answer than before")
+    last = next(iter(told.values()), entries[-1])
+    responses = tuple(response for entry in entries for response in entry.record.responses)
+    record = Record(entries[-1].record.question, responses)
+    return replace(last, record=record, estimated=any(entry.estimated for entry in entries))
+
+
+# --- fields ---------------------------------------------------------------------------------------
+
+
+def shown(value: object) -> str:
+    """A value in a sentence: short, on one line, and without what a terminal would obey."""
     try:
-        with open_text(file) as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    where = f"{file.name}, line {number}"
-                    yield where, parse_object(line, where=where)
-    except (EOFError, zlib.error, BadGzipFile, UnicodeDecodeError) as error:
-        raise RecordError(f"{file.name}, line {number + 1}: cannot be read, {error}") from None
+        return f"{value!r:.40}"
+    except (RecursionError, ValueError):  # too deep, or a number of too many digits
+        return type(value).__name__
 
 
-def parse_object(text: str | bytes, *, where: str) -> Row:
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{where}: not JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise RecordError(f"{where}: a JSON object is needed, but got {type(row).__name__}")
-    return row
+def shown_name(name: str) -> str:
+    """A name in a sentence, as it is where it can be."""
+    return name if name.isprintable() and len(name) <= 80 else shown(name)
 
 
 def need_field(row: Mapping[str, Any], name: str, *kinds: type, where: str) -> Any:
     """A field that must be there and be of one of these types."""
     value = row.get(name)
     if not isinstance(value, kinds) or isinstance(value, bool):
-        problem = f"is {value!r:.40}" if name in row else "is missing"
-        raise RecordError(f'{where}: the field "{name}" {problem}')
+        raise bad_field(row, name, where=where)
     return value
 
 
-def truth_in(row: Mapping[str, Any], name: str, *, where: str) -> str | None:
-    """The right answer as written, None where there is none."""
-    if row.get(name) is None:
+def bad_field(row: Mapping[str, Any], name: str, *, where: str) -> RecordError:
+    """What is said of a field that cannot be used."""
+    problem = f"is {shown(row[name])}" if name in row else "is missing"
+    return RecordError(f'{where}: the field "{name}" {problem}')
+
+
+def given(row: Mapping[str, Any], name: str | None) -> Any:
+    """What a field holds; not a number, as tables write what is missing, is nothing."""
+    value = None if name is None else row.get(name)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def whole_number(value: object) -> int | None:
+    """A whole number, also as text or as a fraction without one; None for anything else."""
+    if isinstance(value, str):
+        match = _WHOLE.fullmatch(value)
+        return int(match[1]) if match else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST:
         return None
-    return str(need_field(row, name, str, int, float, where=where))
+    return int(value) if value == int(value) else None
 
 
-def choices_in(row: Mapping[str, Any], name: str = "choices", *, where: str) -> tuple[str, ...]:
-    """The choices of a question, none where it has none."""
-    listed = need_field(row, name, list, where=where) if row.get(name) else ()
-    return tuple(str(choice) for choice in listed)
+def written(value: object) -> str | None:
+    """An answer as a text, None where there is none; a list of one is what it holds."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    try:
+        return canonical_json(value)
+    except (TypeError, ValueError):  # a date of Arrow's, or a number of too many digits
+        return shown(value)
+
+
+def listed(value: object) -> list[Any] | None:
+    """A list, also where a cell holds it as JSON; None for anything else."""
+    if isinstance(value, str) and value.lstrip()[:1] == "[":
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, list) else None
+
+
+def choices_in(row: Mapping[str, Any], name: str | None, *, where: str) -> tuple[str, ...]:
+    """The choices of a question, none where it has none; also by letter, or with their labels."""
+    value = given(row, name)
+    if isinstance(value, dict):
+        value = value.get("text") if isinstance(value.get("text"), list) else [*value.values()]
+    if name is None or not value:
+        return ()
+    choices = listed(value)
+    if choices is None:
+        raise bad_field(row, name, where=where)
+    texts = [each.get("text") if isinstance(each, dict) else each for each in choices]
+    return tuple(each if isinstance(each, str) else written(each) or "" for each in texts)
 
 
 def estimated_tokens(text: str) -> int:
@@ -90,95 +142,39 @@ def estimated_tokens(text: str) -> int:
     return len(text) // CHARACTERS_PER_TOKEN
 
 
-def messages_text(messages: object) -> str:
-    """What the user says in a conversation; a prompt that is a text already is itself."""
-    if isinstance(messages, str):
-        return messages
-    rows = [row for row in messages if isinstance(row, dict)] if isinstance(messages, list) else []
-    return "\n\n".join(choice_text({"message": row}) for row in rows if row.get("role") == "user")
+# --- conversations --------------------------------------------------------------------------------
 
 
-def join_entries(known: Entry | None, entry: Entry) -> Entry:
-    """An entry with the responses of an earlier one to the same question before its own."""
-    if known is None:
-        return entry
-    question = entry.record.question
-    if known.truth != entry.truth:
-        raise RecordError(
-            f"{entry.where}: the question {question.id} has another answer than before"
-        )
-    record = Record(question, (*known.record.responses, *entry.record.responses))
-    return replace(entry, record=record, estimated=known.estimated or entry.estimated)
+@dataclass(frozen=True)
+class Asked:
+    """What a prompt asks, what a system message says before, and what was replied, if anything."""
+
+    text: str
+    system: str | None = None
+    before: tuple[str, ...] = ()
+    """What was said in earlier turns, which tells questions apart that end alike."""
+    reply: str | None = None
 
 
-# --- our own: one question per line ---------------------------------------------------------------
+def asked_in(prompt: object) -> Asked:
+    """A prompt that is a text, or a conversation: its last user messages are the question."""
+    if isinstance(prompt, str) and not is_conversation(listed(prompt)):
+        return Asked(prompt)
+    rows = [row for row in listed(prompt) or () if isinstance(row, dict)]
+    told = [(row.get("role"), choice_text({"message": row})) for row in rows]
+    system = [text for role, text in told if role in ("system", "developer") and text]
+    turns = [(role, text) for role, text in told if role in ("user", "assistant")]
+    reply = turns.pop()[1] if turns and turns[-1][0] == "assistant" else None
+    begin = max((i for i, (role, _) in enumerate(turns, start=1) if role == "assistant"), default=0)
+    texts = [text for _, text in turns]
+    question, said = "\n\n".join(texts[begin:]), "\n\n".join(system)
+    return Asked(question, said or None, tuple(texts[:begin]), reply)
 
 
-def read_jsonl(file: Path) -> Iterator[Entry]:
-    """Lines {"id", "question", "choices"?, "answer"?, "task"?, "responses": [{"text", ...}]}."""
-    for where, row in read_objects(file):
-        truth = truth_in(row, "answer", where=where)
-        yield Entry(where, _record(row, where=where), truth, task=row.get("task"))
-
-
-def _record(row: Row, *, where: str) -> Record:
-    question_id = str(need_field(row, "id", str, int, where=where))
-    choices = choices_in(row, where=where)
-    question = Question(question_id, need_field(row, "question", str, where=where), choices)
-    rows = need_field(row, "responses", list, where=where)
-    if not rows:
-        raise RecordError(f"{where}: the question {question_id} has no responses")
-    responses = [_response(r, where=f"{where}, response {i}") for i, r in enumerate(rows)]
-    return Record(question, tuple(responses))
-
-
-def _response(row: Any, *, where: str) -> Response:
-    if not isinstance(row, dict):
-        raise RecordError(f"{where}: a JSON object is needed, but got {type(row).__name__}")
-    given = {
-        name: need_field(row, name, *kinds, where=where)
-        for name, kinds in RESPONSE_FIELDS.items()
-        if row.get(name) is not None or name == "tokens"
-    }
-    return Response(**{"text": "", **given})
-
-
-# --- lm-eval: samples_*.jsonl ---------------------------------------------------------------------
-
-
-def read_lm_eval(file: Path) -> Iterator[Entry]:
-    """The samples lm-eval logs, one per question and filter; every filter saw the same responses.
-
-    It counts no tokens, so they are estimated.
-    """
-    seen: dict[str, object] = {}
-    for where, row in read_objects(file):
-        question_id = str(need_field(row, "doc_id", int, str, where=where))
-        if seen.setdefault(question_id, row.get("filter")) != row.get("filter"):
-            continue
-        texts = _find_texts(row, where=where)
-        question = Question(question_id, _find_question(row, where=where))
-        responses = tuple(Response(text, estimated_tokens(text)) for text in texts)
-        truth = truth_in(row, "target", where=where)
-        yield Entry(where, Record(question, responses), truth, "target", estimated=True)
-
-
-def _find_texts(row: Row, *, where: str) -> list[str]:
-    """All repeats of the one request behind a generated answer."""
-    requests = need_field(row, "resps", list, where=where)
-    texts = requests[0] if len(requests) == 1 and isinstance(requests[0], list) else []
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise RecordError(f'{where}: "resps" holds no generated texts, so there is nothing to vote')
-    return texts
-
-
-def _find_question(row: Row, *, where: str) -> str:
-    """The question alone where the document has it, else the whole prompt with its examples."""
-    document = row.get("doc")
-    fields = document if isinstance(document, dict) else {}
-    own = [fields[name] for name in QUESTION_NAMES if isinstance(fields.get(name), str)]
-    if own:
-        return str(own[0])
-    arguments = need_field(row, "arguments", dict, where=where)
-    first = need_field(arguments, "gen_args_0", dict, where=where)
-    return str(need_field(first, "arg_0", str, where=where))
+def is_conversation(value: object) -> bool:
+    """Whether this is a list of messages, each with a role."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(row, dict) and "role" in row for row in value)
+    )

@@ -8,9 +8,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from aera.files import whole_file, whole_folder
+from aera.files import whole_file, whole_folder, written_by
 from aera.lab.truths import Truths
-from aera.pools.parquet import METADATA, Origin, exported_schema, part_name
+from aera.pools.manifest import FORMAT
+from aera.pools.parquet import (
+    ANSWER,
+    METADATA,
+    RESPONSE_ANSWER,
+    Origin,
+    exported_schema,
+    part_name,
+)
 from aera.pools.places import Place, arrow, locate, whole_place
 from aera.pools.pool import RESPONSE_FIELDS, Pool
 from aera.pools.record import Record, batches
@@ -20,8 +28,8 @@ def export_pool(pool: Pool, out: str | Path | Place) -> None:
     """Write a pool as Parquet, a row per response: one file for *.parquet, else a folder of parts.
 
     A URI puts it on that file system, where parts are written in their order, so that an export
-    that was cut off misses its last ones. Truths go along where the pool has them. Half a
-    surrogate pair, which Parquet cannot hold, becomes U+FFFD.
+    that was cut off misses its last ones. Truths go along where the pool has them, questions left
+    out do not. Half a surrogate pair, which Parquet cannot hold, becomes U+FFFD.
     """
     place = locate(out)
     single = place.suffix == ".parquet"
@@ -49,6 +57,9 @@ def _tables(pool: Pool, *, in_parts: bool) -> Iterator[Any]:
         len(pool.questions),
         manifest.responses,
         hashlib.sha256(json.dumps(manifest.hashes).encode()).hexdigest()[:16],
+        each=manifest.each,
+        written_by=written_by(),
+        format=FORMAT,
     )
     ends = 0
     for number, records in enumerate(batches(pool)):
@@ -64,8 +75,11 @@ def _table(records: Iterable[Record], origin: Origin, truths: Truths | None) -> 
             "index": index,
             "question": _whole(record.question.text),
             "choices": [_whole(choice) for choice in record.question.choices],
-            "answer": _whole(truths.answers.get(record.question.id)) if truths else None,
+            "system": _whole(record.question.system),
+            "group": _whole(record.question.group),
+            ANSWER: _whole(truths.answers.get(record.question.id)) if truths else None,
             **{name: _whole(getattr(response, name)) for name in RESPONSE_FIELDS},
+            RESPONSE_ANSWER: _whole(response.answer),
         }
         for record in records
         for index, response in enumerate(record.responses)

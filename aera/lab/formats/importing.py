@@ -1,36 +1,64 @@
 """Bring recorded responses from a file of any known format into a pool: all of it, or nothing."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from aera.errors import RecordError, UsageError
-from aera.files import open_text, whole_folder
+from aera.files import whole_folder, write_json
 from aera.lab.formats.batches import read_batch
-from aera.lab.formats.entry import Entry, read_jsonl, read_lm_eval
+from aera.lab.formats.entry import Entry, shown, shown_name
 from aera.lab.formats.inspect_log import read_inspect
+from aera.lab.formats.lm_eval import read_lm_eval
+from aera.lab.formats.recognising import choose_format
+from aera.lab.formats.rows import Columns, read_rows
+from aera.lab.formats.sources import Rows, read_csv, read_lines, read_list
 from aera.lab.formats.tables import read_origin, read_table
 from aera.lab.truths import Truths
-from aera.pools.parquet import table_files
+from aera.pools.parquet import Origin
 from aera.pools.places import Place, locate
 from aera.pools.pool import RESPONSE_FIELDS, Pool, write_pool
-from aera.pools.record import Record
+from aera.pools.record import Record, batches, health_of, read_votes
 from aera.reading.canonical import LETTERS
 from aera.reading.find import last_boxed
-from aera.reading.task import TASKS, Task, task_from_json
+from aera.reading.health import Readability
+from aera.reading.presets import TASKS
+from aera.reading.task import Task, task_from_json
 
+SOURCES: dict[str, Callable[[Path], Rows]] = {
+    "jsonl": read_lines,
+    "json": read_list,
+    "csv": read_csv,
+    "tsv": read_csv,
+    "parquet": read_table,
+}
+"""Formats whose rows are read by one set of rules."""
 READERS: dict[str, Callable[[Path], Iterator[Entry]]] = {
-    "jsonl": read_jsonl,
     "lm-eval": read_lm_eval,
     "inspect": read_inspect,
     "openai-batch": read_batch,
 }
-FORMATS = (*READERS, "parquet")
+"""Formats with rules of their own."""
 ESTIMATED = "estimated from the length of the texts"
-HEAD = 4096
-"""Characters of a file that are looked at to tell its format."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A pool that was made of a file, and what was found out about it."""
+
+    pool: Pool
+    readability: Readability
+    truths: int
+    """Questions whose right answer is known."""
+    truthless: Mapping[str, str]
+    """The others, each with the reason; none where the file has no truths at all."""
+
+    @property
+    def estimated(self) -> bool:
+        """Whether tokens are guessed from the length of the texts."""
+        return self.pool.manifest.sampler.get("tokens") == ESTIMATED
 
 
 def import_jsonl(file: str | Path, out: str | Path, *, task: Task | None = None) -> Pool:
@@ -48,120 +76,156 @@ def import_file(
     task: Task | None = None,
     format_name: str | None = None,
     questions: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    responses: int | None = None,
 ) -> Pool:
+    """Import a file or folder of recorded responses as `bring_in` does; this gives the pool."""
+    return bring_in(
+        file,
+        out,
+        task=task,
+        format_name=format_name,
+        questions=questions,
+        columns=columns,
+        responses=responses,
+    ).pool
+
+
+def bring_in(
+    file: str | Path,
+    out: str | Path,
+    *,
+    task: Task | None = None,
+    format_name: str | None = None,
+    questions: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    responses: int | None = None,
+) -> Imported:
     """Import a file or folder of recorded responses; its format is recognised where not named.
 
-    A URI is read as Parquet. `questions` goes with openai-batch, whose lines do not say what was
-    asked.
+    `columns` maps our names of columns to the file's. Questions with fewer than `responses` are
+    left out; without it, the number that keeps most responses counts. A URI is read as Parquet.
+    `questions` goes with openai-batch, whose lines do not say what was asked.
     """
-    place = locate(file)
-    named = _format(place, format_name)
+    place, names = locate(file), Columns(columns or {})
+    named = choose_format(place, format_name, in_rows=bool(columns))
     if questions and named != "openai-batch":
         raise UsageError(f"--questions goes with openai-batch, but {place.name} is {named}")
-    entries = _entries(place, named, questions=questions)
+    if columns and named not in SOURCES:
+        raise UsageError(f"--map goes with {', '.join(SOURCES)}, but {place.name} is {named}")
+    if named in SOURCES:
+        entries = read_rows(SOURCES[named](place), names)  # type: ignore[arg-type]
+    elif questions:
+        entries = read_batch(_on_disk(place), Path(questions))
+    else:
+        entries = READERS[named](_on_disk(place))
     out = Path(out)
+    origin = read_origin(place) if named == "parquet" else None
     with whole_folder(out) as folder:
-        _write(place, folder, entries=entries, task=task, tabular=named == "parquet")
-    return Pool.open(out)
+        found = _write(place, folder, entries=entries, task=task, origin=origin, each=responses)
+    return replace(found, pool=Pool.open(out))
 
 
-def _entries(place: Path | Place, named: str, *, questions: str | Path | None) -> Iterator[Entry]:
-    if isinstance(place, Place) or named == "parquet":
-        return read_table(place)
-    return read_batch(place, questions=Path(questions)) if questions else READERS[named](place)
-
-
-# --- recognising ----------------------------------------------------------------------------------
-
-
-def _format(place: Path | Place, named: str | None) -> str:
-    """The format to read a file or folder in, which must be there."""
-    if isinstance(place, Place):
-        if named not in (None, "parquet"):
-            raise UsageError(f"only Parquet is read from a URI, but --format is {named}")
-        if not table_files(place):
-            raise UsageError(f'"{place}" holds no Parquet or Arrow file to import')
-        return "parquet"
-    if not place.exists() or (named == "jsonl" and not place.is_file()):
-        raise UsageError(f'there is no file "{place}" to import')
-    named = named or recognise(place)
-    if named not in FORMATS:
-        raise UsageError(f'--format is one of {", ".join(FORMATS)}, but got "{named}"')
-    if place.is_dir() and (named != "parquet" or not table_files(place)):
-        raise UsageError(f'the folder "{place}" holds no Parquet or Arrow file to import')
-    return named
-
-
-def recognise(file: Path) -> str:
-    """The format a file seems to be in; our own where nothing else fits."""
-    if file.is_dir() or file.suffix == ".arrow":
-        return "parquet"
-    with file.open("rb") as opened:
-        magic = opened.read(4)
-    if magic in (b"PAR1", b"PK\x03\x04"):
-        return "parquet" if magic == b"PAR1" else "inspect"
-    try:
-        with open_text(file) as text:
-            line = next((line for line in text if line.strip()), "")
-            head = line + text.read(HEAD)
-    except (OSError, EOFError, ValueError):
-        return "jsonl"  # whose reader says what is wrong
-    return _recognise_line(line, head)
-
-
-def _recognise_line(line: str, head: str) -> str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
-    keys = set(row) if isinstance(row, dict) else set()
-    if "custom_id" in keys:
-        return "openai-batch"
-    if {"doc_id", "resps"} <= keys:
-        return "lm-eval"
-    if {"version", "eval", "samples"} <= keys or (row is None and '"eval": {' in head):
-        return "inspect"
-    return "jsonl"
+def _on_disk(place: Path | Place) -> Path:
+    assert isinstance(place, Path), "only Parquet is read from elsewhere"
+    return place
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
 def _write(
-    file: Path | Place, path: Path, *, entries: Iterator[Entry], task: Task | None, tabular: bool
-) -> None:
-    answers: dict[str, str] = {}
+    file: Path | Place,
+    path: Path,
+    *,
+    entries: Iterator[Entry],
+    task: Task | None,
+    origin: Origin | None,
+    each: int | None,
+) -> Imported:
     first = next(entries, None)
     if first is None:
         raise RecordError(f"{file.name} holds no question")
-    origin = read_origin(file) if tabular else None
-    sampler: dict[str, Any] = dict(origin.sampler) if origin else {"imported_from": file.name}
     chosen = task or (_told_task(origin.task, file) if origin else _own_task(first))
+    sampler: Mapping[str, Any] = origin.sampler if origin else {"imported_from": file.name}
+    intake = Intake(chosen)
+    pool = write_pool(
+        path,
+        intake.records(chain([first], entries)),
+        task=chosen,
+        sampler=sampler,
+        seed=origin.seed if origin else None,
+        responses=each or (origin.each if origin else None),
+    )
+    wanted = origin.questions if origin and file.suffix != ".parquet" else None
+    if wanted not in (None, len(intake.seen)):
+        raise RecordError(
+            f"{file.name} holds {len(intake.seen)} of the {wanted} questions it was exported with; "
+            "export the pool again, or import its files one by one"
+        )
+    _check_readable(intake.readability, chosen, file.name)
+    if intake.estimated:
+        manifest = replace(pool.manifest, sampler={**pool.manifest.sampler, "tokens": ESTIMATED})
+        write_json(path / "manifest.json", manifest.as_json())
+    return intake.save_truths(pool)
 
-    def records() -> Iterator[Record]:
-        for entry in chain([first], entries):
-            question_id = entry.record.question.id
-            if question_id in seen:
-                raise RecordError(f"{entry.where}: the question {question_id} comes a second time")
-            seen.add(question_id)
-            _check_responses(entry)
-            if entry.truth is not None:
-                answers[question_id] = _truth(entry, chosen)
-            if entry.estimated:  # read by write_pool when the last record is written
-                sampler["tokens"] = ESTIMATED
-            yield entry.record
-        wanted = origin.questions if origin and file.suffix != ".parquet" else None
-        if wanted not in (None, len(seen)):
+
+@dataclass
+class Intake:
+    """What is found out about a file while its questions go by, each once."""
+
+    task: Task
+    seen: set[str] = field(default_factory=set)
+    answers: dict[str, str] = field(default_factory=dict)
+    truthless: dict[str, str] = field(default_factory=dict)
+    unreadable: Entry | None = None
+    """The first whose truth cannot be read."""
+    readability: Readability = field(default_factory=Readability)
+    estimated: bool = False
+
+    def records(self, entries: Iterator[Entry]) -> Iterator[Record]:
+        """The records of entries, looked at in bulk as they pass."""
+        plain = replace(self.task, equivalence=False)  # which answers are equal is not asked here
+        for some in batches(map(self._note, entries)):
+            self.readability = self.readability.join([health_of(read_votes(some, plain))])
+            yield from some
+
+    def _note(self, entry: Entry) -> Record:
+        name = entry.record.question.id
+        if name in self.seen:
+            raise RecordError(f"{entry.where}: the question {shown_name(name)} comes a second time")
+        self.seen.add(name)
+        _check_responses(entry)
+        self.estimated |= entry.estimated
+        truth = None if entry.truth is None else truth_of(entry, self.task)
+        if truth is not None:
+            self.answers[name] = truth
+        elif entry.truth is None:
+            self.truthless[name] = "none is given"
+        else:
+            self.unreadable = self.unreadable or entry
+            self.truthless[name] = f"{shown(entry.truth)} is no {self.task.kind} answer"
+        return entry.record
+
+    def save_truths(self, pool: Pool) -> Imported:
+        """Write the truths beside the pool; refuse a file that has some and none is understood."""
+        if self.unreadable and not self.answers:
+            entry = self.unreadable
             raise RecordError(
-                f"{file.name} holds {len(seen)} of the {wanted} questions it was exported with; "
-                "export the pool again, or import its files one by one"
+                f"{entry.where}: not one truth can be read as {self.task.kind}, here the field "
+                f'"{entry.truth_name}" is {shown(entry.truth)}; give another --task, or --map '
+                "answer=NAME for another column"
             )
+        if self.answers:
+            Truths(self.answers).save(pool.path)
+        truthless = self.truthless if self.answers else {}
+        return Imported(pool, self.readability, len(self.answers), truthless)
 
-    seen: set[str] = set()
-    seed = origin.seed if origin else None
-    write_pool(path, records(), task=chosen, sampler=sampler, seed=seed)
-    if answers:
-        Truths(answers).save(path)
+
+def _check_readable(readability: Readability, task: Task, name: str) -> None:
+    if readability.failed == readability.responses:
+        raise RecordError(f"{name} holds nothing to read: every response failed or is empty")
+    readability.check(task, name)
 
 
 def _check_responses(entry: Entry) -> None:
@@ -170,27 +234,27 @@ def _check_responses(entry: Entry) -> None:
         for name, kinds in RESPONSE_FIELDS.items():
             value = getattr(response, name)
             if not isinstance(value, kinds) or isinstance(value, bool):
-                raise RecordError(f"{entry.where}: the {name} of a response is {value!r:.40}")
+                raise RecordError(f"{entry.where}: the {name} of a response is {shown(value)}")
 
 
 def _own_task(entry: Entry) -> Task:
     if isinstance(entry.task, str) and entry.task in TASKS:
         return TASKS[entry.task]
-    named = f'the task "{entry.task}" is unknown' if entry.task else "no task is named"
+    named = f"the task {shown(entry.task)} is unknown" if entry.task else "no task is named"
     raise RecordError(f"{entry.where}: {named}; give --task, one of {', '.join(TASKS)}")
 
 
 def _told_task(fields: Mapping[str, Any], file: Path | Place) -> Task:
     try:
         return task_from_json(dict(fields))
-    except (TypeError, UsageError):
+    except (TypeError, ValueError, UsageError):
         raise RecordError(
             f"{file.name}: its task cannot be understood; give --task, one of {', '.join(TASKS)}"
         ) from None
 
 
-def _truth(entry: Entry, task: Task) -> str:
-    """A truth in a form the task can read, else every answer would be wrong.
+def truth_of(entry: Entry, task: Task) -> str | None:
+    """A truth in a form the task can read, None where there is none.
 
     A worked solution counts as what it boxes or puts behind ####, a choice by its text as its
     letter.
@@ -202,6 +266,4 @@ def _truth(entry: Entry, task: Task) -> str:
     for form in (last_boxed(truth), marked, truth):
         if form and task.canonical(form) is not None:
             return form
-    raise RecordError(
-        f'{entry.where}: the field "{entry.truth_name}", {truth!r:.40}, is no {task.kind} answer'
-    )
+    return None

@@ -1,5 +1,6 @@
 """Inspect's logs, .eval archives and .json files alike."""
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -9,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from aera.errors import RecordError, UpstreamError
-from aera.files import open_text
 from aera.lab.formats.entry import (
     Entry,
     Row,
+    asked_in,
     choices_in,
     join_entries,
-    messages_text,
     need_field,
-    parse_object,
-    truth_in,
+    written,
 )
+from aera.lab.formats.sources import need_object, open_text, parse_object
 from aera.lab.formats.tables import zstd_decompressed
 from aera.pools.record import Record
 from aera.response import Question, Response
@@ -27,6 +27,11 @@ from aera.sampling.completion import parse_reply
 
 ZSTD = 93
 """The compression of its archives, as zip numbers it."""
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError),
+    *(NotImplementedError, RuntimeError, ValueError, MemoryError),  # unknown, locked, foreign, huge
+)
+"""What is raised over an archive that is not whole."""
 _FINISH = {"max_tokens": "length", "model_length": "length"}
 """Its names for what OpenAI calls otherwise."""
 
@@ -47,16 +52,15 @@ def _epoch(where: str, sample: Row) -> int:
 
 
 def _entry(sample: Row, *, where: str) -> Entry:
+    asked = asked_in(sample.get("input"))
     question = Question(
         str(need_field(sample, "id", str, int, where=where)),
-        messages_text(sample.get("input")),
-        choices_in(sample, where=where),
+        asked.text,
+        choices_in(sample, "choices", where=where),
+        asked.system,
     )
     responses, estimated = _responses(sample, where=where)
-    target = sample.get("target")
-    if isinstance(target, list) and len(target) == 1:
-        sample = {"target": target[0]}
-    truth = truth_in(sample, "target", where=where) or None
+    truth = written(sample.get("target"))
     return Entry(where, Record(question, responses), truth, "target", estimated=estimated)
 
 
@@ -72,13 +76,15 @@ def _samples(file: Path) -> Iterator[tuple[str, Row]]:
         raise RecordError(f"{file.name} cannot be read, {error}") from None
     for place, sample in enumerate(need_field(log, "samples", list, where=file.name)):
         where = f"{file.name}, sample {place}"
-        if not isinstance(sample, dict):
-            raise RecordError(f"{where}: a JSON object is needed, but got {type(sample).__name__}")
-        yield where, sample
+        yield where, need_object(sample, where=where)
 
 
 def _read_archive(file: Path) -> Iterator[tuple[str, Row]]:
-    with zipfile.ZipFile(file) as archive:
+    try:
+        opened = zipfile.ZipFile(file)
+    except _DAMAGED as error:
+        raise RecordError(f"{file.name} cannot be read, {error}") from None
+    with opened as archive:
         for info in archive.infolist():
             if info.filename.startswith("samples/"):
                 where = f"{file.name}, {info.filename}"
@@ -95,7 +101,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, where: str) -> b
         lengths = archive.fp.read(4)  # of the name and the extra field that stand before the bytes
         archive.fp.seek(sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2)), 1)
         return zstd_decompressed(archive.fp.read(info.compress_size), size=info.file_size)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, OSError, EOFError) as error:
+    except _DAMAGED as error:
         raise RecordError(f"{where}: cannot be read, {error}") from None
 
 

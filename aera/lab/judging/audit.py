@@ -16,7 +16,8 @@ from aera.evidence.paper import FEATURES, scalars
 from aera.evidence.semantics import semantics
 from aera.evidence.votes import COUNTS, SPEND, VOTE, VOTE_FEATURES
 from aera.files import read_rows
-from aera.pools.pool import RESPONSE_FIELDS, Pool
+from aera.lab.learning.folds import group_questions
+from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Pool
 from aera.pools.record import VotedRecord, read_votes
 from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
@@ -105,15 +106,20 @@ def audit_pool(path: Path, encoder: Encoder, *, questions: int = 20) -> Audit:
     pool = Pool.open(path)
     names = [feature.name for feature in FEATURES]
     excluded = tuple(Finding(name, reason) for name, reason in EXCLUDED.items())
-    checks = (*_columns(pool), *_experiments(pool, encoder, questions=questions))
+    checks = (
+        *_columns(pool),
+        _groups([*pool.questions.values()]),
+        *_experiments(pool, encoder, questions=questions),
+    )
     return Audit(_admit(names), excluded, checks)
 
 
 def _columns(pool: Pool) -> Iterator[Finding]:
     """Columns a pool should not have: outcomes beside what was observed."""
+    response_columns = {"question_id", "index", *RESPONSE_FIELDS, *SOMETIMES}
     allowed = {
-        "questions.jsonl": {"id", "question", "choices"},
-        **{file.name: {"question_id", "index", *RESPONSE_FIELDS} for file in pool.segments},
+        "questions.jsonl": {"id", "question", "choices", "system", "group"},
+        **{file.name: response_columns for file in pool.segments},
     }
     for name, columns in allowed.items():
         found: set[str] = set()
@@ -124,6 +130,15 @@ def _columns(pool: Pool) -> Iterator[Finding]:
             kind = "an outcome beside the responses" if outcome else "not a column of a pool"
             yield Finding(f"{name}: {column}", "unknown", kind)
         yield Finding(name, f"columns {', '.join(sorted(found & columns))}")
+
+
+def _groups(questions: Sequence[Question]) -> Finding:
+    """Questions that a split must keep together: those of one group, and those of one text."""
+    count = len(set(group_questions(questions).tolist()))
+    shared = len(questions) - count
+    told = f"{len(questions)} questions in {count} groups, by their group or their words"
+    together = f"; {shared} would teach about another, so no split parts them" if shared else ""
+    return Finding("groups", told + together)
 
 
 def _experiments(pool: Pool, encoder: Encoder, *, questions: int) -> Iterator[Finding]:
@@ -172,7 +187,8 @@ def audit_controller(path: Path) -> Audit:
     shared = controller.fitted & controller.calibrated
     apart = Finding(
         "fitted and calibrated questions",
-        f"{len(controller.fitted)} and {len(controller.calibrated)}, by stored hashes",
+        f"{len(controller.fitted)} and {len(controller.calibrated)}, by stored hashes of their "
+        "words and groups",
         f"{len(shared)} questions are in both" if shared else None,
     )
     enters = WEIGHED if controller.weigher else ()

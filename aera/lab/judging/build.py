@@ -12,7 +12,7 @@ from aera.lab.calibrating.families import Family
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.learning.learner import Learner, T, check_enough, policy_of
 from aera.response import Question
-from aera.solving.controller import Controller, question_hash
+from aera.solving.controller import Controller, question_hashes
 
 BUILD_SHARES = (0.55, 0.15, 0.3)
 """The paper's gate in a controller: questions to fit, to end the fit in time, to calibrate."""
@@ -26,7 +26,11 @@ class Built:
     choice: Choice
     learned: str
     """How it was learned, in one sentence."""
-    card: str
+
+    @property
+    def card(self) -> str:
+        """Its model card."""
+        return self.controller.card
 
 
 def build(
@@ -45,7 +49,7 @@ def build(
     """
     check_enough(table)
     rows = np.arange(len(table))
-    split = learner.split(rows, certified=goal.certified, seed=seed)
+    split = learner.split(table, rows, certified=goal.certified, seed=seed)
     model, tuning = learn_and_tune(learner, table, rows, certified=goal.certified, seed=seed)
     own = next(iter(model.families.values()))
     tried = [own, *(model.families[name] for name in baselines)]
@@ -64,7 +68,8 @@ def build(
         fitted=_hashes(table.questions, np.concatenate([split.fit, split.held])),
         calibrated=_hashes(table.questions, split.tune),
     )
-    return Built(controller, choice, model.learned, _card(controller, choice, model.learned))
+    carded = replace(controller, card=_card(controller, choice, model.learned))
+    return Built(carded, choice, model.learned)
 
 
 def _share(goal: Goal, between: int) -> Goal:
@@ -91,7 +96,7 @@ def _calibration(
 
 
 def _hashes(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
-    return frozenset(question_hash(questions[row]) for row in rows)
+    return frozenset(each for row in rows for each in question_hashes(questions[row]))
 
 
 def _card(controller: Controller, choice: Choice, learned: str) -> str:

@@ -28,6 +28,7 @@ from aera.policies.baselines import Consensus
 from aera.policies.labels import Maker, parse_policy
 from aera.policies.policy import Fixed, Policy
 from aera.pools.record import Records
+from aera.reading.health import Readability
 from aera.schedule import Schedule
 from aera.solving.controller import Controller
 from aera.voting.aggregation import RULES
@@ -86,6 +87,11 @@ class Evaluation:
     controller: Controller | None = None
     workers: Workers = SERIAL
 
+    @property
+    def readability(self) -> Readability:
+        """Which share of the responses could be read."""
+        return self.frontier.readability
+
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The evaluation JSON."""
@@ -93,6 +99,39 @@ class Evaluation:
         return summarize(
             self.frontier, self.records, protocol=protocol, seed=seed, sections=self.sections
         )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per policy, as pandas and polars take them."""
+        return [
+            {name: value for name, value in point.as_json().items() if name != "stops"}
+            for point in self.frontier.points
+        ]
+
+    def __repr__(self) -> str:
+        graded = self.truths is not None
+        head = [
+            "policy",
+            "accuracy %" if graded else "agreement %",
+            "responses",
+            "tokens",
+            "saved %",
+        ]
+        cells = [
+            [
+                point.policy,
+                f"{(point.accuracy if graded else point.agreement) or 0.0:.2f}",
+                f"{point.responses:.2f}",
+                f"{point.tokens:,.0f}",
+                f"{point.token_saving:.1f}",
+            ]
+            for point in self.frontier.without_sweeps().points
+        ]
+        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+        lines = [
+            "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(pairs))
+            for pairs in (zip(row, widths, strict=True) for row in [head, *cells])
+        ]
+        return "\n".join([self.title, *lines, self.readability.summary(), *self.remarks])
 
     @property
     def title(self) -> str:
@@ -154,6 +193,7 @@ def _with_protocol(
         done = crossfit(learner, table, seed=seed, clean=settings.clean, **known)
         assert isinstance(table, PaperTable)
         frontier = crossfit_frontier(done, table, given, seed=seed)
+        frontier = replace(frontier, readability=made.readability)
         sections = crossfit_sections(done, frontier, seed=seed)
         return replace(made, frontier=frontier, sections=sections, done=done)
     limit = limit_for(learner, settings.max_loss, settings.alpha)
@@ -161,7 +201,7 @@ def _with_protocol(
         [judged] = nested(learner, table, [limit], seed=seed, **known)
     else:
         judged = holdout(learner, table, limit, seed=seed)
-    frontier = judgement_frontier(judged, given)
+    frontier = replace(judgement_frontier(judged, given), readability=made.readability)
     sections = judgement_sections(judged, frontier, seed=seed)
     return replace(made, frontier=frontier, sections=sections, done=judged)
 

@@ -85,7 +85,7 @@ def crossfit(
 ) -> CrossFit:
     """Fit one model per fold on the other folds and judge the fold with it."""
     check_enough(table)
-    dealt = deal(len(table), folds=folds, seed=seed)
+    dealt = deal(table.groups, folds=folds, seed=seed)
     work = partial(_crossfit_fold, learner, table, seed=seed, clean=clean)
     done = each_fold(work, dealt, name="fitting", workers=workers, track=track)
     measured = Measured.join([judged for _, judged in done], dealt)
@@ -171,7 +171,7 @@ def nested(
 ) -> list[Judgement]:
     """Per outer fold: fit and calibrate inside the rest, then judge the fold; once per goal."""
     check_enough(table)
-    dealt = deal(len(table), folds=folds, seed=seed)
+    dealt = deal(table.groups, folds=folds, seed=seed)
     work = partial(_nested_fold, learner, table, goals=goals, seed=seed)
     done = each_fold(work, dealt, name="nested folds", workers=workers, track=track)
     return [_merge([fold[place] for fold in done], dealt) for place in range(len(goals))]
@@ -188,7 +188,9 @@ def holdout(
 ) -> Judgement:
     """Fit, calibrate and freeze on one part of the questions, then test once on the other."""
     check_enough(table)
-    rest, judged = split_rows(np.arange(len(table)), (1 - test, test), seed=seed)
+    rest, judged = split_rows(
+        np.arange(len(table)), (1 - test, test), groups=table.groups, seed=seed
+    )
     [judgement] = _judge(learner, table, rest, judged, goals=[goal], seed=seed)
     return judgement
 
@@ -216,7 +218,7 @@ def learn_and_tune(
     learner: Learner[T], table: T, rows: Columns, *, certified: bool, seed: int
 ) -> tuple[Model[T], Measured]:
     """What these questions teach, with those to calibrate on as the model sees them."""
-    split = learner.split(rows, certified=certified, seed=seed)
+    split = learner.split(table, rows, certified=certified, seed=seed)
     model = learner.fit(table, split.fit, held=split.held, seed=seed)
     tuning = model.values(table, split.tune) if len(split.tune) else model.own
     assert tuning is not None, "a learner that keeps nothing to tune on judges out of fold"

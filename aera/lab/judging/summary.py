@@ -56,6 +56,7 @@ def summarize(
             "questions": len(trajectories.question_ids),
             "schedule": list(trajectories.schedule),
         },
+        "readability": frontier.readability.as_json(),
         "protocol": protocol,
         "seed": seed,
         "points": [point.as_json() for point in frontier.points],

@@ -1,4 +1,8 @@
-"""Splits by question: all checkpoints of a question always stay together."""
+"""Splits by question: all checkpoints of a question, and all questions of a group, stay together.
+
+Questions with the same `group`, or with the same words, are one group: parted by a split, one would
+teach about the other.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +12,7 @@ import numpy as np
 
 from aera.arrays import Columns, Floats
 from aera.policies.policy import Decision, Policy
-from aera.response import Prefix
+from aera.response import Prefix, Question
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
 
 FOLDS = 5
@@ -24,15 +28,34 @@ class Fold:
     rest: Columns
 
 
-def fold_numbers(count: int, folds: int, *, seed: int) -> Columns:
-    """A fold for each of `count` questions, sizes equal to within one."""
-    numbers = np.arange(count, dtype=np.int64) % folds
-    return np.random.default_rng(seed).permutation(numbers)
+def group_questions(questions: Sequence[Question]) -> Columns:
+    """A number for each question, the same for those that share a group or their words."""
+    parents = list(range(len(questions)))
+    first: dict[str, int] = {}
+
+    def root(row: int) -> int:
+        while parents[row] != row:
+            parents[row] = row = parents[parents[row]]
+        return row
+
+    for row, question in enumerate(questions):
+        for key in question.keys:
+            parents[root(row)] = root(first.setdefault(key, row))
+    numbers: dict[int, int] = {}
+    return np.array([numbers.setdefault(root(row), len(numbers)) for row in range(len(parents))])
 
 
-def deal(count: int, *, folds: int = FOLDS, seed: int) -> list[Fold]:
+def fold_numbers(groups: Columns, folds: int, *, seed: int) -> Columns:
+    """A fold for each question, by its group; equal numbers of groups to within one."""
+    count = int(groups.max()) + 1 if len(groups) else 0
+    numbers = np.random.default_rng(seed).permutation(np.arange(count, dtype=np.int64) % folds)
+    folded: Columns = numbers[groups]
+    return folded
+
+
+def deal(groups: Columns, *, folds: int = FOLDS, seed: int) -> list[Fold]:
     """Every question is in one fold's own part and in the rest of all others."""
-    numbers = fold_numbers(count, folds, seed=seed)
+    numbers = fold_numbers(groups, folds, seed=seed)
     return [
         Fold(fold, np.flatnonzero(numbers == fold), np.flatnonzero(numbers != fold))
         for fold in range(folds)
@@ -53,14 +76,14 @@ def each_fold(
 
 def out_of_fold(
     judge: Callable[[Fold], Floats],
-    count: int,
+    groups: Columns,
     *,
     folds: int = FOLDS,
     seed: int,
     workers: Workers = SERIAL,
 ) -> Floats:
     """One row per question, each by what the other folds taught."""
-    dealt = deal(count, folds=folds, seed=seed)
+    dealt = deal(regroup(groups), folds=folds, seed=seed)
     return gather(each_fold(judge, dealt, workers=workers), dealt)
 
 
@@ -71,11 +94,31 @@ def gather(parts: Sequence[Floats], dealt: Sequence[Fold]) -> Floats:
     return rows
 
 
-def split_rows(rows: Columns, shares: Sequence[float], *, seed: int) -> list[Columns]:
-    """Deal questions at random into parts of these shares."""
-    shuffled = np.random.default_rng(seed).permutation(rows)
+def regroup(groups: Columns) -> Columns:
+    """The groups of some of the questions, numbered anew in the order in which they come."""
+    numbers: dict[int, int] = {}
+    return np.array([numbers.setdefault(int(group), len(numbers)) for group in groups], np.int64)
+
+
+def split_rows(
+    rows: Columns, shares: Sequence[float], *, groups: Columns, seed: int
+) -> list[Columns]:
+    """Deal questions at random into parts of these shares, group by group.
+
+    `groups` has a number for every question of the table; a part may miss its share by a group.
+    """
+    members: dict[int, list[int]] = {}
+    for row in rows:
+        members.setdefault(int(groups[row]), []).append(int(row))
+    order = np.random.default_rng(seed).permutation([each[0] for each in members.values()])
     ends = np.round(np.cumsum(shares) * len(rows)).astype(int)[:-1]
-    return [np.sort(part) for part in np.split(shuffled, ends)]
+    parts: list[list[int]] = [[] for _ in shares]
+    dealt = 0
+    for row in order:
+        group = members[int(groups[row])]
+        parts[int(np.searchsorted(ends, dealt, side="right"))] += group
+        dealt += len(group)
+    return [np.sort(np.array(part, dtype=rows.dtype)) for part in parts]
 
 
 @dataclass(frozen=True)

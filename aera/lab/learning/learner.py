@@ -25,6 +25,7 @@ from aera.lab.truths import Truths
 from aera.policies.gate import Gate
 from aera.policies.policy import Fixed, Policy
 from aera.pools.record import Records, VotedRecord
+from aera.reading.health import Readability
 from aera.reading.task import Task
 from aera.response import Question
 from aera.schedule import Schedule
@@ -56,6 +57,16 @@ class Table(Protocol):
     @property
     def questions(self) -> Sequence[Question]:
         """One per row."""
+        ...
+
+    @property
+    def readability(self) -> Readability:
+        """Which share of its responses could be read."""
+        ...
+
+    @property
+    def groups(self) -> Columns:
+        """A number per row, the same for questions that no split may part."""
         ...
 
     def __len__(self) -> int: ...
@@ -171,7 +182,7 @@ class Learner(Protocol[T]):
         """Everything that it learns from."""
         ...
 
-    def split(self, rows: Columns, *, certified: bool, seed: int) -> Split:
+    def split(self, table: T, rows: Columns, *, certified: bool, seed: int) -> Split:
         """Who teaches and who calibrates among these questions."""
         ...
 

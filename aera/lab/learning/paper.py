@@ -18,7 +18,7 @@ from aera.lab.calibrating.families import (
     answer_families,
     consensus_family,
 )
-from aera.lab.learning.folds import split_rows
+from aera.lab.learning.folds import group_questions, split_rows
 from aera.lab.learning.labels import continuation_labels, one_shot_targets
 from aera.lab.learning.learner import Measured, Split, check_enough
 from aera.lab.learning.perceptron import Examples, Perceptron, fit_network
@@ -33,6 +33,7 @@ from aera.policies.measures import Measure, measure_all
 from aera.policies.policy import Policy
 from aera.pools.places import Place
 from aera.pools.record import Record, Records
+from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
 from aera.response import Question
 from aera.schedule import Schedule
@@ -56,6 +57,7 @@ class PaperTable:
     families: Mapping[str, Family]
     measures: Mapping[str, Floats]
     """What each family looks at, shape (questions, checkpoints)."""
+    readability: Readability = NOTHING
     cost_weight: float = 0.1
     """Lambda: what the whole budget costs, in units of grade."""
     gain_margin: float = 0.0
@@ -63,6 +65,11 @@ class PaperTable:
 
     def __len__(self) -> int:
         return len(self.questions)
+
+    @cached_property
+    def groups(self) -> Columns:
+        """A number per row, the same for questions that no split may part."""
+        return group_questions(self.questions)
 
     @property
     def schedule(self) -> Schedule:
@@ -211,11 +218,12 @@ class PaperLearner:
             measures={
                 family.name: values for family, values in zip(families, measures, strict=True)
             },
+            readability=Readability().join(share.readability for share in shares),
         )
 
-    def split(self, rows: Columns, *, certified: bool, seed: int) -> Split:
+    def split(self, table: PaperTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         """Three parts, whether or not anything is certified."""
-        return Split(*split_rows(rows, self.shares, seed=seed))
+        return Split(*split_rows(rows, self.shares, groups=table.groups, seed=seed))
 
     def fit(
         self, table: PaperTable, rows: Columns, *, held: Columns | None = None, seed: int
@@ -223,7 +231,7 @@ class PaperLearner:
         """Fit on these questions; end when the loss on the `held` ones no longer falls."""
         check_enough(table)
         if held is None:
-            rows, held = split_rows(rows, ENDING, seed=seed)
+            rows, held = split_rows(rows, ENDING, groups=table.groups, seed=seed)
         states, projection = table.states, table.states.project(rows)
         evidence = states.evidence(projection)
         # The last checkpoint is no decision, so it is no example.
@@ -273,6 +281,7 @@ class _Share:
     measures: Floats
     """Shape (families, questions, checkpoints)."""
     trajectories: Trajectories
+    readability: Readability
 
 
 def _share(
@@ -289,8 +298,14 @@ def _share(
     scalars, centroids = describe_texts(chains, recorded)
     measures = measure_all(_measures(recorded), chains)
     questions = tuple(record.question for record in voted)
-    trajectories = settings.replay(voted).trajectories
-    return _Share(questions, States(scalars, centroids), np.array(measures), trajectories)
+    replayed = settings.replay(voted)
+    return _Share(
+        questions,
+        States(scalars, centroids),
+        np.array(measures),
+        replayed.trajectories,
+        replayed.readability,
+    )
 
 
 def _measures(encoder: Encoder) -> Sequence[Measure]:

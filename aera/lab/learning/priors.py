@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from aera.lab.learning.folds import Foldwise, deal
+from aera.lab.learning.folds import Foldwise, deal, group_questions
 from aera.policies.baselines import EmpiricalBayes, Prior
 from aera.pools.record import VotedRecord
 from aera.tally import Tally
@@ -41,9 +41,10 @@ def crossfit_bayes(
     records: Iterable[VotedRecord], confidence: float, *, folds: int = 5, seed: int = 0
 ) -> Foldwise:
     """Empirical Bayes with, for every question, the prior of the other folds."""
-    rows = {record.question.id: _shares(record, RANKS) for record in records}
-    names, dealt = list(rows), deal(len(rows), folds=folds, seed=seed)
-    fold_of = {names[row]: fold.number for fold in dealt for row in fold.own}
-    priors = [_prior((rows[names[row]] for row in fold.rest), RANKS) for fold in dealt]
+    known = [(record.question, _shares(record, RANKS)) for record in records]
+    groups = group_questions([question for question, _ in known])
+    dealt = deal(groups, folds=folds, seed=seed)
+    fold_of = {known[row][0].id: fold.number for fold in dealt for row in fold.own}
+    priors = [_prior((known[row][1] for row in fold.rest), RANKS) for fold in dealt]
     policies = [EmpiricalBayes(prior, confidence) for prior in priors]
     return Foldwise(str(policies[0]), policies, fold_of)

@@ -7,7 +7,7 @@ the scorer that picks the response or by another judge.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from aera.errors import UsageError
 from aera.evidence.votes import describe_votes
 from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.families import GATE_FAMILY, Family
+from aera.lab.learning.folds import group_questions
 from aera.lab.learning.labels import utilities
 from aera.lab.learning.learner import Measured, Split, check_enough
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates, chances
@@ -23,6 +24,7 @@ from aera.lab.replay.trajectory import Trajectories, pick
 from aera.lab.truths import Truths, grade
 from aera.policies.gate import Gated, VoteGate
 from aera.pools.record import Record, Records, VotedRecord
+from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
 from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
@@ -93,9 +95,16 @@ class RewardTable:
     """Shape (questions, checkpoints, features of the vote)."""
     scores: Floats
     """The highest score so far, shape (questions, checkpoints)."""
+    readability: Readability = NOTHING
+    """Nothing has to be read where responses are scored."""
 
     def __len__(self) -> int:
         return len(self.questions)
+
+    @cached_property
+    def groups(self) -> Columns:
+        """A number per row, the same for questions that no split may part."""
+        return group_questions(self.questions)
 
     @property
     def schedule(self) -> Schedule:
@@ -153,7 +162,8 @@ class RewardLearner:
     """Who says what a response is worth; without one, the score itself is the reward."""
     gate: VoteGateFit = field(default_factory=VoteGateFit)
     margin: None = None
-    weighted: bool = True
+    weighted: bool = False
+    """A score is no weight: the best response counts, and equal ones do not add up."""
 
     def prepare(
         self,
@@ -179,7 +189,7 @@ class RewardLearner:
             scores=np.concatenate([part.scores for part in parts]),
         )
 
-    def split(self, rows: Columns, *, certified: bool, seed: int) -> Split:
+    def split(self, table: RewardTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         """All questions teach, and each calibrates out of fold."""
         return Split(rows, rows[:0], rows[:0])
 
@@ -190,7 +200,7 @@ class RewardLearner:
         check_enough(table)
         known = VoteStates(table.evidence, table.rewards, table.trajectories.tokens).subset(rows)
         fit = replace(self.gate, price=self.price)
-        own = _measure(table, rows, fit.out_of_fold(known, seed=seed))
+        own = _measure(table, rows, fit.out_of_fold(known, groups=table.groups[rows], seed=seed))
         return RewardModel(fit.fit(known), self.best_of_n, own, self.price)
 
 

@@ -77,9 +77,9 @@ class VoteGateFit:
             )
         )
 
-    def out_of_fold(self, states: VoteStates, *, seed: int) -> Floats:
+    def out_of_fold(self, states: VoteStates, *, groups: Columns, seed: int) -> Floats:
         """p_continue of every question by a gate of the other folds."""
-        return out_of_fold(partial(self._fold, states), len(states), seed=seed)
+        return out_of_fold(partial(self._fold, states), groups, seed=seed)
 
     def _fold(self, states: VoteStates, fold: Fold) -> Floats:
         return chances(self.fit(states.subset(fold.rest)), states.evidence[fold.own])

@@ -7,7 +7,7 @@ belong to other questions.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from aera.arrays import Columns, Floats
 from aera.evidence.votes import describe_votes
 from aera.lab.calibrating.calibration import LossLimit
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
-from aera.lab.learning.folds import split_rows
+from aera.lab.learning.folds import group_questions, split_rows
 from aera.lab.learning.learner import Measured, Split, check_enough
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates, chances
 from aera.lab.learning.weigher import Responses, WeigherFit
@@ -25,7 +25,8 @@ from aera.lab.truths import Grader, Truths
 from aera.policies.gate import Gated, VoteGate
 from aera.policies.measures import confidence, measure_all
 from aera.policies.policy import Policy
-from aera.pools.record import HeldRecords, Record, Records, VotedRecord, read_votes
+from aera.pools.record import HeldRecords, Record, Records, VotedRecord, health_of, read_votes
+from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
 from aera.response import Question
 from aera.schedule import Schedule
@@ -74,6 +75,7 @@ class VoteTable:
     """Without their texts, which have been read."""
     responses: Responses
     truths: Truths
+    readability: Readability = NOTHING
 
     def __len__(self) -> int:
         return len(self.records)
@@ -82,6 +84,11 @@ class VoteTable:
     def questions(self) -> tuple[Question, ...]:
         """One per row."""
         return tuple(record.question for record in self.records)
+
+    @cached_property
+    def groups(self) -> Columns:
+        """A number per row, the same for questions that no split may part."""
+        return group_questions(self.questions)
 
     def weigh(self, rows: Columns, weights: Floats | None) -> list[VotedRecord]:
         """The records of these rows with other weights; None leaves them plain."""
@@ -192,21 +199,22 @@ class VoteLearner:
         checkpoints = schedule or records.schedule
         work = partial(_describe, truths=truths, task=records.task, responses=checkpoints.last)
         parts = map_tracked(workers, work, records.parts(), name="traits", track=track)
-        voted = tuple(record for part, _ in parts for record in part)
+        voted = tuple(record for part, _, _ in parts for record in part)
         records.check_whole(record.question.id for record in voted)
         responses = Responses(
-            np.concatenate([seen.traits for _, seen in parts]),
-            np.concatenate([seen.voted for _, seen in parts]),
-            np.concatenate([seen.grades for _, seen in parts]),
+            np.concatenate([seen.traits for _, seen, _ in parts]),
+            np.concatenate([seen.voted for _, seen, _ in parts]),
+            np.concatenate([seen.grades for _, seen, _ in parts]),
         )
-        return VoteTable(records.name, records.task, checkpoints, voted, responses, truths)
+        health = Readability().join(each for _, _, each in parts)
+        return VoteTable(records.name, records.task, checkpoints, voted, responses, truths, health)
 
-    def split(self, rows: Columns, *, certified: bool, seed: int) -> Split:
+    def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
         none = rows[:0]
         if not certified:
             return Split(rows, none, none)
-        fit, tune = split_rows(rows, self.shares, seed=seed)
+        fit, tune = split_rows(rows, self.shares, groups=table.groups, seed=seed)
         return Split(fit, none, tune)
 
     def fit(
@@ -215,13 +223,18 @@ class VoteLearner:
         """Weigher, gate and family from these questions alone; nothing is held out."""
         check_enough(table)
         responses = table.responses.subset(rows)
-        weights = self.weigher.out_of_fold(responses, seed=seed, workers=self.workers)
+        groups = table.groups[rows]
+        weights = self.weigher.out_of_fold(
+            responses, groups=groups, seed=seed, workers=self.workers
+        )
         plain = table.replay(rows, None, workers=self.workers)
         weighted = table.replay(rows, weights, workers=self.workers)
         gains = (weighted.trajectories.known_grades - plain.trajectories.known_grades).mean(axis=1)
         keeps = bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
         states = (weighted if keeps else plain).states
-        own = _measure(weighted if keeps else plain, self.gate.out_of_fold(states, seed=seed))
+        own = _measure(
+            weighted if keeps else plain, self.gate.out_of_fold(states, groups=groups, seed=seed)
+        )
         better = mean_saving(own, GATE_FAMILY) >= mean_saving(own, ASC_FAMILY)
         return VoteModel(
             weigher=self.weigher.fit(responses, seed=seed) if keeps else None,
@@ -234,7 +247,7 @@ class VoteLearner:
 
 def _describe(
     part: Iterable[Record], *, truths: Truths, task: Task, responses: int
-) -> tuple[list[VotedRecord], Responses]:
+) -> tuple[list[VotedRecord], Responses, Readability]:
     """The traits and grades of one part; texts stay behind."""
     voted = [record.first(responses) for record in read_votes(part, task)]
     grades = [
@@ -243,7 +256,7 @@ def _describe(
     ]
     answered = [[vote.answer is not None for vote in record.votes] for record in voted]
     seen = Responses(_traits(voted), np.array(answered), np.array(grades))
-    return [record.without_texts() for record in voted], seen
+    return [record.without_texts() for record in voted], seen, health_of(voted)
 
 
 def _traits(voted: Sequence[VotedRecord]) -> Floats:

@@ -78,10 +78,12 @@ class WeigherFit:
             network = extract_network(torch, model, medians, means=means, deviations=deviations)
         return Weigher(replace(network, lows=lows, highs=highs))
 
-    def out_of_fold(self, learned: Responses, *, seed: int, workers: Workers = SERIAL) -> Floats:
+    def out_of_fold(
+        self, learned: Responses, *, groups: Columns, seed: int, workers: Workers = SERIAL
+    ) -> Floats:
         """Weights for these questions, each by a weigher of the other folds."""
         work = partial(self._fold, learned, seed=seed)
-        return out_of_fold(work, len(learned), seed=seed, workers=workers)
+        return out_of_fold(work, groups, seed=seed, workers=workers)
 
     def _fold(self, learned: Responses, fold: Fold, *, seed: int) -> Floats:
         weigher = self.fit(learned.subset(fold.rest), seed=seed + fold.number)

@@ -14,6 +14,7 @@ from aera.errors import UsageError
 from aera.lab.replay.trajectory import Trajectories, pick
 from aera.policies.labels import name_policies
 from aera.policies.policy import Fixed, Policy
+from aera.reading.health import NOTHING, Readability
 
 
 class Kind(StrEnum):
@@ -219,6 +220,8 @@ class Frontier:
 
     points: tuple[Point, ...]
     trajectories: Trajectories
+    readability: Readability = NOTHING
+    """Which share of the responses could be read."""
 
     def __getitem__(self, policy: object) -> Point:
         """The point of a policy or of its label."""
@@ -234,25 +237,30 @@ class Frontier:
         The new point's trajectories become those that are shown; the others keep their own.
         """
         points = {each.policy: each for each in self.points}
-        return Frontier(tuple({**points, point.policy: point}.values()), point.trajectories)
+        kept = tuple({**points, point.policy: point}.values())
+        return Frontier(kept, point.trajectories, self.readability)
 
     def only(self, family: str) -> "Frontier":
         """The points of one family of policies, whatever their setting."""
         kept = tuple(point for point in self.points if point.family == family)
-        return Frontier(kept, self.trajectories)
+        return Frontier(kept, self.trajectories, self.readability)
 
     def without_sweeps(self) -> "Frontier":
         """Leave out the settings of baselines that nobody asked for."""
         kept = (p for p in self.points if p.kind is not Kind.SWEPT or p.family == "aera")
-        return Frontier(tuple(kept), self.trajectories)
+        return Frontier(tuple(kept), self.trajectories, self.readability)
 
     def full_budget(self, *, weighted: bool = False) -> Point:
-        """Every question at the last checkpoint, whether or not that policy was asked for."""
+        """Every question at the last checkpoint, whether or not that policy was asked for.
+
+        It is judged on the votes that the other plain, or weighted, points were judged on.
+        """
         for point in self.points:
             own = point.kind is Kind.FIXED and point.weighted is weighted
             if own and not np.any(point.columns != self.trajectories.tokens.shape[1] - 1):
                 return point
-        return fixed_points(self.trajectories, weighted=weighted)[-1]
+        alike = [point.trajectories for point in self.points if point.weighted is weighted]
+        return fixed_points(alike[0] if alike else self.trajectories, weighted=weighted)[-1]
 
     def nondominated(self, spend: str = "responses") -> list[Point]:
         """The points no mixture of others beats at equal or lower spend: the upper hull."""

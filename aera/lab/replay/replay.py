@@ -13,7 +13,8 @@ from aera.lab.replay.hindsight import oracle
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Grader, Truths
 from aera.policies.policy import Policy
-from aera.pools.record import Record, Records, VotedRecord, read_votes
+from aera.pools.record import Record, Records, VotedRecord, health_of, read_votes
+from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
 from aera.schedule import Schedule
 from aera.solving.replay import OBSERVED, Replay, replay_records
@@ -54,7 +55,12 @@ class ReplaySettings:
             evidence={name: np.array([each.observed[name] for each in seen]) for name in OBSERVED},
             **self._grade(voted, seen),
         )
-        return Replayed(trajectories, _columns(seen, self.schedule), _chances(seen, self.schedule))
+        return Replayed(
+            trajectories,
+            _columns(seen, self.schedule),
+            _chances(seen, self.schedule),
+            health_of(voted),
+        )
 
     def _grade(self, voted: Sequence[VotedRecord], seen: Sequence[Replay]) -> dict[str, Floats]:
         """Grades of the returned answers, and the paper's score, where there are truths."""
@@ -79,6 +85,7 @@ class ReplaySettings:
         replayed = Replayed.join(done)
         trajectories = replayed.trajectories
         records.check_whole(trajectories.question_ids)
+        replayed.readability.check(self.task, records.name)
         points = replayed_points(
             policies,
             replayed.columns,
@@ -88,7 +95,7 @@ class ReplaySettings:
         )
         if self.truths is not None:
             points.append(hindsight_point("oracle", oracle(trajectories), trajectories))
-        return Frontier(tuple(points), trajectories)
+        return Frontier(tuple(points), trajectories, replayed.readability)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +107,7 @@ class Replayed:
     """Where each policy stopped, shape (questions, policies)."""
     chances: Mapping[int, Floats]
     """What a gate said, by the place of its policy; NaN where it was not asked."""
+    readability: Readability = NOTHING
 
     @classmethod
     def join(cls, parts: "Sequence[Replayed]") -> "Replayed":
@@ -111,6 +119,7 @@ class Replayed:
             Trajectories.join([part.trajectories for part in parts]),
             np.concatenate([part.columns for part in parts]),
             {i: np.concatenate([part.chances.get(i, no) for part, no in pairs]) for i in places},
+            Readability().join(part.readability for part in parts),
         )
 
 

@@ -313,7 +313,17 @@ function head() {
   const totals = element("dl");
   totals.append(...boxes(report.boxes));
   made.append(element("p", what, "over"), element("h1", `${headline.claim}.`), certificate,
-    element("p", headline.grounds, "grounds"), totals);
+    element("p", headline.grounds, "grounds"), readability(), totals);
+  return made;
+}
+
+function readability() {
+  const { summary, warning, examples } = report.readability;
+  if (!examples.length) return element("p", `${summary}.`, "grounds");
+  const made = element("details", undefined, warning ? "unread" : "grounds"), list = element("ul");
+  made.open = Boolean(warning);
+  list.append(...examples.map((one) => element("li", one)));
+  made.append(element("summary", `${warning || summary}.`), list);
   return made;
 }
 

@@ -161,6 +161,7 @@ class Report:
             "seed": self.evaluation["seed"],
             "version": metadata.version("aera"),
             "headline": vars(self.headline),
+            "readability": self._readability(),
             "boxes": self._boxes(),
             "config": CONFIG,
             "palette": palette(),
@@ -176,6 +177,15 @@ class Report:
                 truths=self.truths,
                 seen=self.predictions,
             ),
+        }
+
+    def _readability(self) -> dict[str, Any]:
+        """What was read, and what must be said loudly."""
+        health = self.frontier.readability
+        return {
+            "summary": health.summary(),
+            "warning": health.warning(self.records.task),
+            "examples": list(health.examples),
         }
 
     def _boxes(self) -> dict[str, str]:

@@ -57,7 +57,7 @@ def test_questions_by_id_bring_their_truths_and_what_is_missing_failed(
     questions = write_rows(tmp_path / "questions.jsonl", rows)
     pool = imported(OUTPUT, tmp_path / "pool", questions=questions)
     assert Truths.open(pool.path) == Truths(dict.fromkeys(names, "7"))
-    assert list(pool)[3].responses == (Response("", error="the batch gave no reply"),)
+    assert list(pool)[3].responses == (Response("", error="the batch gave no reply"),) * 4
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,9 @@ def test_a_bad_line_is_named(
 def test_a_line_that_failed_is_a_failed_response(
     tmp_path: Path, write_rows: WriteRows, line: dict[str, Any], message: str
 ) -> None:
-    file = write_rows(tmp_path / "rows", [{"custom_id": "a", **line}])
+    body = {"choices": [{"message": {"content": "\\boxed{7}"}}]}
+    good = {"custom_id": "b", "response": {"body": body}}
+    file = write_rows(tmp_path / "rows", [{"custom_id": "a", **line}, good])
     assert next(iter(imported(file, tmp_path / "pool"))).responses == (Response("", error=message),)
 
 

@@ -1,6 +1,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from aera import Pool, Response, get_task
 from aera.errors import AeraError, RecordError, UsageError
-from aera.lab import Truths, evaluate, import_jsonl
+from aera.lab import Truths, evaluate, import_file, import_jsonl
+from aera.lab.formats.importing import bring_in
 from aera.policies.policy import Fixed
 
 RowOf = Callable[..., dict[str, Any]]
@@ -46,12 +48,13 @@ def test_plain_and_gzipped_files_come_in_whole(
 def test_every_field_of_a_response_is_kept(
     tmp_path: Path, row_of: RowOf, write_rows: WriteRows
 ) -> None:
-    full = Response("\\boxed{1} é", 9, -1.5, "stop", 4, 12.5, "boom", "m")
+    full = Response("\\boxed{1} é", 9, -1.5, "stop", 4, 12.5, None, "m")
+    failed = replace(full, text="", error="boom")
     row = row_of("a", ["1"])
     names = ["text", "tokens", "logprob", "finish_reason", "seed", "latency_ms", "error", "model"]
-    row["responses"] = [{name: getattr(full, name) for name in names}]
+    row["responses"] = [{name: getattr(each, name) for name in names} for each in (full, failed)]
     pool = import_jsonl(write_rows(tmp_path / "rows", [row]), tmp_path / "pool")
-    assert next(iter(pool)).responses == (full,)
+    assert next(iter(pool)).responses == (full, failed)
 
 
 def test_two_imports_at_different_times_give_the_same_bytes(
@@ -96,24 +99,21 @@ def test_a_file_without_answers_becomes_a_dry_run(
         ("{", "not JSON"),
         ("[1]", "a JSON object is needed, but got list"),
         ("[" * 9_999, "not JSON"),
-        ({"id": None}, 'the field "id" is None'),
         ({"id": 1.5}, 'the field "id" is 1.5'),
         ({"question": 3}, 'the field "question" is 3'),
         ({"choices": 5}, 'the field "choices" is 5'),
         ({"choices": "abc"}, 'the field "choices" is'),
         ({"responses": "many"}, 'the field "responses" is'),
-        ({"responses": []}, "b has no responses"),
-        ({"responses": ["x"]}, "response 0: a JSON object is needed, but got str"),
-        ({"responses": [{"text": "x"}]}, 'response 0: the field "tokens" is missing'),
-        ({"responses": [{"text": 1, "tokens": 1}]}, 'the field "text" is 1'),
-        ({"responses": [{"text": "", "tokens": None}]}, 'the field "tokens" is None'),
+        ({"responses": [True]}, "response 0: a text or an object is needed, but it is True"),
+        ({"responses": [{"said": "x"}]}, "response 0: there is no response; its column is one of"),
+        ({"responses": [{"text": 1}]}, 'response 0, "text": a text is needed, but it is 1'),
         ({"responses": [{"text": "", "tokens": True}]}, 'the field "tokens" is True'),
+        ({"responses": [{"text": "", "tokens": -1}]}, 'the field "tokens" is -1'),
+        ({"responses": [{"text": "", "tokens": 1e99}]}, 'the field "tokens" is 1e+99'),
         ({"responses": [{"text": "", "tokens": 1, "logprob": "x"}]}, 'the field "logprob"'),
         ({"responses": [{"text": "", "tokens": 1, "error": 5}]}, 'the field "error" is 5'),
         ({"responses": [{"text": "", "tokens": 1, "finish_reason": 5}]}, '"finish_reason" is 5'),
-        ({"answer": "many"}, '"answer"'),
-        ({"answer": "1\n2"}, '"answer"'),
-        ({"answer": ["1"]}, 'the field "answer" is'),
+        ({"messages": [{"content": "?"}]}, 'the field "messages" is'),
         ({"id": "a"}, "the question a comes a second time"),
     ],
 )
@@ -126,22 +126,98 @@ def test_a_bad_line_is_named_and_nothing_is_left(
     assert message in said
 
 
-@pytest.mark.parametrize("name", ["id", "question", "responses"])
-def test_a_missing_field_is_named(
-    tmp_path: Path, rows: list[dict[str, Any]], write_rows: WriteRows, name: str
+@pytest.mark.parametrize(
+    ("name", "what", "known"),
+    [("question", "question", "question, problem"), ("responses", "response", "text, response")],
+)
+def test_a_missing_column_is_named_with_those_there_are(
+    tmp_path: Path,
+    rows: list[dict[str, Any]],
+    write_rows: WriteRows,
+    name: str,
+    what: str,
+    known: str,
 ) -> None:
     del rows[1][name]
     said = refused(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool")
-    assert said == f'rows.jsonl, line 2: the field "{name}" is missing'
+    assert said.startswith(f"rows.jsonl, line 2: there is no {what}; its column is one of {known}")
+    assert said.endswith(f"there are {', '.join(rows[1])}")
 
 
-def test_a_truth_the_task_cannot_read_is_refused_for_every_kind(
+def test_a_file_of_which_no_truth_can_be_read_is_refused_with_an_example(
     tmp_path: Path, row_of: RowOf, write_rows: WriteRows
 ) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [row_of("a", ["A"], "F")])
+    rows = [row_of("a", ["A"], None), row_of("b", ["A"], "F")]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
     said = refused(file, tmp_path / "pool", task=get_task("gpqa"))
-    assert said.startswith("rows.jsonl, line 1")
+    assert said.startswith("rows.jsonl, line 2: not one truth can be read as choice")
     assert "'F'" in said
+    assert "--task" in said
+
+
+def test_truths_that_are_missing_or_cannot_be_read_leave_their_questions_without_one(
+    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+) -> None:
+    truths = {
+        "a": "1",
+        "b": None,
+        "c": "many",
+        "d": ["1", "2"],
+        "e": "so \\boxed{2}",
+        "f": "x #### 3",
+    }
+    rows = [{**row_of(name, ["1"] * 4), "answer": truth} for name, truth in truths.items()]
+    found = bring_in(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool")
+    assert Truths.open(found.pool.path) == Truths({"a": "1", "e": "2", "f": "3"})
+    assert found.truths == 3
+    assert found.truthless == {
+        "b": "none is given",
+        "c": "'many' is no numeric answer",
+        "d": '\'["1","2"]\' is no numeric answer',
+    }
+
+
+def test_gibberish_is_refused_with_what_was_looked_for_and_leaves_nothing(
+    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+) -> None:
+    rows = [row_of(name, [None] * 4) for name in "abc"]
+    said = refused(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool")
+    assert get_task("numeric").describe() in said
+    assert "a: hm" in said
+    assert "--task" in said
+
+
+def test_a_file_in_which_everything_failed_is_refused(
+    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+) -> None:
+    row = {**row_of("a", []), "responses": [{"error": "gone"}, {"answer": None}, ""]}
+    said = refused(write_rows(tmp_path / "rows.jsonl", [row]), tmp_path / "pool")
+    assert said == "rows.jsonl holds nothing to read: every response failed or is empty"
+
+
+def test_what_was_read_is_counted_and_what_was_not_is_shown(
+    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+) -> None:
+    rows = [row_of("a", ["1", "1", None]), row_of("b", [None, "2", "2"])]
+    rows[1]["responses"][1] = {"text": "so", "finish_reason": "length"}
+    found = bring_in(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool").readability
+    assert (found.responses, found.read, found.unread, found.truncated) == (6, 3, 2, 1)
+    assert found.examples == ("a: hm", "b: hm")
+
+
+def test_questions_with_too_few_responses_are_left_out_and_named(
+    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+) -> None:
+    counts = {"a": 8, "b": 8, "c": 3, "d": 0}
+    rows = [row_of(name, ["1"] * count) for name, count in counts.items()]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    pool = import_file(file, tmp_path / "pool")
+    assert ([*pool.questions], [*pool.left_out]) == (["a", "b"], ["c", "d"])
+    assert "3" in pool.left_out["c"]
+    assert [*import_file(file, tmp_path / "more", responses=3).left_out] == ["d"]
+    with pytest.raises(AeraError, match="no question has 9 responses"):
+        import_file(file, tmp_path / "none", responses=9)
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_number_may_be_a_truth(tmp_path: Path, row_of: RowOf, write_rows: WriteRows) -> None:
@@ -154,10 +230,10 @@ def test_a_whole_number_may_be_an_id_and_text_may_be_null(
     tmp_path: Path, row_of: RowOf, write_rows: WriteRows
 ) -> None:
     row = {**row_of("a", ["1"]), "id": 7}
-    row["responses"] = [{"text": None, "tokens": 3}]
+    row["responses"] = [{"text": None, "tokens": 3}, {"text": "1", "tokens": 3}]
     pool = import_jsonl(write_rows(tmp_path / "rows", [row]), tmp_path / "pool")
     assert next(iter(pool)).question.id == "7"
-    assert next(iter(pool)).responses == (Response("", 3),)
+    assert next(iter(pool)).responses == (Response("", 3), Response("1", 3))
 
 
 def test_blank_lines_are_passed_over(
@@ -232,14 +308,13 @@ def test_more_responses_than_the_full_budget_are_kept(
     pool = import_jsonl(
         write_rows(tmp_path / "rows", [row_of("a", ["1"] * 200)]), tmp_path / "pool"
     )
-    assert pool.schedule.last == 128
     assert len(next(iter(pool)).responses) == 200
 
 
 def test_half_a_surrogate_pair_comes_in(
     tmp_path: Path, row_of: RowOf, write_rows: WriteRows
 ) -> None:
-    row = row_of("a", ["1"])
+    row = row_of("a", ["1", "1"])
     row["responses"][0]["text"] = "cut \ud83d"
     assert "\\ud83d" in json.dumps(row)
     pool = import_jsonl(write_rows(tmp_path / "rows", [row]), tmp_path / "pool")

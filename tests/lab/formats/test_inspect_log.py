@@ -9,7 +9,7 @@ from foreign import APPLES, DATA, PENS, imported, refused
 
 from aera import Question, Response
 from aera.lab import Truths
-from aera.lab.formats.importing import recognise
+from aera.lab.formats.recognising import recognise
 from aera.pools import places
 
 
@@ -76,7 +76,7 @@ def test_messages_thoughts_and_several_choices_are_read(
     pool = imported(written(tmp_path / "log.json", {**log, "samples": [sample]}), tmp_path / "pool")
     record = next(iter(pool))
     said = Response("<think>3+4</think>\\boxed{7}", 10, finish_reason="length")
-    assert record.question.text == "how many?"
+    assert (record.question.text, record.question.system) == ("how many?", "s")
     assert record.responses == (said, said)
 
 
@@ -85,7 +85,7 @@ def test_messages_thoughts_and_several_choices_are_read(
     [
         ({"epoch": "one"}, 'the field "epoch" is'),
         ({"id": None}, 'the field "id" is None'),
-        ({"target": ["7", "8"]}, 'the field "target" is'),
+        ({"target": ["7", "8"]}, "the question apples has another answer than before"),
         ({"target": "8"}, "the question apples has another answer than before"),
         ({"output": {"choices": ["x"]}}, "a choice that is no object"),
         ({"choices": 5}, 'the field "choices" is 5'),

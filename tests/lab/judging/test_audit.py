@@ -22,7 +22,7 @@ from aera.voting.traits import TRAIT_NAMES
 
 @pytest.fixture
 def controller(built: Built, tmp_path: Path) -> Path:
-    built.controller.save(tmp_path / "controller", card=built.card)
+    built.controller.save(tmp_path / "controller")
     return tmp_path / "controller"
 
 
@@ -114,7 +114,9 @@ def test_a_clean_controller_passes(controller: Path) -> None:
     audit = audit_controller(controller)
     assert audit.leaks == ()
     assert [finding.subject for finding in audit.admitted] == [*NAMES]
-    assert [f.provenance for f in audit.checks] == ["42 and 18, by stored hashes"]
+    assert [f.provenance for f in audit.checks] == [
+        "42 and 18, by stored hashes of their words and groups"
+    ]
 
 
 def test_an_input_from_the_future_is_a_leak(controller: Path) -> None:
@@ -156,7 +158,7 @@ def taught(tmp_path: Path) -> Path:
     learner = VoteLearner(WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32)))
     made = build(learner, made_table(), limit_for(learner, 0.1))
     assert made.controller.weigher is not None
-    made.controller.save(tmp_path / "taught", card=made.card)
+    made.controller.save(tmp_path / "taught")
     return tmp_path / "taught"
 
 
@@ -164,7 +166,9 @@ def test_a_controller_that_weighs_votes_passes_with_all_its_inputs_named(taught:
     audit = audit_controller(taught)
     assert audit.leaks == ()
     assert [finding.subject for finding in audit.admitted] == [*VOTE_FEATURE_NAMES, *TRAIT_NAMES]
-    assert [finding.provenance for finding in audit.checks] == ["60 and 0, by stored hashes"]
+    assert [finding.provenance for finding in audit.checks] == [
+        "60 and 0, by stored hashes of their words and groups"
+    ]
     excluded = {finding.subject for finding in audit.excluded}
     assert not excluded & {"logprob", "finish_reason"}, "the weigher looks at them"
     assert {"truths.jsonl", "question_id", "latency_ms"} <= excluded

@@ -20,7 +20,7 @@ from aera.policies.baselines import ASC
 from aera.policies.gate import Gated, VoteGate
 from aera.policies.policy import Fixed
 from aera.pools.record import HeldRecords
-from aera.solving.controller import Controller, question_hash
+from aera.solving.controller import Controller, question_hashes
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +41,14 @@ def test_fitting_and_calibration_use_different_questions(bench: Bench, built: Bu
     assert not controller.fitted & controller.calibrated
     assert (len(controller.fitted), len(controller.calibrated)) == (42, 18)
     questions = bench.pool.questions.values()
-    assert controller.seen == {question_hash(q) for q in questions}
+    assert controller.seen == {question_hashes(q)[0] for q in questions}
     assert built.choice.questions == 18
 
 
 def test_the_calibrated_questions_are_those_calibration_saw(bench: Bench, built: Built) -> None:
-    *_, tune = split_rows(np.arange(60), (0.55, 0.15, 0.3), seed=0)
+    *_, tune = split_rows(np.arange(60), (0.55, 0.15, 0.3), groups=np.arange(60), seed=0)
     asked = [bench.pool.questions[bench.table.trajectories.question_ids[row]] for row in tune]
-    assert built.controller.calibrated == {question_hash(q) for q in asked}
+    assert built.controller.calibrated == {question_hashes(q)[0] for q in asked}
     full = bench.table.grades[tune, -1].mean()
     assert built.choice.reference == pytest.approx(full)
 
@@ -56,7 +56,7 @@ def test_the_calibrated_questions_are_those_calibration_saw(bench: Bench, built:
 def test_a_built_controller_decides_the_same_when_loaded(
     bench: Bench, built: Built, tmp_path: Path
 ) -> None:
-    built.controller.save(tmp_path, card=built.card)
+    built.controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
     gate = built.controller.gate
     assert loaded.gate is not None
@@ -74,7 +74,7 @@ def test_an_infeasible_limit_saves_the_full_budget(
     made = build(paper, bench.table, LossLimit(0.02, alpha=0.1))
     assert made.controller.policy == Fixed(32)
     assert not made.choice.feasible
-    made.controller.save(tmp_path, card=made.card)
+    made.controller.save(tmp_path)
     assert Controller.load(tmp_path).policy == Fixed(32)
     told = json.loads((tmp_path / "calibration.json").read_text())
     assert (told["feasible"], told["setting"]) == (False, None)
@@ -152,7 +152,7 @@ def taught(table: VoteTable) -> Built:
 
 def test_without_a_certificate_every_question_teaches(table: VoteTable, taught: Built) -> None:
     controller = taught.controller
-    questions = {question_hash(record.question) for record in table.records}
+    questions = {question_hashes(record.question)[0] for record in table.records}
     assert controller.fitted == questions
     assert controller.calibrated == frozenset()
     assert taught.choice.questions == 60
@@ -188,7 +188,7 @@ def test_a_taught_controller_is_the_same_when_loaded(
     table: VoteTable, taught: Built, feasible: bool, tmp_path: Path
 ) -> None:
     made = taught.controller if feasible else replace(taught.controller, policy=Fixed(8))
-    made.save(tmp_path, card=taught.card)
+    made.save(tmp_path)
     loaded = Controller.load(tmp_path)
     assert made.weigher is not None
     assert loaded.weigher is not None
@@ -251,7 +251,7 @@ def test_real_responses_make_a_controller(bench: Bench, tmp_path: Path) -> None:
     assert again.controller.gate is not None
     assert made.controller.gate.identity == again.controller.gate.identity
     assert (made.choice, made.card) == (again.choice, again.card)
-    made.controller.save(tmp_path, card=made.card)
+    made.controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
     assert (loaded.task, loaded.schedule) == (bench.pool.task, bench.pool.schedule)
-    assert loaded.seen == {question_hash(q) for q in bench.pool.questions.values()}
+    assert loaded.seen == {question_hashes(q)[0] for q in bench.pool.questions.values()}

@@ -119,8 +119,8 @@ def test_a_clean_crossfit_ends_the_fit_without_the_judged_fold(
     inner: list[list[set[int]]] = []
     split_rows = paper.split_rows
 
-    def splitting(rows: Columns, shares: Any, *, seed: int) -> list[Columns]:
-        parts = split_rows(rows, shares, seed=seed)
+    def splitting(rows: Columns, shares: Any, *, groups: Columns, seed: int) -> list[Columns]:
+        parts = split_rows(rows, shares, groups=groups, seed=seed)
         inner.append([set(part.tolist()) for part in parts])
         return parts
 

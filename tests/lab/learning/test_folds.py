@@ -13,11 +13,15 @@ from aera.lab.learning.folds import (
     each_fold,
     fold_numbers,
     gather,
+    group_questions,
     out_of_fold,
+    regroup,
     split_rows,
 )
+from aera.response import Question
 from aera.workers import SERIAL, Processes, Workers
 
+GROUPS = np.arange(1_000)
 COUNT, PARTS, SEED = st.integers(0, 60), st.integers(1, 9), st.integers(0, 99)
 
 
@@ -26,16 +30,16 @@ COUNT, PARTS, SEED = st.integers(0, 60), st.integers(1, 9), st.integers(0, 99)
 
 @given(COUNT, PARTS, SEED)
 def test_folds_are_even_and_follow_the_seed(count: int, folds: int, seed: int) -> None:
-    numbers = fold_numbers(count, folds, seed=seed)
+    numbers = fold_numbers(np.arange(count), folds, seed=seed)
     sizes = [int((numbers == fold).sum()) for fold in range(folds)]
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1
-    assert (numbers == fold_numbers(count, folds, seed=seed)).all()
+    assert (numbers == fold_numbers(np.arange(count), folds, seed=seed)).all()
 
 
 @pytest.mark.parametrize(("count", "folds"), [(60, 5), (61, 5), (7, 3), (1319, 5)])
 def test_folds_are_equal_to_within_one(count: int, folds: int) -> None:
-    sizes = np.bincount(fold_numbers(count, folds, seed=4), minlength=folds)
+    sizes = np.bincount(fold_numbers(np.arange(count), folds, seed=4), minlength=folds)
     assert sizes.sum() == count
     assert sizes.max() - sizes.min() <= 1
 
@@ -44,7 +48,7 @@ def test_folds_are_equal_to_within_one(count: int, folds: int) -> None:
 def test_every_row_is_one_folds_own_and_in_the_rest_of_all_others(
     count: int, folds: int, seed: int
 ) -> None:
-    dealt = deal(count, folds=folds, seed=seed)
+    dealt = deal(np.arange(count), folds=folds, seed=seed)
     assert [fold.number for fold in dealt] == [*range(folds)]
     assert sorted(np.concatenate([fold.own for fold in dealt]).tolist()) == [*range(count)]
     for fold in dealt:
@@ -54,8 +58,8 @@ def test_every_row_is_one_folds_own_and_in_the_rest_of_all_others(
 
 
 def test_folds_are_dealt_by_their_numbers() -> None:
-    numbers = fold_numbers(33, 4, seed=7)
-    for fold in deal(33, folds=4, seed=7):
+    numbers = fold_numbers(np.arange(33), 4, seed=7)
+    for fold in deal(np.arange(33), folds=4, seed=7):
         assert fold.own.tolist() == np.flatnonzero(numbers == fold.number).tolist()
 
 
@@ -69,14 +73,14 @@ def identity(fold: Fold) -> Floats:
 
 @given(COUNT, PARTS, SEED)
 def test_rows_come_back_in_the_order_of_the_questions(count: int, folds: int, seed: int) -> None:
-    rows = out_of_fold(identity, count, folds=folds, seed=seed)
+    rows = out_of_fold(identity, np.arange(count), folds=folds, seed=seed)
     assert rows[:, 0].tolist() == [*range(count)]
 
 
 @pytest.mark.parametrize("workers", [SERIAL, Processes(2)])
 def test_whoever_works_on_the_folds_the_rows_are_the_same(workers: Workers) -> None:
-    found = out_of_fold(identity, 23, seed=3, workers=workers)
-    np.testing.assert_array_equal(found, out_of_fold(identity, 23, seed=3))
+    found = out_of_fold(identity, np.arange(23), seed=3, workers=workers)
+    np.testing.assert_array_equal(found, out_of_fold(identity, np.arange(23), seed=3))
     assert set(found[:, 1]) == {18, 19}
 
 
@@ -90,15 +94,15 @@ def test_every_row_is_judged_by_others_alone() -> None:
         def mean(fold: Fold) -> Floats:
             return np.full(len(fold.own), values[fold.rest].mean())
 
-        return out_of_fold(mean, 40, seed=1)
+        return out_of_fold(mean, np.arange(40), seed=1)
 
-    numbers = fold_numbers(40, FOLDS, seed=1)
+    numbers = fold_numbers(np.arange(40), FOLDS, seed=1)
     moved = judged(values) != judged(turned)
     assert (moved == (numbers != numbers[17])).all()
 
 
 def test_parts_are_gathered_from_wherever_they_were_dealt() -> None:
-    dealt = deal(10, folds=3, seed=5)
+    dealt = deal(np.arange(10), folds=3, seed=5)
     parts = each_fold(lambda fold: fold.own[:, None] * np.array([1.0, -1.0]), dealt)
     assert gather(parts, dealt).tolist() == [[float(row), float(-row)] for row in range(10)]
 
@@ -108,10 +112,13 @@ def test_parts_are_gathered_from_wherever_they_were_dealt() -> None:
 
 def test_a_split_deals_every_row_once_in_about_the_given_shares() -> None:
     rows = np.arange(100, 300)
-    parts = split_rows(rows, (0.6, 0.15, 0.25), seed=1)
+    parts = split_rows(rows, (0.6, 0.15, 0.25), groups=GROUPS, seed=1)
     assert sorted(np.concatenate(parts).tolist()) == rows.tolist()
     assert [len(part) for part in parts] == [120, 30, 50]
-    again, other = split_rows(rows, (0.6, 0.15, 0.25), seed=1), split_rows(rows, (0.6, 0.4), seed=2)
+    again, other = (
+        split_rows(rows, (0.6, 0.15, 0.25), groups=GROUPS, seed=1),
+        split_rows(rows, (0.6, 0.4), groups=GROUPS, seed=2),
+    )
     assert all((a == b).all() for a, b in zip(parts, again, strict=True))
     assert parts[0].tolist() != other[0].tolist()
 
@@ -119,6 +126,31 @@ def test_a_split_deals_every_row_once_in_about_the_given_shares() -> None:
 @given(st.sets(st.integers(0, 500), max_size=60), SEED)
 def test_the_parts_of_a_split_keep_the_order_of_their_rows(rows: set[int], seed: int) -> None:
     given = np.array(sorted(rows), dtype=np.int64)
-    parts = split_rows(given, (0.5, 0.2, 0.3), seed=seed)
+    parts = split_rows(given, (0.5, 0.2, 0.3), groups=GROUPS, seed=seed)
     assert sorted(np.concatenate(parts).tolist()) == given.tolist()
     assert all((np.diff(part) > 0).all() for part in parts)
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def test_questions_that_share_a_group_or_their_words_are_one() -> None:
+    asked = [
+        Question("a", "one?"),
+        Question("b", "two?", group="x"),
+        Question("c", "one?  "),
+        Question("d", "three?", group="x"),
+        Question("e", "three?"),
+        Question("f", "one?", choices=("yes", "no")),
+    ]
+    assert group_questions(asked).tolist() == [0, 1, 0, 1, 1, 2]
+
+
+@given(st.lists(st.integers(0, 12), max_size=60), PARTS, SEED)
+def test_no_split_parts_a_group(groups: list[int], folds: int, seed: int) -> None:
+    numbers = regroup(np.array(groups, dtype=np.int64))
+    for fold in deal(numbers, folds=folds, seed=seed):
+        assert not set(numbers[fold.own].tolist()) & set(numbers[fold.rest].tolist())
+    parts = split_rows(np.arange(len(groups)), (0.6, 0.4), groups=numbers, seed=seed)
+    assert not set(numbers[parts[0]].tolist()) & set(numbers[parts[1]].tolist())
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(groups)))

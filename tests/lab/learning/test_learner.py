@@ -29,16 +29,17 @@ from aera.lab import (
 )
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
 from aera.lab.judging.summary import judgement_frontier, judgement_sections
-from aera.lab.learning.folds import Fold, deal, split_rows
+from aera.lab.learning.folds import Fold, deal, group_questions, split_rows
 from aera.lab.learning.learner import Split, policy_of
 from aera.network import Network
 from aera.policies.gate import Gated, VoteGate
 from aera.policies.measures import confidence, measure_all
 from aera.policies.policy import Policy
 from aera.pools.record import HeldRecords, Records
+from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
 from aera.response import Question
-from aera.solving.controller import question_hash
+from aera.solving.controller import question_hashes
 from aera.workers import SERIAL, Track, Workers, quiet
 
 # --- a fourth learner -----------------------------------------------------------------------------
@@ -53,6 +54,12 @@ class PlainTable:
     questions: tuple[Question, ...]
     trajectories: Trajectories
     confidence: Floats
+
+    readability: Readability = NOTHING
+
+    @property
+    def groups(self) -> Columns:
+        return group_questions(self.questions)
 
     @property
     def schedule(self) -> Schedule:
@@ -118,10 +125,10 @@ class MoodLearner:
         asked = tuple(records.questions.values())
         return PlainTable(records.name, records.task, asked, replayed, np.array(measured))
 
-    def split(self, rows: Columns, *, certified: bool, seed: int) -> Split:
+    def split(self, table: PlainTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         if not (self.apart or certified):
             return Split(rows, rows[:0], rows[:0])
-        fit, tune = split_rows(rows, (0.5, 0.5), seed=seed)
+        fit, tune = split_rows(rows, (0.5, 0.5), groups=table.groups, seed=seed)
         return Split(fit, rows[:0], tune)
 
     def fit(
@@ -130,7 +137,7 @@ class MoodLearner:
         def judge(fold: Fold) -> Measured:
             return table.measured(rows[fold.own], mood(table, rows[fold.rest]))
 
-        folds = deal(len(rows), seed=seed)
+        folds = deal(np.arange(len(rows)), seed=seed)
         own = None if self.apart else Measured.join([judge(fold) for fold in folds], folds)
         return Mood(mood(table, rows), tuple(rows.tolist()), own)
 
@@ -237,16 +244,16 @@ def test_what_was_judged_can_be_shown(table: PlainTable) -> None:
 
 def test_build_makes_a_controller_that_can_be_loaded(table: PlainTable, tmp_path: Path) -> None:
     made = build(LEARNER, table, LIMIT)
-    controller, split = made.controller, LEARNER.split(EVERY, certified=False, seed=0)
+    controller, split = made.controller, LEARNER.split(table, EVERY, certified=False, seed=0)
     assert controller.policy == ASC(made.choice.setting or 0.0)
     for found, rows in ((controller.fitted, split.fit), (controller.calibrated, split.tune)):
-        assert found == {question_hash(table.questions[row]) for row in rows}
+        assert found == {question_hashes(table.questions[row])[0] for row in rows}
     assert made.learned == "how often more responses helped"
     assert made.learned in made.card
-    controller.save(tmp_path, card=made.card)
+    controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
     assert str(loaded.policy) == str(controller.policy)
-    assert loaded.seen == {question_hash(question) for question in table.questions}
+    assert loaded.seen == {question_hashes(question)[0] for question in table.questions}
 
 
 def test_build_calibrates_out_of_fold_where_all_questions_teach(table: PlainTable) -> None:

@@ -53,7 +53,7 @@ def test_every_row_is_a_falling_distribution(records: list[VotedRecord]) -> None
 
 def test_each_question_is_judged_by_the_other_folds(records: list[VotedRecord]) -> None:
     policy = crossfit_bayes(records, 0.9, folds=4, seed=3)
-    numbers = fold_numbers(20, 4, seed=3)
+    numbers = fold_numbers(np.arange(20), 4, seed=3)
     for fold in range(4):
         others = [r for r, n in zip(records, numbers, strict=True) if n != fold]
         assert policy.policies[fold].prior.shares == learn_prior(others).shares

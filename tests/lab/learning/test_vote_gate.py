@@ -254,7 +254,7 @@ def test_the_rule_shapes_its_own_targets(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_out_of_fold_every_question_is_judged_by_a_gate_of_the_others() -> None:
     states = lessons(0, questions=50)
-    found = FIT.out_of_fold(states, seed=2)
-    for fold in deal(50, seed=2):
+    found = FIT.out_of_fold(states, groups=np.arange(len(states)), seed=2)
+    for fold in deal(np.arange(50), seed=2):
         gate = FIT.fit(states.subset(fold.rest))
         np.testing.assert_allclose(found[fold.own], chances(gate, states.evidence[fold.own]))

@@ -148,7 +148,7 @@ def test_without_a_weigher_the_votes_are_plain() -> None:
 
 def test_the_gain_is_measured_out_of_fold(table: VoteTable, model: VoteModel) -> None:
     rows = np.arange(40)
-    weights = LEARNER.weigher.out_of_fold(table.responses.subset(rows), seed=0)
+    weights = LEARNER.weigher.out_of_fold(table.responses.subset(rows), groups=rows, seed=0)
     plain, weighted = (table.replay(rows, w).trajectories.known_grades for w in (None, weights))
     assert model.gain == pytest.approx(100 * (weighted.mean() - plain.mean()))
 

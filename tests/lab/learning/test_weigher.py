@@ -186,8 +186,8 @@ def test_every_question_is_weighed_by_the_other_folds(
     seen: Responses, fits: list[set[int]]
 ) -> None:
     rows = np.arange(10, 50)
-    weights = FIT.out_of_fold(seen.subset(rows), seed=2)
-    folds = deal(40, seed=2)
+    weights = FIT.out_of_fold(seen.subset(rows), groups=np.arange(len(rows)), seed=2)
+    folds = deal(np.arange(40), seed=2)
     assert fits == [set(rows[fold.rest].tolist()) for fold in folds]
     for fold in folds:
         weigher = FIT.fit(seen.subset(rows[fold.rest]), seed=2 + fold.number)
@@ -200,8 +200,10 @@ def test_the_grades_of_a_question_do_not_reach_its_own_weights(seen: Responses) 
     grades = seen.grades.copy()
     grades[17] = 1 - grades[17]
     turned = replace(seen, grades=grades)
-    before, after = (FIT.out_of_fold(each, seed=5) for each in (seen, turned))
-    numbers = fold_numbers(60, 5, seed=5)
+    before, after = (
+        FIT.out_of_fold(each, groups=np.arange(len(each)), seed=5) for each in (seen, turned)
+    )
+    numbers = fold_numbers(np.arange(60), 5, seed=5)
     own = numbers == numbers[17]
     assert before[own].tobytes() == after[own].tobytes()
     for fold in set(range(5)) - {numbers[17]}:

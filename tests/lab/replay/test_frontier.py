@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -7,7 +8,8 @@ from hypothesis import strategies as st
 
 from aera import ASC, Schedule
 from aera.errors import UsageError
-from aera.lab import Frontier, Point, Trajectories
+from aera.lab import Frontier, Kind, Point, Trajectories
+from aera.lab.replay.frontier import fixed_points
 
 WIDTH = 4
 QUESTIONS = 6
@@ -111,6 +113,34 @@ def test_points_are_found_by_policy_or_label() -> None:
 def test_points_are_picked_by_their_family() -> None:
     frontier = frontier_of(0, 3)
     assert [point.policy for point in frontier.only("f1").points] == ["p1"]
+
+
+def test_a_full_budget_nobody_asked_for_is_judged_on_its_own_votes() -> None:
+    plain, weighted = frontier_of(0, 1), frontier_of(1, 1)
+    own = replace(weighted.points[0], policy="own", weighted=True)
+    frontier = plain.with_point(own)
+    for shown, whole, label in ((plain, False, "fixed-10"), (weighted, True, "weighted-10")):
+        full = frontier.full_budget(weighted=whole)
+        assert (full.policy, full.kind, full.weighted) == (label, Kind.FIXED, whole)
+        assert full.scores.tolist() == shown.trajectories.known_grades[:, -1].tolist()
+
+
+def test_a_full_budget_that_was_asked_for_is_taken_as_it_is() -> None:
+    made = frontier_of(0, 2)
+    asked = fixed_points(made.trajectories)[-1]
+    assert made.with_point(asked).full_budget() is asked
+
+
+def test_sweeps_are_left_out_but_for_the_gates_own() -> None:
+    made = frontier_of(0, 4)
+    kinds = (Kind.SWEPT, Kind.SWEPT, Kind.BASELINE, Kind.CALIBRATED)
+    families = ("asc", "aera", "asc", "asc")
+    points = [
+        replace(point, kind=kind, family=family)
+        for point, kind, family in zip(made.points, kinds, families, strict=True)
+    ]
+    kept = Frontier(tuple(points), made.trajectories).without_sweeps()
+    assert [point.policy for point in kept.points] == ["p1", "p2", "p3"]
 
 
 def _rest(frontier: Frontier) -> tuple[object, Trajectories]:

@@ -1,0 +1,253 @@
+"""The command `info`: what a pool or controller is, in plain sentences or as JSON."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aera.cli.options import say
+from aera.errors import UsageError
+
+if TYPE_CHECKING:
+    from aera.pools.pool import Pool
+    from aera.pools.shards import Shards
+    from aera.response import Question, Response
+    from aera.sampling.unfinished import Unfinished
+
+Told = dict[str, Any]
+
+
+def info(
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="POOL_OR_CONTROLLER",
+            help="A pool, also one that is being filled, an exported pool, or a controller.",
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print it as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Say what a pool or a controller is: its size, its task, and what could be read of it."""
+    told, lines = _look(address)
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for line in lines:
+        say(line.encode("utf-8", "replace").decode("utf-8"))
+
+
+def _look(address: str) -> tuple[Told, Iterator[str]]:
+    """What stands at an address, as values and as lines."""
+    from aera.pools.open import open_pool
+    from aera.sampling.unfinished import read_unfinished
+
+    path = Path(address)
+    if (path / "config.json").is_file():
+        told = _controller(path)
+        return told, _controller_lines(told)
+    if "://" not in address and not path.exists():
+        raise UsageError(f'there is no pool and no controller at "{address}"')
+    whole = (path / "manifest.json").is_file()
+    unfinished = None if whole else read_unfinished(path)
+    if unfinished is not None:
+        told = {"kind": "unfinished pool", "path": address, **_unfinished(unfinished)}
+        return told, _unfinished_lines(told)
+    told = {"path": address, **_pool(open_pool(address))}
+    return told, _pool_lines(told)
+
+
+# --- pools ----------------------------------------------------------------------------------------
+
+
+def _pool(pool: "Pool | Shards") -> Told:
+    from aera.lab.open import open_truths
+    from aera.pools.contents import count_contents
+    from aera.pools.pool import GROWING, Pool
+    from aera.sampling.unfinished import read_unfinished
+
+    manifest, truths = pool.manifest, open_truths(pool)
+    known = sum(name in truths.answers for name in pool.questions) if truths else None
+    stored = isinstance(pool, Pool)
+    grown = read_unfinished(pool.path / GROWING, pool) if isinstance(pool, Pool) else None
+    return {
+        "kind": "pool" if stored else "exported pool",
+        "written_by": manifest.written_by,
+        "questions": len(pool),
+        "responses": manifest.responses,
+        "responses_each": manifest.each,
+        "checkpoints": list(manifest.schedule),
+        **_asked(pool.task, manifest.sampler, [*pool.questions.values()]),
+        **count_contents(pool, pool.task).as_json(),
+        "seed": manifest.seed,
+        "truths": known,
+        "left_out": pool.left_out if isinstance(pool, Pool) else {},
+        "growing": _unfinished(grown) if grown else None,
+    }
+
+
+def _asked(task: Any, sampler: Mapping[str, Any], questions: "Sequence[Question]") -> Told:
+    """How the questions were asked, and how their answers are read."""
+    sources = [sampler, *sampler.get("merged_from", ())]
+    groups = {question.group for question in questions if question.group is not None}
+    return {
+        "task": {**task.as_json(), "read_from": task.describe()},
+        "prompt": {
+            "template": task.template,
+            "system": sampler.get("system") or task.system,
+            "as_sampled": not any("imported_from" in told for told in sources),
+        },
+        "own_systems": sum(question.system is not None for question in questions),
+        "groups": len(groups),
+        "sampler": dict(sampler),
+    }
+
+
+def _pool_lines(told: Told) -> Iterator[str]:
+    version = f", written by aera {told['written_by']}" if told["written_by"] else ""
+    yield f"{told['path']}: a{'n' * (told['kind'][0] == 'e')} {told['kind']}{version}"
+    checkpoints = ", ".join(map(str, told["checkpoints"]))
+    exact = told["responses"] == told["questions"] * told["responses_each"]
+    least = "" if exact else "at least "
+    yield (
+        f"{told['questions']:,} questions with {least}{told['responses_each']} responses each, "
+        f"{told['responses']:,} in all; checkpoints {checkpoints}"
+    )
+    yield from _common_lines(told)
+    truths = told["truths"]
+    yield "truths: none" if truths is None else f"truths: for {truths:,} questions"
+    yield f"groups: {told['groups']:,}" if told["groups"] else "groups: none"
+    left_out = [*told["left_out"].items()]
+    for name, why in left_out[:3]:
+        yield f"left out: {name} {why}"
+    if len(left_out) > 3:
+        yield f"left out: {len(left_out):,} questions in all"
+    if told["growing"]:
+        yield "it is being grown; aera sample goes on with it"
+        yield _progress_line(told["growing"])
+
+
+def _common_lines(told: Told) -> Iterator[str]:
+    """What finished and unfinished pools say alike."""
+    from aera.reading.health import Readability
+
+    task, prompt, sampler = told["task"], told["prompt"], told["sampler"]
+    yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
+    sent = "" if prompt["as_sampled"] else " (the task's; what was sent is not recorded)"
+    yield f"prompt{sent}: {_flat(prompt['template'])}"
+    yield f"system: {_flat(prompt['system']) if prompt['system'] else 'none'}"
+    if told["own_systems"]:
+        yield f"{told['own_systems']:,} questions have a system message of their own"
+    fields = {k: v for k, v in told["readability"].items() if k != "share"}
+    yield f"read: {Readability(**fields).summary()}"
+    for example in fields["examples"]:
+        yield f"  not read: {example}"
+    tokens, guessed = told["tokens"], sampler.get("tokens")
+    each = "" if tokens["each"] is None else f", {tokens['each']:,} a response"
+    yield f"tokens: {tokens['all']:,}{each}{f', {guessed}' if guessed else ''}"
+    models = [f"{name} ({count:,})" for name, count in told["models"].items()]
+    yield f"models: {', '.join(models) or sampler.get('model') or 'not recorded'}"
+    only = f", {told['answers_only']:,} with only an answer" if told["answers_only"] else ""
+    yield (
+        f"texts: {told['texts']:,} responses have one{only}"
+        if told["texts"]
+        else (f"texts: none{only}")
+    )
+
+
+def _flat(text: str) -> str:
+    """A text on one line."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+# --- pools on the way -----------------------------------------------------------------------------
+
+
+def _unfinished(found: "Unfinished") -> Told:
+    counts = found.counts.values()
+    return {
+        "questions": len(found.questions),
+        "responses_each": found.plan.responses,
+        "wanted": found.wanted,
+        "done": found.done,
+        "fewest": min(counts, default=0),
+        "most": max(counts, default=0),
+        "finished_questions": sum(count >= found.plan.responses for count in counts),
+        "failures": found.failures,
+        **_asked(found.plan.task, found.plan.sampler, [*found.questions.values()]),
+        **found.contents.as_json(),
+    }
+
+
+def _unfinished_lines(told: Told) -> Iterator[str]:
+    yield f"{told['path']}: a pool that is not finished; aera sample goes on with it"
+    yield _progress_line(told)
+    yield from _common_lines(told)
+
+
+def _progress_line(told: Told) -> str:
+    return (
+        f"{told['done']:,} of {told['wanted']:,} responses are there: {told['fewest']} to "
+        f"{told['most']} of {told['responses_each']} for each of {told['questions']:,} questions, "
+        f"{told['finished_questions']:,} of which are finished; {told['failures']:,} failures"
+    )
+
+
+# --- controllers ----------------------------------------------------------------------------------
+
+
+class _Unasked:
+    """In the place of a scorer, which is not kept with a controller and not needed here."""
+
+    def score(self, question: "Question", responses: "Sequence[Response]") -> list[float]:
+        raise NotImplementedError
+
+
+def _controller(path: Path) -> Told:
+    from aera.solving.controller import Controller, read_config
+
+    config = read_config(path)
+    made = Controller.load(path, scorer=_Unasked() if config.get("scorer") else None)
+    return {
+        "kind": "controller",
+        "path": str(path),
+        "label": made.label,
+        "format": config["format"],
+        "written_by": config.get("written_by"),
+        "checkpoints": list(made.schedule),
+        "task": {**made.task.as_json(), "read_from": made.task.describe()},
+        "prompt": {"template": made.task.template, "system": made.task.system},
+        "fitted": len(made.fitted),
+        "calibrated": len(made.calibrated),
+        "features": list(made.gate.features) if made.gate else [],
+        "weighs": made.weigher is not None,
+        "encoder": config["encoder"],
+        "scorer": config.get("scorer"),
+        "calibration": dict(made.calibration),
+    }
+
+
+def _controller_lines(told: Told) -> Iterator[str]:
+    task, calibration = told["task"], told["calibration"]
+    wrote = f"aera {told['written_by']}" if told["written_by"] else "an older aera"
+    yield f"{told['path']}: the controller {told['label']}, written by {wrote}"
+    yield f"checkpoints {', '.join(map(str, told['checkpoints']))}"
+    yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
+    yield f"prompt: {_flat(told['prompt']['template'])}"
+    yield f"system: {_flat(told['prompt']['system']) if told['prompt']['system'] else 'none'}"
+    tuned = f", calibrated on {told['calibrated']:,} others" if told["calibrated"] else ""
+    yield (
+        f"taught on {told['fitted']:,} questions{tuned}"
+        if told["fitted"] or tuned
+        else ("taught on nothing")
+    )
+    for name in ("summary", "learned"):
+        if calibration.get(name):
+            yield f"{calibration[name]}"
+    encoder = told["encoder"]["identity"]
+    yield f"inputs: {len(told['features'])}, encoder {encoder or 'none'}, " + (
+        "weighted votes" if told["weighs"] else "plain votes"
+    )

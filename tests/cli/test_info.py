@@ -1,0 +1,222 @@
+"""What a pool or a controller is, said in lines and as JSON."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import controller_of
+from small_study import Bench
+from typer.testing import CliRunner
+
+from aera import BestOfN, Controller, Question, Record, Response, get_task
+from aera.cli import app
+from aera.errors import AeraError, ControllerError, UsageError
+from aera.lab import Truths, export_pool
+from aera.pools.pool import write_pool
+from aera.sampling.plan import Plan
+from aera.sampling.recording import Recording, record
+
+NUMERIC = get_task("numeric")
+
+
+def info(path: object, *options: str) -> str:
+    """What the command prints, on one line."""
+    done = CliRunner().invoke(app, ["info", str(path), *options])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def told(path: object) -> Any:
+    return json.loads(info(path, "--json"))
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    """Four responses of every kind to two questions, and one to a third."""
+    good = Response("\\boxed{7}", 10, model="m")
+    cut = Response("so it", 30, finish_reason="length", model="m")
+    lost = Response("I cannot say \ud83d", 5, model="other")
+    bare, failed = Response("", 0, answer="8"), Response("", 1, error="no")
+    asked = Question("a", "?", system="be brief", group="g")
+    records = [
+        Record(asked, (good, cut, lost, bare)),
+        Record(Question("b", "??"), (good, good, lost, failed)),
+        Record(Question("c", "???"), (good,)),
+    ]
+    (tmp_path / "pool").mkdir()
+    settings = {"model": "m", "system": "think"}
+    write_pool(tmp_path / "pool", records, task=NUMERIC, sampler=settings, seed=3)
+    Truths({"a": "7", "c": "7"}).save(tmp_path / "pool")
+    return tmp_path / "pool"
+
+
+def test_a_pool_says_what_is_in_it(pool: Path) -> None:
+    found = told(pool)
+    assert (found["kind"], found["questions"], found["responses"]) == ("pool", 2, 8)
+    assert (found["responses_each"], found["checkpoints"]) == (4, [4])
+    shares = {
+        name: found["readability"][name] for name in ("read", "unread", "truncated", "failed")
+    }
+    assert shares == {"read": 4, "unread": 2, "truncated": 1, "failed": 1}
+    assert len(found["readability"]["examples"]) == 2
+    assert found["tokens"] == {"all": 71, "each": 8.9}
+    assert found["models"] == {"m": 4, "other": 2}
+    assert (found["texts"], found["answers_only"]) == (6, 1)
+    assert (found["truths"], found["groups"], found["own_systems"]) == (1, 1, 1)
+    assert found["left_out"] == {"c": "has 1 response, fewer than 4"}
+    assert found["prompt"]["template"] == NUMERIC.template
+    assert (found["prompt"]["system"], found["prompt"]["as_sampled"]) == ("think", True)
+    assert found["task"]["read_from"] == NUMERIC.describe()
+    assert (found["seed"], found["growing"]) == (3, None)
+
+
+def test_the_lines_say_the_same(pool: Path) -> None:
+    said = info(pool)
+    for line in (
+        "2 questions with 4 responses each, 8 in all; checkpoints 4",
+        NUMERIC.describe(),
+        'system: "think"',
+        "1 questions have a system message of their own",
+        "50.0 % of 8 responses read, 25.0 % without an answer",
+        "not read: a: I cannot say",
+        "tokens: 71, 8.9 a response",
+        "models: m (4), other (2)",
+        "texts: 6 responses have one, 1 with only an answer",
+        "truths: for 1 questions",
+        "groups: 1",
+        "left out: c has 1 response, fewer than 4",
+    ):
+        assert line in said, said
+
+
+def test_an_exported_pool_says_it_too(bench: Bench, tmp_path: Path) -> None:
+    export_pool(bench.pool, tmp_path / "shards")
+    ours, theirs = told(tmp_path / "shards"), told(bench.pool.path)
+    assert (ours["kind"], theirs["kind"]) == ("exported pool", "pool")
+    for name in ("questions", "responses", "checkpoints", "tokens", "readability", "truths"):
+        assert ours[name] == theirs[name]
+
+
+# --- on the way -----------------------------------------------------------------------------------
+
+
+class Failing:
+    """A sampler that gives out after some calls."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        self.left -= 1
+        error = "no" if self.left < 0 else None
+        return [Response("" if error else "\\boxed{7}", 3, error=error) for _ in range(n)]
+
+
+def sampled(out: Path, responses: int, calls: int) -> None:
+    questions = [Question(f"q{i}", "?") for i in range(3)]
+    recording = Recording(out, Plan(NUMERIC, responses, {"model": "m"}, 0), questions)
+    recording.begin()
+    asyncio.run(record(recording, Failing(calls), concurrency=1, block=2))
+
+
+def test_a_pool_that_is_being_filled_says_how_far_it_is(tmp_path: Path) -> None:
+    sampled(tmp_path, 4, calls=3)
+    with (tmp_path / "open-00000.jsonl").open("a") as file:
+        file.write('{"question_id": "q')
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    found = told(tmp_path)
+    assert (found["kind"], found["done"], found["wanted"]) == ("unfinished pool", 6, 12)
+    assert (found["fewest"], found["most"], found["finished_questions"]) == (0, 4, 1)
+    assert (found["failures"], found["readability"]["read"]) == (6, 6)
+    said = info(tmp_path)
+    assert "6 of 12 responses are there: 0 to 4 of 4 for each of 3 questions" in said
+    assert "6 failures" in said
+    assert "100.0 % of 6 responses read" in said
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_pool_that_many_workers_fill_says_how_far_its_parts_are(tmp_path: Path) -> None:
+    for number, calls in enumerate((99, 1)):
+        part = tmp_path / "parts" / f"0000{number}"
+        questions = [Question(f"q{number}{i}", "?") for i in range(2)]
+        recording = Recording(part, Plan(NUMERIC, 4, {}, 0), questions, grows=False)
+        recording.begin()
+        asyncio.run(record(recording, Failing(calls), concurrency=1, block=2))
+    found = told(tmp_path)
+    assert (found["done"], found["wanted"], found["failures"]) == (10, 16, 6)
+    assert found["readability"]["read"] == 10
+
+
+def test_a_pool_that_grows_is_a_pool_and_says_how_far_it_is(tmp_path: Path) -> None:
+    sampled(tmp_path, 2, calls=99)
+    sampled(tmp_path, 4, calls=1)
+    found = told(tmp_path)
+    assert (found["kind"], found["responses"], found["responses_each"]) == ("pool", 6, 2)
+    assert (found["growing"]["done"], found["growing"]["wanted"]) == (8, 12)
+    assert "it is being grown" in info(tmp_path)
+
+
+# --- controllers ----------------------------------------------------------------------------------
+
+
+def test_a_controller_says_what_it_was_taught_on(bench: Bench, tmp_path: Path) -> None:
+    path = Path(__file__).parents[2] / "aera" / "demo" / "controller"
+    found, said = told(path), info(path)
+    assert found["kind"] == "controller"
+    assert found["label"] in said
+    assert found["calibration"]["summary"] in said
+    assert f"taught on {found['fitted']:,} questions" in said
+    controller_of().save(tmp_path / "plain")
+    said = info(tmp_path / "plain")
+    assert "the controller asc-0.95, written by aera " in said
+    assert "taught on nothing" in said
+
+
+def test_a_controller_with_a_scorer_needs_none_to_be_looked_at(tmp_path: Path) -> None:
+    class Length:
+        def score(self, question: Question, responses: Any) -> list[float]:
+            return [len(response.text) for response in responses]
+
+    plain = controller_of()
+    Controller(plain.task, plain.schedule, plain.policy, weigher=BestOfN(Length())).save(tmp_path)
+    assert told(tmp_path)["scorer"]["name"].endswith("Length")
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def nothing(path: Path) -> None:
+    pass
+
+
+def empty(path: Path) -> None:
+    path.mkdir()
+
+
+def foreign(path: Path) -> None:
+    path.mkdir()
+    (path / "config.json").write_text('{"format": 9, "written_by": "9.1"}')
+    (path / "calibration.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "sentence"),
+    [
+        (nothing, UsageError, "there is no pool and no controller at"),
+        (empty, AeraError, "there is no pool at"),
+        (foreign, ControllerError, "aera 9.1 wrote, .* update aera"),
+    ],
+)
+def test_what_is_neither_is_refused(
+    tmp_path: Path, make: Callable[[Path], None], kind: type[AeraError], sentence: str
+) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(kind, match=sentence):
+        info(tmp_path / "x")

@@ -1,0 +1,46 @@
+"""A sample of bench/fuzz.py: whatever is read or imported, nothing but our own errors is raised."""
+
+import importlib.util
+import logging
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCH = Path(__file__).parents[3] / "bench" / "fuzz.py"
+
+
+@pytest.fixture(scope="module")
+def fuzz() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fuzz", BENCH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "aera")
+
+
+def test_hostile_texts_are_read_without_a_fault(fuzz: ModuleType) -> None:
+    troubles, _ = fuzz.fuzz_strings(300, seed=1)
+    assert troubles == []
+
+
+def test_mangled_files_come_in_or_are_refused_in_one_sentence(fuzz: ModuleType) -> None:
+    troubles, counts = fuzz.fuzz_files(60, seed=1)
+    assert troubles == []
+    assert min(counts["imported"], counts["refused"]) > 5
+
+
+def test_a_fault_is_found(fuzz: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(fuzz, "bring_in", broken)
+    troubles, _ = fuzz.fuzz_files(2, seed=1)
+    assert len(troubles) == 2
+    assert "planted" in troubles[0]

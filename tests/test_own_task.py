@@ -1,0 +1,156 @@
+"""A task of one's own, from questions to the gateway, as commands over real sockets."""
+
+import http.client
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import in_background
+
+from aera.sampling.fake import Call, FakeUpstream
+
+QUESTIONS = 24
+FIELD = 'kind = "json"\npath = "result.sure"\nprompt = "Is it? {question} Answer in JSON."\n'
+PATTERN = 'kind = "yes-no"\npattern = "^FINAL[: ]+([a-z]+)"\nprompt = "Q: {question}"\n'
+PYTHON = """
+from aera import Task
+
+def last_word(text):
+    return text.split()[-1].strip(".").lower()
+
+task = Task("spoken", "text", "Say it: {question}", normalise=(), reader="spoken:last_word")
+"""
+WAYS = {
+    "field.toml": (FIELD, lambda yes: json.dumps({"result": {"sure": yes}}), ("true", "false")),
+    "marked.toml": (PATTERN, lambda yes: f"Hm.\nFINAL: {'yes' if yes else 'no'}", ("yes", "no")),
+    "spoken.py": (
+        PYTHON,
+        lambda yes: f"I say {'Indeed' if yes else 'Never'}.",
+        ("indeed", "never"),
+    ),
+}
+
+
+def aera(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aera", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def answering(say: Any) -> FakeUpstream:
+    """Right in most samples; the question's number says what is right."""
+
+    def answer(call: Call, place: int) -> str:
+        number = int("".join(c for c in call.prompt if c.isdecimal()) or 0)
+        chance = random.Random(f"{number} {call.body.get('seed', call.number)} {place}")
+        right = number % 2 == 0
+        return str(say(right if chance.random() < 0.85 else not right))
+
+    return FakeUpstream(answer)
+
+
+@contextmanager
+def gateway(folder: Path, *options: object) -> Iterator[int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    command = [sys.executable, "-m", "aera", "serve", "--port", port, *options]
+    process = subprocess.Popen(
+        [*map(str, command)], cwd=folder, stderr=subprocess.DEVNULL, env={**os.environ}
+    )
+    try:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def ask(port: int, text: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    body = {"model": "aera/m", "messages": [{"role": "user", "content": text}], "seed": 0}
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(name: str, tmp_path: Path) -> None:
+    content, say, (yes, no) = WAYS[name]
+    (tmp_path / name).write_text(content)
+    task = "spoken:task" if name.endswith(".py") else name
+    rows = [
+        {"id": f"q{n}", "question": f"number {n}?", "answer": yes if n % 2 == 0 else no}
+        for n in range(QUESTIONS)
+    ]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with in_background(answering(say)) as upstream:
+        server = ("--base-url", upstream.base_url, "--model", "m")
+        done = aera(
+            tmp_path,
+            "sample",
+            "asked.jsonl",
+            "--task",
+            task,
+            "--out",
+            "pool",
+            "--responses",
+            8,
+            *server,
+        )
+        assert done.returncode == 0, done.stderr
+        done = aera(tmp_path, "evaluate", "pool", "--policies", "fixed-8", "--json", "e.json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads((tmp_path / "e.json").read_text())
+        assert found["readability"]["share"] == 1.0
+        assert found["points"][0]["accuracy"] > 80
+        done = aera(tmp_path, "train", "pool", "--out", "controller", "--max-loss", 0.2)
+        assert done.returncode == 0, done.stderr
+        done = aera(tmp_path, "solve", "number 100?", "--controller", "controller", *server)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["answer"] == yes
+        options = ("--upstream", upstream.base_url, "--model", "m", "--controller", "controller")
+        with gateway(tmp_path, *options) as port:
+            account = ask(port, "number 101?")["aera"]
+        assert account["answer"] == no
+        assert not account["warnings"]
+
+
+def test_solve_stops_after_one_block_that_it_cannot_read_and_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "asked.txt").write_text("".join(f"question {n}?\n" for n in range(5)))
+    prose = FakeUpstream(lambda call, place: "Well, that depends on many things, as always.")
+    with in_background(prose) as upstream:
+        server = ("--base-url", upstream.base_url, "--model", "m", "--task", "numeric")
+        done = aera(tmp_path, "solve", "--file", "asked.txt", *server)
+    assert done.returncode == 1
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["responses"] for row in rows] == [4] * 5
+    assert all(row["answer"] is None for row in rows)
+    assert "5 of 5 questions stopped after a first block in which nothing could be read" in (
+        done.stderr.replace("\n", " ")
+    )
+    assert "the task numeric looks for the last box" in done.stderr
+    assert "as always." in done.stderr
