@@ -17,4 +17,6 @@ async def main(path: str, tokens: int) -> None:
     print(f"{spent:,} of {tokens:,} tokens on {len(done)} questions")
 
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -8,7 +8,7 @@ import aera
 from aera import BestOfN, ChanceRight, Controller, Pool, RecordedSampler, solve
 from aera.lab import MostUtility, RewardLearner, build, nested
 
-pool = Pool.open(sys.argv[1])
+pool = Pool.open(sys.argv[1] if sys.argv[1:] else sys.exit(__doc__))
 bundled = Controller.load(Path(aera.__file__).parent / "demo" / "controller")
 best_of_n = BestOfN(ChanceRight(bundled.weigher, pool.task), uses_logprobs=True)  # or your model
 table = RewardLearner(best_of_n).prepare(pool)

@@ -4,6 +4,8 @@ import sys
 
 from openai import OpenAI
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 url, model, question = sys.argv[1:]
 client = OpenAI(base_url=url, api_key="any")  # as http://127.0.0.1:8001/v1
 reply = client.chat.completions.create(

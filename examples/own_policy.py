@@ -18,6 +18,6 @@ class Streak:
         return Decision(len(last) == 1 and None not in last, f"the last {self.length} agree")
 
 
-pool = Pool.open(sys.argv[1])
+pool = Pool.open(sys.argv[1] if sys.argv[1:] else sys.exit(__doc__))
 for point in evaluate(pool, [Streak(4), ASC(0.95)], truths=open_truths(pool)).points:
     print(f"{point.policy:18} {point.accuracy:5.1f} % at {point.responses:.1f} responses")

@@ -4,7 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-evaluation = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+file = Path(sys.argv[1] if sys.argv[1:] else sys.exit(__doc__))
+evaluation = json.loads(file.read_text("utf-8"))
 pool = evaluation["pool"]
 full = f"fixed-{pool['schedule'][-1]}"
 print(f"{pool['name']}, {pool['questions']} questions, protocol {evaluation['protocol']}")

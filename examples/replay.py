@@ -5,7 +5,7 @@ import sys
 from aera import ASC, ESC, Fixed, Pool
 from aera.lab import evaluate, open_truths, paired_bootstrap
 
-pool = Pool.open(sys.argv[1])
+pool = Pool.open(sys.argv[1] if sys.argv[1:] else sys.exit(__doc__))
 full = Fixed(pool.schedule.last)
 policies = [Fixed(pool.schedule.first), ASC(0.95), ESC(3), full]
 frontier = evaluate(pool, policies, truths=open_truths(pool))

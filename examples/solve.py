@@ -18,4 +18,4 @@ async def main(path: str) -> None:
     print(f"{done.responses} of {pool.schedule.last} responses, {done.completion_tokens} tokens")
 
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(sys.argv[1] if sys.argv[1:] else sys.exit(__doc__)))

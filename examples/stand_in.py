@@ -16,4 +16,6 @@ async def main(path: str, port: int) -> None:
         await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
 
 
-asyncio.run(main(sys.argv[1], int(sys.argv[-1])))
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
+asyncio.run(main(sys.argv[1], int(sys.argv[3])))

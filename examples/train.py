@@ -5,6 +5,8 @@ import sys
 from aera import Controller, Pool
 from aera.lab import VoteLearner, build, limit_for, open_truths
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 pool = Pool.open(sys.argv[1])
 truths = open_truths(pool)
 assert truths is not None, "nothing can be learned without right answers"

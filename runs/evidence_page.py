@@ -38,7 +38,8 @@ seen in training counts as the edge of that range.
 """
 FEATURES_TEXT = f"""## The paper's features
 
-{len(FEATURES)} numbers of the responses so far, from `aera/evidence/paper.py`.
+{len(FEATURES)} numbers of the responses so far, from `aera/evidence/paper.py`. Two of them, `redo_rate` and
+`redo_change`, are 0 unless the task has [the paper's redo rule](tasks.md#the-papers-redo-rule), which no preset has.
 """
 
 

@@ -20,6 +20,8 @@ from aera import Controller, get_task, standard_policies
 from aera.cli import app
 from aera.gateway.telemetry import Telemetry
 from aera.lab import Truths, evaluate, import_jsonl
+from aera.lab.formats.recognising import FORMATS
+from aera.lab.formats.rows import NAMES
 from aera.pools.record import hold
 
 ROOT = Path(__file__).parents[1]
@@ -246,6 +248,13 @@ def test_an_example_runs_as_its_first_line_says(
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
+def test_an_example_without_arguments_says_how_it_is_run(example: Path) -> None:
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.strip() == written(example).splitlines()[0].strip('"')
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
 def test_an_example_stays_under_25_lines(example: Path) -> None:
     assert len(written(example).splitlines()) < 25
 
@@ -304,6 +313,15 @@ def test_the_readme_lists_every_command_and_pages_name_no_option_that_is_not_the
         named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", written(page)))
         foreign = OTHER_PROGRAMS | (FORMER if page.name == "LOG.md" else set())
         assert named - known <= foreign, page.name
+
+
+def test_the_data_page_names_every_format_and_every_column_of_an_import() -> None:
+    page = written(ROOT / "docs" / "data.md")
+    rows = re.findall(r"^\| `(\w+)` \| (`.*?`) \|", page.partition("### Rows")[2], re.MULTILINE)
+    named = {ours: tuple(re.findall(r"`(\w+)`", found)) for ours, found in rows}
+    assert {ours: named.get(ours) for ours in NAMES} == NAMES
+    table = page.partition("## Import")[2].partition("### Rows")[0]
+    assert not [name for name in FORMATS if f"`{name}`" not in table]
 
 
 def test_the_gateway_page_names_every_metric_and_no_other() -> None:

@@ -82,8 +82,8 @@ def need_truths(records: "Records", truths: "Truths | None") -> "Truths":
 
 def say_readability(health: "Readability", task: "Task") -> None:
     """What was read; where that is little, so that nobody misses it."""
-    say(health.summary())
-    warning = health.warning(task)
+    summary, warning = health.summary(), health.warning(task)
+    say(summary)
     if warning is not None:
         Console().print(warning, style="bold red", markup=False, highlight=False)
         for example in health.examples:

@@ -1,9 +1,7 @@
 """Commands that move recorded responses: import into a pool, export from one."""
 
-from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,13 +10,6 @@ from rich.text import Text
 from aera.cli.options import say
 from aera.errors import UsageError
 from aera.pools.pool import Pool
-from aera.reading.presets import get_task
-
-if TYPE_CHECKING:
-    from aera.lab.formats.importing import Imported
-
-FEW = 3
-"""Questions that are named of those that were left out."""
 
 
 def import_(
@@ -62,50 +53,21 @@ def import_(
 ) -> None:
     """Bring recorded responses into a pool: JSON, CSV, Parquet, or logs of other programs."""
     from aera.lab.formats.importing import bring_in
-    from aera.lab.formats.rows import parse_map
 
     found = bring_in(
         file,
         out,
-        task=get_task(task) if task else None,
+        task=task or None,
         format_name=format_name,
         questions=questions,
-        columns=parse_map(columns or ()),
+        columns=columns,
         responses=responses,
     )
-    _tell(found, out)
-
-
-def _tell(found: "Imported", out: Path) -> None:
-    """What came in, what did not, and how much of it can be read."""
-    pool = found.pool
-    counts = f"{len(pool)} questions, {pool.manifest.responses:,} responses"
-    say(f"{out}: {counts}, task {pool.task.name}, checkpoints {pool.schedule}")
-    if pool.left_out:
-        say(f"left out: {_few(pool.left_out)}")
-    each = pool.manifest.each
-    if pool.manifest.responses > len(pool) * each:
-        say(f"some questions have more than the {each} responses that count; --responses raises it")
-    if found.truthless:
-        say(f"without a truth: {_few(found.truthless)}")
-    if not found.truths:
-        say("no truths: evaluate shows what policies would spend, not how often they are right")
-    if found.estimated:
-        say(f"tokens are {pool.manifest.sampler['tokens']}: the file does not count them")
-    say(f"readable: {found.readability.summary()}")
-    for example in found.readability.examples:
-        say(f"  not read: {_printable(example)}")
-    if warning := found.readability.warning(pool.task):
-        told = Text(_printable(warning), style="bold red")
+    for line in found.lines:
+        say(_printable(line))
+    if found.warning is not None:
+        told = Text(_printable(found.warning), style="bold red")
         Console(stderr=True).print(told, soft_wrap=True)
-
-
-def _few(reasons: Mapping[str, str]) -> str:
-    """How many, and the first three by name, each with its reason."""
-    few = [f"{name} ({why})" for name, why in islice(reasons.items(), FEW)]
-    ending = ", …" if len(reasons) > FEW else ""
-    count = f"{len(reasons):,} question{'s' * (len(reasons) > 1)}"
-    return _printable(f"{count}: {', '.join(few)}{ending}")
 
 
 def _printable(text: str) -> str:

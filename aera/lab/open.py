@@ -67,7 +67,7 @@ def open_graded(
     left = dict(getattr(records, "left_out", {}))
     if known is None:
         return Graded(records, None, left)
-    missing = [key for key in records.questions if key not in known]
+    missing = [key for key in records.questions if key not in known.answers]
     if len(missing) == len(records.questions):
         raise ProtocolError(f'none of the questions of "{records.name}" has a truth')
     if not missing:

@@ -12,7 +12,7 @@ A question with too few responses is there and left out: everybody passes over i
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -289,6 +289,46 @@ def parse_line(text: str) -> Line:
 # --- writing --------------------------------------------------------------------------------------
 
 
+@dataclass(kw_only=True)
+class PoolWriter:
+    """Writes a pool, a segment at a time: each file appears whole, and the manifest comes last."""
+
+    path: Path = field(kw_only=False)
+    task: Task
+    sampler: Mapping[str, Any]
+    """What is known of how responses were drawn; more may be found out until the pool is whole."""
+    seed: int | None = None
+    responses: int | None = None
+    """Questions with fewer are written and left out; None for the number that keeps most."""
+    _questions: list[str] = field(default_factory=list, init=False)
+    _counts: dict[str, int] = field(default_factory=dict, init=False)
+    _files: list[str] = field(default_factory=lambda: ["questions.jsonl"], init=False)
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Seal whole questions as the next segment."""
+        self._files.append(f"responses-{len(self._files) - 1:05}.jsonl.gz")
+        with replacing(self.path / self._files[-1]) as partial:
+            seal_segment(partial, records)
+        self._questions += [question_line(record.question) for record in records]
+        self._counts |= {record.question.id: len(record.responses) for record in records}
+
+    def finish(self) -> Pool:
+        """Write the questions and, last, the manifest; refuse a pool in which nothing counts."""
+        counts = self._counts
+        if not counts:
+            raise PoolError("a pool needs at least one question")
+        each = best_count(counts.values()) if self.responses is None else self.responses
+        if not any(counts.values()):
+            raise PoolError("a pool needs at least one response")
+        blank = Manifest(self.task, Schedule(), 0, 0, dict(self.sampler), self.seed, {}, each)
+        manifest = blank.with_counts(counts, each=each)
+        write_whole(self.path / "questions.jsonl", "".join(self._questions))
+        hashes = {name: file_hash(self.path / name) for name in self._files}
+        manifest = replace(manifest, hashes=hashes)
+        write_json(self.path / "manifest.json", manifest.as_json())
+        return Pool(self.path, manifest)
+
+
 def write_pool(
     path: Path,
     records: Iterable[Record],
@@ -298,31 +338,11 @@ def write_pool(
     seed: int | None = None,
     responses: int | None = None,
 ) -> Pool:
-    """Write a finished pool. Each file appears whole or not at all, and the manifest comes last.
-
-    Questions with fewer than `responses` are written and left out. Without it, it is the number
-    that keeps most responses.
-    """
-    questions: list[str] = []
-    counts: dict[str, int] = {}
-    files = ["questions.jsonl"]
-    for number, batch in enumerate(batches(records)):
-        files.append(f"responses-{number:05}.jsonl.gz")
-        with replacing(path / files[-1]) as partial:
-            seal_segment(partial, batch)
-        questions += [question_line(record.question) for record in batch]
-        counts |= {record.question.id: len(record.responses) for record in batch}
-    if not counts:
-        raise PoolError("a pool needs at least one question")
-    each = best_count(counts.values()) if responses is None else responses
-    if not any(counts.values()):
-        raise PoolError("a pool needs at least one response")
-    blank = Manifest(task, Schedule(), 0, 0, dict(sampler), seed, {}, each)
-    manifest = blank.with_counts(counts, each=each)
-    write_whole(path / "questions.jsonl", "".join(questions))
-    manifest = replace(manifest, hashes={name: file_hash(path / name) for name in files})
-    write_json(path / "manifest.json", manifest.as_json())
-    return Pool(path, manifest)
+    """Write all of these records as a finished pool, as `PoolWriter` does."""
+    writer = PoolWriter(path, task=task, sampler=sampler, seed=seed, responses=responses)
+    for batch in batches(records):
+        writer.add(batch)
+    return writer.finish()
 
 
 def seal_segment(path: Path, records: Iterable[Record]) -> None:

@@ -1,7 +1,8 @@
 r"""Find what a text gives as its answer: in a box, after a phrase, behind a marker.
 
-What is found is returned as written; `aera.canonical` decides what it means. Every function is
-linear in the length of the text: no pattern repeats without a bound over what it may give back.
+What is found is returned as written; `aera.reading.canonical` decides what it means. Every
+function is linear in the length of the text: no pattern repeats without a bound over what it may
+give back.
 """
 
 import re

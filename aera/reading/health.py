@@ -88,6 +88,10 @@ class Readability:
                 parts.append(f"{100 * count / whole:.1f} % {name}")
         return ", ".join(parts)
 
+    def lines(self) -> list[str]:
+        """The summary, and below it what was not read."""
+        return [f"readable: {self.summary()}", *(f"  not read: {each}" for each in self.examples)]
+
     def check(self, task: Task, where: str) -> None:
         """Refuse what nothing could be read of."""
         if self.responses and not self.read:
@@ -103,7 +107,7 @@ class Readability:
             return None
         return (
             f"ONLY {100 * self.share:.0f} % of the responses could be read as {task.name} "
-            f"({task.describe()}); {self._example()}what follows rests on the rest"
+            f"({task.describe()}): what is said of these questions rests on few of them"
         )
 
     def _example(self) -> str:

@@ -207,7 +207,8 @@ class Task:
         elif self.pattern is not None:
             places = [f"the last match of {self.pattern}"]
         elif self.kind == "json":
-            places = [f"the field {self.path}" if self.path else "the value", "of the last JSON"]
+            field = f"the field {self.path} of " if self.path else ""
+            places = [f"{field}the last JSON value"]
         elif self.redo:
             places = ["a box near the end of the response, unless it asks to redo the question"]
         else:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aera import Pool, Question, Record, Response, Schedule, Task
 from aera.errors import PoolError, UsageError
-from aera.pools.pool import response_line, write_pool
+from aera.pools.pool import PoolWriter, response_line, write_pool
 
 RecordOf = Callable[[str, str], Record]
 SEALED = "responses-00000.jsonl.gz"
@@ -62,6 +62,21 @@ def trouble(pool: Pool) -> str:
 
 
 # --- reading what was written ---------------------------------------------------------------------
+
+
+def test_a_writer_seals_what_it_is_given_and_the_manifest_comes_last(
+    tmp_path: Path, numeric: Task, record_of: RecordOf
+) -> None:
+    first, second = [record_of("a", "12"), record_of("b", "1.")], [record_of("c", "22")]
+    writer = PoolWriter(tmp_path, task=numeric, sampler={"top_p": 1}, seed=3)
+    writer.add(first)
+    writer.add(second)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [SEALED, f"{OPEN}.gz"]
+    pool = writer.finish()
+    assert list(Pool.open(tmp_path)) == [*first, *second]
+    assert [list(part) for part in pool.parts()] == [first, second]
+    assert (pool.manifest.sampler, pool.manifest.seed) == ({"top_p": 1}, 3)
+    assert set(pool.manifest.hashes) == {"questions.jsonl", SEALED, f"{OPEN}.gz"}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -1,30 +1,30 @@
 """Bring recorded responses from a file of any known format into a pool: all of it, or nothing."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from aera.errors import RecordError, UsageError
-from aera.files import whole_folder, write_json
+from aera.files import whole_folder
 from aera.lab.formats.batches import read_batch
 from aera.lab.formats.entry import Entry, shown, shown_name
 from aera.lab.formats.inspect_log import read_inspect
 from aera.lab.formats.lm_eval import read_lm_eval
 from aera.lab.formats.recognising import choose_format
-from aera.lab.formats.rows import Columns, read_rows
+from aera.lab.formats.rows import Columns, parse_map, read_rows
 from aera.lab.formats.sources import Rows, read_csv, read_lines, read_list
 from aera.lab.formats.tables import read_origin, read_table
 from aera.lab.truths import Truths
 from aera.pools.parquet import Origin
 from aera.pools.places import Place, locate
-from aera.pools.pool import RESPONSE_FIELDS, Pool, write_pool
-from aera.pools.record import Record, batches, health_of, read_votes
-from aera.reading.canonical import LETTERS
-from aera.reading.find import last_boxed
+from aera.pools.pool import RESPONSE_FIELDS, Pool, PoolWriter
+from aera.pools.record import SEGMENT_RESPONSES, health_of, read_votes
+from aera.pools.sentences import name_few, tell_pool
 from aera.reading.health import Readability
-from aera.reading.presets import TASKS
+from aera.reading.presets import TASKS, get_task
+from aera.reading.solutions import readable_answers
 from aera.reading.task import Task, task_from_json
 
 SOURCES: dict[str, Callable[[Path], Rows]] = {
@@ -42,6 +42,7 @@ READERS: dict[str, Callable[[Path], Iterator[Entry]]] = {
 }
 """Formats with rules of their own."""
 ESTIMATED = "estimated from the length of the texts"
+NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often they are right"
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,10 @@ class Imported:
     """Questions whose right answer is known."""
     truthless: Mapping[str, str]
     """The others, each with the reason; none where the file has no truths at all."""
-
-    @property
-    def estimated(self) -> bool:
-        """Whether tokens are guessed from the length of the texts."""
-        return self.pool.manifest.sampler.get("tokens") == ESTIMATED
+    lines: Sequence[str] = ()
+    """What came in, what did not, and how much of it can be read."""
+    warning: str | None = None
+    """What must be said loudly, where little can be read."""
 
 
 def import_jsonl(file: str | Path, out: str | Path, *, task: Task | None = None) -> Pool:
@@ -95,23 +95,74 @@ def bring_in(
     file: str | Path,
     out: str | Path,
     *,
-    task: Task | None = None,
+    task: Task | str | None = None,
     format_name: str | None = None,
     questions: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
     responses: int | None = None,
 ) -> Imported:
     """Import a file or folder of recorded responses; its format is recognised where not named.
 
-    `columns` maps our names of columns to the file's. Questions with fewer than `responses` are
-    left out; without it, the number that keeps most responses counts. A URI is read as Parquet.
-    `questions` goes with openai-batch, whose lines do not say what was asked.
+    `columns` maps our names of columns to the file's, also as texts OURS=THEIRS. Questions with
+    fewer than `responses` are left out; without it, the number that keeps most responses counts.
+    A URI is read as Parquet. `questions` goes with openai-batch, whose lines do not say what was
+    asked.
     """
-    place, names = locate(file), Columns(columns or {})
-    named = choose_format(place, format_name, in_rows=bool(columns))
+    mapped = columns if isinstance(columns, Mapping) else parse_map(columns or ())
+    names = Columns(mapped)
+    wanted = get_task(task) if isinstance(task, str) else task
+    place, out = locate(file), Path(out)
+    if isinstance(place, Path) and not (
+        place.is_file() if format_name == "jsonl" else place.exists()
+    ):
+        raise UsageError(f'there is no file "{place}" to import')
+    with whole_folder(out) as folder:
+        source = _open_source(place, names, format_name=format_name, questions=questions)
+        intake = Intake.begin(source, folder, task=wanted, each=responses)
+        while intake.take_some():
+            continue
+        found = intake.finish(out)
+    return replace(found, pool=Pool.open(out))
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file whose format is known: its questions, and what it says of itself."""
+
+    place: Path | Place
+    entries: Iterator[Entry]
+    origin: Origin | None = None
+    """Of an exported pool."""
+
+    @property
+    def name(self) -> str:
+        """What sentences call it."""
+        return self.place.name
+
+    @property
+    def questions(self) -> int | None:
+        """How many a folder was exported with; None where nothing can be missing."""
+        return self.origin.questions if self.origin and self.place.suffix != ".parquet" else None
+
+    def choose_task(self, first: Entry) -> Task:
+        """The task it names itself, or its first entry does."""
+        return _told_task(self.origin.task, self.name) if self.origin else _own_task(first)
+
+
+def _open_source(
+    place: Path | Place,
+    names: Columns,
+    *,
+    format_name: str | None,
+    questions: str | Path | None,
+) -> Source:
+    named = choose_format(place, format_name, in_rows=bool(names.mapped))
     if questions and named != "openai-batch":
         raise UsageError(f"--questions goes with openai-batch, but {place.name} is {named}")
-    if columns and named not in SOURCES:
+    if names.mapped and named not in SOURCES:
         raise UsageError(f"--map goes with {', '.join(SOURCES)}, but {place.name} is {named}")
     if named in SOURCES:
         entries = read_rows(SOURCES[named](place), names)  # type: ignore[arg-type]
@@ -119,11 +170,7 @@ def bring_in(
         entries = read_batch(_on_disk(place), Path(questions))
     else:
         entries = READERS[named](_on_disk(place))
-    out = Path(out)
-    origin = read_origin(place) if named == "parquet" else None
-    with whole_folder(out) as folder:
-        found = _write(place, folder, entries=entries, task=task, origin=origin, each=responses)
-    return replace(found, pool=Pool.open(out))
+    return Source(place, entries, read_origin(place) if named == "parquet" else None)
 
 
 def _on_disk(place: Path | Place) -> Path:
@@ -134,47 +181,13 @@ def _on_disk(place: Path | Place) -> Path:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def _write(
-    file: Path | Place,
-    path: Path,
-    *,
-    entries: Iterator[Entry],
-    task: Task | None,
-    origin: Origin | None,
-    each: int | None,
-) -> Imported:
-    first = next(entries, None)
-    if first is None:
-        raise RecordError(f"{file.name} holds no question")
-    chosen = task or (_told_task(origin.task, file) if origin else _own_task(first))
-    sampler: Mapping[str, Any] = origin.sampler if origin else {"imported_from": file.name}
-    intake = Intake(chosen)
-    pool = write_pool(
-        path,
-        intake.records(chain([first], entries)),
-        task=chosen,
-        sampler=sampler,
-        seed=origin.seed if origin else None,
-        responses=each or (origin.each if origin else None),
-    )
-    wanted = origin.questions if origin and file.suffix != ".parquet" else None
-    if wanted not in (None, len(intake.seen)):
-        raise RecordError(
-            f"{file.name} holds {len(intake.seen)} of the {wanted} questions it was exported with; "
-            "export the pool again, or import its files one by one"
-        )
-    _check_readable(intake.readability, chosen, file.name)
-    if intake.estimated:
-        manifest = replace(pool.manifest, sampler={**pool.manifest.sampler, "tokens": ESTIMATED})
-        write_json(path / "manifest.json", manifest.as_json())
-    return intake.save_truths(pool)
-
-
 @dataclass
 class Intake:
-    """What is found out about a file while its questions go by, each once."""
+    """Takes the questions of a file into a pool, each once, and finds out about them in bulk."""
 
-    task: Task
+    source: Source
+    entries: Iterator[Entry]
+    writer: PoolWriter
     seen: set[str] = field(default_factory=set)
     answers: dict[str, str] = field(default_factory=dict)
     truthless: dict[str, str] = field(default_factory=dict)
@@ -183,49 +196,103 @@ class Intake:
     readability: Readability = field(default_factory=Readability)
     estimated: bool = False
 
-    def records(self, entries: Iterator[Entry]) -> Iterator[Record]:
-        """The records of entries, looked at in bulk as they pass."""
-        plain = replace(self.task, equivalence=False)  # which answers are equal is not asked here
-        for some in batches(map(self._note, entries)):
-            self.readability = self.readability.join([health_of(read_votes(some, plain))])
-            yield from some
+    @classmethod
+    def begin(
+        cls, source: Source, folder: Path, *, task: Task | None, each: int | None
+    ) -> "Intake":
+        """What will fill a folder, once the first question has told how it is to be read."""
+        first = next(source.entries, None)
+        if first is None:
+            raise RecordError(f"{source.name} holds no question")
+        origin = source.origin
+        writer = PoolWriter(
+            folder,
+            task=task or source.choose_task(first),
+            sampler=origin.sampler if origin else {"imported_from": source.name},
+            seed=origin.seed if origin else None,
+            responses=each or (origin.each if origin else None),
+        )
+        return cls(source, chain([first], source.entries), writer)
 
-    def _note(self, entry: Entry) -> Record:
-        name = entry.record.question.id
-        if name in self.seen:
-            raise RecordError(f"{entry.where}: the question {shown_name(name)} comes a second time")
-        self.seen.add(name)
-        _check_responses(entry)
-        self.estimated |= entry.estimated
-        truth = None if entry.truth is None else truth_of(entry, self.task)
-        if truth is not None:
-            self.answers[name] = truth
-        elif entry.truth is None:
-            self.truthless[name] = "none is given"
-        else:
-            self.unreadable = self.unreadable or entry
-            self.truthless[name] = f"{shown(entry.truth)} is no {self.task.kind} answer"
-        return entry.record
+    def take_some(self) -> bool:
+        """Write a segment of questions and look at what they say; False where none is left."""
+        batch = self._next_batch()
+        if not batch:
+            return False
+        records, task = [entry.record for entry in batch], self.writer.task
+        self.writer.add(records)
+        plain = replace(task, equivalence=False)  # which answers are equal is not asked here
+        self.readability = self.readability.join([health_of(read_votes(records, plain))])
+        truths = readable_answers([(each.record.question, each.truth) for each in batch], task)
+        for entry, truth in zip(batch, truths, strict=True):
+            name = entry.record.question.id
+            self.estimated |= entry.estimated
+            if truth is not None:
+                self.answers[name] = truth
+            elif entry.truth is None:
+                self.truthless[name] = "none is given"
+            else:
+                self.unreadable = self.unreadable or entry
+                self.truthless[name] = f"{shown(entry.truth)} is no {task.kind} answer"
+        return True
 
-    def save_truths(self, pool: Pool) -> Imported:
-        """Write the truths beside the pool; refuse a file that has some and none is understood."""
-        if self.unreadable and not self.answers:
-            entry = self.unreadable
+    def _next_batch(self) -> list[Entry]:
+        """The next questions, together about as many responses as a segment holds."""
+        batch: list[Entry] = []
+        responses = 0
+        for entry in self.entries:
+            name = entry.record.question.id
+            if name in self.seen:
+                raise RecordError(
+                    f"{entry.where}: the question {shown_name(name)} comes a second time"
+                )
+            self.seen.add(name)
+            _check_responses(entry)
+            batch.append(entry)
+            responses += len(entry.record.responses)
+            if responses >= SEGMENT_RESPONSES:
+                break
+        return batch
+
+    def finish(self, out: Path) -> Imported:
+        """Write the truths and what makes the pool whole; refuse one that nobody could use."""
+        writer, answers, readability = self.writer, self.answers, self.readability
+        task, name, wanted = writer.task, self.source.name, self.source.questions
+        if answers:
+            Truths(answers).save(writer.path)
+        if self.estimated:
+            writer.sampler = dict(writer.sampler) | {"tokens": ESTIMATED}
+        pool = writer.finish()
+        if wanted not in (None, len(self.seen)):
             raise RecordError(
-                f"{entry.where}: not one truth can be read as {self.task.kind}, here the field "
-                f'"{entry.truth_name}" is {shown(entry.truth)}; give another --task, or --map '
-                "answer=NAME for another column"
+                f"{name} holds {len(self.seen)} of the {wanted} questions it was exported with; "
+                "export the pool again, or import its files one by one"
             )
-        if self.answers:
-            Truths(self.answers).save(pool.path)
-        truthless = self.truthless if self.answers else {}
-        return Imported(pool, self.readability, len(self.answers), truthless)
+        if readability.failed == readability.responses:
+            raise RecordError(f"{name} holds nothing to read: every response failed or is empty")
+        readability.check(task, name)
+        if self.unreadable and not answers:
+            raise _no_truth(self.unreadable, task)
+        truthless = self.truthless if answers else {}
+        lines = tell_pool(pool.manifest, out)
+        if truthless:
+            lines.append(f"without a truth: {name_few(truthless)}")
+        if not answers:
+            lines.append(NO_TRUTHS)
+        if pool.manifest.sampler.get("tokens") == ESTIMATED:
+            lines.append(f"tokens are {ESTIMATED}: the file does not count them")
+        lines += readability.lines()
+        warning = readability.warning(task)
+        return Imported(pool, readability, len(answers), truthless, lines, warning)
 
 
-def _check_readable(readability: Readability, task: Task, name: str) -> None:
-    if readability.failed == readability.responses:
-        raise RecordError(f"{name} holds nothing to read: every response failed or is empty")
-    readability.check(task, name)
+def _no_truth(entry: Entry, task: Task) -> RecordError:
+    """What is said of a file that has truths of which none is understood."""
+    return RecordError(
+        f"{entry.where}: not one truth can be read as {task.kind}, here the field "
+        f'"{entry.truth_name}" is {shown(entry.truth)}; give another --task, or --map '
+        "answer=NAME for another column"
+    )
 
 
 def _check_responses(entry: Entry) -> None:
@@ -244,26 +311,10 @@ def _own_task(entry: Entry) -> Task:
     raise RecordError(f"{entry.where}: {named}; give --task, one of {', '.join(TASKS)}")
 
 
-def _told_task(fields: Mapping[str, Any], file: Path | Place) -> Task:
+def _told_task(fields: Mapping[str, Any], name: str) -> Task:
     try:
         return task_from_json(dict(fields))
     except (TypeError, ValueError, UsageError):
         raise RecordError(
-            f"{file.name}: its task cannot be understood; give --task, one of {', '.join(TASKS)}"
+            f"{name}: its task cannot be understood; give --task, one of {', '.join(TASKS)}"
         ) from None
-
-
-def truth_of(entry: Entry, task: Task) -> str | None:
-    """A truth in a form the task can read, None where there is none.
-
-    A worked solution counts as what it boxes or puts behind ####, a choice by its text as its
-    letter.
-    """
-    truth = entry.truth or ""
-    if task.kind == "choice":
-        truth = dict(zip(entry.record.question.choices, LETTERS, strict=False)).get(truth, truth)
-    marked = truth.rpartition("####")[2].strip() if "####" in truth else None
-    for form in (last_boxed(truth), marked, truth):
-        if form and task.canonical(form) is not None:
-            return form
-    return None

@@ -70,7 +70,11 @@ def _question(row: dict[str, Any], number: int, *, where: str) -> Question:
         raise RecordError(f'{where}: the field "question" is missing or empty')
     if not isinstance(choices, list) or len(choices) > len(LETTERS):
         raise RecordError(f'{where}: "choices" must be a list of at most {len(LETTERS)} texts')
-    return Question(str(row.get("id", number)), text, tuple(map(str, choices)))
+    texts = {name: row.get(name) for name in ("system", "group")}
+    for name, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            raise RecordError(f'{where}: the field "{name}" must be a text')
+    return Question(str(row.get("id", number)), text, tuple(map(str, choices)), **texts)
 
 
 def _answer(answer: str, question: Question, *, task: Task, seed: int, where: str) -> str:

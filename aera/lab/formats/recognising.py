@@ -18,15 +18,13 @@ LONGEST_LINE = 1 << 26
 
 
 def choose_format(place: Path | Place, named: str | None, *, in_rows: bool) -> str:
-    """The format to read a file or folder in, which must be there; `in_rows` leaves only tables."""
+    """The format to read in what is at a place; `in_rows` leaves only tables."""
     if isinstance(place, Place):
         if named not in (None, "parquet"):
             raise UsageError(f"only Parquet is read from a URI, but --format is {named}")
         if not table_files(place):
             raise UsageError(f'"{place}" holds no Parquet or Arrow file to import')
         return "parquet"
-    if not place.exists() or (named == "jsonl" and not place.is_file()):
-        raise UsageError(f'there is no file "{place}" to import')
     found = named or recognise(place)
     if found not in FORMATS:
         raise UsageError(f'--format is one of {", ".join(FORMATS)}, but got "{found}"')

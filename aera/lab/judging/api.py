@@ -1,6 +1,7 @@
 """The short way in Python: evaluate a pool, and train a controller on it, in one call each."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def evaluate(
     elif isinstance(policies, str):
         policies = parse_policies(policies, records, checkpoints, seed=seed)
     graded = open_graded(records, workers=working)
-    return evaluate_pool(
+    made = evaluate_pool(
         graded.records,
         policies,
         truths=graded.truths,
@@ -71,6 +72,7 @@ def evaluate(
         workers=working,
         track=show_progress,
     )
+    return replace(made, left_out=graded.remark)
 
 
 def train(

@@ -86,6 +86,8 @@ class Evaluation:
     done: CrossFit | Judgement | None = None
     controller: Controller | None = None
     workers: Workers = SERIAL
+    left_out: str | None = None
+    """Which questions could not be judged, and why."""
 
     @property
     def readability(self) -> Readability:
@@ -131,7 +133,10 @@ class Evaluation:
             "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(pairs))
             for pairs in (zip(row, widths, strict=True) for row in [head, *cells])
         ]
-        return "\n".join([self.title, *lines, self.readability.summary(), *self.remarks])
+        said = [self.left_out, self.readability.summary()]
+        said.append(self.readability.warning(self.records.task))
+        told = [each for each in said if each is not None]
+        return "\n".join([self.title, *lines, *told, *self.remarks])
 
     @property
     def title(self) -> str:
@@ -162,7 +167,9 @@ def evaluate_pool(
     track: Track = quiet,
 ) -> Evaluation:
     """Replay the policies; then add a controller, or learn and judge as the protocol says."""
-    checkpoints = settings.schedule or (controller or records).schedule
+    checkpoints = settings.schedule
+    if checkpoints is None:
+        checkpoints = records.schedule if controller is None else controller.schedule
     replayed = ReplaySettings(records.task, checkpoints, truths, RULES[settings.rule])
     seen = _find_seen(controller, records, settings) if controller else []
     frontier = replayed.evaluate(records, policies, workers=workers)

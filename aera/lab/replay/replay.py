@@ -44,6 +44,7 @@ class ReplaySettings:
         seen = replay_records(
             voted, policies, task=self.task, schedule=self.schedule, rule=self.rule
         )
+        health = health_of(voted)
         ids = tuple(record.question.id for record in voted)
         trajectories = Trajectories(
             question_ids=ids,
@@ -59,7 +60,7 @@ class ReplaySettings:
             trajectories,
             _columns(seen, self.schedule),
             _chances(seen, self.schedule),
-            health_of(voted),
+            health,
         )
 
     def _grade(self, voted: Sequence[VotedRecord], seen: Sequence[Replay]) -> dict[str, Floats]:

@@ -10,6 +10,7 @@ import pytest
 from aera import Pool, Response, get_task
 from aera.errors import AeraError, RecordError, UsageError
 from aera.lab import Truths, evaluate, import_file, import_jsonl
+from aera.lab.formats import importing
 from aera.lab.formats.importing import bring_in
 from aera.policies.policy import Fixed
 
@@ -203,6 +204,37 @@ def test_what_was_read_is_counted_and_what_was_not_is_shown(
     found = bring_in(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool").readability
     assert (found.responses, found.read, found.unread, found.truncated) == (6, 3, 2, 1)
     assert found.examples == ("a: hm", "b: hm")
+
+
+def test_what_was_found_out_is_told_in_sentences(
+    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+) -> None:
+    rows = [row_of("a", ["1", None], "1"), row_of("b", [None, None], None)]
+    rows[0]["responses"][0] = "\\boxed{1}"
+    file, out = write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool"
+    found = bring_in(file, out, task="gsm8k", columns=["answer=answer"])
+    assert found.lines == [
+        f"{out}: 2 questions, 4 responses, task gsm8k, checkpoints 2",
+        "without a truth: 1 question: b (none is given)",
+        "tokens are estimated from the length of the texts: the file does not count them",
+        "readable: 25.0 % of 4 responses read, 75.0 % without an answer that could be found",
+        "  not read: a: hm",
+        "  not read: b: hm",
+        "  not read: b: hm",
+    ]
+    assert "ONLY 25 %" in (found.warning or "")
+    assert found.pool.path == out
+
+
+def test_segments_are_as_large_as_said_and_each_question_is_in_one(
+    tmp_path: Path, row_of: RowOf, write_rows: WriteRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "SEGMENT_RESPONSES", 4)
+    rows = [row_of(name, ["1"] * 3, "1") for name in "abcde"]
+    found = bring_in(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool")
+    parts = [[record.question.id for record in part] for part in found.pool.parts()]
+    assert parts == [["a", "b"], ["c", "d"], ["e"]]
+    assert (found.truths, found.readability.read) == (5, 15)
 
 
 def test_questions_with_too_few_responses_are_left_out_and_named(
