@@ -38,7 +38,7 @@ OTHER_PROGRAMS = {
     *("--api-key", "--enable-deterministic-inference", "--model-path"),  # engines
     *("--log_samples", "--apply_chat_template", "--include_path"),  # lm-eval
     *("--model_args", "--output_path", "--tasks"),
-    *("--quick", "--ray"),  # runs/paper.py, bench/workers.py
+    *("--quick", "--ray", "--strings", "--files"),  # runs/paper.py, bench/workers.py
 }
 """Options in our pages that are not ours."""
 FORMER = {"--rival"}
