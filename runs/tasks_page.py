@@ -153,7 +153,7 @@ def render() -> str:
     presets = table(["task", "answers are", "read from"], rows, words=True) + "\n"
     parts = [INTRODUCTION, presets, READING, _order(), FORMS, FILE]
     parts += [table(["key", "means"], keys, words=True) + "\n", PYTHON, REDO, *_prompts()]
-    return "\n".join(parts)
+    return "\n".join(parts).replace("'''", '"""')  # as the formatter writes it in the page
 
 
 def _order() -> str:

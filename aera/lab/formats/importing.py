@@ -17,10 +17,11 @@ from aera.lab.formats.rows import Columns, parse_map, read_rows
 from aera.lab.formats.sources import Rows, read_csv, read_lines, read_list
 from aera.lab.formats.tables import read_origin, read_table
 from aera.lab.truths import Truths
+from aera.pools import record as stored
 from aera.pools.parquet import Origin
 from aera.pools.places import Place, locate
 from aera.pools.pool import RESPONSE_FIELDS, Pool, PoolWriter
-from aera.pools.record import SEGMENT_RESPONSES, health_of, read_votes
+from aera.pools.record import health_of, read_votes
 from aera.pools.sentences import name_few, tell_pool
 from aera.reading.health import Readability
 from aera.reading.presets import TASKS, get_task
@@ -250,7 +251,7 @@ class Intake:
             _check_responses(entry)
             batch.append(entry)
             responses += len(entry.record.responses)
-            if responses >= SEGMENT_RESPONSES:
+            if responses >= stored.SEGMENT_RESPONSES:
                 break
         return batch
 
