@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from aera.errors import ProtocolError
 from aera.workers import SERIAL, Workers
 
 if TYPE_CHECKING:
@@ -68,16 +67,6 @@ def open_judged(
     small = isinstance(records, Pool) and (not records.sealed or records.size <= HELD)
     kept = graded.records
     return (hold(kept) if small and workers == SERIAL else kept), graded.truths
-
-
-def need_truths(records: "Records", truths: "Truths | None") -> "Truths":
-    """Refuse a pool that nothing can be learned from."""
-    if truths is None:
-        raise ProtocolError(
-            f'"{records.name}" has no truths, so nothing can be learned from it; '
-            "aera evaluate without --protocol shows what policies would spend"
-        )
-    return truths
 
 
 def say_readability(health: "Readability", task: "Task") -> None:

@@ -1,7 +1,7 @@
 """The commands `train` and `audit`: a controller from a pool, and where its inputs come from."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,17 +15,16 @@ from aera.cli.options import (
     PoolArgument,
     SeedOption,
     WorkersOption,
-    need_truths,
     open_judged,
     say_readability,
 )
 from aera.errors import ProtocolError, UsageError
 from aera.files import already_there
 from aera.progress import show_progress
-from aera.workers import Workers, parse_workers
+from aera.workers import parse_workers
 
 if TYPE_CHECKING:
-    from aera.lab.learning.learner import Learner
+    pass
 
 FEW = 300
 """Questions below which a threshold without a certificate is not to be trusted."""
@@ -49,15 +48,16 @@ def train(
     workers: WorkersOption = "1",
 ) -> None:
     """Learn how votes weigh and when to stop, calibrate, and write the controller."""
-    from aera.lab.judging.build import build
+    from aera.lab.judging.build import build, choose_learner
     from aera.lab.judging.protocols import limit_for
+    from aera.lab.open import need_truths
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise already_there(out)
     if not paper and (baseline or encoder):
         raise UsageError("--baseline and --encoder go with --paper")
     working = parse_workers(workers)
-    learner = _learner(paper=paper, encoder=encoder, workers=working)
+    learner = choose_learner(paper=paper, encoder=encoder, workers=working)
     limit = limit_for(learner, max_loss, certify)
     records, truths = open_judged(pool, equivalence=equivalence, workers=working)
     graded = need_truths(records, truths)
@@ -77,17 +77,6 @@ def train(
     if certify is None and built.choice.questions < FEW:
         note = f"{built.choice.questions} questions are few: expect other ones to lose more"
         console.print(f"{note}, or ask for a certificate (--certify 0.1)", style="yellow")
-
-
-def _learner(*, paper: bool, encoder: str | None, workers: Workers) -> "Learner[Any]":
-    from aera.evidence.encoders import load_encoder
-    from aera.lab.judging.build import BUILD_SHARES
-    from aera.lab.learning.paper import PaperLearner
-    from aera.lab.learning.votes import VoteLearner
-
-    if paper:
-        return PaperLearner(load_encoder(encoder), shares=BUILD_SHARES)
-    return VoteLearner(workers=workers)
 
 
 def audit(

@@ -40,6 +40,16 @@ def _answers(part: Shard) -> dict[str, str] | None:
     return {question_id: answer for question_id, answer in pairs if answer is not None}
 
 
+def need_truths(records: Records, truths: Truths | None) -> Truths:
+    """Refuse records that nothing can be learned from."""
+    if truths is None:
+        raise ProtocolError(
+            f'"{records.name}" has no truths, so nothing can be learned from it; '
+            "aera evaluate without --protocol shows what policies would spend"
+        )
+    return truths
+
+
 @dataclass(frozen=True, eq=False)
 class Graded:
     """Recorded responses with their truths, and the questions that had to be left out."""

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from aera.errors import ProtocolError
-from aera.evidence.encoders import load_encoder
-from aera.lab.judging.build import BUILD_SHARES, build
+from aera.lab.judging.build import build, choose_learner
 from aera.lab.judging.evaluation import (
     Evaluation,
     EvaluationSettings,
@@ -15,10 +12,7 @@ from aera.lab.judging.evaluation import (
     parse_policies,
 )
 from aera.lab.judging.protocols import limit_for
-from aera.lab.learning.learner import Learner
-from aera.lab.learning.paper import PaperLearner
-from aera.lab.learning.votes import VoteLearner
-from aera.lab.open import open_graded
+from aera.lab.open import need_truths, open_graded
 from aera.policies.labels import standard_policies
 from aera.policies.policy import Policy
 from aera.pools.open import open_pool
@@ -93,13 +87,9 @@ def train(
     records = open_pool(pool) if isinstance(pool, str | Path) else pool
     working = parse_workers(str(workers))
     graded = open_graded(records, workers=working)
-    if graded.truths is None:
-        raise ProtocolError(f'"{records.name}" has no truths, so nothing can be learned from it')
-    learner: Learner[Any] = (
-        PaperLearner(load_encoder(encoder), shares=BUILD_SHARES)
-        if paper
-        else VoteLearner(workers=working)
-    )
-    table = learner.prepare(graded.records, graded.truths, workers=working, track=show_progress)
+    truths = need_truths(records, graded.truths)
+    learner = choose_learner(paper=paper, encoder=encoder, workers=working)
+    table = learner.prepare(graded.records, truths, workers=working, track=show_progress)
+    table.readability.check(records.task, records.name)
     limit = limit_for(learner, max_loss, certify)
     return build(learner, table, limit, encoder_name=encoder, seed=seed).controller

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns
+from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import Family
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.learning.learner import Learner, T, check_enough, policy_of
+from aera.lab.learning.paper import PaperLearner
+from aera.lab.learning.votes import VoteLearner
 from aera.response import Question
 from aera.solving.controller import Controller, question_hashes
+from aera.workers import Workers
 
 BUILD_SHARES = (0.55, 0.15, 0.3)
 """The paper's gate in a controller: questions to fit, to end the fit in time, to calibrate."""
@@ -31,6 +35,13 @@ class Built:
     def card(self) -> str:
         """Its model card."""
         return self.controller.card
+
+
+def choose_learner(*, paper: bool, encoder: str | None, workers: Workers) -> Learner[Any]:
+    """What a controller is learned by: ours, or the paper's with its shares for a controller."""
+    if paper:
+        return PaperLearner(load_encoder(encoder), shares=BUILD_SHARES)
+    return VoteLearner(workers=workers)
 
 
 def build(

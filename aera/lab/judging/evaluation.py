@@ -21,6 +21,7 @@ from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
 from aera.lab.learning.priors import crossfit_bayes
 from aera.lab.learning.votes import VoteLearner
+from aera.lab.open import need_truths
 from aera.lab.replay.frontier import Frontier, Kind
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.truths import Truths
@@ -180,12 +181,8 @@ def evaluate_pool(
         return _with_controller(made, controller, replayed, seen=seen, workers=workers)
     if settings.protocol == REPLAY:
         return made
-    if truths is None:
-        raise ProtocolError(
-            f'"{records.name}" has no truths, so nothing can be learned from it; '
-            "aera evaluate without --protocol shows what policies would spend"
-        )
-    return _with_protocol(made, truths, checkpoints, workers=workers, track=track)
+    known = need_truths(records, truths)
+    return _with_protocol(made, known, checkpoints, workers=workers, track=track)
 
 
 def _with_protocol(
