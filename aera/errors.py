@@ -70,6 +70,7 @@ class UpstreamError(AeraError):
         code: str | int | None = None,
         retry_after: float | None = None,
         retryable: bool | None = None,
+        unbilled: bool = False,
         body: object = None,
     ) -> None:
         self.message = message
@@ -79,6 +80,8 @@ class UpstreamError(AeraError):
         self.retry_after = retry_after
         # Without a status there was no reply at all, and the next try may get one.
         self.retryable = status is None if retryable is None else retryable
+        self.unbilled = unbilled
+        """Whether it is certain that nothing was generated."""
         self.body = body
         self.calls = 1
         """How many calls were made before it was raised."""

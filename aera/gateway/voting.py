@@ -20,11 +20,12 @@ from aera.policies.policy import UNREADABLE, Bounded, Fixed, Policy, ServedPolic
 from aera.reading.chat import ChatReader, wants_json
 from aera.reading.equivalence import question_reader
 from aera.response import Prefix, Question, Response
+from aera.sampling.budget import Budget
 from aera.sampling.replicas import Replicas
 from aera.sampling.sampler import RequestSampler
+from aera.sampling.spending import Spending
 from aera.sampling.upstream import run_together
 from aera.schedule import Schedule
-from aera.solving.budget import Budget, Spending
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation, Run
 from aera.solving.solve import advance, run_off_loop
@@ -156,11 +157,13 @@ class Gateway:
         plan = self.plan(options, body.get("temperature") == 0)
         told = {name: value for name, value in body.items() if name not in OWN_FIELDS}
         request = {**self.controller.asks, **told}
+        spending = Spending(plan.budget)
         if wanted == 1:
-            return [await self._vote_once(request, plan, offset=0)]
+            return [await self._vote_once(request, plan, spending, offset=0)]
         stride = self.controller.schedule.last
         return await run_together(
-            self._vote_once(request, plan, offset=place * stride) for place in range(wanted)
+            self._vote_once(request, plan, spending, offset=place * stride)
+            for place in range(wanted)
         )
 
     @cached_property
@@ -209,7 +212,7 @@ class Gateway:
         return ServedPolicy(Bounded(policy, minimum=minimum or None, maximum=maximum))
 
     async def _vote_once(
-        self, body: Mapping[str, Any], plan: VotePlan, *, offset: int
+        self, body: Mapping[str, Any], plan: VotePlan, spending: Spending, *, offset: int
     ) -> VotedChoice:
         reader = ChatReader(question_reader(self.controller.task), wants_json(body))
         weigher = None if reader.wants_json or "tools" in body else self.controller.weigher
@@ -226,7 +229,7 @@ class Gateway:
             weigher=weigher,
             label=label_of(plan.policy, weighted=gives_weights(weigher)),
         )
-        sampler, spending = RequestSampler(self.upstream, body, offset), Spending(plan.budget)
+        sampler = RequestSampler(self.upstream, body, offset)
         allocation = await advance(run, sampler, self.controller, spending=spending)
         responses = run.prefix.responses
         self._check_quorum(responses, sampler.refusal, spending)

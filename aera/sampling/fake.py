@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -168,7 +168,8 @@ class FakeUpstream:
 
     def _completion(self, call: Call, kind: str) -> dict[str, Any]:
         n = call.n if self._honours_n else 1
-        said = [_as_response(self._answer(call, place)) for place in range(n)]
+        most = call.body.get("max_completion_tokens") or call.body.get("max_tokens")
+        said = [_cut(_as_response(self._answer(call, place)), most) for place in range(n)]
         choices = [
             _choice(place, response, kind, logprobs=bool(call.body.get("logprobs")))
             for place, response in enumerate(said)
@@ -212,6 +213,14 @@ def prompt_tokens(prompt: str) -> int:
 
 def _as_response(said: Response | str) -> Response:
     return Response(said, tokens=max(1, len(said) // 4)) if isinstance(said, str) else said
+
+
+def _cut(response: Response, most: int | None) -> Response:
+    """A response as a server gives it that keeps to the request's limit."""
+    if most is None or response.tokens <= most:
+        return response
+    text = response.text[: len(response.text) * most // response.tokens]
+    return replace(response, text=text, tokens=most, finish_reason="length")
 
 
 def _choice(place: int, response: Response, kind: str, *, logprobs: bool) -> dict[str, Any]:

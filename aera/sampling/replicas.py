@@ -12,6 +12,7 @@ from yarl import URL
 
 from aera.errors import UpstreamError, UsageError
 from aera.response import Response
+from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
 from aera.sampling.upstream import Endpoint, Upstream
 
 REST = 10.0
@@ -74,14 +75,22 @@ class Replicas:
         return sorted(range(len(busy)), key=lambda i: (not healthy[i], busy[i]))
 
     async def complete(
-        self, body: Mapping[str, Any], n: int, *, start: int = 0, deadline: float | None = None
+        self,
+        body: Mapping[str, Any],
+        n: int,
+        *,
+        start: int = 0,
+        deadline: float | None = None,
+        reservation: Reservation | Unreserved = UNRESERVED,
     ) -> list[Response]:
         """As Upstream.complete; where a replica does not work, the next one is asked."""
         got: list[Response] = []
         unreached: UpstreamError | None = None
         for place in self.order():
             try:
-                got = await self.upstreams[place].complete(body, n, start=start, deadline=deadline)
+                got = await self.upstreams[place].complete(
+                    body, n, start=start, deadline=deadline, reservation=reservation
+                )
                 unreached = None
             except UpstreamError as error:
                 if error.status is not None:

@@ -1,16 +1,20 @@
 """Samplers: where responses come from. Anything with `sample` will do."""
 
+import json
 import time
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, runtime_checkable
 
 from aera.errors import PoolError, UpstreamError, UsageError
 from aera.pools.pool import Pool
 from aera.reading.task import Task
 from aera.response import Question, Response
+from aera.sampling.budget import Bound
 from aera.sampling.replicas import Replicas
+from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
 from aera.sampling.upstream import Endpoint, Upstream
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -30,6 +34,41 @@ class Sampler(Protocol):
         `deadline` is a reading of time.monotonic() after which nobody waits any more.
         """
         ...
+
+
+@runtime_checkable
+class MeteredSampler(Sampler, Protocol):
+    """A sampler that says what it can cost and keeps to what was reserved, call by call.
+
+    Of any other, limits know what came back, and judge the next block by it.
+    """
+
+    def bound(self, question: Question) -> Bound:
+        """What one response to the question can take at most."""
+        ...
+
+    def within(self, reservation: Reservation) -> Self:
+        """The same sampler on a reservation."""
+        ...
+
+
+def request_bound(body: Mapping[str, Any]) -> Bound:
+    """What one response to a request can take at most, by what the request itself says."""
+    said = (body.get(name) for name in ("max_completion_tokens", "max_tokens"))
+    lengths = [each for each in said if isinstance(each, int) and each > 0]
+    told = {name: body[name] for name in ("messages", "tools") if name in body}
+    return Bound(min(lengths, default=None), len(json.dumps(told, default=str)))
+
+
+def cut_request(
+    body: Mapping[str, Any], reservation: Reservation | Unreserved
+) -> Mapping[str, Any]:
+    """The request with its responses no longer than what is reserved for them."""
+    most = reservation.max_tokens if isinstance(reservation, Reservation) else None
+    if most is None:
+        return body
+    named = [name for name in ("max_completion_tokens", "max_tokens") if name in body]
+    return {**body, **dict.fromkeys(named, most)}
 
 
 @dataclass(frozen=True)
@@ -70,6 +109,7 @@ class OpenAISampler:
     def __init__(self, endpoint: Endpoint, chat: Chat) -> None:
         self.chat = chat
         self.upstream = Upstream(endpoint)
+        self._reservation: Reservation | Unreserved = UNRESERVED
 
     async def __aenter__(self) -> "OpenAISampler":
         await self.upstream.__aenter__()
@@ -82,8 +122,21 @@ class OpenAISampler:
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """Ask the server for `n` more responses."""
-        body = self.chat.body(question)
-        return await self.upstream.complete(body, n, start=start, deadline=deadline)
+        reservation = self._reservation
+        body = cut_request(self.chat.body(question), reservation)
+        return await self.upstream.complete(
+            body, n, start=start, deadline=deadline, reservation=reservation
+        )
+
+    def bound(self, question: Question) -> Bound:
+        """What one response to the question can take at most."""
+        return request_bound(self.chat.body(question))
+
+    def within(self, reservation: Reservation) -> "OpenAISampler":
+        """The same connections on a reservation."""
+        same = copy(self)
+        same._reservation = reservation
+        return same
 
 
 @dataclass(eq=False)
@@ -96,19 +149,32 @@ class RequestSampler:
     """Where its samples begin, so that those of another with the same seed are others."""
     refusal: UpstreamError | None = None
     waited: float = 0.0
+    _reservation: Reservation | Unreserved = UNRESERVED
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """Ask a replica for `n` more responses to the request, whatever the question."""
-        begun, index = time.monotonic(), self.offset + start
+        begun, index, reservation = time.monotonic(), self.offset + start, self._reservation
+        body = cut_request(self.body, reservation)
         try:
-            return await self.upstream.complete(self.body, n, start=index, deadline=deadline)
+            return await self.upstream.complete(
+                body, n, start=index, deadline=deadline, reservation=reservation
+            )
         except UpstreamError as error:
             self.refusal = error
             raise
         finally:
             self.waited += time.monotonic() - begun
+
+    def bound(self, question: Question) -> Bound:
+        """What one response can take at most, by the request."""
+        return request_bound(self.body)
+
+    def within(self, reservation: Reservation) -> "RequestSampler":
+        """The same on a reservation: a sampler asks for one block after the other."""
+        self._reservation = reservation
+        return self
 
 
 class RecordedSampler:

@@ -21,9 +21,12 @@ from aera.errors import UpstreamError, UsageError, check_count
 from aera.response import Response
 from aera.sampling.completion import parse_reply
 from aera.sampling.permits import Permits
+from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
 
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 REFUSED_N = frozenset({400, 422})
+UNBILLED = frozenset({*range(400, 408), *range(409, 500), 503, 529})
+"""Refusals for which nobody sends a bill; after any other failure it may have been generated."""
 LONGEST_BACKOFF = 20.0
 
 Done = TypeVar("Done")
@@ -139,67 +142,79 @@ class Upstream:
             ) from None
 
     async def complete(
-        self, body: Mapping[str, Any], n: int, *, start: int = 0, deadline: float | None = None
+        self,
+        body: Mapping[str, Any],
+        n: int,
+        *,
+        start: int = 0,
+        deadline: float | None = None,
+        reservation: Reservation | Unreserved = UNRESERVED,
     ) -> list[Response]:
         """`n` completions of one request; sample `start` is the first, so seeds never repeat.
 
         A completion that failed for good is a Response with an error. A refusal that no retry can
-        mend (a bad key, a bad request) is raised.
+        mend (a bad key, a bad request) is raised. The reservation is told of every call.
         """
-        until = math.inf if deadline is None else deadline
+        order = _Order(math.inf if deadline is None else deadline, reservation)
         if n == 1 or self.ignores_n:
-            return await self._ask_singly(body, n, start=start, until=until)
-        got = await self._ask_at_once(body, n, start=start, until=until)
+            return await self._ask_singly(body, n, start=start, order=order)
+        got = await self._ask_at_once(body, n, start=start, order=order)
         rest = n - len(got)
         if not rest:
             return got
-        singles = await self._ask_singly(body, rest, start=start + len(got), until=until)
+        singles = await self._ask_singly(body, rest, start=start + len(got), order=order)
         return [*got, *singles]
 
     async def _ask_at_once(
-        self, body: Mapping[str, Any], n: int, *, start: int, until: float
+        self, body: Mapping[str, Any], n: int, *, start: int, order: "_Order"
     ) -> list[Response]:
         """One call for all; fewer than `n` when the server does not take `n`."""
-        made = await self._call({**step_seed(body, start), "n": n}, until=until)
+        made = await self._call({**step_seed(body, start), "n": n}, start=start, order=order, n=n)
         if made.error is None:
             if len(made.responses) < n:
                 self.ignores_n = True
-            return list(made.responses[:n])
+            return list(made.responses)
         if made.error.status in REFUSED_N:
             # If `n` was not the reason, this raises, and nothing is held against the server.
-            [single] = await self._ask_singly(body, 1, start=start, until=until)
+            [single] = await self._ask_singly(body, 1, start=start, order=order)
             self.ignores_n = single.error is None
             return [replace(single, calls=single.calls + made.calls)]
         failed = made.fail()
         return [failed, *[replace(failed, calls=0)] * (n - 1)]
 
     async def _ask_singly(
-        self, body: Mapping[str, Any], n: int, *, start: int, until: float
+        self, body: Mapping[str, Any], n: int, *, start: int, order: "_Order"
     ) -> list[Response]:
         """A call for each; the first refusal that cannot be mended ends the others."""
         plain = {name: value for name, value in body.items() if name != "n"}
         if n == 1:  # one task less for each call
-            return [await self._ask_one(step_seed(plain, start), until=until)]
-        bodies = [step_seed(plain, start + place) for place in range(n)]
-        return await run_together(self._ask_one(each, until=until) for each in bodies)
+            return [await self._ask_one(plain, start, order)]
+        return await run_together(self._ask_one(plain, start + i, order) for i in range(n))
 
-    async def _ask_one(self, body: Mapping[str, Any], *, until: float) -> Response:
-        made = await self._call(body, until=until)
+    async def _ask_one(self, body: Mapping[str, Any], index: int, order: "_Order") -> Response:
+        made = await self._call(step_seed(body, index), start=index, order=order)
         return made.responses[0] if made.error is None else made.fail()
 
-    async def _call(self, body: Mapping[str, Any], *, until: float) -> Attempts:
+    async def _call(
+        self, body: Mapping[str, Any], *, start: int, order: "_Order", n: int = 1
+    ) -> Attempts:
         """One call with its retries."""
-        begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, until)
+        begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, order.until)
         calls = 0
         for attempt in range(1, self.endpoint.tries + 1):
+            if not order.reservation.begin(n):
+                return Attempts(calls, error=UpstreamError("the limit leaves no room for a try"))
             made = await self._attempt(body, begun=begun, patience=patience)
             calls += made.calls
             if made.error is None:
                 self.permits.widen()
-                first, *others = made.responses
-                return (
-                    made if calls == 1 else Attempts(calls, (replace(first, calls=calls), *others))
-                )
+                first, *others = made.responses[:n]
+                got = (first if calls == 1 else replace(first, calls=calls), *others)
+                order.reservation.receive(start, got)
+                order.reservation.give_back(n - len(got))
+                return Attempts(calls, got)
+            unbilled = made.error.unbilled or not made.calls
+            (order.reservation.give_back if unbilled else order.reservation.lose)(n)
             wait = _pause(attempt, made.error.retry_after)
             last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
             if last or not made.error.retryable or wait >= patience.begin():
@@ -257,11 +272,20 @@ class Upstream:
             raise UpstreamError(
                 f"the connection failed: {error or type(error).__name__}",
                 retryable=self._retry_unreached or not unreached,
+                unbilled=unreached,
             ) from None
         if reply.status != 200:
             raise refusal(reply.status, content, reply.headers)
         latency = 1000 * (time.monotonic() - begun)
         return parse_reply(_decode(content), seed=body.get("seed"), latency_ms=latency)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Until when somebody waits, and what has been reserved for it."""
+
+    until: float
+    reservation: Reservation | Unreserved
 
 
 class _Patience:
@@ -321,6 +345,7 @@ def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> Upstream
         code=fields.get("code"),
         retry_after=_retry_after(headers.get("Retry-After")),
         retryable=status in RETRIED,
+        unbilled=status in UNBILLED,
         body=body,
     )
 

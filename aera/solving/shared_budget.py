@@ -1,27 +1,40 @@
-"""SharedBudget: one limit on tokens over many questions, spent where it promises most.
+"""SharedBudget: one limit over many questions, spent where it promises most.
 
-Every question gets its first block. Then the next block always goes to the question whose gate is
-surest that going on pays; without a gate, to the one whose leader is least certain. The gate has
-the price of tokens in its target, so nothing is divided by them again.
+Every question gets its first block; where the limit is too small for that, one response each comes
+first, then a second, so that as many as possible are answered. Then the next block always goes to
+the question whose gate is surest that going on pays; without a gate, to the one whose leader is
+least certain. The gate has the price of tokens in its target, so nothing is divided by them again.
 """
 
 import heapq
 import time
 from asyncio import FIRST_COMPLETED, Task, create_task, gather, wait
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from math import inf
 
-from aera.errors import check_count
+from aera.errors import UsageError, check_count
 from aera.policies.gate import Gated
 from aera.policies.labels import label_of
 from aera.policies.policy import Fixed, Policy
 from aera.reading.equivalence import question_reader
 from aera.response import Prefix, Question
+from aera.sampling.budget import Bound, Budget
 from aera.sampling.sampler import Sampler
-from aera.solving.budget import Budget, Spending
+from aera.sampling.spending import Reservation, Spending
 from aera.solving.controller import Controller
+from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
-from aera.solving.solve import BlockFailure, end_with_error, feed_block
+from aera.solving.solve import (
+    BlockFailure,
+    bound_of,
+    conclude,
+    end_with_error,
+    feed_block,
+    recall,
+    run_off_loop,
+)
 from aera.tally import beta_confidence
 from aera.voting.best_of_n import gives_weights
 
@@ -40,10 +53,17 @@ def urgency(prefix: Prefix, controller: Controller) -> float:
 
 
 class SharedBudget:
-    """Who gets the next block. No I/O: `take` a run, feed it what it wants, `put` it back."""
+    """Who gets the next responses. No I/O: `take` a run, feed it, `put` it back."""
 
-    def __init__(self, questions: Iterable[Question], controller: Controller, tokens: int) -> None:
-        check_count("tokens", tokens)
+    def __init__(
+        self,
+        questions: Iterable[Question],
+        controller: Controller,
+        spending: Spending,
+        bound: Callable[[Question], Bound] = lambda question: Bound(),
+    ) -> None:
+        if not spending.budget.limited:
+            raise UsageError("a shared budget needs a limit in tokens, responses or money")
         last = controller.schedule.last
         policy: Policy = Gated(controller.gate, 0.0) if controller.gate else Fixed(last)
         label = label_of(policy, weighted=gives_weights(controller.weigher))
@@ -58,57 +78,58 @@ class SharedBudget:
             )
             for question in questions
         ]
-        self._controller, self._tokens = controller, tokens
-        self._spent = self._responses = 0
-        self._promised = 0.0
-        """What the blocks under way are expected to take."""
-        self._expected: dict[int, float] = {}
-        self._booked: dict[int, tuple[int, int]] = {}
-        self._waiting: list[tuple[float, int]] = []
+        self.spending = spending
+        self._controller, self._bound = controller, bound
+        self._out: set[int] = set()
+        self._waiting: list[tuple[float, int, int]] = []
+
+    def begin(self) -> None:
+        """Line everybody up; runs may have been fed before."""
         for place in range(len(self.runs)):
-            self._push(place)
+            self.put(place)
 
-    def take(self) -> int | None:
-        """The place of the most urgent run whose next block still fits, None if none does now.
+    def take(
+        self, wants: Callable[[Run], int] = lambda run: run.want
+    ) -> tuple[int, Reservation] | None:
+        """The place of the most urgent run and what is reserved for it; None if nothing is now.
 
-        What does not fit now will not fit later, for the rest only shrinks: such a run ends. Beyond
-        the first blocks only few are under way at once, for those may come back more urgent than
-        all that wait.
+        What has no room beside nobody else will have none later: then all who wait end. Beyond the
+        first blocks only few are under way at once, for those may come back more urgent than all
+        that wait.
         """
         while self._waiting:
             first = self._waiting[0][0] == -inf
-            if not first and len(self._expected) >= max(1, len(self.runs) // AT_ONCE):
+            if not first and len(self._out) >= max(1, len(self.runs) // AT_ONCE):
                 return None
-            _, place = heapq.heappop(self._waiting)
-            expected = self.runs[place].want * self._usual(place)
-            if self._spent + self._promised + expected <= self._tokens:
-                self._expected[place] = expected
-                self._promised += expected
-                return place
-            self.runs[place].end("limit: tokens")
+            if self.spending.usual is None and self._out:
+                return None  # one block tells how long responses are
+            run = self.runs[self._waiting[0][2]]
+            want = wants(run)
+            if first and self.spending.usual is not None and not self._enough_for_first_blocks():
+                want = 1
+            reservation = self.spending.take(want, self._bound(run.question))
+            if reservation is None and self._out and not self.spending.late:
+                return None
+            _, _, place = heapq.heappop(self._waiting)
+            if reservation is not None:
+                self._out.add(place)
+                return place, reservation
+            run.end(f"limit: {self.spending.limit}")
         return None
 
     def put(self, place: int) -> None:
-        """Give back a run that was fed, or has ended."""
-        self._promised -= self._expected.pop(place)
-        prefix = self.runs[place].prefix
-        known = self._booked.get(place, (0, 0))
-        self._booked[place] = (prefix.completion_tokens, len(prefix))
-        self._spent += prefix.completion_tokens - known[0]
-        self._responses += len(prefix) - known[1]
-        self._push(place)
-
-    def _push(self, place: int) -> None:
+        """Give back a run; of those without a first block, the least fed go first."""
+        self._out.discard(place)
         run = self.runs[place]
         if run.want:
-            heapq.heappush(self._waiting, (-urgency(run.prefix, self._controller), place))
+            entry = (-urgency(run.prefix, self._controller), run.delivered, place)
+            heapq.heappush(self._waiting, entry)
 
-    def _usual(self, place: int) -> float:
-        """Tokens a response takes: of this question, else of all so far, else none are known."""
-        prefix = self.runs[place].prefix
-        if len(prefix):
-            return prefix.completion_tokens / len(prefix)
-        return self._spent / self._responses if self._responses else 0.0
+    def _enough_for_first_blocks(self) -> bool:
+        """Whether all first blocks that are missing fit, as far as anybody can tell."""
+        first = self._controller.schedule.first
+        lacking = sum(max(0, first - run.delivered) for run in self.runs if run.want)
+        return self.spending.leaves_room_for(lacking)
 
 
 async def solve_shared(
@@ -116,42 +137,71 @@ async def solve_shared(
     sampler: Sampler,
     controller: Controller,
     *,
-    tokens: int,
+    budget: Budget | Spending,
     concurrency: int = 64,
     watch: Callable[[Run], None] | None = None,
+    journal: Journal | None = None,
 ) -> list[Allocation]:
-    """Spend at most about so many completion tokens on all questions together, best first.
+    """Spend one budget on all questions together, best first.
 
-    The limit is kept by what blocks are expected to take, so the last ones may exceed it a little.
+    done = await aera.solve_shared(questions, sampler, controller, budget=Budget(tokens=50_000))
     """
-    shared, spending = SharedBudget(questions, controller, tokens), Spending(Budget())
-    errors: dict[int, str] = {}
-    active: dict[Task[BlockFailure | None], int] = {}
+    check_count("concurrency", concurrency)
+    spending = Spending(budget) if isinstance(budget, Budget) else budget
+    feeder = _Feeder(sampler, controller, journal)
+    shared = SharedBudget(
+        questions, controller, spending, lambda question: bound_of(sampler, question, spending)
+    )
     begun = time.monotonic()
+    if journal is not None:
+        spending.book(journal.paid)
+    for run in shared.runs:
+        await recall(run, controller, journal)
+    shared.begin()
+    failures: dict[int, BlockFailure] = {}
+    active: dict[Task[BlockFailure | None], int] = {}
     try:
         while True:
-            while len(active) < concurrency and (place := shared.take()) is not None:
-                run = shared.runs[place]
-                work = feed_block(run, sampler, controller, run.want, spending=spending)
-                active[create_task(work)] = place
+            while len(active) < concurrency and (taken := shared.take(feeder.want)) is not None:
+                place, reservation = taken
+                active[create_task(feeder.feed(shared.runs[place], reservation))] = place
             if not active:
                 break
             done, _ = await wait(active, return_when=FIRST_COMPLETED)
             for task in done:
                 place = active.pop(task)
-                run, failure = shared.runs[place], task.result()
-                if failure is not None:
-                    end_with_error(run, failure.error)
-                    errors[place] = str(failure.error)
+                if failure := task.result():
+                    failures[place] = failure
                 shared.put(place)
                 if watch is not None:
-                    watch(run)
+                    watch(shared.runs[place])
     finally:
         for task in active:
             task.cancel()
         await gather(*active, return_exceptions=True)
-    seconds = time.monotonic() - begun
-    return [
-        run.make_allocation(seconds=seconds, error=errors.get(place))
-        for place, run in enumerate(shared.runs)
-    ]
+    return [conclude(run, failures.get(place), begun) for place, run in enumerate(shared.runs)]
+
+
+@dataclass(frozen=True)
+class _Feeder:
+    """Where responses come from, those that were paid for before included."""
+
+    sampler: Sampler
+    controller: Controller
+    journal: Journal | None
+
+    def want(self, run: Run) -> int:
+        """How many responses a run must ask for next."""
+        if self.journal is None:
+            return run.want
+        return self.journal.gap(run.question, run.delivered, run.want)
+
+    async def feed(self, run: Run, reservation: Reservation) -> BlockFailure | None:
+        """Ask for what was reserved; a run that cannot go on is ended."""
+        controller, journal = self.controller, self.journal
+        failure = await feed_block(run, self.sampler, controller, reservation, journal=journal)
+        if failure is None:
+            await recall(run, controller, journal)
+        else:
+            await run_off_loop(controller, partial(end_with_error, run, failure.error))
+        return failure

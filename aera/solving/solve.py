@@ -10,12 +10,16 @@ from typing import TypeVar
 
 from aera.errors import AeraError, UpstreamError, check_count
 from aera.response import Question, Response
-from aera.sampling.sampler import OpenAISampler, RecordedSampler, Sampler
-from aera.solving.budget import Budget, Spending
+from aera.sampling.budget import UNKNOWN, Bound, Budget
+from aera.sampling.sampler import MeteredSampler, OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.spending import Reservation, Spending
 from aera.solving.controller import Controller
+from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
 from aera.voting.best_of_n import BestOfN
 
+GRACE = 0.05
+"""Seconds beyond a deadline in which a sampler may return what it has."""
 COMPARING = 256
 """Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
 Done = TypeVar("Done")
@@ -79,26 +83,63 @@ async def advance(
     What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
     """
     begun = time.monotonic()
-    failure: BlockFailure | None = None
-    while failure is None and (want := run.want):
-        granted = 0 if spending.exhausted else spending.grant(want)
-        if not granted:
-            reason = f"limit: {spending.exhausted or 'responses'}"
-            await run_off_loop(controller, partial(run.end, reason))
-            break
-        try:
-            failure = await feed_block(run, sampler, controller, granted, spending=spending)
-        finally:
-            spending.release(granted)
+    failure = await feed_run(run, sampler, controller, spending=spending, watch=watch)
+    return conclude(run, failure, begun)
+
+
+async def feed_run(
+    run: Run,
+    sampler: Sampler,
+    controller: Controller,
+    *,
+    spending: Spending,
+    watch: Callable[[Run], None] | None = None,
+    journal: Journal | None = None,
+    turn: int = 0,
+) -> BlockFailure | None:
+    """Feed a run until it has stopped; returns what ended it, where that was a failure.
+
+    Where a limit leaves too little for all, questions with an earlier `turn` go first.
+    """
+    while want := await recall(run, controller, journal):
+        bound = bound_of(sampler, run.question, spending)
+        reservation = await spending.reserve(want, bound, turn=turn)
+        if reservation is None:
+            await run_off_loop(controller, partial(run.end, f"limit: {spending.limit}"))
+            return None
+        failure = await feed_block(run, sampler, controller, reservation, journal=journal)
+        if failure is not None:
+            await run_off_loop(controller, partial(end_with_error, run, failure.error))
         if watch is not None:
             watch(run)
-    if failure is not None:
-        await run_off_loop(controller, partial(end_with_error, run, failure.error))
+        if failure is not None:
+            return failure
+    return None
+
+
+def conclude(run: Run, failure: BlockFailure | None, begun: float) -> Allocation:
+    """The allocation of a run that has ended, and why."""
     return run.make_allocation(
         seconds=time.monotonic() - begun,
         unseen=failure.unseen if failure else 0,
         error=str(failure.error) if failure else None,
     )
+
+
+async def recall(run: Run, controller: Controller, journal: Journal | None) -> int:
+    """Feed a run what was paid for before; returns how many responses must be asked for next."""
+    if journal is None:
+        return run.want
+    while known := journal.recall(run.question, run.delivered, run.want):
+        await run_off_loop(controller, partial(run.feed, known))
+    return journal.gap(run.question, run.delivered, run.want)
+
+
+def bound_of(sampler: Sampler, question: Question, spending: Spending) -> Bound:
+    """What a response can cost, where that matters and the sampler can say."""
+    if spending.budget.limited and isinstance(sampler, MeteredSampler):
+        return sampler.bound(question)
+    return UNKNOWN
 
 
 def end_with_error(run: Run, error: AeraError) -> None:
@@ -110,19 +151,31 @@ def end_with_error(run: Run, error: AeraError) -> None:
 
 
 async def feed_block(
-    run: Run, sampler: Sampler, controller: Controller, n: int, *, spending: Spending
+    run: Run,
+    sampler: Sampler,
+    controller: Controller,
+    reservation: Reservation,
+    *,
+    journal: Journal | None = None,
 ) -> BlockFailure | None:
-    """Ask for a block and feed it; returns what went wrong when none of it could be had."""
+    """Ask for what was reserved and feed it; returns what went wrong when none of it could be had.
+
+    What did not arrive before the deadline was never a response, only a wait.
+    """
+    if journal is not None:
+        reservation.heard = partial(journal.add, run.question)
     try:
-        deadline = spending.deadline
-        got = await sampler.sample(run.question, n, start=run.delivered, deadline=deadline)
-        late = deadline is not None and time.monotonic() >= deadline
-        # What did not arrive before the deadline was never a response, only a wait.
-        kept = [response for response in got if response.error is None] if late else got
-        spending.book(kept)
-        await run_off_loop(controller, partial(run.feed, kept))
+        got = await _sample(sampler, run, reservation)
     except AeraError as error:
         return BlockFailure(error, error.calls if isinstance(error, UpstreamError) else 0)
+    finally:
+        reservation.close()
+    late = reservation.late
+    kept = [response for response in got if response.error is None] if late else got
+    try:
+        await run_off_loop(controller, partial(run.feed, kept))
+    except AeraError as error:
+        return BlockFailure(error)
     if late and run.want:
         await run_off_loop(controller, partial(run.end, "limit: seconds"))
         return None
@@ -133,6 +186,34 @@ async def feed_block(
     cause = got[0].source
     known = cause if isinstance(cause, UpstreamError) else UpstreamError(str(got[0].error))
     return BlockFailure(known)
+
+
+async def _sample(sampler: Sampler, run: Run, reservation: Reservation) -> list[Response]:
+    """The block that was reserved, as far as it comes before the deadline."""
+    question, n, start = run.question, reservation.responses, run.delivered
+    deadline = reservation.deadline
+    if isinstance(sampler, MeteredSampler):
+        return await sampler.within(reservation).sample(question, n, start=start, deadline=deadline)
+    reservation.begin(n)
+    left = None if deadline is None else deadline - time.monotonic() + GRACE
+    try:
+        async with asyncio.timeout(left):
+            got = await sampler.sample(question, n, start=start, deadline=deadline)
+    except TimeoutError:
+        return []
+    except UpstreamError as error:
+        if error.unbilled:
+            reservation.give_back(n)
+        raise
+    good = [response for response in got if response.error is None]
+    if len(good) == len(got):
+        reservation.receive(start, good)
+        reservation.give_back(n - len(got))
+        return got
+    for index, response in enumerate(got, start=start):
+        if response.error is None:
+            reservation.receive(index, [response])
+    return got
 
 
 class Allocator:
@@ -150,21 +231,24 @@ class Allocator:
         concurrency: int = 64,
         budget: Budget | None = None,
         watch: Callable[[Run], None] | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.sampler, self.controller = sampler, controller
-        self.concurrency, self.watch = concurrency, watch
+        self.concurrency, self.watch, self.journal = concurrency, watch, journal
         self.spending = Spending(budget or Budget())
-        self._refusal: str | None = None
+        self._refusal: UpstreamError | None = None
         check_count("concurrency", concurrency)
+        if journal is not None:
+            self.spending.book(journal.paid)
 
     async def solve(self, questions: Iterable[Question]) -> AsyncIterator[Allocation]:
         """Allocations as questions stop. One failing question is an Allocation with its error."""
-        waiting = iter(questions)
+        waiting = enumerate(questions)
         active: set[asyncio.Task[Allocation]] = set()
         try:
             while True:
                 while len(active) < self.concurrency and (q := next(waiting, None)) is not None:
-                    active.add(asyncio.create_task(self._solve_one(q)))
+                    active.add(asyncio.create_task(self._solve_one(*q)))
                 if not active:
                     return
                 done, active = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
@@ -175,24 +259,24 @@ class Allocator:
                 task.cancel()
             await asyncio.gather(*active, return_exceptions=True)
 
-    async def _solve_one(self, question: Question) -> Allocation:
+    async def _solve_one(self, turn: int, question: Question) -> Allocation:
         run = self.controller.start(question)
         if self._refusal is not None:
             run.end("upstream failed")
-            return replace(run.allocation, error=self._refusal)
-        spending, watch = self.spending, self.watch
-        return await advance(run, self, self.controller, spending=spending, watch=watch)
-
-    async def sample(
-        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
-    ) -> list[Response]:
-        """Pass on to the sampler, and remember a refused key: nobody else need be refused."""
-        try:
-            return await self.sampler.sample(question, n, start=start, deadline=deadline)
-        except UpstreamError as error:
-            if error.final:
-                self._refusal = str(error)
-            raise
+            return replace(run.allocation, error=str(self._refusal))
+        begun = time.monotonic()
+        failure = await feed_run(
+            run,
+            self.sampler,
+            self.controller,
+            spending=self.spending,
+            watch=self.watch,
+            journal=self.journal,
+            turn=turn,
+        )
+        if failure and isinstance(failure.error, UpstreamError) and failure.error.final:
+            self._refusal = failure.error  # nobody else need be refused
+        return conclude(run, failure, begun)
 
 
 def solve_blocking(

@@ -82,7 +82,7 @@ def test_a_fixed_policy_is_one_block() -> None:
 
 def test_the_token_cap_ends_the_vote() -> None:
     told = found(numbers(*SPLIT), {"max_tokens_total": 20})
-    assert (told["reason"], told["samples"]) == ("limit: tokens", 8)
+    assert (told["reason"], told["samples"], told["tokens"]) == ("limit: tokens", 6, 18)
 
 
 def test_the_deadline_ends_the_vote_with_what_there_is() -> None:

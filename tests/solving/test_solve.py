@@ -12,9 +12,10 @@ from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, get
 from aera.errors import UsageError
 from aera.policies.policy import UNREADABLE
 from aera.pools.pool import write_pool
+from aera.sampling.budget import Budget
 from aera.sampling.fake import Call, FakeUpstream, Fault
 from aera.sampling.sampler import RecordedSampler
-from aera.solving.budget import Budget, Spending
+from aera.sampling.spending import Spending
 from aera.solving.run import Run
 from aera.solving.solve import Allocator, solve, solve_blocking
 
@@ -186,7 +187,6 @@ def test_missing_usage_is_estimated() -> None:
         (Budget(responses=6), "responses", 6),
         (Budget(tokens=80), "tokens", 8),
         (Budget(money=0.0008, completion_price=10), "money", 8),
-        (Budget(money=0.0003, prompt_price=10), "money", 8),
     ],
 )
 def test_a_limit_ends_with_the_best_answer_so_far(
