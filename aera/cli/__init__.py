@@ -59,7 +59,7 @@ for name, command in (
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 1 the work failed, 2 the call was wrong."""
+    """Exit 0: done, 1: the work failed, 2: the call was wrong, 3: some have no answer."""
     try:
         app()
     except AeraError as error:

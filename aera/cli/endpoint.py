@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -48,6 +49,31 @@ ScorerOption = Annotated[
 ]
 
 
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(help="Policy by its label, as asc-0.9 or asc-0.9+weighted (aera policies)."),
+]
+MaximumOption = Annotated[
+    int | None, typer.Option("--max-samples", help="Most responses for one question.")
+]
+TokensOption = Annotated[
+    int | None, typer.Option(help="Most completion tokens for all questions together.")
+]
+ResponsesLimit = Annotated[
+    int | None, typer.Option(help="Most responses for all questions together.")
+]
+SecondsOption = Annotated[
+    float | None, typer.Option(help="Seconds after which nothing more is asked for.")
+]
+MoneyOption = Annotated[
+    float | None, typer.Option(help="Most money for all questions together, by --prices.")
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option("--map", help="A column under another name, as question=asked; repeatable."),
+]
+
+
 def settings_from(fields: Iterable[str]) -> dict[str, Any]:
     """Request fields from name=value; values are JSON where they can be."""
     settings: dict[str, Any] = {}
@@ -82,6 +108,38 @@ def prices_from(text: str) -> tuple[float, float]:
             f'--prices takes a prompt and a completion price, but got "{text}"'
         ) from None
     return prompt, completion
+
+
+def without_password(url: str) -> str:
+    """An address as it may be shown."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """What decides, as the options of a command say it."""
+
+    controller: Path | None
+    task: str
+    equivalence: bool = False
+    scorer: str | None = None
+    policy: str | None = None
+    schedule: str | None = None
+    max_samples: int | None = None
+
+    def load(self) -> "Controller":
+        """A saved controller, or ASC on plain votes, under the policy that was stated."""
+        from aera.schedule import Schedule
+
+        made = choose_controller(
+            self.controller, self.task, equivalence=self.equivalence, scorer=self.scorer
+        )
+        if self.schedule is not None:
+            made = replace(made, schedule=Schedule.parse(self.schedule))
+        if self.policy is not None:
+            made = made.run_by(self.policy)
+        return made if self.max_samples is None else made.cut_to(self.max_samples)
 
 
 def choose_controller(

@@ -207,7 +207,8 @@ class _Unasked:
 
 
 def _controller(path: Path) -> Told:
-    from aera.solving.controller import Controller, read_config
+    from aera.solving.controller import Controller
+    from aera.solving.stored import read_config
 
     config = read_config(path)
     made = Controller.load(path, scorer=_Unasked() if config.get("scorer") else None)

@@ -2,33 +2,42 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from aera.cli.endpoint import (
     CAOption,
     ConcurrencyOption,
     HeaderOption,
     KeyOption,
+    MapOption,
+    MaximumOption,
     ModelOption,
+    MoneyOption,
     PricesOption,
+    ResponsesLimit,
+    SecondsOption,
     SettingOption,
     SystemOption,
+    TokensOption,
     URLOption,
     headers_from,
     prices_from,
     settings_from,
+    without_password,
 )
-from aera.cli.options import WorkersOption, say
-from aera.errors import PoolError
+from aera.cli.options import ScheduleOption, WorkersOption, say
+from aera.cli.spending import Estimate, Shown
+from aera.errors import PoolError, UsageError
+from aera.policies.labels import parse_policy
+from aera.policies.policy import Fixed
 from aera.reading.presets import get_task
+from aera.schedule import Schedule
 from aera.workers import SERIAL, Workers, parse_workers
 
 if TYPE_CHECKING:
@@ -36,18 +45,27 @@ if TYPE_CHECKING:
     from aera.sampling import recording
     from aera.sampling.gathering import Connect
     from aera.sampling.plan import Plan
+    from aera.sampling.sampler import OpenAISampler
+    from aera.sampling.spending import Spending
 
 
 def sample(
     questions: Annotated[
-        Path, typer.Argument(help="JSON lines with question, id, choices, answer.")
+        Path, typer.Argument(help="JSON lines, CSV or Parquet with question, id, choices, answer.")
     ],
     out: Annotated[Path, typer.Option(help="Directory of the pool; run again to resume.")],
     base_url: URLOption,
     model: ModelOption,
     task: Annotated[str, typer.Option(help="Task: how to ask and how to read (aera tasks).")],
-    responses: Annotated[int, typer.Option(help="Responses sampled for each question.")] = 128,
+    responses: Annotated[
+        int | None, typer.Option(help="Responses sampled for each question; 128 if nobody says.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first response; later ones add one.")] = 0,
+    policy: Annotated[
+        str | None, typer.Option(help="Only fixed-N, which is --responses N.")
+    ] = None,
+    schedule: ScheduleOption = None,
+    max_samples: MaximumOption = None,
     system: SystemOption = None,
     settings: SettingOption = None,
     header: HeaderOption = None,
@@ -55,7 +73,12 @@ def sample(
     api_key_env: KeyOption = "OPENAI_API_KEY",
     concurrency: ConcurrencyOption = 64,
     block: Annotated[int, typer.Option(help="Responses asked for in one call.")] = 16,
+    max_tokens_total: TokensOption = None,
+    max_responses: ResponsesLimit = None,
+    max_seconds: SecondsOption = None,
+    max_money: MoneyOption = None,
     prices: PricesOption = "0,0",
+    columns: MapOption = None,
     workers: WorkersOption = "1",
 ) -> None:
     """Sample responses into a pool. Interrupted at any moment, it goes on where it was.
@@ -63,20 +86,29 @@ def sample(
     Run again with more --responses or added questions, a finished pool grows by what is missing.
     """
     from aera.lab.formats.questions import read_question_set
+    from aera.lab.formats.rows import Columns, parse_map
+    from aera.sampling.budget import Budget
     from aera.sampling.plan import Plan
-    from aera.sampling.recording import Recording, record
+    from aera.sampling.recording import Recording
     from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
+    from aera.sampling.spending import Spending
     from aera.sampling.upstream import Endpoint
 
     chosen = get_task(task)
-    asked = read_question_set(questions, chosen, seed=seed)
+    names = Columns(parse_map(columns or ()))
+    asked = read_question_set(questions, chosen, names, seed=seed)
     fields = {**DEFAULTS, **settings_from(settings or ()), "seed": seed}
     chat = Chat(model, chosen, fields, system)
     kept = {"model": model, "system": system, **fields}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
-    per_million, working = prices_from(prices), parse_workers(workers)
-    plan = Plan(chosen, responses, kept, seed)
+    budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
+    working = parse_workers(workers)
+    points = Schedule.parse(schedule) if schedule else None
+    each = _count_each(responses, policy, max_samples, points)
+    plan = Plan(chosen, each, kept, seed, points)
     if working != SERIAL:
+        if budget.limited or budget.seconds is not None:
+            raise UsageError("a limit is kept by one worker; give it without --workers")
         connect = partial(OpenAISampler, endpoint, chat)
         _gather(out, plan, asked, connect, workers=working, concurrency=concurrency, block=block)
         return
@@ -84,15 +116,86 @@ def sample(
     recording_.begin()
     if asked.truths is not None:
         asked.truths.save(out)
+    job = _Job(recording_, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block)
+    job.announce()
+    _conclude(recording_, job.spending, lambda: asyncio.run(job.run()))
 
-    async def work() -> object:
-        async with OpenAISampler(endpoint, chat) as sampler:
-            with _Shown(recording_.progress, per_million) as shown:
+
+def _count_each(
+    responses: int | None, policy: str | None, maximum: int | None, schedule: Schedule | None
+) -> int:
+    """How many responses each question gets; whatever says it must say the same."""
+    told = {"--responses": responses, "--max-samples": maximum}
+    if policy is not None:
+        parsed = parse_policy(policy)
+        if not isinstance(parsed, Fixed):
+            raise UsageError(
+                f"a pool holds as many responses for every question, so that any policy can be "
+                f"replayed on it; --policy {policy} goes with aera solve, here it is fixed-N"
+            )
+        told["--policy"] = parsed.responses
+    said = {name: count for name, count in told.items() if count is not None}
+    if len(set(said.values())) > 1:
+        named = " and ".join(f"{name} ({count})" for name, count in said.items())
+        raise UsageError(f"{named} disagree about how many responses a question gets")
+    default = schedule.last if schedule else 128
+    return next(iter(said.values()), default)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A recording, and everything it is sampled with."""
+
+    recording: "recording.Recording"
+    sampler: "OpenAISampler"
+    spending: "Spending"
+    concurrency: int
+    block: int
+
+    def announce(self) -> None:
+        """Say what is about to be asked."""
+        from aera.sampling.sampler import request_bound
+
+        recorded, budget = self.recording, self.spending.budget
+        left = recorded.progress.wanted - recorded.progress.done
+        if not left:
+            return
+        paid = recorded.paid
+        missing = [each for each in recorded.questions if recorded.missing(each, block=1)]
+        bounds = [request_bound(self.sampler.chat.body(each)) for each in missing]
+        blocks = -(-recorded.plan.responses // self.block)
+        estimate = Estimate(
+            len(missing),
+            left,
+            left,
+            bounds[0].completion_tokens,
+            sum(each.tokens for each in paid) / len(paid) if paid else None,
+            blocks * sum((bound.prompt_bytes or 0) / 4 for bound in bounds),
+        )
+        where = without_password(self.sampler.upstream.endpoint.base_url)
+        asking = f"asking {self.sampler.chat.model} at {where}"
+        say(f"{asking}, {estimate.describe(budget, concurrency=self.concurrency)}", stderr=True)
+
+    async def run(self) -> object:
+        """Sample what is missing."""
+        from aera.sampling.recording import record
+
+        before = self.recording.progress
+        with Shown("sampling", before.wanted, done=before.done) as shown:
+            async with self.sampler as sampler:
                 return await record(
-                    recording_, sampler, concurrency=concurrency, block=block, watch=shown.update
+                    self.recording,
+                    sampler,
+                    concurrency=self.concurrency,
+                    block=self.block,
+                    spending=self.spending,
+                    watch=lambda progress: shown.update(progress.done, self._progress),
                 )
 
-    _conclude(recording_, lambda: asyncio.run(work()))
+    def _progress(self) -> str:
+        spending = self.spending
+        money = f", {spending.money:,.4g} in money" if spending.budget.priced else ""
+        return f"responses, {spending.completion_tokens:,} tokens{money}"
 
 
 def _gather(
@@ -134,7 +237,9 @@ def _gather(
     say(f"{out}: {pool.manifest.responses:,} responses")
 
 
-def _conclude(recording_: "recording.Recording", work: Callable[[], object]) -> None:
+def _conclude(
+    recording_: "recording.Recording", spending: "Spending", work: Callable[[], object]
+) -> None:
     """Run a recording and say what became of it."""
     progress, out = recording_.progress, recording_.path
     try:
@@ -145,55 +250,20 @@ def _conclude(recording_: "recording.Recording", work: Callable[[], object]) -> 
         raise
     for damage in progress.damaged:
         say(f"{damage}: half-written, dropped and asked for again", stderr=True)
+    lost = spending.lost.responses
+    if lost:
+        say(f"{lost:,} responses never came and may have been billed", stderr=True)
+    missing = progress.wanted - progress.done
+    if pool is None and not progress.failures:
+        raise PoolError(
+            f"the limit in {spending.limit} ended it: {progress.done:,} of {progress.wanted:,} "
+            f'responses of "{out}" are there; run the same command with a higher limit to go on'
+        )
     if pool is None:
-        missing = progress.wanted - progress.done
         raise PoolError(
             f'{missing} of {progress.wanted} responses of "{out}" are missing, failures are noted '
             f"in {recording_.folder / 'failures.jsonl'} (the last: {progress.trouble}); run the "
             "same command again"
         )
-    say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already")
-
-
-class _Shown:
-    """Progress of a recording: a bar on a terminal, a line now and then elsewhere."""
-
-    EVERY = 10.0
-
-    def __init__(self, progress: "recording.Progress", prices: tuple[float, float]) -> None:
-        self._prices = prices
-        self._begun = self._said = time.monotonic()
-        self._before = progress.done
-        console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("sampling"), BarColumn(), TextColumn("{task.fields[told]}"),
-            TimeRemainingColumn(), console=console, disable=not console.is_terminal,
-        )  # fmt: skip
-        self._lines = not console.is_terminal
-        self._task = self._bar.add_task("", total=progress.wanted, told="")
-
-    def __enter__(self) -> "_Shown":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def update(self, progress: "recording.Progress") -> None:
-        now = time.monotonic()
-        told = self._describe(progress, now)
-        self._bar.update(self._task, completed=progress.done, told=told)
-        if self._lines and now - self._said >= self.EVERY:
-            self._said = now
-            say(told, stderr=True)
-
-    def _describe(self, progress: "recording.Progress", now: float) -> str:
-        rate = (progress.done - self._before) / max(now - self._begun, 1e-9)
-        left = (progress.wanted - progress.done) / rate if rate else 0.0
-        prompt, completion = self._prices
-        cost = (progress.prompt_tokens * prompt + progress.completion_tokens * completion) / 1e6
-        money = f", cost {cost:.2f}" if prompt or completion else ""
-        return (
-            f"{progress.done:,}/{progress.wanted:,} responses, {progress.completion_tokens:,} "
-            f"tokens, {rate:.1f}/s, {left:.0f} s left{money}"
-        )
+    cost = f"; {spending.money:,.4g} in money" if spending.budget.priced else ""
+    say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already{cost}")

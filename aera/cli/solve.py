@@ -3,10 +3,12 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,59 +16,62 @@ from aera.cli.endpoint import (
     CAOption,
     ConcurrencyOption,
     ControllerOption,
+    Deciding,
     HeaderOption,
     KeyOption,
+    MapOption,
+    MaximumOption,
     ModelOption,
+    MoneyOption,
+    PolicyOption,
     PricesOption,
+    ResponsesLimit,
     ScorerOption,
+    SecondsOption,
     SettingOption,
     SystemOption,
     TaskOption,
+    TokensOption,
     URLOption,
-    choose_controller,
     headers_from,
     prices_from,
     settings_from,
+    without_password,
 )
-from aera.cli.options import EquivalenceOption, say
+from aera.cli.options import EquivalenceOption, ScheduleOption, say
+from aera.cli.spending import Estimate, Shown, Summary
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
     from aera.response import Question
-    from aera.sampling.sampler import Sampler
-    from aera.solving.budget import Budget
+    from aera.sampling.sampler import OpenAISampler
+    from aera.sampling.spending import Spending
     from aera.solving.controller import Controller
+    from aera.solving.journal import Answers, Journal
     from aera.solving.run import Allocation
 
-    Solving = Callable[[list[Question], Sampler, Controller, int], AsyncIterator[Allocation]]
-
+SOME_UNANSWERED = 3
+"""Exit code where some questions have no answer."""
 
 QuestionArgument = Annotated[
     str | None, typer.Argument(help="The question; without it, --file or standard input.")
 ]
 FileOption = Annotated[
-    Path | None, typer.Option(help="File of questions: plain lines, or one JSON object each.")
+    Path | None,
+    typer.Option(help="File of questions: plain lines, JSON lines or list, CSV, Parquet."),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(help="Write the answers here; run again to go on, nothing is paid for twice."),
 ]
 SeedOption = Annotated[
     int | None, typer.Option(help="Seed of the first response; later ones add one.")
 ]
-TokensOption = Annotated[
-    int | None, typer.Option(help="Most completion tokens for all questions together.")
-]
 SharedOption = Annotated[
     bool,
     typer.Option(
-        "--shared-budget", help="Spend --max-tokens-total on the questions where it promises most."
+        "--shared-budget", help="Spend the limit on the questions where it promises most."
     ),
-]
-ResponsesOption = Annotated[
-    int | None, typer.Option(help="Most responses for all questions together.")
-]
-SecondsOption = Annotated[
-    float | None, typer.Option(help="Seconds after which nothing more is asked for.")
-]
-MoneyOption = Annotated[
-    float | None, typer.Option(help="Most money for all questions together, by --prices.")
 ]
 
 
@@ -75,8 +80,12 @@ def solve(
     model: ModelOption,
     question: QuestionArgument = None,
     file: FileOption = None,
+    out: OutOption = None,
     controller: ControllerOption = None,
     task: TaskOption = "expression",
+    policy: PolicyOption = None,
+    schedule: ScheduleOption = None,
+    max_samples: MaximumOption = None,
     equivalence: EquivalenceOption = False,
     scorer: ScorerOption = None,
     seed: SeedOption = None,
@@ -88,148 +97,179 @@ def solve(
     concurrency: ConcurrencyOption = 64,
     max_tokens_total: TokensOption = None,
     shared_budget: SharedOption = False,
-    max_responses: ResponsesOption = None,
+    max_responses: ResponsesLimit = None,
     max_seconds: SecondsOption = None,
     max_money: MoneyOption = None,
     prices: PricesOption = "0,0",
+    columns: MapOption = None,
 ) -> None:
-    """Solve a question, or many, spending only what each is worth. JSON lines come out."""
-    from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
-    from aera.sampling.upstream import Endpoint
-    from aera.solving.budget import Budget
+    """Solve a question, or many, spending only what each is worth. JSON lines come out.
 
-    asked = _read_questions(question, file)
-    loaded = choose_controller(controller, task, equivalence=equivalence, scorer=scorer)
+    The exit code is 3 where some questions have no answer.
+    """
+    from aera.sampling.budget import Budget
+    from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
+    from aera.sampling.spending import Spending
+    from aera.sampling.upstream import Endpoint
+
+    asked = _read_questions(question, file, columns or ())
+    deciding = Deciding(controller, task, equivalence, scorer, policy, schedule, max_samples)
+    loaded = deciding.load()
     stepped = {} if seed is None else {"seed": seed}
     fields = {**DEFAULTS, **loaded.asks, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
-    solving = _solve_shared(budget) if shared_budget else _solve_each(budget)
-    done: list[Allocation] = []
-
-    async def work() -> None:
-        chat = Chat(model, loaded.task, fields, system)
-        async with OpenAISampler(endpoint, chat) as sampler:
-            async for allocation in solving(asked, sampler, loaded, concurrency):
-                done.append(allocation)
-                typer.echo(allocation_line(allocation))
-
-    asyncio.run(work())
-    if _say_trouble(done, loaded):
-        raise typer.Exit(1)
-
-
-def _say_trouble(done: "list[Allocation]", controller: "Controller") -> bool:
-    """Say which questions have no answer, and why; whether there are any."""
-    from aera.policies.policy import UNREADABLE
-    from aera.reading.health import Readability
-
-    failed = sum(each.error is not None for each in done)
-    unread = [each for each in done if each.reason == UNREADABLE]
-    everything = Readability().join(each.readability for each in done)
-    if everything.responses:
-        say(f"aera: {everything.summary()}", stderr=True)
-    if failed:
-        say(f"aera: {failed} failed; the lines with an error say why", stderr=True)
-    if unread:
-        health, task = Readability().join(each.readability for each in unread), controller.task
-        example = f"; one ends with {health.examples[0]!r}" if health.examples else ""
-        say(
-            f"aera: {len(unread)} of {len(done)} questions stopped after a first block in which "
-            f"nothing could be read; the task {task.name} looks for {task.describe()}{example}. "
-            "Give another --task (aera tasks), a task file with a pattern or path, or MODULE:NAME",
-            stderr=True,
-        )
-    return bool(failed or unread)
+    if shared_budget and not budget.limited:
+        raise UsageError("--shared-budget needs a limit: --max-tokens-total, for example")
+    sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system))
+    job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
+    summary = Summary(budget, loaded.task)
+    try:
+        asyncio.run(job.run(asked, out, summary))
+    except KeyboardInterrupt:
+        if out is not None:
+            say("what was paid for is kept; run the same command again to go on", stderr=True)
+        raise
+    summary.say(lost=job.spending.lost.responses)
+    if summary.unanswered:
+        raise typer.Exit(SOME_UNANSWERED)
 
 
-def _solve_each(budget: "Budget") -> "Solving":
-    """Every question on its own, while the budget lasts."""
-    from aera.solving.solve import Allocator
+@dataclass(frozen=True)
+class _Job:
+    """Questions to be solved, and everything they are solved with."""
 
-    def solving(
-        asked: "list[Question]", sampler: "Sampler", controller: "Controller", concurrency: int
+    sampler: "OpenAISampler"
+    controller: "Controller"
+    spending: "Spending"
+    concurrency: int
+    shared: bool
+
+    @property
+    def label(self) -> str:
+        """What answers call the policy."""
+        from aera.solving.shared_budget import shared_label
+
+        if self.shared:
+            return shared_label(self.controller)
+        return self.controller.live_label
+
+    async def run(self, asked: "list[Question]", out: Path | None, summary: Summary) -> None:
+        """Solve them, print or write each answer, and keep what was paid for beside them."""
+        from aera.solving.journal import Answers, Journal
+
+        answers = Answers(out) if out else None
+        if answers is not None:
+            answers.begin(self.label)
+            for line in answers.lines.values():
+                summary.add(line)
+        left = [each for each in asked if answers is None or each.id not in answers.lines]
+        place = out.with_name(out.name + ".journal") if out else None
+        kept = Journal(place, self.sampler.chat.body) if place else nullcontext()
+        with kept as journal, Shown("solving", len(asked), done=len(summary.lines)) as shown:
+            if journal is not None:
+                journal.check(asked)
+                if journal.damaged:
+                    say(f"{place}: a half-written line was dropped", stderr=True)
+            self._announce(left, summary, journal)
+            async with self.sampler:
+                async for allocation in self._solve(left, journal):
+                    self._put(allocation, answers, summary)
+                    shown.update(len(summary.lines), lambda: self._progress)
+
+    def _put(self, allocation: "Allocation", answers: "Answers | None", summary: Summary) -> None:
+        line = allocation_line(allocation)
+        if self.spending.budget.priced:
+            spent = allocation.prompt_tokens, allocation.completion_tokens
+            line["money"] = round(self.spending.budget.cost(*spent), 9)
+        if answers is None:
+            typer.echo(json.dumps(line))
+        else:
+            answers.add(json.dumps(line))
+        summary.add(line)
+
+    @property
+    def _progress(self) -> str:
+        money = f", {self.spending.money:,.4g} in money" if self.spending.budget.priced else ""
+        tokens = self.spending.completion_tokens
+        return f"questions, {self.spending.responses:,} responses, {tokens:,} tokens{money}"
+
+    async def _solve(
+        self, asked: "list[Question]", journal: "Journal | None"
     ) -> "AsyncIterator[Allocation]":
-        allocator = Allocator(sampler, controller, concurrency=concurrency, budget=budget)
-        return allocator.solve(asked)
+        from aera.solving.shared_budget import solve_shared
+        from aera.solving.solve import Allocator
 
-    return solving
-
-
-def _solve_shared(budget: "Budget") -> "Solving":
-    """All questions under one limit; nothing is final before the limit is spent."""
-    from aera.solving.shared_budget import solve_shared
-
-    tokens = budget.tokens
-    others = (budget.responses, budget.seconds, budget.money)
-    if tokens is None or any(limit is not None for limit in others):
-        raise UsageError("--shared-budget needs --max-tokens-total, and no other limit")
-
-    async def solving(
-        asked: "list[Question]", sampler: "Sampler", controller: "Controller", concurrency: int
-    ) -> "AsyncIterator[Allocation]":
-        done = await solve_shared(
-            asked, sampler, controller, tokens=tokens, concurrency=concurrency
-        )
-        for allocation in done:
+        known: Any = {"concurrency": self.concurrency, "budget": self.spending, "journal": journal}
+        if not self.shared:
+            async for allocation in Allocator(self.sampler, self.controller, **known).solve(asked):
+                yield allocation
+            return
+        for allocation in await solve_shared(asked, self.sampler, self.controller, **known):
             yield allocation
 
-    return solving
+    def _announce(
+        self, left: "list[Question]", summary: Summary, journal: "Journal | None"
+    ) -> None:
+        """Say what is about to be asked, and what was there already."""
+        from aera.policies.policy import Fixed
+        from aera.sampling.sampler import request_bound
+
+        paid = journal.paid if journal else []
+        if summary.lines or paid:
+            there = f"{len(summary.lines):,} answers and {len(paid):,} responses"
+            say(f"aera: {there} were there already", stderr=True)
+        if not left:
+            return
+        schedule, policy = self.controller.schedule, self.controller.policy
+        fewest = schedule.first
+        most = schedule.last
+        if isinstance(policy, Fixed):
+            fewest = most = min(policy.responses, schedule.last)
+        bounds = [request_bound(self.sampler.chat.body(each)) for each in left]
+        told = self.controller.calibration.get("tokens_per_response")
+        usual = sum(each.tokens for each in paid) / len(paid) if paid else told
+        estimate = Estimate(
+            len(left),
+            len(left) * (1 if self.shared else fewest),
+            len(left) * most,
+            bounds[0].completion_tokens,
+            usual,
+            sum((bound.prompt_bytes or 0) / 4 for bound in bounds),
+        )
+        endpoint, budget = self.sampler.upstream.endpoint, self.spending.budget
+        where = without_password(endpoint.base_url)
+        asking = f"asking {self.sampler.chat.model} at {where} by {self.label}"
+        told = estimate.describe(budget, concurrency=self.concurrency)
+        say(f"aera: {asking}, {told}", stderr=True)
 
 
-def _read_questions(question: str | None, file: Path | None) -> "list[Question]":
-    """The questions of a call: the argument, a file, or standard input."""
+def _read_questions(
+    question: str | None, file: Path | None, columns: Iterable[str]
+) -> "list[Question]":
+    """The questions of a call: the argument, a file, or standard input; no right answers."""
+    from aera.lab.formats.questions import read_questions
+    from aera.lab.formats.rows import Columns, parse_map
     from aera.response import Question
 
     if question is not None and file is not None:
         raise UsageError("give a question or --file, not both")
     if question is not None:
-        return [Question("question", _nonempty(question, "the question"))]
-    if file is not None and not file.is_file():
-        raise UsageError(f'there is no file "{file}" with questions')
-    source = file.name if file else "standard input"
-    try:
-        text = file.read_text("utf-8") if file else sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{source} is not UTF-8: {error.reason}") from None
-    rows = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    asked = [_line_question(line, f"{source}, line {number}", number) for number, line in rows]
-    if not asked:
-        raise UsageError(f"{source} holds no question")
-    ids = [each.id for each in asked]
-    twice = [each for each in ids if ids.count(each) > 1] if len(set(ids)) < len(ids) else []
-    if twice:
-        raise UsageError(f"{source} has the question {twice[0]} twice")
-    return asked
+        if not question.strip():
+            raise UsageError("the question is empty")
+        return [Question("question", question)]
+    names = Columns(parse_map(columns))
+    if file is not None:
+        return read_questions(file, names)
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / "standard input"
+        given.write_text(sys.stdin.read(), "utf-8")
+        return read_questions(given, names)
 
 
-def _line_question(line: str, where: str, number: int) -> "Question":
-    """A line is a JSON object with "question", or the question itself."""
-    from aera.response import Question
-
-    if not line.lstrip().startswith(("{", "[")):
-        return Question(str(number), line)
-    try:
-        row = json.loads(line)
-    except ValueError:
-        raise UsageError(f"{where}: not JSON; nothing was asked") from None
-    if not isinstance(row, dict) or not isinstance(row.get("question"), str):
-        raise UsageError(f'{where}: has no "question"; nothing was asked')
-    choices = row.get("choices") or []
-    if not isinstance(choices, list):
-        raise UsageError(f'{where}: "choices" must be a list; nothing was asked')
-    text = _nonempty(row["question"], where)
-    return Question(str(row.get("id", number)), text, tuple(map(str, choices)))
-
-
-def _nonempty(text: str, where: str) -> str:
-    if not text.strip():
-        raise UsageError(f"{where} is empty")
-    return text
-
-
-def allocation_line(allocation: "Allocation") -> str:
-    """An allocation as one JSON line."""
+def allocation_line(allocation: "Allocation") -> dict[str, Any]:
+    """An allocation as one JSON line holds it."""
     fields = asdict(allocation)
     aggregate = fields.pop("aggregate")
-    return json.dumps({"answer": aggregate["answer"], "tied": aggregate["tied"], **fields})
+    told = {"answer": aggregate["answer"], "tied": aggregate["tied"], "text": fields.pop("text")}
+    return {**told, **fields, "tokens_saved": allocation.tokens_saved}

@@ -57,7 +57,6 @@ class VotedChoice:
     failures: int
     unread: int
     """Replies that came but could not be read."""
-    full_budget: int
     waited: float = 0.0
     """Seconds spent waiting for model servers."""
     strays: tuple[str, ...] = ()
@@ -88,7 +87,6 @@ class VotedChoice:
     def account(self) -> dict[str, Any]:
         """The `aera` object of a reply; the metrics read it too."""
         allocation = self.allocation
-        spent, done = allocation.completion_tokens, max(1, allocation.responses)
         return {
             "answer": self.second_answer if self.escalated else allocation.answer,
             "policy": allocation.policy,
@@ -100,7 +98,7 @@ class VotedChoice:
             "tied": allocation.aggregate.tied,
             "failures": self.failures,
             "tokens": self.tokens[1],
-            "tokens_saved": round(spent / done * (self.full_budget - allocation.responses)),
+            "tokens_saved": allocation.tokens_saved,
             "reply_tokens": self.response.tokens,
             "escalate": is_undecided(allocation),
             "escalated": self.escalated,
@@ -246,7 +244,6 @@ class Gateway:
             chosen=chosen,
             failures=failures,
             unread=unread,
-            full_budget=plan.schedule.last,
             waited=sampler.waited,
             strays=strays,
             notes=notes,

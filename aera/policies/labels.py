@@ -91,6 +91,21 @@ def parse_policy(label: str, learned: Mapping[str, Maker] = MappingProxyType({})
     return _limit(policy, limits, label=label) if limits else policy
 
 
+_ONLY_REPLAYED = {
+    "oracle": "it knows the right answers",
+    "eb": "its prior is learned from a pool, and only evaluate has one",
+    "consensus": "it compares all pairs of responses, and only evaluate does that",
+    "one-shot": "it decides once for a whole pool",
+}
+
+
+def check_runs_live(label: str) -> None:
+    """Refuse, with the reason, a label that is shown in tables and cannot answer questions."""
+    kind = label if label in _ONLY_REPLAYED else label.partition("+")[0].rpartition("-")[0]
+    if kind in _ONLY_REPLAYED:
+        raise UsageError(f'"{label}" cannot answer questions: {_ONLY_REPLAYED[kind]}')
+
+
 def label_of(policy: Policy, *, weighted: bool) -> str:
     """The label of a policy on plain or on weighted votes: asc-0.71+weighted, weighted-128.
 

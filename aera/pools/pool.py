@@ -300,6 +300,8 @@ class PoolWriter:
     seed: int | None = None
     responses: int | None = None
     """Questions with fewer are written and left out; None for the number that keeps most."""
+    schedule: Schedule | None = None
+    """Its checkpoints; None for the usual ones."""
     _questions: list[str] = field(default_factory=list, init=False)
     _counts: dict[str, int] = field(default_factory=dict, init=False)
     _files: list[str] = field(default_factory=lambda: ["questions.jsonl"], init=False)
@@ -324,7 +326,8 @@ class PoolWriter:
         manifest = blank.with_counts(counts, each=each)
         write_whole(self.path / "questions.jsonl", "".join(self._questions))
         hashes = {name: file_hash(self.path / name) for name in self._files}
-        manifest = replace(manifest, hashes=hashes)
+        points = self.schedule.upto(each) if self.schedule else manifest.schedule
+        manifest = replace(manifest, hashes=hashes, schedule=points)
         write_json(self.path / "manifest.json", manifest.as_json())
         return Pool(self.path, manifest)
 
@@ -337,9 +340,11 @@ def write_pool(
     sampler: Mapping[str, Any],
     seed: int | None = None,
     responses: int | None = None,
+    schedule: Schedule | None = None,
 ) -> Pool:
     """Write all of these records as a finished pool, as `PoolWriter` does."""
-    writer = PoolWriter(path, task=task, sampler=sampler, seed=seed, responses=responses)
+    known = {"seed": seed, "responses": responses, "schedule": schedule}
+    writer = PoolWriter(path, task=task, sampler=sampler, **known)  # type: ignore[arg-type]
     for batch in batches(records):
         writer.add(batch)
     return writer.finish()

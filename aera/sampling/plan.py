@@ -9,6 +9,7 @@ from typing import Any
 from aera.errors import UsageError, check_count
 from aera.files import write_whole
 from aera.reading.task import Task, task_from_json
+from aera.schedule import Schedule
 
 PLAN = "plan.json"
 
@@ -22,22 +23,31 @@ class Plan:
     sampler: Mapping[str, Any] = field(default_factory=dict)
     """Model, settings and prompt, as the manifest keeps them."""
     seed: int | None = None
+    schedule: Schedule | None = None
+    """Checkpoints that the pool keeps; None for the usual ones."""
 
     def __post_init__(self) -> None:
         check_count("responses", self.responses)
+        if self.schedule is not None and self.schedule.last > self.responses:
+            raise UsageError(
+                f"the schedule goes to {self.schedule.last}, but {self.responses} responses are "
+                "sampled; give more --responses or a shorter --schedule"
+            )
 
     def as_json(self) -> dict[str, Any]:
         """The content of plan.json."""
-        return {
+        told = {
             "task": self.task.as_json(),
             "responses": self.responses,
             "sampler": dict(self.sampler),
             "seed": self.seed,
         }
+        return told if self.schedule is None else {**told, "schedule": [*self.schedule]}
 
     def alike(self, other: "Plan") -> bool:
-        """Whether only the number of responses differs, if anything."""
-        return same_plan(self, replace(other, responses=self.responses))
+        """Whether only the number of responses and the checkpoints differ, if anything."""
+        own = replace(self, schedule=None)
+        return same_plan(own, replace(other, responses=self.responses, schedule=None))
 
 
 def same_plan(one: Plan, other: Plan) -> bool:
@@ -50,7 +60,9 @@ def read_plan(folder: Path) -> Plan | None:
     try:
         fields = json.loads((folder / PLAN).read_text("utf-8"))
         task = task_from_json(fields["task"])
-        return Plan(task, fields["responses"], fields["sampler"], fields["seed"])
+        points = fields.get("schedule")
+        schedule = None if points is None else Schedule(tuple(points))
+        return Plan(task, fields["responses"], fields["sampler"], fields["seed"], schedule)
     except (OSError, ValueError, LookupError, TypeError, UsageError):
         return None
 

@@ -9,7 +9,8 @@ grows (growing.py).
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -26,9 +27,11 @@ from aera.pools.pool import (
 )
 from aera.pools.record import Drawn, Record
 from aera.response import Question, Response
+from aera.sampling.budget import Budget
 from aera.sampling.growing import find_base, move_in
 from aera.sampling.plan import PLAN, Plan, keep_plan
-from aera.sampling.sampler import Sampler
+from aera.sampling.sampler import Sampler, bound_of, sample_reserved
+from aera.sampling.spending import Spending
 
 HOPELESS = 64
 """Failures without a single response after which a server is taken for dead."""
@@ -62,6 +65,8 @@ class Recording:
     ) -> None:
         self.path, self.plan, self.questions = path, plan, questions
         self.progress = Progress(wanted=plan.responses * len(questions))
+        self.paid: list[Response] = []
+        """What was recorded before under this plan, without the texts."""
         self._grows = grows
         self._base: Pool | None = None
         """The finished pool that is being grown."""
@@ -140,6 +145,7 @@ class Recording:
         except (ValueError, KeyError, TypeError) as error:
             raise PoolError(f"{where}: damaged ({error}); remove the line and run again") from None
         self._missing.get(line.question_id, set()).discard(line.index)
+        self.paid.append(replace(line.response, text=""))
         self.progress.done += 1
         self.progress.resumed += 1
 
@@ -159,7 +165,7 @@ class Recording:
                 stretches.append(range(index, index + 1))
         return stretches
 
-    def add(self, question: Question, start: int, *, responses: Iterable[Response]) -> None:
+    def add(self, question: Question, start: int, responses: Iterable[Response]) -> None:
         """Write what came back. What failed is noted elsewhere, and asked for again next time."""
         assert self._file is not None
         kept, failed = [], []
@@ -208,6 +214,7 @@ class Recording:
             sampler=plan.sampler,
             seed=plan.seed,
             responses=plan.responses,
+            schedule=plan.schedule,
         )
         if self._base is not None:
             move_in(self.path)
@@ -256,9 +263,15 @@ async def record(
     *,
     concurrency: int = 64,
     block: int = 16,
+    spending: Spending | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> Pool | None:
-    """Sample everything that is missing; returns the sealed pool, or None if some of it failed."""
+    """Sample everything that is missing; returns the pool, or None where some is missing.
+
+    Nothing is asked for beyond a limit; what was recorded before counts against it.
+    """
+    spending = spending or Spending(Budget())
+    spending.book(recording.paid)
     work = iter(
         [
             (question, stretch)
@@ -269,10 +282,14 @@ async def record(
 
     async def worker() -> None:
         for question, stretch in work:
-            got = await _sample(sampler, question, stretch)
-            recording.add(question, stretch.start, responses=got)
-            watch(recording.progress)
-            recording.check_alive()
+            rest = stretch
+            while rest:
+                asked = await _record(recording, sampler, question, rest, spending=spending)
+                if not asked:
+                    return
+                watch(recording.progress)
+                recording.check_alive()
+                rest = rest[asked:]
 
     workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
     try:
@@ -285,11 +302,34 @@ async def record(
     return recording.finish()
 
 
-async def _sample(sampler: Sampler, question: Question, stretch: range) -> list[Response]:
-    """A stretch of responses; a question the server refuses for good does not stop the others."""
+async def _record(
+    recording: Recording,
+    sampler: Sampler,
+    question: Question,
+    stretch: range,
+    *,
+    spending: Spending,
+) -> int:
+    """Ask for what a limit allows of a stretch; returns how many that were, 0 at the limit.
+
+    A question the server refuses for good does not stop the others. Every call is kept as it comes
+    back, so that a kill loses only those under way.
+    """
+    bound = bound_of(sampler, question, spending.budget)
+    reservation = await spending.reserve(len(stretch), bound)
+    if reservation is None:
+        return 0
+    reservation.heard = partial(recording.add, question)
+    n = reservation.responses
     try:
-        return await sampler.sample(question, len(stretch), start=stretch.start)
+        got = await sample_reserved(sampler, question, reservation, start=stretch.start)
     except UpstreamError as error:
         if error.final:
             raise  # a wrong key, model or address is wrong for every question
-        return [Response("", error=str(error)) for _ in stretch]
+        got = [Response("", error=str(error)) for _ in range(n)]
+    finally:
+        reservation.close()
+    for index, response in enumerate(got, start=stretch.start):
+        if response.error is not None and not reservation.late:
+            recording.add(question, index, [response])
+    return n

@@ -1,5 +1,6 @@
 """Samplers: where responses come from. Anything with `sample` will do."""
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from aera.errors import PoolError, UpstreamError, UsageError
 from aera.pools.pool import Pool
 from aera.reading.task import Task
 from aera.response import Question, Response
-from aera.sampling.budget import Bound
+from aera.sampling.budget import UNKNOWN, Bound, Budget
 from aera.sampling.replicas import Replicas
 from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
 from aera.sampling.upstream import Endpoint, Upstream
@@ -50,6 +51,42 @@ class MeteredSampler(Sampler, Protocol):
     def within(self, reservation: Reservation) -> Self:
         """The same sampler on a reservation."""
         ...
+
+
+GRACE = 0.05
+"""Seconds beyond a deadline in which a sampler may return what it has."""
+
+
+def bound_of(sampler: Sampler, question: Question, budget: Budget) -> Bound:
+    """What a response can cost, where that matters and the sampler can say."""
+    if budget.limited and isinstance(sampler, MeteredSampler):
+        return sampler.bound(question)
+    return UNKNOWN
+
+
+async def sample_reserved(
+    sampler: Sampler, question: Question, reservation: Reservation, *, start: int
+) -> list[Response]:
+    """The responses that were reserved, as far as they come before the deadline."""
+    n, deadline = reservation.responses, reservation.deadline
+    if isinstance(sampler, MeteredSampler):
+        return await sampler.within(reservation).sample(question, n, start=start, deadline=deadline)
+    reservation.begin(n)
+    left = None if deadline is None else deadline - time.monotonic() + GRACE
+    try:
+        async with asyncio.timeout(left):
+            got = await sampler.sample(question, n, start=start, deadline=deadline)
+    except TimeoutError:
+        return []
+    except UpstreamError as error:
+        if error.unbilled:
+            reservation.give_back(n)
+        raise
+    for place, response in enumerate(got):
+        if response.error is None:
+            reservation.receive(start + place, [response])
+    reservation.give_back(n - len(got))
+    return got
 
 
 def request_bound(body: Mapping[str, Any]) -> Bound:

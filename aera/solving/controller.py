@@ -8,7 +8,6 @@ README.md           a model card
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import index
@@ -16,33 +15,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
-from aera.arrays import Floats
-from aera.errors import AeraError, ControllerError, UsageError
-from aera.evidence.encoder import Encoder
-from aera.evidence.encoders import load_encoder
-from aera.evidence.paper import SCALARS, Projection
-from aera.evidence.votes import VOTE_FEATURE_NAMES
+from aera.errors import ControllerError, UsageError, check_count
 from aera.files import check_format, file_hash, replacing, write_json, write_whole, written_by
-from aera.network import Network
 from aera.policies.baselines import ASC
-from aera.policies.gate import Gate, Gated, PaperGate, VoteGate
-from aera.policies.labels import label_of, parse_policy, strip_weighted
+from aera.policies.gate import Gate, Gated, PaperGate
+from aera.policies.labels import (
+    GATED,
+    Maker,
+    check_runs_live,
+    label_of,
+    parse_policy,
+    strip_weighted,
+)
 from aera.policies.policy import Bounded, Fixed, Policy, ServedPolicy
-from aera.reading.equivalence import check_installed, question_reader
+from aera.reading.equivalence import question_reader
 from aera.reading.presets import get_task
 from aera.reading.task import Task, task_from_json
 from aera.response import Question
 from aera.schedule import Schedule
 from aera.solving.run import Run
+from aera.solving.stored import (
+    WEIGHER,
+    check_equivalence,
+    load_best_of_n,
+    load_gate,
+    load_tensors,
+    load_weigher,
+    problem_of,
+    read_card,
+    read_config,
+    read_json,
+)
 from aera.voting.best_of_n import BestOfN, Scorer, gives_weights
 from aera.voting.weigher import Weigher, Weighting
 
 FORMAT = 1
-WEIGHER = "weigher."
-"""What the weigher's arrays are called after."""
 
 
 def question_hashes(question: Question) -> list[str]:
@@ -93,6 +102,11 @@ class Controller:
         return label_of(self.policy, weighted=gives_weights(self.weigher))
 
     @property
+    def live_label(self) -> str:
+        """What allocations call the policy that answers people."""
+        return label_of(self.live_policy, weighted=gives_weights(self.weigher))
+
+    @property
     def asks(self) -> dict[str, Any]:
         """Fields a request needs for its responses to be judged as in training."""
         weigher = self.weigher
@@ -116,9 +130,45 @@ class Controller:
         if isinstance(self.policy, Fixed):  # nothing to decide on the way: one block, one prompt
             schedule = Schedule((min(self.policy.responses, schedule.last),))
         reader, weigher = question_reader(self.task), self.weigher
-        policy = ServedPolicy(self.live_policy, patient=True)
-        label = label_of(policy, weighted=gives_weights(weigher))
+        policy, label = ServedPolicy(self.live_policy, patient=True), self.live_label
         return Run(question, policy, task=reader, schedule=schedule, weigher=weigher, label=label)
+
+    def run_by(self, label: str) -> "Controller":
+        """The same under another policy, by a label as `evaluate` prints it.
+
+        Weighted votes (asc-0.9+weighted, weighted-64) and aera-T need what was learned; any other
+        label is on plain votes. A fixed budget beyond the schedule makes it longer.
+        """
+        plain = strip_weighted(label)
+        own: dict[str, Maker] = {}
+        if (gate := self.gate) is not None:
+            own["aera"] = lambda threshold: Gated(gate, float(threshold))
+        elif label.startswith(GATED):
+            raise UsageError(f'"{label}" needs a gate, which comes with a trained controller')
+        check_runs_live(plain)
+        policy = parse_policy(plain, own)
+        learned = gives_weights(self.weigher)
+        if plain != label and not learned:
+            raise UsageError(
+                f'"{label}" is on weighted votes, and weights come with a trained controller; '
+                f'without one the policy is "{plain}"'
+            )
+        keeps = plain != label or label.startswith(GATED) or not learned
+        schedule = self.schedule
+        if isinstance(policy, Fixed) and policy.responses > schedule.last:
+            schedule = Schedule((*schedule, policy.responses))
+        weigher = self.weigher if keeps else None
+        return replace(self, policy=policy, weigher=weigher, schedule=schedule)
+
+    def cut_to(self, responses: int) -> "Controller":
+        """The same with at most so many responses for a question."""
+        check_count("--max-samples", responses)
+        if responses > self.schedule.last:
+            raise UsageError(
+                f"at most {responses} samples are above the schedule, which ends at "
+                f"{self.schedule.last}; --schedule sets another"
+            )
+        return replace(self, schedule=self.schedule.upto(responses))
 
     def __repr__(self) -> str:
         summary = self.calibration.get("summary") or "not calibrated"
@@ -194,12 +244,12 @@ class Controller:
         """
         path = Path(path)
         config = read_config(path)
-        calibration = _read_json(path / "calibration.json")
+        calibration = read_json(path / "calibration.json")
         try:
             check_format(config, FORMAT, where=f'"{path / "config.json"}"', error=ControllerError)
-            tensors = _load_tensors(path / "model.safetensors", config["model_sha256"])
-            gate = _gate(path, tensors, config) if tensors and config["features"] else None
-            weigher = _best_of_n(path, config, scorer) or _weigher(path, tensors, config)
+            tensors = load_tensors(path / "model.safetensors", config["model_sha256"])
+            gate = load_gate(path, tensors, config) if tensors and config["features"] else None
+            weigher = load_best_of_n(path, config, scorer) or load_weigher(path, tensors, config)
             made = cls(
                 task=task_from_json(config["task"]),
                 schedule=Schedule(tuple(map(index, config["schedule"]))),
@@ -210,27 +260,19 @@ class Controller:
                 calibration=calibration,
                 fitted=frozenset(config["fitted"]),
                 calibrated=frozenset(config["calibrated"]),
-                card=_read_card(path),
+                card=read_card(path),
             )
             _check_label(config["policy"], made)
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise ControllerError(
-                f'"{path / "config.json"}" is not a controller of this version: {_problem(error)}'
+                f'"{path / "config.json"}" is not a controller of this version: {problem_of(error)}'
             ) from None
-        _check_equivalence(path, made.task)
+        check_equivalence(path, made.task)
         return made
 
     def find_seen(self, questions: Iterable[Question]) -> list[str]:
         """The ids of those questions that it was fitted or calibrated on."""
         return [each.id for each in questions if self.seen.intersection(question_hashes(each))]
-
-
-def _read_card(path: Path) -> str:
-    """The model card, where there is one; it decides nothing."""
-    try:
-        return (path / "README.md").read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
@@ -248,113 +290,3 @@ def _check_label(label: str, made: Controller) -> None:
     """Refuse a label of weighted votes without weights; older ones say nothing of the votes."""
     if label not in (made.label, str(made.policy)):
         raise ValueError(f'the policy "{label}" is on other votes than its own')
-
-
-def _load_tensors(file: Path, expected: str | None) -> dict[str, Floats]:
-    """The arrays, if the file is the one it was saved with; none where none were saved."""
-    if expected is None:
-        return {}
-    if not file.is_file() or file_hash(file) != expected:
-        trouble = "is not the file it was saved with" if file.is_file() else "is missing"
-        raise ControllerError(f'"{file}" {trouble}; copy the whole controller again')
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise ControllerError(f'"{file}" cannot be read: {error}') from None
-
-
-def _gate(path: Path, tensors: Mapping[str, Floats], config: Mapping[str, Any]) -> Gate:
-    """The gate whose inputs the file names."""
-    features = tuple(config["features"])
-    own = {name: array for name, array in tensors.items() if not name.startswith(WEIGHER)}
-    try:
-        network = Network.from_tensors(own)
-        if features[0] in VOTE_FEATURE_NAMES:
-            network.outputs(np.zeros((1, len(VOTE_FEATURE_NAMES))))
-            return VoteGate(network, features)
-        projection = Projection(own["projection.mean"], own["projection.components"])
-        blank = [np.zeros(len(SCALARS)), projection.apply(projection.mean)]
-        network.outputs(np.concatenate(blank)[None])
-    except (KeyError, ValueError) as error:
-        raise ControllerError(
-            f'"{path / "model.safetensors"}" does not hold a gate: {_problem(error)}'
-        ) from None
-    encoder = _load_encoder(config["encoder"], projection)
-    return PaperGate(network, projection, encoder, features)
-
-
-def _weigher(
-    path: Path, tensors: Mapping[str, Floats], config: Mapping[str, Any]
-) -> Weigher | None:
-    """The weigher, if traits or arrays say that there is one; half of one is refused."""
-    own = {name.removeprefix(WEIGHER): a for name, a in tensors.items() if name.startswith(WEIGHER)}
-    if not own and not config.get("traits"):
-        return None
-    try:
-        weigher = Weigher(Network.from_tensors(own), tuple(config["traits"]))
-        weigher.weights(np.zeros((1, len(weigher.features))))
-    except (KeyError, ValueError) as error:
-        raise ControllerError(
-            f'"{path / "model.safetensors"}" does not hold a weigher: {_problem(error)}'
-        ) from None
-    return weigher
-
-
-def _best_of_n(path: Path, config: Mapping[str, Any], scorer: Scorer | None) -> BestOfN | None:
-    """The scorer in its place, if there is one exactly where one is needed."""
-    kept = config.get("scorer")
-    if kept is None and scorer is None:
-        return None
-    if kept is None:
-        raise ControllerError(f'the controller at "{path}" was made for votes and takes no scorer')
-    if scorer is None:
-        raise ControllerError(
-            f'the controller at "{path}" was made for a scorer, {kept["name"]}, which is code and '
-            "is not kept: give it as --scorer MODULE:NAME to aera solve or aera serve, or as "
-            "Controller.load(path, scorer=...)"
-        )
-    return BestOfN(scorer, uses_logprobs=bool(kept["uses_logprobs"]))
-
-
-def _check_equivalence(path: Path, task: Task) -> None:
-    """Refuse a controller that compares expressions where nothing can compare them."""
-    try:
-        if task.equivalence:
-            check_installed()
-    except UsageError as error:
-        raise ControllerError(
-            f'the controller at "{path}" merges equal expressions, but {error}'
-        ) from None
-
-
-def _load_encoder(named: Mapping[str, Any], projection: Projection) -> Encoder:
-    try:
-        encoder = load_encoder(named["name"])
-    except AeraError as error:
-        raise ControllerError(f"the controller's encoder cannot be had: {error}") from None
-    if encoder.identity != named["identity"] or encoder.dimensions != len(projection.mean):
-        raise ControllerError(
-            f"the controller was trained with the encoder {named['identity']}, but here is "
-            f"{encoder.identity}; use the version it was trained with, or train it again"
-        )
-    return encoder
-
-
-def _problem(error: Exception) -> str:
-    return f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
-
-
-def read_config(path: Path) -> Any:
-    """What config.json of a controller says, as it stands there."""
-    return _read_json(path / "config.json")
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ControllerError(
-            f'there is no controller at "{path.parent}": {path.name} is missing'
-        ) from None
-    except (ValueError, OSError) as error:
-        raise ControllerError(f'"{path}" cannot be read: {error}') from None

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 from aera.errors import RunError
 from aera.evidence.semantics import encoder_milliseconds
-from aera.policies.policy import Decision, Policy
+from aera.policies.policy import UNREADABLE, Decision, Policy
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Reader
 from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
 from aera.tally import Vote
-from aera.voting.aggregation import Aggregate, Rule, plain_vote
+from aera.voting.aggregation import Aggregate, Rule, find_winner, plain_vote
 from aera.voting.weigher import Weighting
 
 
@@ -54,6 +54,22 @@ class Allocation:
     """Why it failed, where the model server could not be had."""
     readability: Readability = NOTHING
     """How many of its responses were read, and what the others look like."""
+    text: str | None = None
+    """The response that stands for the answer."""
+    full_budget: int = 0
+    """Responses it would have taken without stopping early."""
+
+    @property
+    def tokens_saved(self) -> int:
+        """Completion tokens that the full budget would have cost beyond these, by their mean.
+
+        What was cut short by a limit, a failure or for want of anything readable saves nothing.
+        """
+        cut = self.reason.startswith("limit: ") or self.reason == UNREADABLE or self.error
+        if cut or not self.responses:
+            return 0
+        missing = max(0, self.full_budget - self.responses)
+        return round(self.completion_tokens / self.responses * missing)
 
     @property
     def answer(self) -> str | None:
@@ -170,11 +186,12 @@ class Run:
                 f"question {self.prefix.question.id} is still running: it wants {self.want} "
                 "more responses"
             )
-        encoder = encoder_milliseconds(self.prefix)
+        encoder, aggregate = encoder_milliseconds(self.prefix), self._rule(self.prefix)
+        winner = find_winner(self.prefix, aggregate.answer)
         return Allocation(
             question_id=self.prefix.question.id,
             policy=self.label,
-            aggregate=self._rule(self.prefix),
+            aggregate=aggregate,
             checkpoint=self.steps[-1].checkpoint if self.steps else 0,
             responses=len(self.prefix),
             prompt_tokens=self.prefix.prompt_tokens,
@@ -188,6 +205,8 @@ class Run:
             gate_ms=max(0.0, sum(step.milliseconds for step in self.steps) - encoder),
             error=error,
             readability=Readability.of(self.question.id, self.prefix.responses, self.prefix.votes),
+            text=winner.text if winner else None,
+            full_budget=self.prefix.schedule.last,
         )
 
     def _next_prefix(self) -> Prefix:

@@ -17,18 +17,17 @@ from math import inf
 from aera.errors import UsageError, check_count
 from aera.policies.gate import Gated
 from aera.policies.labels import label_of
-from aera.policies.policy import Fixed, Policy
+from aera.policies.policy import Fixed, Policy, ServedPolicy
 from aera.reading.equivalence import question_reader
 from aera.response import Prefix, Question
 from aera.sampling.budget import Bound, Budget
-from aera.sampling.sampler import Sampler
+from aera.sampling.sampler import Sampler, bound_of
 from aera.sampling.spending import Reservation, Spending
 from aera.solving.controller import Controller
 from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
 from aera.solving.solve import (
     BlockFailure,
-    bound_of,
     conclude,
     end_with_error,
     feed_block,
@@ -52,6 +51,17 @@ def urgency(prefix: Prefix, controller: Controller) -> float:
     return 1 - beta_confidence(leaders.weight, leaders.runner_up)
 
 
+def shared_policy(controller: Controller) -> Policy:
+    """Nobody stops by themselves but where nothing is to be gained at all."""
+    last = controller.schedule.last
+    return Gated(controller.gate, 0.0) if controller.gate else Fixed(last)
+
+
+def shared_label(controller: Controller) -> str:
+    """What allocations call it."""
+    return label_of(shared_policy(controller), weighted=gives_weights(controller.weigher))
+
+
 class SharedBudget:
     """Who gets the next responses. No I/O: `take` a run, feed it, `put` it back."""
 
@@ -64,9 +74,8 @@ class SharedBudget:
     ) -> None:
         if not spending.budget.limited:
             raise UsageError("a shared budget needs a limit in tokens, responses or money")
-        last = controller.schedule.last
-        policy: Policy = Gated(controller.gate, 0.0) if controller.gate else Fixed(last)
-        label = label_of(policy, weighted=gives_weights(controller.weigher))
+        policy = ServedPolicy(shared_policy(controller), patient=True)
+        label = shared_label(controller)
         self.runs = [
             Run(
                 question,
@@ -150,7 +159,10 @@ async def solve_shared(
     spending = Spending(budget) if isinstance(budget, Budget) else budget
     feeder = _Feeder(sampler, controller, journal)
     shared = SharedBudget(
-        questions, controller, spending, lambda question: bound_of(sampler, question, spending)
+        questions,
+        controller,
+        spending,
+        lambda question: bound_of(sampler, question, spending.budget),
     )
     begun = time.monotonic()
     if journal is not None:

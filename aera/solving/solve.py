@@ -9,17 +9,21 @@ from functools import cache, partial
 from typing import TypeVar
 
 from aera.errors import AeraError, UpstreamError, check_count
-from aera.response import Question, Response
-from aera.sampling.budget import UNKNOWN, Bound, Budget
-from aera.sampling.sampler import MeteredSampler, OpenAISampler, RecordedSampler, Sampler
+from aera.response import Question
+from aera.sampling.budget import Budget
+from aera.sampling.sampler import (
+    OpenAISampler,
+    RecordedSampler,
+    Sampler,
+    bound_of,
+    sample_reserved,
+)
 from aera.sampling.spending import Reservation, Spending
 from aera.solving.controller import Controller
 from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
 from aera.voting.best_of_n import BestOfN
 
-GRACE = 0.05
-"""Seconds beyond a deadline in which a sampler may return what it has."""
 COMPARING = 256
 """Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
 Done = TypeVar("Done")
@@ -102,7 +106,7 @@ async def feed_run(
     Where a limit leaves too little for all, questions with an earlier `turn` go first.
     """
     while want := await recall(run, controller, journal):
-        bound = bound_of(sampler, run.question, spending)
+        bound = bound_of(sampler, run.question, spending.budget)
         reservation = await spending.reserve(want, bound, turn=turn)
         if reservation is None:
             await run_off_loop(controller, partial(run.end, f"limit: {spending.limit}"))
@@ -135,13 +139,6 @@ async def recall(run: Run, controller: Controller, journal: Journal | None) -> i
     return journal.gap(run.question, run.delivered, run.want)
 
 
-def bound_of(sampler: Sampler, question: Question, spending: Spending) -> Bound:
-    """What a response can cost, where that matters and the sampler can say."""
-    if spending.budget.limited and isinstance(sampler, MeteredSampler):
-        return sampler.bound(question)
-    return UNKNOWN
-
-
 def end_with_error(run: Run, error: AeraError) -> None:
     """End a run that cannot go on; a block that could not be read or weighed abstains."""
     if isinstance(error, UpstreamError):
@@ -165,7 +162,7 @@ async def feed_block(
     if journal is not None:
         reservation.heard = partial(journal.add, run.question)
     try:
-        got = await _sample(sampler, run, reservation)
+        got = await sample_reserved(sampler, run.question, reservation, start=run.delivered)
     except AeraError as error:
         return BlockFailure(error, error.calls if isinstance(error, UpstreamError) else 0)
     finally:
@@ -188,34 +185,6 @@ async def feed_block(
     return BlockFailure(known)
 
 
-async def _sample(sampler: Sampler, run: Run, reservation: Reservation) -> list[Response]:
-    """The block that was reserved, as far as it comes before the deadline."""
-    question, n, start = run.question, reservation.responses, run.delivered
-    deadline = reservation.deadline
-    if isinstance(sampler, MeteredSampler):
-        return await sampler.within(reservation).sample(question, n, start=start, deadline=deadline)
-    reservation.begin(n)
-    left = None if deadline is None else deadline - time.monotonic() + GRACE
-    try:
-        async with asyncio.timeout(left):
-            got = await sampler.sample(question, n, start=start, deadline=deadline)
-    except TimeoutError:
-        return []
-    except UpstreamError as error:
-        if error.unbilled:
-            reservation.give_back(n)
-        raise
-    good = [response for response in got if response.error is None]
-    if len(good) == len(got):
-        reservation.receive(start, good)
-        reservation.give_back(n - len(got))
-        return got
-    for index, response in enumerate(got, start=start):
-        if response.error is None:
-            reservation.receive(index, [response])
-    return got
-
-
 class Allocator:
     """Many questions under one budget; stopped ones leave, active ones advance.
 
@@ -229,13 +198,13 @@ class Allocator:
         controller: Controller,
         *,
         concurrency: int = 64,
-        budget: Budget | None = None,
+        budget: Budget | Spending | None = None,
         watch: Callable[[Run], None] | None = None,
         journal: Journal | None = None,
     ) -> None:
         self.sampler, self.controller = sampler, controller
         self.concurrency, self.watch, self.journal = concurrency, watch, journal
-        self.spending = Spending(budget or Budget())
+        self.spending = budget if isinstance(budget, Spending) else Spending(budget or Budget())
         self._refusal: UpstreamError | None = None
         check_count("concurrency", concurrency)
         if journal is not None:

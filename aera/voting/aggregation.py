@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aera.response import Prefix
+from aera.response import Prefix, Response
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,16 @@ def plain_vote(prefix: Prefix) -> Aggregate:
     """The answer with the most weight; the one seen first wins a tie; None without a vote."""
     leaders = prefix.tally.leaders
     return Aggregate(leaders.answer, leaders.weight, prefix.tally.total, leaders.tied)
+
+
+def find_winner(prefix: Prefix, answer: str | None) -> Response | None:
+    """The response that stands for an answer: of those that gave it the heaviest, then the first."""
+    given = [
+        (vote.weight, response)
+        for vote, response in zip(prefix.votes, prefix.responses, strict=True)
+        if vote.answer == answer and answer is not None
+    ]
+    return max(given, key=lambda pair: pair[0])[1] if given else None
 
 
 def re2_vote(prefix: Prefix) -> Aggregate:

@@ -89,12 +89,13 @@ def sampling(tmp_path: Path, server: FakeUpstream) -> list[object]:
 
 
 def refused(done: Done, code: int) -> str:
-    """The one line with which a call ended."""
+    """The one line with which a call ended, after what it was about to ask."""
     assert done.returncode == code, done
     assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("aera: ")
-    return done.stderr
+    told = [line for line in done.stderr.splitlines() if not line.startswith("asking ")]
+    assert len(told) == 1, done.stderr
+    assert told[0].startswith("aera: ")
+    return told[0]
 
 
 def lines(done: Done) -> list[dict[str, Any]]:
@@ -110,7 +111,7 @@ def test_solve_answers_a_question_as_a_json_line(
     done = aera("solve", "how many?", *solving, "--seed", 5, "--set", "min_p=0.1")
     [line] = lines(done)
     assert done.returncode == 0
-    assert re.fullmatch(r"aera: 100\.0 % of \d+ responses read\n", done.stderr)
+    assert re.search(r"\naera: 100\.0 % of \d+ responses read\n$", done.stderr)
     assert (line["answer"], line["responses"], line["tied"]) == ("7", 4, False)
     assert (line["calls"], line["error"], line["reason"]) == (1, None, line["reason"])
     assert line["completion_tokens"] == 16
@@ -135,23 +136,25 @@ def test_solve_reads_standard_input_also_as_plain_text(
     assert {call.prompt.split()[0] for call in server.calls} == {"one?", "two?"}
 
 
-def test_a_failing_question_is_a_line_and_exit_1(aera: Aera, solving: list[object]) -> None:
+def test_a_failing_question_is_a_line_and_exit_3(aera: Aera, solving: list[object]) -> None:
     done = aera("solve", *solving, stdin="good?\nbad?\nfine?\n")
-    assert done.returncode == 1
+    assert done.returncode == 3
     found = {line["question_id"]: (line["answer"], line["error"]) for line in lines(done)}
     assert found == {
         "1": ("7", None),
         "2": (None, "upstream 400 planned_400: not this one"),
         "3": ("7", None),
     }
-    assert done.stderr.endswith("\naera: 1 failed; the lines with an error say why\n")
+    assert "\naera: 1 failed; the lines with an error say why\n" in done.stderr
+    assert done.stderr.endswith("\naera: 1 question without an answer\n")
 
 
 def test_a_limit_over_all_questions_is_kept(
     aera: Aera, solving: list[object], server: FakeUpstream
 ) -> None:
     done = aera("solve", *solving, "--max-responses", 6, stdin="1?\n2?\n3?\n")
-    assert done.returncode == 0
+    assert done.returncode == 3
+    assert "aera: 1 question got nothing: 3\n" in done.stderr
     assert sum(call.n for call in server.calls) == 6
     assert "limit: responses" in {line["reason"] for line in lines(done)}
 
@@ -172,7 +175,7 @@ def test_wrong_calls_of_solve_are_one_line(here: Aera, solving: list[object]) ->
     assert "Name: value" in refused(here("solve", "?", *solving, "--header", "odd"), 2)
     assert "none.pem" in refused(here("solve", "?", *solving, "--ca-file", "none.pem"), 2)
     assert "concurrency" in refused(here("solve", "?", *solving, "--concurrency", 0), 2)
-    assert 'line 1: has no "question"' in refused(here("solve", *solving, stdin="{}\n"), 2)
+    assert "line 1: there is no question" in refused(here("solve", *solving, stdin="{}\n"), 1)
 
 
 def test_a_missing_controller_is_one_line_and_exit_1(here: Aera, solving: list[object]) -> None:
@@ -189,7 +192,7 @@ def test_solve_counts_equal_expressions_together(aera: Aera) -> None:
         options = ["--equivalence", "--base-url", server.base_url, "--model", "m"]
         done = aera("solve", "what?", *options)
     assert done.returncode == 0
-    assert re.fullmatch(r"aera: 100\.0 % of \d+ responses read\n", done.stderr)
+    assert re.search(r"\naera: 100\.0 % of \d+ responses read\n$", done.stderr)
     assert [line["votes"] for line in lines(done)] == [{"(x+1)^2": 4.0}]
 
 
@@ -225,7 +228,7 @@ def test_solve_scores_with_a_scorer_from_the_working_directory(
     )
     done = aera("solve", "?", *scored, "--scorer", "judge:Length")
     assert done.returncode == 0
-    assert re.fullmatch(r"aera: 100\.0 % of \d+ responses read\n", done.stderr)
+    assert re.search(r"\naera: 100\.0 % of \d+ responses read\n$", done.stderr)
     [line] = lines(done)
     assert (line["answer"], len(line["votes"])) == ("of middling length", 4)
 
@@ -250,7 +253,10 @@ def test_sample_makes_a_pool_with_truths_apart(
     aera: Aera, sampling: list[object], server: FakeUpstream, tmp_path: Path
 ) -> None:
     done = aera(*sampling, "--set", "top_k=20", "--seed", 9, "--system", "Be brief.")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.endswith(
+        "/v1, 3 questions: 24 responses, at most 393,216 tokens, for max_tokens is 16,384\n"
+    )
     assert done.stdout == "pool: 24 responses, 0 were there already\n"
     pool = Pool.open(tmp_path / "pool")
     kept = {"model": "m", "system": "Be brief.", "temperature": 0.6, "top_p": 0.95, "top_k": 20}
@@ -315,8 +321,8 @@ def test_sample_reports_a_half_written_line(
     segment = tmp_path / "pool/open-00000.jsonl"
     segment.write_bytes(segment.read_bytes()[:-5])
     done = aera(*sampling)
-    assert done.stderr.startswith("open-00000.jsonl, line 24: half-written, dropped")
-    assert done.stderr.count("\n") == 2
+    assert "\nopen-00000.jsonl, line 24: half-written, dropped" in done.stderr
+    assert done.stderr.count("\n") == 3
 
 
 def test_wrong_calls_of_sample_are_one_line_and_leave_nothing(

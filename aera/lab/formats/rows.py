@@ -124,7 +124,7 @@ def read_rows(rows: Iterable[tuple[str, Row]], columns: Columns | None = None) -
     numbers: dict[object, str] = {}
     for count, (where, row) in enumerate(rows):
         first = first or (where, row)
-        asked = _asked(row, columns, where=where)
+        asked = find_asked(row, columns, where=where)
         told = _responses(row, columns, where=where)
         if unseen:
             unseen -= {
@@ -142,7 +142,7 @@ def read_rows(rows: Iterable[tuple[str, Row]], columns: Columns | None = None) -
     yield from _together(singles)
 
 
-def _asked(row: Row, columns: Columns, *, where: str) -> Asked:
+def find_asked(row: Row, columns: Columns, *, where: str) -> Asked:
     """What a row asks, by its question or by its messages."""
     named, talked = columns.find("question", row), columns.find("messages", row)
     told, messages = given(row, named), listed(given(row, talked))
@@ -160,7 +160,7 @@ def _asked(row: Row, columns: Columns, *, where: str) -> Asked:
     return replace(asked, system=asked.system or talk.system, reply=asked.reply or talk.reply)
 
 
-def _question(row: Row, asked: Asked, columns: Columns, *, number: str, where: str) -> Question:
+def find_question(row: Row, asked: Asked, columns: Columns, *, number: str, where: str) -> Question:
     """The question of a row; without an id it is given a number."""
     named = columns.find("id", row)
     value = given(row, named)
@@ -200,7 +200,7 @@ def _wide(
         _response(each, columns, where=f"{where}, response {place}")
         for place, each in enumerate(told)
     ]
-    question = _question(row, asked, columns, number=number, where=where)
+    question = find_question(row, asked, columns, number=number, where=where)
     record = Record(question, tuple(response for response, _ in read))
     named = columns.find("answer", row)
     guessed = any(guess for _, guess in read)
@@ -234,7 +234,7 @@ def _single(
         other = columns.find("answer", row, but="answer")
         said, named = ("answer", other) if other not in (None, "answer") else (None, named)
     response, guessed = _response(row, columns, said=said, single=True, where=where)
-    question = _question(row, asked, columns, number=number, where=where)
+    question = find_question(row, asked, columns, number=number, where=where)
     truth, record = written(given(row, named)), Record(question, (response,))
     entry = Entry(where, record, truth, named or "answer", row.get("task"), guessed)
     ordered = columns.find("index", row)

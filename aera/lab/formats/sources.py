@@ -19,7 +19,7 @@ Rows = Iterator[tuple[str, Row]]
 CHUNK = 1 << 16
 """Characters of a JSON list that are read at first; more where an item is longer."""
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError)
+UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError)
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def read_lines(file: Path) -> Rows:
                 if line.strip():
                     where = f"{file.name}, line {number}"
                     yield where, parse_object(line, where=where)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise RecordError(f"{file.name}, line {number + 1}: cannot be read, {error}") from None
 
 
@@ -73,7 +73,7 @@ def read_list(file: Path) -> Rows:
             for number, value in enumerate(_items(text), start=1):
                 where = f"{file.name}, item {number}"
                 yield where, need_object(value, where=where)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise RecordError(f"{file.name}, item {number + 1}: cannot be read, {error}") from None
     except (ValueError, RecursionError) as error:
         said = error.msg if isinstance(error, json.JSONDecodeError) else error
@@ -171,7 +171,7 @@ def read_csv(file: Path) -> Rows:
                 yield where, {name: cell or None for name, cell in zip(names, cells, strict=True)}
     except csv.Error as error:
         raise RecordError(f"{file.name}, line {begin}: no CSV ({error})") from None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise RecordError(f"{file.name}, line {begin}: cannot be read, {error}") from None
 
 

@@ -8,7 +8,8 @@ import pytest
 from aera import Question, get_task
 from aera.errors import AeraError, RecordError, UsageError
 from aera.lab import Truths
-from aera.lab.formats.questions import QuestionSet, read_question_set
+from aera.lab.formats.questions import QuestionSet, read_question_set, read_questions
+from aera.lab.formats.rows import Columns
 
 WriteRows = Callable[..., Path]
 COLOURS = {"id": "c", "question": "which?", "choices": ["red", "blue", "green", "grey"]}
@@ -72,13 +73,13 @@ def test_a_gzipped_file_is_read_too(tmp_path: Path, write_rows: WriteRows) -> No
     [
         ("{", "not JSON"),
         ("[1]", "a JSON object is needed"),
-        ({"id": "x"}, '"question" is missing'),
-        ({"question": "  "}, '"question" is missing'),
-        ({"question": 7}, '"question" is missing'),
+        ({"id": "x"}, "there is no question"),
+        ({"question": "  "}, "there is no question"),
+        ({"question": 7}, 'the field "question" is 7'),
         ({"id": "a", "question": "again?"}, "the question a comes a second time"),
         ({"question": "?", "answer": "no number"}, "cannot be read as numeric"),
-        ({"question": "?", "choices": "abc"}, '"choices" must be a list'),
-        ({"question": "?", "choices": list("abcdefghijk")}, "at most 10"),
+        ({"question": "?", "choices": "abc"}, "the field \"choices\" is 'abc'"),
+        ({"question": "?", "choices": list("abcdefghijk")}, "more than 10"),
     ],
 )
 def test_a_bad_line_is_named(exam_of: ExamOf, line: Any, told: str) -> None:
@@ -101,7 +102,7 @@ def test_a_truth_that_is_no_choice_is_named(exam_of: ExamOf, task: str, answer: 
 )
 def test_a_file_that_is_no_exam_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "q.jsonl").write_bytes(content)
-    with pytest.raises(RecordError, match=r"^q\.jsonl [^\n]+$"):
+    with pytest.raises(RecordError, match=r"^q\.jsonl[, ][^\n]+$"):
         read_question_set(tmp_path / "q.jsonl", get_task("numeric"))
 
 
@@ -109,3 +110,40 @@ def test_a_missing_file_is_a_wrong_call(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file") as caught:
         read_question_set(tmp_path / "none.jsonl", get_task("numeric"))
     assert isinstance(caught.value, AeraError)
+
+
+TABLE = 'id,problem,answer\na,1+1?,2\nb,"2, or 3?",3\n'
+ROWS = (
+    '[{"id": "a", "problem": "1+1?", "answer": 2}, {"id": "b", "problem": "2, or 3?", "answer": 3}]'
+)
+
+
+@pytest.mark.parametrize(("name", "text"), [("q.csv", TABLE), ("q.txt", TABLE), ("q.json", ROWS)])
+def test_a_table_is_read_as_one_and_its_answers_stay_behind(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    exam = read_question_set(tmp_path / name, get_task("numeric"))
+    assert exam.questions == (Question("a", "1+1?"), Question("b", "2, or 3?"))
+    assert exam.truths == Truths({"a": "2", "b": "3"})
+    assert read_questions(tmp_path / name) == list(exam.questions)
+
+
+def test_a_table_without_a_question_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("asked,answer\n1+1?,2\n")
+    with pytest.raises(RecordError, match="there is no question"):
+        read_questions(tmp_path / "q.csv")
+    mapped = read_questions(tmp_path / "q.csv", Columns({"question": "asked"}))
+    assert mapped == [Question("2", "1+1?")]
+
+
+def test_plain_lines_are_questions_as_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text('one?\n\n{"id": "b", "question": "two?", "answer": "2"}\n')
+    assert read_questions(tmp_path / "q.txt") == [Question("1", "one?"), Question("b", "two?")]
+
+
+def test_a_conversation_of_several_turns_is_refused(exam_of: ExamOf) -> None:
+    turns = [{"role": role, "content": "hm"} for role in ("user", "assistant", "user")]
+    with pytest.raises(RecordError, match="several turns"):
+        exam_of({"messages": turns})
+    assert exam_of({"messages": turns[:1]}).questions[0].text == "hm"

@@ -1,0 +1,293 @@
+"""Money on the command line: limits over real sockets, kills, what is said, what is never sent."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import controller_of, in_background
+
+from aera import Controller, Question, Response, get_task
+from aera.sampling.fake import Call, FakeUpstream
+
+Done = subprocess.CompletedProcess[str]
+Aera = Callable[..., Done]
+TOKENS = 25
+
+
+def various(call: Call, place: int) -> Response:
+    """Answers that seldom agree, of different lengths; the same for the same seed."""
+    chance = random.Random(f"{call.prompt}{call.body['seed'] + place}")
+    answer, tokens = chance.choice("12345"), chance.randint(5, 2 * TOKENS - 5)
+    return Response(f"reason {chance.random()} \\boxed{{{answer}}}", tokens=tokens)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeUpstream]:
+    with in_background(FakeUpstream(various)) as upstream:
+        yield upstream
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "aera", *map(str, arguments)]
+
+
+@pytest.fixture
+def aera(tmp_path: Path) -> Aera:
+    def call(*arguments: object, stdin: str = "") -> Done:
+        return subprocess.run(
+            command(*arguments),
+            cwd=tmp_path,
+            input=stdin,
+            env={"PATH": "", "LANG": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.fixture
+def solving(tmp_path: Path, server: FakeUpstream) -> list[object]:
+    questions = "".join(f"what is {i}?\n" for i in range(40))
+    (tmp_path / "questions.txt").write_text(questions)
+    options = ["--model", "m", "--task", "numeric", "--seed", "0", "--schedule", "4,8,16"]
+    return ["solve", "--file", "questions.txt", "--base-url", server.base_url, *options]
+
+
+def spent(server: FakeUpstream) -> tuple[int, int]:
+    """Responses and tokens that the server generated."""
+    made = [various(call, place) for call in server.calls for place in range(call.n)]
+    most = [call.body["max_tokens"] for call in server.calls for _ in range(call.n)]
+    return len(made), sum(min(each.tokens, top) for each, top in zip(made, most, strict=True))
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- limits over real sockets ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 16, 256])
+def test_a_limit_in_tokens_is_kept_and_used(
+    aera: Aera, solving: list[object], server: FakeUpstream, concurrency: int, shared: bool
+) -> None:
+    limit = 80 * TOKENS
+    options = ["--max-tokens-total", limit, "--set", "max_tokens=60", "--concurrency", concurrency]
+    done = aera(*solving, *options, *["--shared-budget"] * shared)
+    tokens = spent(server)[1]
+    assert 0.9 * limit <= tokens <= limit
+    assert sum(line["completion_tokens"] for line in lines(done.stdout)) == tokens
+    assert "ended by a limit" in done.stderr
+
+
+def test_the_limits_that_strangers_tried_are_kept(
+    aera: Aera, solving: list[object], server: FakeUpstream
+) -> None:
+    aera(*solving, "--max-tokens-total", 10)
+    assert spent(server)[1] <= 10
+    server.calls.clear()
+    aera(*solving, "--max-money", 0.002, "--prices", "0,1.5")
+    assert 0.0018 <= spent(server)[1] * 1.5e-6 <= 0.002
+    server.calls.clear()
+    aera(*solving, "--max-responses", 21)
+    assert spent(server)[0] == 21
+
+
+def test_a_shared_budget_spreads_and_says_who_got_nothing(
+    aera: Aera, solving: list[object], server: FakeUpstream
+) -> None:
+    done = aera(*solving, "--shared-budget", "--max-responses", 30)
+    counts = Counter(line["responses"] for line in lines(done.stdout))
+    assert done.returncode == 3
+    assert counts[1] >= 26  # one block showed how long responses are
+    assert f"aera: {counts[0]} questions got nothing: " in done.stderr
+
+
+def test_seconds_end_it_and_the_answers_come_at_once(
+    aera: Aera, solving: list[object], server: FakeUpstream
+) -> None:
+    server._delay = lambda call: 0.0 if call.number < 8 else 30.0
+    begun = time.monotonic()
+    done = aera(*solving, "--max-seconds", 1.5, "--concurrency", 4)
+    assert time.monotonic() - begun < 12
+    assert "limit: seconds" in {line["reason"] for line in lines(done.stdout)}
+    assert len(server.calls) <= 13
+
+
+def test_sample_keeps_a_limit_and_goes_on_where_it_ended(
+    aera: Aera, server: FakeUpstream, tmp_path: Path
+) -> None:
+    rows = "".join(f"{i},what is {i}?,1\n" for i in range(12))
+    (tmp_path / "questions.csv").write_text("id,question,answer\n" + rows)
+    options = "--model m --task numeric --responses 16 --block 4 --out pool --set max_tokens=60"
+    sampling = ["sample", "questions.csv", "--base-url", server.base_url, *options.split()]
+    done = aera(*sampling, "--max-tokens-total", 90 * TOKENS)
+    assert done.returncode == 1
+    assert "the limit in tokens ended it" in done.stderr
+    tokens = spent(server)[1]
+    assert 81 * TOKENS <= tokens <= 90 * TOKENS
+    assert aera(*sampling, "--max-tokens-total", 90 * TOKENS).returncode == 1
+    assert spent(server)[1] <= 90 * TOKENS  # what was there counts
+    done = aera(*sampling)
+    assert done.returncode == 0
+    assert spent(server)[0] == 12 * 16
+    asked = [(c.prompt, c.body["seed"] + i) for c in server.calls for i in range(c.n)]
+    assert len(asked) == len({*asked})
+
+
+# --- nothing is paid twice ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_twenty_kills_lose_no_finished_call_and_double_no_line(
+    solving: list[object], server: FakeUpstream, tmp_path: Path, shared: bool
+) -> None:
+    server._delay = lambda call: random.Random(call.number).uniform(0.0, 0.1)
+    limit = ["--shared-budget", "--max-responses", 500] if shared else []
+    arguments = [*solving, *limit, "--out", "answers.jsonl", "--concurrency", AT_ONCE]
+    chance, journal = random.Random(0), tmp_path / "answers.jsonl.journal"
+    for _ in range(20):
+        known, first = paid_for(journal), len(server.calls)
+        work = subprocess.Popen(command(*arguments), cwd=tmp_path, stderr=subprocess.DEVNULL)
+        until = first + chance.randint(1, 12)
+        while work.poll() is None and len(server.calls) < until:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0.0, 0.05))
+        work.send_signal(chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGINT)))
+        work.wait()
+        asked = [(c.prompt, c.body["seed"] + i) for c in server.calls[first:] for i in range(c.n)]
+        assert not known & {*asked}
+        lost = [
+            c for c in server.calls[first:] if (c.prompt, c.body["seed"]) not in paid_for(journal)
+        ]
+        assert len(lost) <= AT_ONCE
+    server._delay = lambda call: 0.0
+    done = subprocess.run(
+        command(*arguments), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 3), done.stderr
+    answers = lines((tmp_path / "answers.jsonl").read_text())
+    assert sorted(int(line["question_id"]) for line in answers) == list(range(1, 41))
+    before = len(server.calls)
+    subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, check=False)
+    assert len(server.calls) == before
+
+
+AT_ONCE = 8
+
+
+def paid_for(journal: Path) -> set[tuple[str, int]]:
+    """Prompt and index of every response that the journal holds whole."""
+    text = journal.read_text() if journal.exists() else ""
+    whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    task = get_task("numeric")
+    return {
+        (task.prompt(Question("", f"what is {int(line['question_id']) - 1}?")), line["index"])
+        for line in whole
+    }
+
+
+def test_another_model_does_not_go_on_with_what_was_paid_for(
+    aera: Aera, solving: list[object]
+) -> None:
+    out = ["--out", "answers.jsonl", "--max-responses", 20]
+    aera(*solving, *out)
+    other = ["other" if each == "m" else each for each in solving]
+    done = aera(*other, *out)
+    assert done.returncode == 2
+    assert "begun with another request for question 1" in done.stderr
+    done = aera(*solving, *out, "--policy", "fixed-4")
+    assert (done.returncode, "holds answers by" in done.stderr) == (2, True)
+
+
+# --- what is said, and what is never sent ---------------------------------------------------------
+
+
+def test_a_table_is_asked_by_its_questions_and_no_answer_is_sent(
+    aera: Aera, solving: list[object], server: FakeUpstream, tmp_path: Path
+) -> None:
+    (tmp_path / "exam.csv").write_text(
+        "question,answer\nwhat is six?,SECRET-6\nand two?,SECRET-2\n"
+    )
+    for stdin, more in (("", ["--file", "exam.csv"]), ((tmp_path / "exam.csv").read_text(), [])):
+        done = aera("solve", *solving[3:], *more, stdin=stdin)
+        assert len(lines(done.stdout)) == 2, done.stderr
+    assert "SECRET" not in json.dumps([call.body for call in server.calls])
+    assert {call.prompt.split("?")[0] for call in server.calls} == {"what is six", "and two"}
+
+
+def test_what_is_about_to_be_asked_and_what_it_cost_is_said(
+    aera: Aera, solving: list[object]
+) -> None:
+    done = aera(*solving, "--prices", "1,2", "--set", "max_tokens=60")
+    first, *others = done.stderr.splitlines()
+    assert re.search(
+        r"40 questions: 160 to 640 responses, at most 38,400 tokens, .* in money", first
+    )
+    found = lines(done.stdout)
+    total = sum(line["money"] for line in found)
+    assert f"{total:,.4g} in money; saved about" in others[0]
+    assert all(line["text"].endswith(f"\\boxed{{{line['answer']}}}") for line in found)
+    tied = sum(line["tied"] for line in found)
+    assert any(f"{tied} answer" in line for line in others)
+
+
+@pytest.mark.parametrize(
+    ("policy", "responses"),
+    [("fixed-6", {6}), ("first-valid", {4}), ("esc-3+max8", {4, 8}), ("lead-9", {16})],
+)
+def test_the_policy_that_was_liked_is_run(
+    aera: Aera, solving: list[object], policy: str, responses: set[int]
+) -> None:
+    done = aera(*solving, "--policy", policy)
+    assert {line["responses"] for line in lines(done.stdout)} <= responses
+    assert {line["policy"] for line in lines(done.stdout)} == {
+        policy if policy.endswith("+vote") else f"{policy}+vote"
+    }
+
+
+def test_labels_that_cannot_run_are_refused_with_the_reason(
+    aera: Aera, solving: list[object], server: FakeUpstream
+) -> None:
+    for label, told in (
+        ("oracle", "knows the right answers"),
+        ("eb-0.95", "learned from a pool"),
+        ("consensus-0.9", "only evaluate"),
+        ("asc-0.9+weighted", "weights come with a trained controller"),
+        ("weighted-64", "weights come with a trained controller"),
+        ("aera-0.2", "needs a gate"),
+    ):
+        done = aera(*solving, "--policy", label)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert told in done.stderr
+    assert server.calls == []
+
+
+def test_at_most_so_many_samples_are_taken(aera: Aera, solving: list[object]) -> None:
+    done = aera(*solving, "--max-samples", 6, "--policy", "lead-99")
+    assert {line["responses"] for line in lines(done.stdout)} == {6}
+    done = aera(*solving, "--max-samples", 99)
+    assert (done.returncode, "--schedule sets another" in done.stderr) == (2, True)
+
+
+def test_a_controller_runs_its_own_weights_only_where_the_label_says_so(tmp_path: Path) -> None:
+    made = controller_of()
+    assert made.run_by("fixed-300").schedule.last == 300
+    bundled = Controller.load(Path(__file__).parents[2] / "aera/demo/controller")
+    assert bundled.run_by("asc-0.9").weigher is None
+    assert bundled.run_by("asc-0.9+weighted").weigher is bundled.weigher
+    assert bundled.run_by("aera-0.3").label == "aera-0.30"
+    assert bundled.run_by("weighted-64").label == "weighted-64"
