@@ -12,7 +12,7 @@ INTRODUCTION = """# Commands
 
 Which command does what, with which options? `aera COMMAND --help` says the same. Where an environment variable
 stands in brackets, it sets the option too. Exit codes: 0 done, 1 the work failed, 2 the call was wrong,
-130 interrupted.
+3 some questions have no answer, 130 interrupted.
 
 `runs/commands_page.py` writes this page from the commands.
 """

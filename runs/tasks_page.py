@@ -39,7 +39,7 @@ Two answers are the same where their canonical forms are:
 `import`, `evaluate`, `train`, `solve`, `info` and the report say which share of the responses was read, and why the
 others were not. The page and the metrics of `serve` show it too. Where nothing could be read, `import`, `evaluate` and
 `train` refuse the pool. Less than half is a warning in red, with examples. `solve` and `serve` stop a question after a
-first block in which nothing could be read; `solve` then ends with exit code 1. Each of these says what the task looks
+first block in which nothing could be read; `solve` then ends with exit code 3. Each of these says what the task looks
 for. Take another task, or write one.
 """
 FILE = r"""## A task of your own

@@ -179,7 +179,9 @@ def test_a_batch_counts_them_together_also_in_what_it_cuts_short(pool: Pool) -> 
             return await super().sample(question, min(n, 3), **more)
 
     questions = list(pool.questions.values())
-    done = asyncio.run(solve_shared(questions, Scarce(pool), controller_of(), tokens=70))
+    done = asyncio.run(
+        solve_shared(questions, Scarce(pool), controller_of(), budget=Budget(tokens=70))
+    )
     assert {made.error for made in done} == {None}
     assert sum(made.responses for made in done) < 20
     for made in done:

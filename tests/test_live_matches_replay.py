@@ -218,6 +218,6 @@ def test_a_weighted_full_budget_gets_the_votes_of_replay_in_one_block(
 def test_an_allocation_can_be_written_as_json(replayed: dict[str, list[Allocation]]) -> None:
     from aera.cli.solve import allocation_line
 
-    line = json.loads(allocation_line(replayed["gate"][0]))
+    line = json.loads(json.dumps(allocation_line(replayed["gate"][0])))
     assert line["question_id"] == replayed["gate"][0].question_id
     assert line["steps"][0]["decision"]["p_continue"] is not None

@@ -49,21 +49,28 @@ if TYPE_CHECKING:
     from aera.sampling.spending import Spending
 
 
+QuestionsArgument = Annotated[
+    Path, typer.Argument(help="JSON lines, CSV or Parquet with question, id, choices, answer.")
+]
+OutOption = Annotated[Path, typer.Option(help="Directory of the pool; run again to resume.")]
+TaskOption = Annotated[str, typer.Option(help="Task: how to ask and how to read (aera tasks).")]
+ResponsesOption = Annotated[
+    int | None, typer.Option(help="Responses sampled for each question; 128 if nobody says.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of the first response; later ones add one.")]
+PolicyOption = Annotated[str | None, typer.Option(help="Only fixed-N, which is --responses N.")]
+BlockOption = Annotated[int, typer.Option(help="Responses asked for in one call.")]
+
+
 def sample(
-    questions: Annotated[
-        Path, typer.Argument(help="JSON lines, CSV or Parquet with question, id, choices, answer.")
-    ],
-    out: Annotated[Path, typer.Option(help="Directory of the pool; run again to resume.")],
+    questions: QuestionsArgument,
+    out: OutOption,
     base_url: URLOption,
     model: ModelOption,
-    task: Annotated[str, typer.Option(help="Task: how to ask and how to read (aera tasks).")],
-    responses: Annotated[
-        int | None, typer.Option(help="Responses sampled for each question; 128 if nobody says.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first response; later ones add one.")] = 0,
-    policy: Annotated[
-        str | None, typer.Option(help="Only fixed-N, which is --responses N.")
-    ] = None,
+    task: TaskOption,
+    responses: ResponsesOption = None,
+    seed: SeedOption = 0,
+    policy: PolicyOption = None,
     schedule: ScheduleOption = None,
     max_samples: MaximumOption = None,
     system: SystemOption = None,
@@ -72,7 +79,7 @@ def sample(
     ca_file: CAOption = None,
     api_key_env: KeyOption = "OPENAI_API_KEY",
     concurrency: ConcurrencyOption = 64,
-    block: Annotated[int, typer.Option(help="Responses asked for in one call.")] = 16,
+    block: BlockOption = 16,
     max_tokens_total: TokensOption = None,
     max_responses: ResponsesLimit = None,
     max_seconds: SecondsOption = None,
@@ -89,7 +96,6 @@ def sample(
     from aera.lab.formats.rows import Columns, parse_map
     from aera.sampling.budget import Budget
     from aera.sampling.plan import Plan
-    from aera.sampling.recording import Recording
     from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
     from aera.sampling.spending import Spending
     from aera.sampling.upstream import Endpoint
@@ -112,13 +118,21 @@ def sample(
         connect = partial(OpenAISampler, endpoint, chat)
         _gather(out, plan, asked, connect, workers=working, concurrency=concurrency, block=block)
         return
-    recording_ = Recording(out, plan, asked.questions)
-    recording_.begin()
+    begun = _begin(out, plan, asked)
+    job = _Job(begun, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block)
+    job.announce()
+    _conclude(begun, job.spending, lambda: asyncio.run(job.run()))
+
+
+def _begin(out: Path, plan: "Plan", asked: "QuestionSet") -> "recording.Recording":
+    """Create the pool, or take up what is there; right answers go apart from everything else."""
+    from aera.sampling.recording import Recording
+
+    begun = Recording(out, plan, asked.questions)
+    begun.begin()
     if asked.truths is not None:
         asked.truths.save(out)
-    job = _Job(recording_, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block)
-    job.announce()
-    _conclude(recording_, job.spending, lambda: asyncio.run(job.run()))
+    return begun
 
 
 def _count_each(

@@ -181,11 +181,13 @@ def _batch_row(allocation: Row, *, where: str) -> Row:
 
 
 def _completion(allocation: Row, name: str, *, where: str) -> Row:
-    """An allocation as a chat completion: the answer in a box, the account beside it."""
+    """An allocation as a chat completion: the winning text, the account beside it."""
     answer = need_field(allocation, "answer", str, type(None), where=where)
     prompt = need_field(allocation, "prompt_tokens", int, where=where)
     completion = need_field(allocation, "completion_tokens", int, where=where)
-    content = "" if answer is None else f"\\boxed{{{answer}}}"
+    boxed = "" if answer is None else f"\\boxed{{{answer}}}"
+    text = allocation.get("text")
+    content = text if isinstance(text, str) else boxed
     message = {"role": "assistant", "content": content, "refusal": None}
     return {
         "id": name,

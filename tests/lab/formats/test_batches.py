@@ -127,12 +127,15 @@ def test_allocations_become_the_output_of_a_batch(
     run.feed(record.responses)
     done = run.allocation
     failed = replace(done, question_id="q2", error="upstream: gone")
-    lines = "".join(allocation_line(each) + "\n" for each in (done, failed))
+    lines = "".join(json.dumps(allocation_line(each)) + "\n" for each in (done, failed))
     (tmp_path / "solved.jsonl").write_text(lines)
     assert export_allocations(tmp_path / "solved.jsonl", tmp_path / "batch.jsonl") == 2
     first, second = map(json.loads, (tmp_path / "batch.jsonl").read_text().splitlines())
     completion = ChatCompletion.model_validate(first["response"]["body"])
-    assert (first["custom_id"], completion.choices[0].message.content) == ("q1", "\\boxed{7}")
+    assert (first["custom_id"], completion.choices[0].message.content) == (
+        "q1",
+        "so it is \\boxed{7}",
+    )
     assert first["response"]["body"]["aera"]["reason"] == done.reason
     assert completion.usage is not None
     assert completion.usage.completion_tokens == done.completion_tokens
