@@ -9,6 +9,7 @@ import typer
 from aera.cli.demo import demo
 from aera.cli.evaluate import evaluate
 from aera.cli.info import info
+from aera.cli.label import label
 from aera.cli.merge import merge
 from aera.cli.options import say
 from aera.cli.pools import export, import_
@@ -47,6 +48,7 @@ for name, command in (
     ("export", export),
     ("merge", merge),
     ("info", info),
+    ("label", label),
     ("train", train),
     ("evaluate", evaluate),
     ("solve", solve),

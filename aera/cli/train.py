@@ -1,5 +1,6 @@
 """The commands `train` and `audit`: a controller from a pool, and where its inputs come from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,76 +8,137 @@ import typer
 from rich.console import Console
 
 from aera.cli.options import (
+    LOSS,
+    BestOfNOption,
     CertifyOption,
     EncoderOption,
     EquivalenceOption,
+    JudgeOption,
     LossOption,
+    MaxSamplesOption,
     PaperOption,
     PoolArgument,
+    PriceOption,
+    ScheduleOption,
     SeedOption,
+    TokenPricesOption,
     WorkersOption,
+    find_scoring,
     open_judged,
+    read_prices,
+    say,
     say_readability,
 )
 from aera.errors import ProtocolError, UsageError
 from aera.files import already_there
 from aera.progress import show_progress
+from aera.schedule import Schedule
 from aera.workers import parse_workers
 
 if TYPE_CHECKING:
-    pass
+    from aera.lab.judging.build import Built
+    from aera.lab.replay.money import Prices
 
 FEW = 300
 """Questions below which a threshold without a certificate is not to be trusted."""
+
+StatedOption = Annotated[
+    str | None,
+    typer.Option(help="Run this policy as it stands, by its label, as asc-0.95; choose nothing."),
+]
+BaselineOption = Annotated[
+    list[str] | None,
+    typer.Option(help="With --paper: use this baseline where it saves more, as asc; repeatable."),
+]
 
 
 def train(
     pool: PoolArgument,
     out: Annotated[Path, typer.Option(help="Where the controller goes.")],
-    max_loss: LossOption = 0.02,
+    max_loss: LossOption = None,
     certify: CertifyOption = None,
+    policy: StatedOption = None,
+    schedule: ScheduleOption = None,
+    max_samples: MaxSamplesOption = None,
+    scorer: BestOfNOption = None,
+    price: PriceOption = None,
+    judge: JudgeOption = None,
+    prices: TokenPricesOption = None,
     paper: PaperOption = False,
-    baseline: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --paper: use this baseline where it saves more, as asc; repeatable."
-        ),
-    ] = None,
+    baseline: BaselineOption = None,
     encoder: EncoderOption = None,
     seed: SeedOption = 0,
     equivalence: EquivalenceOption = False,
     workers: WorkersOption = "1",
 ) -> None:
     """Learn how votes weigh and when to stop, calibrate, and write the controller."""
-    from aera.lab.judging.build import build, choose_learner
-    from aera.lab.judging.protocols import limit_for
-    from aera.lab.open import need_truths
+    from aera.lab.judging.asked import choose_schedule
+    from aera.lab.judging.training import TrainSettings, train_pool
 
+    _check_call(out, max_loss, scorer=scorer, policy=policy)
+    money, working = read_prices(prices), parse_workers(workers)
+    scoring = find_scoring(scorer, price, judge)
+    settings = TrainSettings(
+        max_loss=LOSS if max_loss is None else max_loss,
+        alpha=certify,
+        policy=policy,
+        scoring=scoring,
+        paper=paper,
+        baselines=tuple(baseline or ()),
+        encoder=encoder,
+        seed=seed,
+    )
+    records, truths = open_judged(pool, equivalence=equivalence, workers=working)
+    own, asked = records.schedule, Schedule.parse(schedule) if schedule else None
+    chosen = choose_schedule(own, asked, most=max_samples, recorded=own.last)
+    settings = replace(settings, schedule=chosen)
+    built = train_pool(records, truths, settings, workers=working, track=show_progress)
+    built.controller.save(out)
+    say_readability(built.readability, records.task)
+    _show(built, out, money)
+    if scoring is not None:
+        say(scoring.told(truths))
+    if certify is None and policy is None:
+        _warn_few(built.choice.questions, scored=scoring is not None)
+
+
+def _check_call(
+    out: Path, max_loss: float | None, *, scorer: str | None, policy: str | None
+) -> None:
+    """Refuse a place that is taken, and an allowed loss where nothing is chosen by one."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise already_there(out)
-    if not paper and (baseline or encoder):
-        raise UsageError("--baseline and --encoder go with --paper")
-    working = parse_workers(workers)
-    learner = choose_learner(paper=paper, encoder=encoder, workers=working)
-    limit = limit_for(learner, max_loss, certify)
-    records, truths = open_judged(pool, equivalence=equivalence, workers=working)
-    graded = need_truths(records, truths)
-    table = learner.prepare(records, graded, workers=working, track=show_progress)
-    table.readability.check(records.task, pool)
-    known = table.families if paper else {}
-    unknown = sorted(set(baseline or ()) - set(known))
-    if unknown:
-        raise UsageError(f'--baseline is one of {", ".join(known)}, but got "{unknown[0]}"')
-    built = build(learner, table, limit, baselines=baseline or (), encoder_name=encoder, seed=seed)
-    built.controller.save(out)
-    say_readability(table.readability, records.task)
-    console = Console()
+    if max_loss is not None and (scorer or policy):
+        raise UsageError(
+            "--max-loss chooses a setting, and "
+            + ("--policy states one" if policy else "--scorer has a --price for that")
+        )
+
+
+def _warn_few(questions: int, *, scored: bool) -> None:
+    """Say where a threshold was chosen on few questions, and nothing is proven."""
+    if questions < FEW:
+        note = f"{questions} questions are few: expect other ones to lose more"
+        more = "" if scored else ", or ask for a certificate (--certify 0.1)"
+        Console().print(f"{note}{more}", style="yellow")
+
+
+def _show(built: "Built", out: Path, prices: "Prices | None") -> None:
+    """What was written, how it was learned, and what it saves."""
+    from aera.lab.replay.frontier import fixed_points
+    from aera.lab.replay.money import explain_prices, tell_saving, tell_unknown
+
+    console, point = Console(), built.point
     console.print(f"{out}: {built.controller.label}; {built.learned}", highlight=False)
     style = "green" if built.choice.feasible else "bold red"
     console.print(built.choice.summary, style=style, highlight=False)
-    if certify is None and built.choice.questions < FEW:
-        note = f"{built.choice.questions} questions are few: expect other ones to lose more"
-        console.print(f"{note}, or ask for a certificate (--certify 0.1)", style="yellow")
+    if prices is None:
+        return
+    full = fixed_points(point.trajectories, weighted=point.weighted)[-1]
+    told = (tell_saving(point, full, prices), tell_unknown(point, prices), explain_prices(prices))
+    for line in told:
+        if line is not None:
+            say(line)
 
 
 def audit(

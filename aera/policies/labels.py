@@ -68,7 +68,7 @@ LIMITS = {
     "+minN": "not before N responses",
     "+maxN": "not beyond N responses",
     "+vote": "not without a vote, as long as more may be asked for",
-    "+weighted": "shown where votes carry a controller's learned weights",
+    "+weighted": "on votes that carry a controller's learned weights",
 }
 
 

@@ -10,8 +10,8 @@ from aera.files import check_format, written_by
 from aera.reading.task import Task, task_from_json
 from aera.schedule import Schedule
 
-FORMAT = 2
-"""1 had no answers without text, no systems and groups, and no questions left out."""
+FORMAT = 3
+"""2 had no prompt tokens, 1 no answers without text, systems, groups and questions left out."""
 
 
 @dataclass(frozen=True)

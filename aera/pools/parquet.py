@@ -86,5 +86,6 @@ def exported_schema(*, with_truths: bool, version: int = FORMAT) -> Any:
     columns |= {ANSWER: str} if with_truths else {}
     columns |= {name: told[0] for name, told in RESPONSE_FIELDS.items()}
     columns |= {RESPONSE_ANSWER: str} if version >= 2 else {}
+    columns |= {"prompt_tokens": int} if version >= 3 else {}
     fields = [(name, kinds.get(kind, pa.list_(pa.string()))) for name, kind in columns.items()]
     return pa.schema(fields)

@@ -46,7 +46,7 @@ RESPONSE_FIELDS: dict[str, tuple[type, ...]] = {
     "model": (str, type(None)),
 }
 """What a segment says of a response, and as what."""
-SOMETIMES: dict[str, tuple[type, ...]] = {"answer": (str,)}
+SOMETIMES: dict[str, tuple[type, ...]] = {"answer": (str,), "prompt_tokens": (int,)}
 """What it says only where there is something to say."""
 GROWING = "growing"
 """The folder in a pool where what is added to it gathers until it is whole."""
@@ -370,6 +370,6 @@ def response_line(question_id: str, index: int, *, response: Response) -> str:
     """One response as a segment holds it."""
     fields = {name: getattr(response, name) for name in RESPONSE_FIELDS}
     for name in SOMETIMES:
-        if getattr(response, name) is not None:
+        if getattr(response, name) not in (None, 0):
             fields[name] = getattr(response, name)
     return to_line({"question_id": question_id, "index": index, **fields})

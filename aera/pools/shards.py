@@ -101,6 +101,8 @@ class Shard:
         named = {name: columns[name] for name in RESPONSE_FIELDS}
         if RESPONSE_ANSWER in columns:
             named["answer"] = columns[RESPONSE_ANSWER]
+        if "prompt_tokens" in columns:
+            named["prompt_tokens"] = columns["prompt_tokens"]
         told = ({name: column[row] for name, column in named.items()} for row in rows)
         return Record(question, tuple(Response(**fields) for fields in told))
 

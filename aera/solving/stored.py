@@ -87,7 +87,7 @@ def load_best_of_n(path: Path, config: Mapping[str, Any], scorer: Scorer | None)
     if scorer is None:
         raise ControllerError(
             f'the controller at "{path}" was made for a scorer, {kept["name"]}, which is code and '
-            "is not kept: give it as --scorer MODULE:NAME to aera solve or aera serve, or as "
+            "is not kept: give it as --scorer MODULE:NAME to aera solve, serve or evaluate, or as "
             "Controller.load(path, scorer=...)"
         )
     return BestOfN(scorer, uses_logprobs=bool(kept["uses_logprobs"]))

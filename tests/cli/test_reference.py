@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from aera import parse_policy
 from aera.cli import app
 from aera.errors import UsageError
-from aera.lab.judging.evaluation import parse_policies
+from aera.lab.judging.asked import parse_policies
 from aera.reading.presets import TASKS
 
 SETTINGS = {"N": "8", "W": "8", "M": "8"}

@@ -304,7 +304,12 @@ def killed(words: list[str], server: FakeUpstream, chance: random.Random) -> Non
 def content(pool: Pool) -> list[Record]:
     """A pool's records without the time they took."""
     return [
-        replace(r, responses=tuple(replace(each, latency_ms=None) for each in r.responses))
+        replace(
+            r,
+            responses=tuple(
+                replace(each, latency_ms=None, prompt_tokens=0) for each in r.responses
+            ),
+        )
         for r in pool
     ]
 

@@ -100,7 +100,12 @@ def on_disk(out: Path) -> list[Pair]:
 def content(pool: Pool) -> list[Record]:
     """A pool's records without the time they took."""
     return [
-        replace(r, responses=tuple(replace(each, latency_ms=None) for each in r.responses))
+        replace(
+            r,
+            responses=tuple(
+                replace(each, latency_ms=None, prompt_tokens=0) for each in r.responses
+            ),
+        )
         for r in pool
     ]
 

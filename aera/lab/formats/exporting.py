@@ -80,6 +80,7 @@ def _table(records: Iterable[Record], origin: Origin, truths: Truths | None) -> 
             ANSWER: _whole(truths.answers.get(record.question.id)) if truths else None,
             **{name: _whole(getattr(response, name)) for name in RESPONSE_FIELDS},
             RESPONSE_ANSWER: _whole(response.answer),
+            "prompt_tokens": response.prompt_tokens,
         }
         for record in records
         for index, response in enumerate(record.responses)

@@ -27,7 +27,7 @@ from aera.lab.formats.entry import (
     whole_number,
     written,
 )
-from aera.pools.pool import RESPONSE_FIELDS
+from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES
 from aera.pools.record import Record
 from aera.response import Question, Response
 from aera.sampling.completion import choice_text
@@ -270,7 +270,7 @@ def _together(singles: list[_Single]) -> Iterator[Entry]:
 
 _OTHERS = {
     name: kinds
-    for name, kinds in RESPONSE_FIELDS.items()
+    for name, kinds in {**RESPONSE_FIELDS, **SOMETIMES}.items()
     if name not in ("text", "tokens", "answer")
 }
 

@@ -3,23 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from aera.lab.judging.build import build, choose_learner
-from aera.lab.judging.evaluation import (
-    Evaluation,
-    EvaluationSettings,
-    evaluate_pool,
-    parse_policies,
-)
-from aera.lab.judging.protocols import limit_for
-from aera.lab.open import need_truths, open_graded
-from aera.policies.labels import standard_policies
+from aera.lab.judging.asked import ask_policies, choose_schedule
+from aera.lab.judging.best_of_n import scoring_for
+from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
+from aera.lab.judging.training import TrainSettings, train_pool
+from aera.lab.open import open_graded
+from aera.lab.replay.money import Prices
 from aera.policies.policy import Policy
 from aera.pools.open import open_pool
 from aera.pools.record import Records
 from aera.progress import show_progress
 from aera.schedule import Schedule
 from aera.solving.controller import Controller
+from aera.voting.best_of_n import Scorer
 from aera.workers import parse_workers
 
 
@@ -33,33 +31,43 @@ def evaluate(
     max_loss: float = 0.02,
     certify: float | None = None,
     schedule: Schedule | str | None = None,
+    max_samples: int | None = None,
+    scorer: Scorer | None = None,
+    price: float | None = None,
+    judge: str | None = None,
+    prices: tuple[float, float] | None = None,
     seed: int = 0,
     workers: int | str = 1,
 ) -> Evaluation:
     """What each policy would have spent and lost on recorded responses.
 
-    `policies` are values or labels ("fixed-32,asc-0.95"); without them the standard ones. The pool
-    brings its task, its checkpoints and, where it has them, its truths.
+    `policies` are values or labels ("fixed-32,asc-0.95"); without them the standard ones. With a
+    `scorer` it is best-of-n. `prices` are those of a million prompt and completion tokens.
 
     result = aera.evaluate(aera.open_pool("pools/gsm8k"))
-    print(result)                       # a table
-    pandas.DataFrame(result.rows())     # or polars
+    pandas.DataFrame(result.rows())     # or polars; print(result) shows a table
     """
     records = open_pool(pool) if isinstance(pool, str | Path) else pool
     working = parse_workers(str(workers))
-    chosen = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
+    scoring = scoring_for(scorer, price=price, judge=judge, controller=controller)
+    own, last = (controller or records).schedule, records.schedule.last
+    checkpoints = choose_schedule(own, _parse(schedule), most=max_samples, recorded=last)
     settings = EvaluationSettings(
-        protocol=protocol, paper=paper, max_loss=max_loss, alpha=certify, seed=seed, schedule=chosen
+        protocol=protocol,
+        paper=paper,
+        max_loss=max_loss,
+        alpha=certify,
+        seed=seed,
+        schedule=checkpoints,
+        prices=None if prices is None else Prices(*prices),
+        scoring=scoring,
     )
-    checkpoints = chosen or (controller or records).schedule
-    if policies is None:
-        policies = standard_policies(checkpoints)
-    elif isinstance(policies, str):
-        policies = parse_policies(policies, records, checkpoints, seed=seed)
+    known: dict[str, Any] = {"controller": controller, "seed": seed}
+    asked = ask_policies(policies, records, checkpoints, scored=scoring is not None, **known)
     graded = open_graded(records, workers=working)
     made = evaluate_pool(
         graded.records,
-        policies,
+        asked,
         truths=graded.truths,
         settings=settings,
         controller=controller,
@@ -74,6 +82,12 @@ def train(
     *,
     max_loss: float = 0.02,
     certify: float | None = None,
+    policy: str | None = None,
+    schedule: Schedule | str | None = None,
+    max_samples: int | None = None,
+    scorer: Scorer | None = None,
+    price: float | None = None,
+    judge: str | None = None,
     paper: bool = False,
     encoder: str | None = None,
     seed: int = 0,
@@ -81,15 +95,27 @@ def train(
 ) -> Controller:
     """Learn how votes weigh and when to stop, calibrated to the accuracy you allow to lose.
 
+    With a `scorer` it is best-of-n, at a `price`. A `policy` by its label runs as it stands.
+
     controller = aera.train("pools/gsm8k", max_loss=0.02)
     controller.save("controllers/gsm8k")
     """
     records = open_pool(pool) if isinstance(pool, str | Path) else pool
     working = parse_workers(str(workers))
-    graded = open_graded(records, workers=working)
-    truths = need_truths(records, graded.truths)
-    learner = choose_learner(paper=paper, encoder=encoder, workers=working)
-    table = learner.prepare(graded.records, truths, workers=working, track=show_progress)
-    table.readability.check(records.task, records.name)
-    limit = limit_for(learner, max_loss, certify)
-    return build(learner, table, limit, encoder_name=encoder, seed=seed).controller
+    graded, own = open_graded(records, workers=working), records.schedule
+    settings = TrainSettings(
+        max_loss=max_loss,
+        alpha=certify,
+        policy=policy,
+        scoring=scoring_for(scorer, price=price, judge=judge),
+        paper=paper,
+        encoder=encoder,
+        schedule=choose_schedule(own, _parse(schedule), most=max_samples, recorded=own.last),
+        seed=seed,
+    )
+    known = graded.records, graded.truths
+    return train_pool(*known, settings, workers=working, track=show_progress).controller
+
+
+def _parse(schedule: Schedule | str | None) -> Schedule | None:
+    return Schedule.parse(schedule) if isinstance(schedule, str) else schedule

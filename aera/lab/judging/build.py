@@ -10,12 +10,17 @@ from aera.arrays import Columns
 from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import Family
+from aera.lab.judging.figures import Stated
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.learning.learner import Learner, T, check_enough, policy_of
 from aera.lab.learning.paper import PaperLearner
+from aera.lab.learning.rewards import UtilityChoice
 from aera.lab.learning.votes import VoteLearner
+from aera.lab.replay.frontier import Point, replayed_points
+from aera.reading.health import NOTHING, Readability
 from aera.response import Question
 from aera.solving.controller import Controller, question_hashes
+from aera.voting.best_of_n import BestOfN, gives_weights
 from aera.workers import Workers
 
 BUILD_SHARES = (0.55, 0.15, 0.3)
@@ -27,9 +32,14 @@ class Built:
     """A controller with what is worth telling about how it came to be."""
 
     controller: Controller
-    choice: Choice
+    choice: Choice | Stated
+    """What calibration chose; what was measured of a policy that somebody stated."""
     learned: str
     """How it was learned, in one sentence."""
+    point: Point
+    """The policy on the questions that its figures come from."""
+    readability: Readability = NOTHING
+    """Which share of the pool's responses could be read."""
 
     @property
     def card(self) -> str:
@@ -68,19 +78,24 @@ def build(
     choices = [tuning.choose(family, shared, seed=seed) for family in tried]
     best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
     choice = choices[best]
+    policy = policy_of(model, choice, tried[best], table.schedule)
     controller = Controller(
         task=table.task,
         schedule=table.schedule,
-        policy=policy_of(model, choice, tried[best], table.schedule),
+        policy=policy,
         gate=model.gate,
         weigher=model.weigher,
         encoder_name=encoder_name,
         calibration=_calibration(choice, tried, choices, learned=model.learned, seed=seed),
-        fitted=_hashes(table.questions, np.concatenate([split.fit, split.held])),
-        calibrated=_hashes(table.questions, split.tune),
+        fitted=hash_questions(table.questions, np.concatenate([split.fit, split.held])),
+        calibrated=hash_questions(table.questions, split.tune),
     )
     carded = replace(controller, card=_card(controller, choice, model.learned))
-    return Built(carded, choice, model.learned)
+    columns = choice.stops(tried[best], tuning.values[tried[best].name])
+    [point] = replayed_points(
+        [policy], columns[:, None], tuning.trajectories, weighted=gives_weights(model.weigher)
+    )
+    return Built(carded, choice, model.learned, point, table.readability)
 
 
 def _share(goal: Goal, between: int) -> Goal:
@@ -99,29 +114,35 @@ def _calibration(
     learned: str,
     seed: int,
 ) -> dict[str, Any]:
-    told = {**asdict(choice), "feasible": choice.feasible, "summary": choice.summary, "seed": seed}
+    told: dict[str, Any] = {
+        **asdict(choice),
+        "feasible": choice.feasible,
+        "summary": choice.summary,
+        "seed": seed,
+    }
     told["learned"] = learned
+    if isinstance(choice, UtilityChoice):  # a price was stated, and no loss was allowed
+        told = {name: told[name] for name in told if name not in ("max_loss", "alpha", "margin")}
     if len(tried) > 1:
         told["tried"] = {each.family: each.summary for each in choices}
     return told
 
 
-def _hashes(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
+def hash_questions(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
+    """What a controller remembers of the questions in these rows."""
     return frozenset(each for row in rows for each in question_hashes(questions[row]))
 
 
-def _card(controller: Controller, choice: Choice, learned: str) -> str:
+def make_card(controller: Controller, lines: Sequence[str]) -> str:
     """A model card with the front matter model hubs read."""
     gate = len(controller.gate.features) if controller.gate else 0
-    calibrated = (
-        f"{len(controller.calibrated)} others"
-        if controller.calibrated
-        else ("the same, out of fold")
-    )
+    scored = isinstance(controller.weigher, BestOfN)
+    told = "".join(f"- {line}\n" for line in lines)
+    command = f"aera solve --controller PATH{' --scorer MODULE:NAME' if scored else ''}"
     return f"""---
 library_name: aera
 license: apache-2.0
-tags: [adaptive-inference, self-consistency, early-stopping]
+tags: [adaptive-inference, {"best-of-n" if scored else "self-consistency"}, early-stopping]
 ---
 
 # AERA controller for {controller.task.name}
@@ -129,14 +150,27 @@ tags: [adaptive-inference, self-consistency, early-stopping]
 After each checkpoint ({controller.schedule}) it decides whether another block of responses is worth
 paying for. Policy: `{controller.label}`.
 
-- **Calibration**: {choice.summary}.
-- **Accuracy there**: {100 * choice.accuracy:.2f} %, full budget {100 * choice.reference:.2f} %.
-- **Learned**: {learned}.
-- **Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};
-  their hashes are in `config.json`, so that a test on them is noticed.
-- **Inputs**: {gate} features of the responses seen so far, listed in `config.json`.
+{told}- **Inputs**: {gate} features of the responses seen so far, listed in `config.json`.
 - **Limits**: one reasoner, one benchmark, one sampling setting. Calibrate again when any of them
   changes; a calibration figure is no test result.
 
-    aera solve --controller PATH --base-url URL --model M "a question"
+    {command} --base-url URL --model M "a question"
 """
+
+
+def _card(controller: Controller, choice: Choice, learned: str) -> str:
+    """The card of what calibration chose."""
+    others = len(controller.calibrated)
+    calibrated = f"{others} others" if others else "the same, out of fold"
+    there = (
+        f"**Accuracy there**: {100 * choice.accuracy:.2f} %, full budget "
+        f"{100 * choice.reference:.2f} %."
+    )
+    lines = [
+        f"**Calibration**: {choice.summary}.",
+        *([] if isinstance(choice, UtilityChoice) else [there]),
+        f"**Learned**: {learned}.",
+        f"**Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};\n"
+        "  their hashes are in `config.json`, so that a test on them is noticed.",
+    ]
+    return make_card(controller, lines)

@@ -8,6 +8,8 @@ from typing import Any
 from aera.errors import ProtocolError, UsageError
 from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import LossLimit
+from aera.lab.judging.asked import Asked
+from aera.lab.judging.best_of_n import Scoring, compare_utility, scored_sections, with_oracle
 from aera.lab.judging.bootstrap import paired_bootstrap
 from aera.lab.judging.protocols import CrossFit, Judgement, crossfit, holdout, limit_for, nested
 from aera.lab.judging.summary import (
@@ -19,14 +21,14 @@ from aera.lab.judging.summary import (
 )
 from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
-from aera.lab.learning.priors import crossfit_bayes
 from aera.lab.learning.votes import VoteLearner
 from aera.lab.open import need_truths
-from aera.lab.replay.frontier import Frontier, Kind
+from aera.lab.replay.columns import table_columns
+from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points
+from aera.lab.replay.money import Prices, Terms, explain_prices, tell_saving, tell_unknown
 from aera.lab.replay.replay import ReplaySettings
+from aera.lab.replay.scored import ScoredReplay
 from aera.lab.truths import Truths
-from aera.policies.baselines import Consensus
-from aera.policies.labels import Maker, parse_policy
 from aera.policies.policy import Fixed, Policy
 from aera.pools.record import Records
 from aera.reading.health import Readability
@@ -54,6 +56,10 @@ class EvaluationSettings:
     seed: int = 0
     schedule: Schedule | None = None
     """Other checkpoints than the controller's or the pool's own."""
+    prices: Prices | None = None
+    """Of tokens; with them every policy's cost is told in money."""
+    scoring: Scoring | None = None
+    """Best-of-n; None where answers are voted on."""
 
     def __post_init__(self) -> None:
         LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
@@ -63,6 +69,27 @@ class EvaluationSettings:
             raise UsageError(
                 "--rule goes with replay: everything else is learned from the plain vote"
             )
+        if self.scoring is not None:
+            self._check_scored()
+
+    def _check_scored(self) -> None:
+        """Refuse what best-of-n does not have."""
+        taken = {
+            "--paper": self.paper,
+            "--protocol crossfit": self.protocol == CROSSFIT,
+            "--certify": self.alpha is not None,
+            "--rule": self.rule != "vote",
+        }
+        for option in (name for name, given in taken.items() if given):
+            raise UsageError(
+                f"--scorer goes without {option}: best-of-n counts no votes, has a gate of its own "
+                "and a price in the place of an allowed loss"
+            )
+
+    @property
+    def terms(self) -> Terms:
+        """What spending is counted in."""
+        return Terms(self.prices, None if self.scoring is None else self.scoring.price)
 
     @property
     def learner(self) -> Learner[Any]:
@@ -98,44 +125,35 @@ class Evaluation:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The evaluation JSON."""
-        protocol, seed = self.settings.protocol, self.settings.seed
+        settings = self.settings
         return summarize(
-            self.frontier, self.records, protocol=protocol, seed=seed, sections=self.sections
+            self.frontier,
+            self.records,
+            protocol=settings.protocol,
+            seed=settings.seed,
+            sections=self.sections,
+            terms=settings.terms,
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per policy, as pandas and polars take them."""
         return [
-            {name: value for name, value in point.as_json().items() if name != "stops"}
-            for point in self.frontier.points
+            {name: value for name, value in row.items() if name != "stops"}
+            for row in (point.as_json(self.settings.terms) for point in self.frontier.points)
         ]
 
     def __repr__(self) -> str:
-        graded = self.truths is not None
-        head = [
-            "policy",
-            "accuracy %" if graded else "agreement %",
-            "responses",
-            "tokens",
-            "saved %",
-        ]
-        cells = [
-            [
-                point.policy,
-                f"{(point.accuracy if graded else point.agreement) or 0.0:.2f}",
-                f"{point.responses:.2f}",
-                f"{point.tokens:,.0f}",
-                f"{point.token_saving:.1f}",
-            ]
-            for point in self.frontier.without_sweeps().points
-        ]
+        columns = table_columns(self.frontier.trajectories, self.settings.terms)
+        head, points = [*columns], self.frontier.without_sweeps().points
+        cells = [[cell(point) for cell in columns.values()] for point in points]
         widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
         lines = [
             "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(pairs))
             for pairs in (zip(row, widths, strict=True) for row in [head, *cells])
         ]
-        said = [self.left_out, self.readability.summary()]
-        said.append(self.readability.warning(self.records.task))
+        said = [self.left_out]
+        if self.readability.responses:
+            said += [self.readability.summary(), self.readability.warning(self.records.task)]
         told = [each for each in said if each is not None]
         return "\n".join([self.title, *lines, *told, *self.remarks])
 
@@ -143,8 +161,10 @@ class Evaluation:
     def title(self) -> str:
         """What tables are headed with."""
         merged = ", equal expressions together" if self.records.task.equivalence else ""
+        scored = ", best-of-n" if self.settings.scoring else ""
         questions = len(self.frontier.trajectories.question_ids)
-        return f"{self.records.name}: {questions} questions, {self.settings.protocol}{merged}"
+        protocol = self.settings.protocol
+        return f"{self.records.name}: {questions} questions, {protocol}{scored}{merged}"
 
     @property
     def remarks(self) -> list[str]:
@@ -154,12 +174,37 @@ class Evaluation:
         if "controller" in self.sections:
             known = self.sections["controller"]
             told.append(f"{known['policy']}: {known['status']}")
-        return told
+        if self.settings.scoring is not None:
+            told.append(self.settings.scoring.told(self.truths))
+        return [*told, *self._tell_money()]
+
+    def _tell_money(self) -> list[str]:
+        """What the policy to speak of saves in money, and what the figures leave out."""
+        prices, point = self.settings.prices, _spoken(self.frontier)
+        if prices is None:
+            return []
+        full = fixed_points(point.trajectories, weighted=point.weighted)[-1]
+        fixed = point.kind is Kind.FIXED
+        said = [explain_prices(prices), None if fixed else tell_saving(point, full, prices)]
+        return [each for each in (*said, tell_unknown(point, prices)) if each is not None]
+
+
+DEFAULT = "asc-0.95"
+"""What is spoken of where nothing was learned: what the gateway does without a controller."""
+
+
+def _spoken(frontier: Frontier) -> Point:
+    """The policy to speak of: calibrated, deployed or the default, never the best one seen."""
+    points = frontier.points
+    chosen = [p for kind in (Kind.CALIBRATED, Kind.CONTROLLER) for p in points if p.kind is kind]
+    chosen += [point for point in points if point.policy == DEFAULT]
+    chosen += [point for point in points if point.kind is Kind.BASELINE]
+    return (*chosen, *points)[0]
 
 
 def evaluate_pool(
     records: Records,
-    policies: Sequence[Policy],
+    policies: Asked | Sequence[Policy],
     *,
     truths: Truths | None,
     settings: EvaluationSettings,
@@ -168,29 +213,60 @@ def evaluate_pool(
     track: Track = quiet,
 ) -> Evaluation:
     """Replay the policies; then add a controller, or learn and judge as the protocol says."""
+    asked = policies if isinstance(policies, Asked) else Asked((*policies,))
     checkpoints = settings.schedule
     if checkpoints is None:
         checkpoints = records.schedule if controller is None else controller.schedule
+    replayed: ReplaySettings | ScoredReplay
     replayed = ReplaySettings(records.task, checkpoints, truths, RULES[settings.rule])
+    if settings.scoring is not None:
+        replayed = settings.scoring.learner(records, truths).replaying(records.task, checkpoints)
     seen = _find_seen(controller, records, settings) if controller else []
-    frontier = replayed.evaluate(records, policies, workers=workers)
+    frontier = replayed.evaluate(records, asked.plain, workers=workers)
     made = Evaluation(
-        records, settings, policies, truths, frontier, controller=controller, workers=workers
+        records, settings, asked.plain, truths, frontier, controller=controller, workers=workers
     )
+    if settings.scoring is not None:
+        sections = {"best_of_n": settings.scoring.as_json(truths)}
+        best = with_oracle(frontier, settings.scoring.price)
+        made = replace(made, frontier=best, sections=sections)
     if controller is not None:
-        return _with_controller(made, controller, replayed, seen=seen, workers=workers)
+        return _with_controller(made, controller, replayed, own=asked.own, seen=seen)
     if settings.protocol == REPLAY:
         return made
-    known = need_truths(records, truths)
-    return _with_protocol(made, known, checkpoints, workers=workers, track=track)
+    return _with_protocol(made, checkpoints, workers=workers, track=track)
+
+
+def _with_scoring(
+    made: Evaluation, scoring: Scoring, schedule: Schedule, known: dict[str, Any]
+) -> Evaluation:
+    """Learn best-of-n and judge it: nested or holdout."""
+    settings, seed = made.settings, made.settings.seed
+    learner = scoring.learner(made.records, made.truths)
+    table = learner.prepare(made.records, schedule=schedule, **known)
+    if settings.protocol == NESTED:
+        [judged] = nested(learner, table, [scoring.goal], seed=seed, **known)
+    else:
+        judged = holdout(learner, table, scoring.goal, seed=seed)
+    frontier = with_oracle(judgement_frontier(judged, made.frontier.points), scoring.price)
+    sections = scored_sections(judged, price=scoring.price, seed=seed)
+    return replace(
+        made,
+        frontier=replace(frontier, readability=made.readability),
+        sections={**made.sections, **sections},
+        done=judged,
+    )
 
 
 def _with_protocol(
-    made: Evaluation, truths: Truths, schedule: Schedule, *, workers: Workers, track: Track
+    made: Evaluation, schedule: Schedule, *, workers: Workers, track: Track
 ) -> Evaluation:
     """Learn and judge."""
-    settings, learner = made.settings, made.settings.learner
     known: dict[str, Any] = {"workers": workers, "track": track}
+    if made.settings.scoring is not None:
+        return _with_scoring(made, made.settings.scoring, schedule, known)
+    truths = need_truths(made.records, made.truths)
+    settings, learner = made.settings, made.settings.learner
     table = learner.prepare(made.records, truths, schedule=schedule, **known)
     seed, given = settings.seed, made.frontier.points
     if settings.protocol == CROSSFIT:
@@ -226,23 +302,29 @@ def _find_seen(controller: Controller, records: Records, settings: EvaluationSet
 def _with_controller(
     made: Evaluation,
     controller: Controller,
-    replayed: ReplaySettings,
+    replayed: ReplaySettings | ScoredReplay,
     *,
+    own: Sequence[Policy],
     seen: Sequence[str],
-    workers: Workers,
 ) -> Evaluation:
-    """A controller's row, and its own full budget, beside policies on plain votes."""
-    policies = [controller.policy, Fixed(replayed.schedule.last)]
-    weighing = replace(replayed, weigher=controller.weigher)
-    own = weighing.evaluate(made.records, policies, workers=workers)
-    point = replace(own.points[0], kind=Kind.CONTROLLER, in_sample=bool(seen))
-    frontier = made.frontier.with_point(own.points[1]).with_point(point)
+    """A controller's row, its own full budget and policies on its votes, beside plain votes."""
+    policies = [controller.policy, Fixed(replayed.schedule.last), *own]
+    if isinstance(replayed, ReplaySettings):
+        replayed = replace(replayed, weigher=controller.weigher)
+    judged = replayed.evaluate(made.records, policies, workers=made.workers).points
+    point = replace(judged[0], kind=Kind.CONTROLLER, in_sample=bool(seen))
+    frontier = made.frontier.with_point(judged[1]).with_point(point)
+    for other in judged[2 : len(policies)]:
+        if other.policy != point.policy:
+            frontier = frontier.with_point(replace(other, in_sample=bool(seen)))
     status = f"in-sample: {len(seen)} questions were seen in training" if seen else "unseen"
-    sections: dict[str, Any] = {
-        "controller": {"policy": point.policy, "seen": len(seen), "status": status}
-    }
-    if made.truths is not None:
-        sections["outcome"] = _outcome(frontier, controller, made.settings.seed)
+    told = {"policy": point.policy, "seen": len(seen), "status": status}
+    sections: dict[str, Any] = {**made.sections, "controller": told}
+    scoring, seed = made.settings.scoring, made.settings.seed
+    if scoring is not None:
+        sections["outcome"] = compare_utility(point, (), price=scoring.price, seed=seed)
+    elif made.truths is not None:
+        sections["outcome"] = _outcome(frontier, controller, seed)
     return replace(made, frontier=frontier, sections=sections)
 
 
@@ -260,27 +342,3 @@ def _outcome(frontier: Frontier, controller: Controller, seed: int) -> list[str]
             f"[{gap.low:+.2f}, {gap.high:+.2f}]{promise}"
         )
     return lines
-
-
-def parse_policies(
-    labels: str,
-    records: Records,
-    schedule: Schedule,
-    *,
-    encoder: str | None = None,
-    seed: int = 0,
-) -> list[Policy]:
-    """The policies of a comma-separated list; empirical Bayes learns its prior out of fold."""
-    learned: dict[str, Maker] = {
-        "eb": lambda setting: crossfit_bayes(
-            (record.read(records.task) for record in records), float(setting), seed=seed
-        ),
-        "consensus": lambda setting: Consensus(load_encoder(encoder), float(setting)),
-    }
-    # The oracle needs no policy: hindsight adds it wherever there are truths.
-    named = [label.strip() for label in labels.split(",") if label.strip() != "oracle"]
-    policies = [parse_policy(label, learned) for label in named]
-    for label, policy in zip(named, policies, strict=True):
-        if isinstance(policy, Fixed) and policy.responses not in schedule.checkpoints:
-            raise UsageError(f"{label} is no checkpoint of {schedule}; --schedule sets others")
-    return policies

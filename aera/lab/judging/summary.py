@@ -29,6 +29,7 @@ from aera.lab.judging.protocols import CrossFit, Judgement
 from aera.lab.learning.paper import PaperTable
 from aera.lab.replay.frontier import Frontier, Kind, Point, hindsight_point
 from aera.lab.replay.hindsight import oracle, shuffle
+from aera.lab.replay.money import PLAIN, Terms
 from aera.lab.replay.trajectory import Trajectories
 from aera.policies.baselines import ASC
 from aera.pools.record import Records
@@ -44,10 +45,15 @@ def summarize(
     protocol: str,
     seed: int,
     sections: Mapping[str, Any] = MappingProxyType({}),
+    terms: Terms = PLAIN,
 ) -> dict[str, Any]:
-    """The evaluation JSON. Accuracies, savings and differences are in percent."""
+    """The evaluation JSON. Accuracies, savings and differences are in percent, rewards are not.
+
+    With prices in the terms, every point has its money for a thousand questions.
+    """
     trajectories = frontier.trajectories
     graded = trajectories.grades is not None
+    right = graded and not trajectories.rewarded
     made = {
         "pool": {
             "name": records.name,
@@ -59,9 +65,10 @@ def summarize(
         "readability": frontier.readability.as_json(),
         "protocol": protocol,
         "seed": seed,
-        "points": [point.as_json() for point in frontier.points],
+        **({} if terms.prices is None else {"prices": terms.prices.as_json()}),
+        "points": [point.as_json(terms) for point in frontier.points],
         "comparisons": comparisons(frontier, seed=seed) if graded else [],
-        "trajectories": _shapes(trajectories) if graded else None,
+        "trajectories": _shapes(trajectories) if right else None,
         **sections,
     }
     return {name: _strict(section) for name, section in made.items()}
@@ -87,7 +94,8 @@ def comparisons(frontier: Frontier, *, seed: int, resamples: int = 20_000) -> li
         for j in range(len(points))
         if i != j and (j in plain or (i in learned and j not in learned))
     ]
-    scores = np.array([100 * point.scores for point in points])
+    scale = 1 if frontier.trajectories.rewarded else 100
+    scores = np.array([scale * point.scores for point in points])
     found = compare_pairs(scores, pairs, resamples=resamples, seed=seed)
     return [
         {"policy": points[i].policy, "reference": points[j].policy, **asdict(interval)}

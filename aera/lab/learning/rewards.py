@@ -8,6 +8,7 @@ the scorer that picks the response or by another judge.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import inf
 
 import numpy as np
 
@@ -20,15 +21,15 @@ from aera.lab.learning.folds import group_questions
 from aera.lab.learning.labels import utilities
 from aera.lab.learning.learner import Measured, Split, check_enough
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates, chances
+from aera.lab.replay.scored import ScoredReplay
 from aera.lab.replay.trajectory import Trajectories, pick
 from aera.lab.truths import Truths, grade
 from aera.policies.gate import Gated, VoteGate
-from aera.pools.record import Record, Records, VotedRecord
+from aera.pools.record import Record, Records
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
-from aera.response import Prefix, Question, Response
+from aera.response import Question, Response
 from aera.schedule import Schedule
-from aera.tally import Vote
 from aera.voting.best_of_n import BestOfN, Scorer
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
 
@@ -49,16 +50,39 @@ class TruthScorer:
 
 
 @dataclass(frozen=True)
+class UtilityChoice(Choice):
+    """The setting that was worth most, and what it was worth."""
+
+    price: float = 0.0
+    utility: float = 0.0
+    """Reward minus the price of the tokens; at the full budget, `reference` minus the price."""
+
+    @property
+    def summary(self) -> str:
+        """One sentence for people."""
+        return (
+            f"{self.family} {self.setting:g}: worth most at a price of {self.price:g} on "
+            f"{self.questions} questions, reward {self.accuracy:.3f} against {self.reference:.3f} "
+            f"at the full budget, saving {100 * self.token_saving:.1f} % of the tokens"
+        )
+
+
+@dataclass(frozen=True)
 class MostUtility:
     """The setting worth most on the questions it is chosen on: reward minus the price of tokens."""
 
     price: float
     certified: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.price < inf:
+            raise UsageError(f"the price of the full budget is 0 or more, but got {self.price}")
+
     def utility(self, trajectories: Trajectories) -> Floats:
         """What stopping at each checkpoint is worth; a point picks its own."""
         tokens = trajectories.tokens
-        return utilities(trajectories.known_grades, tokens / tokens[:, -1].mean(), self.price)
+        share = tokens / max(1e-12, float(tokens[:, -1].mean()))
+        return utilities(trajectories.known_grades, share, self.price)
 
     def choose(
         self, family: Family, values: Floats, trajectories: Trajectories, *, seed: int = 0
@@ -67,9 +91,11 @@ class MostUtility:
         grid = family.fine or tuple(np.unique(values).tolist())
         stops = [family.stops(values, setting) for setting in grid]
         worth = self.utility(trajectories)
-        best = int(np.argmax([pick(worth, columns).mean() for columns in stops]))
+        means = [float(pick(worth, columns).mean()) for columns in stops]
+        best = int(np.argmax(means))
         rewards, tokens = trajectories.known_grades, trajectories.tokens
-        return Choice(
+        full = max(1e-12, float(tokens[:, -1].sum()))
+        return UtilityChoice(
             family=family.name,
             setting=grid[best],
             max_loss=0.0,
@@ -77,8 +103,10 @@ class MostUtility:
             questions=len(values),
             accuracy=float(pick(rewards, stops[best]).mean()),
             reference=float(rewards[:, -1].mean()),
-            token_saving=1 - float(pick(tokens, stops[best]).sum() / tokens[:, -1].sum()),
+            token_saving=1 - float(pick(tokens, stops[best]).sum()) / full,
             needed=None,
+            price=self.price,
+            utility=means[best],
         )
 
 
@@ -165,6 +193,11 @@ class RewardLearner:
     weighted: bool = False
     """A score is no weight: the best response counts, and equal ones do not add up."""
 
+    def replaying(self, task: Task, schedule: Schedule) -> ScoredReplay:
+        """Best-of-n at these checkpoints, each response worth what the judge says."""
+        rewarded = not isinstance(self.judge, TruthScorer)
+        return ScoredReplay(task, schedule, self.best_of_n, self.judge, rewarded)
+
     def prepare(
         self,
         records: Records,
@@ -176,7 +209,7 @@ class RewardLearner:
     ) -> RewardTable:
         """Score every response once and replay the best one at every checkpoint."""
         checkpoints = schedule or records.schedule
-        work = partial(_measure_part, learner=self, schedule=checkpoints, task=records.task)
+        work = partial(_measure_part, settings=self.replaying(records.task, checkpoints))
         parts = map_tracked(workers, work, records.parts(), name="scoring", track=track)
         questions = tuple(question for part in parts for question in part.questions)
         records.check_whole(question.id for question in questions)
@@ -204,39 +237,14 @@ class RewardLearner:
         return RewardModel(fit.fit(known), self.best_of_n, own, self.price)
 
 
-def _measure_part(
-    part: Iterable[Record], *, learner: RewardLearner, schedule: Schedule, task: Task
-) -> RewardTable:
+def _measure_part(part: Iterable[Record], *, settings: ScoredReplay) -> RewardTable:
     """One part: the best response at every checkpoint, its score and its reward."""
-    scale, judge = learner.best_of_n, learner.judge
-    chains = [_chain(record, scale, schedule) for record in part]
-    best = [[prefix.tally.leaders.answer for prefix in chain] for chain in chains]
-    scores = np.array([[prefix.tally.leaders.weight for prefix in chain] for chain in chains])
-    rewards = np.array([_judge(chain, judge) for chain in chains]) if judge else scores
-    questions = tuple(chain[0].question for chain in chains)
-    trajectories = Trajectories(
-        question_ids=tuple(question.id for question in questions),
-        schedule=schedule,
-        tokens=np.array([[float(p.completion_tokens) for p in chain] for chain in chains]),
-        agreement=np.array([[float(text == row[-1]) for text in row] for row in best]),
-        evidence={},
-        grades=rewards,
+    chains = [settings.chain(record) for record in part]
+    return RewardTable(
+        name="",
+        task=settings.task,
+        questions=tuple(chain[0].question for chain in chains),
+        trajectories=settings.judge_chains(chains),
+        evidence=describe_votes(chains),
+        scores=np.array([[p.tally.leaders.weight for p in chain] for chain in chains]),
     )
-    return RewardTable("", task, questions, trajectories, describe_votes(chains), scores)
-
-
-def _chain(record: Record, scale: BestOfN, schedule: Schedule) -> list[Prefix]:
-    """Its prefixes, every response voting for itself; nothing has to be readable."""
-    silent = (Vote(None),) * len(record.responses)
-    unread = VotedRecord(record.question, record.responses, silent)
-    return unread.first(schedule.last).weigh(scale).prefixes(schedule)
-
-
-def _judge(chain: list[Prefix], judge: Scorer) -> list[float]:
-    """The judge's score of the best response at each checkpoint, every response judged once."""
-    last, leaders = chain[-1], [prefix.tally.leaders.answer for prefix in chain]
-    known: dict[str | None, float] = {None: 0.0}
-    for response in last.responses:
-        if response.text in leaders and response.text not in known:
-            [known[response.text]] = judge.score(last.question, [response])
-    return [known[text] for text in leaders]

@@ -11,6 +11,7 @@ import numpy as np
 
 from aera.arrays import Columns, Floats
 from aera.errors import UsageError
+from aera.lab.replay.money import PLAIN, QUESTIONS, Prices, Terms
 from aera.lab.replay.trajectory import Trajectories, pick
 from aera.policies.labels import name_policies
 from aera.policies.policy import Fixed, Policy
@@ -81,14 +82,48 @@ class Point:
         return self.pick(self.trajectories.tokens)
 
     @property
+    def blocks(self) -> Floats:
+        """How often responses were asked for, question by question; a fixed budget asks once."""
+        alone = self.family == Kind.FIXED.value and self.setting is not None
+        blocks: Floats = np.where(alone, 1.0, self.columns + 1.0)
+        return blocks
+
+    @property
     def graded(self) -> bool:
-        """Whether the pool had truths."""
+        """Whether returned answers were graded or rewarded."""
         return self.trajectories.grades is not None
 
     @property
     def accuracy(self) -> float | None:
-        """Percent of returned answers that are right."""
-        return 100 * float(self.scores.mean()) if self.graded else None
+        """Percent of returned answers that are right; None without truths, and for rewards."""
+        right = self.graded and not self.trajectories.rewarded
+        return 100 * float(self.scores.mean()) if right else None
+
+    @property
+    def reward(self) -> float | None:
+        """Mean reward of the returned responses; None where answers are right or wrong."""
+        return float(self.scores.mean()) if self.trajectories.rewarded else None
+
+    @property
+    def quality(self) -> float:
+        """What points are compared by: 100 times the mean grade or reward, 0 without either."""
+        return 100 * float(self.scores.mean()) if self.graded else 0.0
+
+    def utility(self, price: float) -> float:
+        """Mean grade or reward minus the price of the tokens; the mean full budget costs it all."""
+        full = float(self.trajectories.tokens[:, -1].mean())
+        return float(self.scores.mean()) - (price * self.tokens / full if full else 0.0)
+
+    def cost(self, prices: Prices) -> Floats:
+        """Money spent, question by question."""
+        lengths = self.trajectories.prompts
+        return prices.charge(
+            0.0 * self.blocks if lengths is None else lengths * self.blocks, self.spent
+        )
+
+    def money(self, prices: Prices) -> float:
+        """Money for a thousand questions."""
+        return QUESTIONS * float(self.cost(prices).mean())
 
     @property
     def re2_mean(self) -> float | None:
@@ -134,7 +169,7 @@ class Point:
         """How it was chosen: calibrated elsewhere, in hindsight, or as given."""
         return STATUS.get(self.kind, DESCRIPTIVE)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, terms: Terms = PLAIN) -> dict[str, Any]:
         """The point as an evaluation file holds it; percent, two decimals beyond noise."""
         names = ("accuracy", "re2_mean", "agreement", "responses", "tokens")
         savings = ("response_saving", "token_saving")
@@ -145,7 +180,18 @@ class Point:
             "family": self.family,
         }
         told |= {"setting": self.setting, "weighted": self.weighted, "in_sample": self.in_sample}
-        return {**told, "status": self.status, **values, "stops": self.stops}
+        return {**told, "status": self.status, **values, **self._extras(terms), "stops": self.stops}
+
+    def _extras(self, terms: Terms) -> dict[str, Any]:
+        """What only rewards, a price or the prices of tokens bring."""
+        found: dict[str, Any] = {}
+        if self.trajectories.rewarded:
+            found["reward"] = round(float(self.scores.mean()), 6)
+        if terms.price is not None and self.graded:
+            found["utility"] = round(self.utility(terms.price), 6)
+        if terms.prices is not None:
+            found["money"] = round(self.money(terms.prices), 6)
+        return found
 
 
 def replayed_points(
@@ -264,12 +310,10 @@ class Frontier:
 
     def nondominated(self, spend: str = "responses") -> list[Point]:
         """The points no mixture of others beats at equal or lower spend: the upper hull."""
-        ordered = sorted(
-            self.points, key=lambda p: (getattr(p, spend), -(p.accuracy or 0.0), p.policy)
-        )
+        ordered = sorted(self.points, key=lambda p: (getattr(p, spend), -p.quality, p.policy))
         hull: list[Point] = []
         for point in ordered:
-            if hull and (point.accuracy or 0.0) <= (hull[-1].accuracy or 0.0):
+            if hull and point.quality <= hull[-1].quality:
                 continue
             while len(hull) > 1 and _slope(hull[-2], point, spend) >= _slope(
                 hull[-2], hull[-1], spend
@@ -295,5 +339,5 @@ class Frontier:
 
 def _slope(a: Point, b: Point, spend: str) -> float:
     width = getattr(b, spend) - getattr(a, spend)
-    rise = (b.accuracy or 0.0) - (a.accuracy or 0.0)
+    rise = b.quality - a.quality
     return rise / width if width > 0 else float("inf")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import nan
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
 from aera.schedule import Schedule
 from aera.solving.replay import OBSERVED, Replay, replay_records
+from aera.solving.run import Run
 from aera.voting.aggregation import Rule, plain_vote
 from aera.voting.weigher import Weighting
 from aera.workers import SERIAL, Workers
@@ -54,16 +56,17 @@ class ReplaySettings:
                 [[float(a == each.answers[-1]) for a in each.answers] for each in seen]
             ),
             evidence={name: np.array([each.observed[name] for each in seen]) for name in OBSERVED},
+            prompts=prompt_lengths(voted),
             **self._grade(voted, seen),
         )
         return Replayed(
             trajectories,
-            _columns(seen, self.schedule),
-            _chances(seen, self.schedule),
+            stop_columns([each.runs for each in seen], self.schedule),
+            gate_chances([each.runs for each in seen], self.schedule),
             health,
         )
 
-    def _grade(self, voted: Sequence[VotedRecord], seen: Sequence[Replay]) -> dict[str, Floats]:
+    def _grade(self, voted: Sequence[VotedRecord], seen: Sequence[Replay]) -> dict[str, Any]:
         """Grades of the returned answers, and the paper's score, where there are truths."""
         if self.truths is None:
             return {}
@@ -124,24 +127,30 @@ class Replayed:
         )
 
 
-def _columns(seen: Sequence[Replay], schedule: Schedule) -> Columns:
-    """Where each policy stopped."""
+def prompt_lengths(records: Sequence[Record]) -> Floats:
+    """Tokens of each question's prompt: the most that any of its responses recorded."""
+    lengths = [max((r.prompt_tokens for r in each.responses), default=0) for each in records]
+    return np.array(lengths, dtype=np.float64)
+
+
+def stop_columns(runs: Sequence[Sequence[Run]], schedule: Schedule) -> Columns:
+    """Where each policy stopped; `runs` holds those of every policy, by question."""
     column = {checkpoint: place for place, checkpoint in enumerate(schedule.checkpoints)}
-    stops = [[column[len(run.prefix.responses)] for run in each.runs] for each in seen]
-    return np.array(stops, dtype=np.int64).reshape(len(seen), -1)
+    stops = [[column[len(run.prefix.responses)] for run in own] for own in runs]
+    return np.array(stops, dtype=np.int64).reshape(len(runs), -1)
 
 
-def _chances(seen: Sequence[Replay], schedule: Schedule) -> dict[int, Floats]:
-    """What gates said, without the policies that have none."""
-    shape = (len(seen[0].runs) if seen else 0, len(seen), len(schedule.checkpoints))
+def gate_chances(runs: Sequence[Sequence[Run]], schedule: Schedule) -> dict[int, Floats]:
+    """What gates said, by the place of their policy, without the policies that have none."""
+    shape = (len(runs[0]) if runs else 0, len(runs), len(schedule.checkpoints))
     chances = np.full(shape, nan)
-    for row, each in enumerate(seen):
-        for place, run in enumerate(each.runs):
+    for row, own in enumerate(runs):
+        for place, run in enumerate(own):
             said = [step.decision.p_continue for step in run.steps]
             chances[place, row, : len(said)] = [
                 nan if chance is None else chance for chance in said
             ]
-    return {place: own for place, own in enumerate(chances) if not np.isnan(own).all()}
+    return {place: each for place, each in enumerate(chances) if not np.isnan(each).all()}
 
 
 def evaluate(

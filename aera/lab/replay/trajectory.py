@@ -49,17 +49,22 @@ class Trajectories:
     """Observable quantities by name, as the transition table compares them."""
     grades: Floats | None = None
     re2_mean: Floats | None = None
+    prompts: Floats | None = None
+    """Tokens of each question's prompt, the most that a response recorded; 0 where none did."""
+    rewarded: bool = False
+    """Whether grades are rewards, any real numbers, and not 1 for right and 0 for wrong."""
 
     def subset(self, rows: Columns) -> "Trajectories":
         """The same for some of the questions."""
-        return Trajectories(
+        return replace(
+            self,
             question_ids=tuple(self.question_ids[row] for row in rows),
-            schedule=self.schedule,
             tokens=self.tokens[rows],
             agreement=self.agreement[rows],
             evidence={name: values[rows] for name, values in self.evidence.items()},
             grades=None if self.grades is None else self.grades[rows],
             re2_mean=None if self.re2_mean is None else self.re2_mean[rows],
+            prompts=None if self.prompts is None else self.prompts[rows],
         )
 
     @classmethod
@@ -79,6 +84,7 @@ class Trajectories:
             evidence={n: np.concatenate([p.evidence[n] for p in parts]) for n in first.evidence},
             grades=stack("grades"),
             re2_mean=stack("re2_mean"),
+            prompts=stack("prompts"),
         )
 
     def with_evidence(self, name: str, values: Floats) -> "Trajectories":

@@ -8,33 +8,33 @@ from rich.console import Console
 from rich.table import Table
 
 from aera.lab.judging.audit import Audit, Finding
-from aera.lab.replay.frontier import Frontier, Point
+from aera.lab.replay.columns import table_columns
+from aera.lab.replay.frontier import Frontier
+from aera.lab.replay.money import PLAIN, Terms
 from aera.lab.replay.trajectory import Trajectories
 
 WIDE = 110
 """Columns of a terminal from which on the stops per checkpoint are shown too."""
 
+ROOMY = 90
+"""Columns below which money takes the place of the paper's score."""
 
-def print_frontier(console: Console, frontier: Frontier, *, title: str) -> None:
+
+def print_frontier(
+    console: Console, frontier: Frontier, *, title: str, terms: Terms = PLAIN
+) -> None:
     """One row per policy. Without truths, agreement with the full budget takes the first place."""
     trajectories = frontier.trajectories
-    graded = trajectories.grades is not None
-    quality = ("accuracy %", "re2_mean %") if graded else ("agreement %",)
+    means = terms.prices is None or console.width >= ROOMY
+    columns = table_columns(trajectories, terms, means=means)
     stops = console.width >= WIDE and len(trajectories.schedule) <= 8
-    table = _table(title, "policy", *quality, "responses", "tokens", "saved %")
+    table = _table(title, *columns)
     for checkpoint in trajectories.schedule if stops else ():
         table.add_column(f"@{checkpoint}", justify="right", style="dim")
     for point in frontier.points:
-        table.add_row(*_cells(point, graded=graded, stops=stops))
+        counts = [str(count) if count else "·" for count in point.stops.values()] if stops else []
+        table.add_row(*(cell(point) for cell in columns.values()), *counts)
     console.print(table)
-
-
-def _cells(point: Point, *, graded: bool, stops: bool) -> list[str]:
-    quality = [f"{point.accuracy:.2f}", f"{point.re2_mean:.2f}"] if graded else []
-    agreement = [] if graded else [f"{point.agreement:.2f}"]
-    spend = [f"{point.responses:.2f}", f"{point.tokens:,.0f}", f"{point.token_saving:.1f}"]
-    counts = [str(count) if count else "·" for count in point.stops.values()] if stops else []
-    return [point.policy, *quality, *agreement, *spend, *counts]
 
 
 def print_transitions(console: Console, trajectories: Trajectories) -> None:

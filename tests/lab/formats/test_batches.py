@@ -44,7 +44,9 @@ def test_requests_with_one_prompt_are_one_question(tmp_path: Path) -> None:
     (record,) = pool
     right, refusal, bare = record.responses
     assert record.question.text == APPLES
-    assert right == Response("<think>3 and 4</think>\\boxed{7}", 9, None, "stop", model="m")
+    assert replace(right, prompt_tokens=0) == Response(
+        "<think>3 and 4</think>\\boxed{7}", 9, None, "stop", model="m"
+    )
     assert refusal.error == "This model's maximum context length is 8 tokens."
     assert (bare.text, bare.tokens) == ("\\boxed{8}", 5)
 

@@ -1,0 +1,100 @@
+"""Training: a controller from a pool as somebody asked for it, whatever it is learned by."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aera.errors import UsageError
+from aera.lab.calibrating.calibration import Goal, LossLimit
+from aera.lab.judging.best_of_n import Scoring
+from aera.lab.judging.build import Built, build, choose_learner
+from aera.lab.judging.protocols import limit_for
+from aera.lab.judging.stated import Statement, check_label
+from aera.lab.learning.learner import Learner
+from aera.lab.open import need_truths
+from aera.lab.truths import Truths
+from aera.pools.record import Records
+from aera.schedule import Schedule
+from aera.workers import SERIAL, Track, Workers, quiet
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """What a controller is made for."""
+
+    max_loss: float = 0.02
+    alpha: float | None = None
+    policy: str | None = None
+    """The label of a policy to run as it stands; None chooses one."""
+    scoring: Scoring | None = None
+    """Best-of-n; None where answers are voted on."""
+    paper: bool = False
+    baselines: tuple[str, ...] = ()
+    encoder: str | None = None
+    schedule: Schedule | None = None
+    """Other checkpoints than the pool's own."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
+        if not self.paper and (self.baselines or self.encoder):
+            raise UsageError("--baseline and --encoder go with --paper")
+        if self.scoring is not None and (self.paper or self.alpha is not None):
+            raise UsageError(
+                "--scorer goes without --paper and --certify: best-of-n has a gate of its own, "
+                "and a price in the place of an allowed loss"
+            )
+        if self.policy is not None and (self.alpha is not None or self.baselines):
+            raise UsageError(
+                "--policy states what runs, so there is nothing to choose: leave out --certify "
+                "and --baseline"
+            )
+
+    def learner(self, records: Records, truths: Truths | None, workers: Workers) -> Learner[Any]:
+        """What learns: best-of-n, the paper's gate or ours."""
+        if self.scoring is not None:
+            return self.scoring.learner(records, truths)
+        return choose_learner(paper=self.paper, encoder=self.encoder, workers=workers)
+
+
+def train_pool(
+    records: Records,
+    truths: Truths | None,
+    settings: TrainSettings,
+    *,
+    workers: Workers = SERIAL,
+    track: Track = quiet,
+) -> Built:
+    """Learn and calibrate, or learn what a stated policy needs."""
+    schedule, scoring = settings.schedule or records.schedule, settings.scoring
+    if settings.policy is not None:
+        check_label(settings.policy, schedule, scored=scoring is not None, paper=settings.paper)
+    learner = settings.learner(records, truths, workers)
+    # Best-of-n by the score looks at no truth.
+    known = truths or Truths({}) if scoring is not None else need_truths(records, truths)
+    if settings.policy is not None:
+        stated = Statement(settings.policy, learner, schedule, settings.encoder, settings.seed)
+        return stated.build(records, known, workers=workers, track=track)
+    table = learner.prepare(records, known, schedule=schedule, workers=workers, track=track)
+    table.readability.check(records.task, records.name)
+    _check_baselines(settings, getattr(table, "families", {}))
+    return build(
+        learner,
+        table,
+        _goal(settings, learner),
+        baselines=settings.baselines,
+        encoder_name=settings.encoder,
+        seed=settings.seed,
+    )
+
+
+def _goal(settings: TrainSettings, learner: Learner[Any]) -> Goal:
+    """What the one setting is chosen for."""
+    if settings.scoring is not None:
+        return settings.scoring.goal
+    return limit_for(learner, settings.max_loss, settings.alpha)
+
+
+def _check_baselines(settings: TrainSettings, known: dict[str, Any]) -> None:
+    unknown = sorted(set(settings.baselines) - set(known))
+    if unknown:
+        raise UsageError(f'--baseline is one of {", ".join(known)}, but got "{unknown[0]}"')

@@ -1,0 +1,296 @@
+"""Training and evaluating from the command line: stated policies, checkpoints, money, best-of-n."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_questions import TASK, made_records
+from typer.testing import CliRunner, Result
+
+import aera
+from aera import Controller, Fixed, Pool, Schedule
+from aera.cli import app
+from aera.errors import AeraError, UsageError
+from aera.lab import Truths, VoteLearner
+from aera.lab.learning.perceptron import Perceptron
+from aera.lab.learning.weigher import WeigherFit
+from aera.policies.gate import Gated
+from aera.pools.pool import write_pool
+from aera.voting.best_of_n import BestOfN
+
+JUDGE = """
+class Short:
+    uses_logprobs = True
+
+    def score(self, question, responses):
+        return [1 / len(response.text) for response in responses]
+"""
+QUICK = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a pool and a scorer, in which commands are run."""
+    voted, answers = made_records()
+    (tmp_path / "pool").mkdir()
+    pool = write_pool(tmp_path / "pool", [*voted], task=TASK, sampler={})
+    Truths(dict(answers)).save(pool.path)
+    (tmp_path / "judges_here.py").write_text(JUDGE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    learner = partial(VoteLearner, weigher=QUICK)
+    monkeypatch.setattr("aera.lab.judging.build.VoteLearner", learner)
+    return tmp_path
+
+
+def call(*words: object) -> str:
+    """What a command that succeeds says."""
+    done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*words: object) -> str:
+    """The one sentence with which a command is refused, which leaves nothing behind."""
+    done: Result = CliRunner().invoke(app, [*map(str, words)])
+    assert isinstance(done.exception, AeraError), done.output
+    assert done.stdout == ""
+    assert not Path("X").exists()
+    assert "\n" not in str(done.exception)
+    return str(done.exception)
+
+
+def evaluated(*words: object) -> dict[str, Any]:
+    call("evaluate", "pool", *words, "--json", "out.json")
+    made: dict[str, Any] = json.loads(Path("out.json").read_text("utf-8"))
+    return made
+
+
+def points_of(made: dict[str, Any]) -> dict[str, Any]:
+    return {point["policy"]: point for point in made["points"]}
+
+
+SCORED = ("--scorer", "judges_here:Short")
+
+
+# --- stated policies ------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_stated_policy_is_written_and_said_to_be_stated() -> None:
+    said = call("train", "pool", "--out", "C", "--policy", "asc-0.9")
+    assert Controller.load("C").label == "asc-0.9"
+    assert "asc-0.9 was stated, not chosen" in said
+    assert "few" not in said
+    point = points_of(evaluated("--policies", "asc-0.9"))["asc-0.9"]
+    told = json.loads(Path("C/calibration.json").read_text("utf-8"))
+    assert point["accuracy"] == pytest.approx(100 * told["accuracy"], abs=1e-3)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_stated_policy_on_weighted_votes_is_evaluated_with_its_own_labels() -> None:
+    call("train", "pool", "--out", "C", "--policy", "asc-0.9+weighted", "--max-samples", 6)
+    assert Controller.load("C").schedule == Schedule((4, 6))
+    labels = "fixed-4,weighted-4,aera-0.2,asc-0.8+weighted,asc-0.9+weighted"
+    points = points_of(evaluated("--controller", "C", "--policies", labels))
+    assert {"fixed-4", "weighted-4", "weighted-6", "aera-0.20", "asc-0.8+weighted"} < set(points)
+    assert points["asc-0.9+weighted"]["kind"] == "controller"
+    assert points["weighted-4"]["in_sample"]
+    assert points["weighted-4"]["accuracy"] > points["fixed-4"]["accuracy"]
+    assert "weights belong to a controller" in refused("evaluate", "pool", "--policies", labels)
+
+
+@pytest.mark.usefixtures("folder")
+def test_policies_on_a_controllers_votes_are_on_the_page_too() -> None:
+    call("train", "pool", "--out", "C", "--policy", "aera-0.3")
+    labels = "fixed-4,asc-0.8+weighted,aera-0.6"
+    call("evaluate", "pool", "--controller", "C", "--policies", labels, "--report", "page.html")
+    assert "asc-0.8+weighted" in Path("page.html").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("folder")
+def test_training_uses_the_checkpoints_that_are_asked_for() -> None:
+    call("train", "pool", "--out", "C", "--policy", "aera-0.4", "--schedule", "1,3,5")
+    loaded = Controller.load("C")
+    assert loaded.schedule == Schedule((1, 3, 5))
+    assert isinstance(loaded.policy, Gated)
+    assert evaluated("--max-samples", 5)["pool"]["schedule"] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--policy", "oracle"), "looks at the future"),
+        (("--policy", "asc-0.9", "--max-loss", 0.1), "--policy states one"),
+        (("--policy", "asc-0.9", "--certify", 0.1), "nothing to choose"),
+        (("--max-samples", 9), "from 1 to 8"),
+        (("--price", 0.1), "go with --scorer"),
+        ((*SCORED, "--paper"), "without --paper"),
+        ((*SCORED, "--certify", 0.1), "without --paper and --certify"),
+        ((*SCORED, "--max-loss", 0.1), "--scorer has a --price"),
+        ((*SCORED, "--price", -1), "0 or more"),
+        ((*SCORED, "--judge", "luck"), "truth, score"),
+        ((*SCORED, "--policy", "asc-0.9"), "best-of-n has none"),
+        (("--prices", "1"), "a prompt and a completion price"),
+        (("--prices", "1,-1"), "0 or more"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_what_does_not_go_together_is_refused_in_training(
+    words: tuple[object, ...], reason: str
+) -> None:
+    assert reason in refused("train", "pool", "--out", "X", *words)
+
+
+# --- money ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_money_stands_in_every_row_and_in_a_sentence() -> None:
+    said = call("evaluate", "pool", "--prices", "0,10", "--json", "out.json")
+    made = json.loads(Path("out.json").read_text("utf-8"))
+    assert made["prices"] == {"prompt": 0.0, "completion": 10.0}
+    for point in made["points"]:
+        assert point["money"] == pytest.approx(10 * point["tokens"] / 1000, 1e-4)
+    assert " money " in said
+    assert "asc-0.95 costs" in said
+    assert "recorded its prompt tokens" not in said
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_prices_nothing_speaks_of_money() -> None:
+    made = evaluated()
+    assert "prices" not in made
+    assert not [point for point in made["points"] if "money" in point]
+    assert "money" not in call("evaluate", "pool")
+
+
+@pytest.mark.usefixtures("folder")
+def test_money_of_calibrated_rows_and_of_a_controller_counts_the_same_prompts() -> None:
+    made = evaluated("--protocol", "nested", "--paper", "--prices", "0.5,1.5")
+    points = points_of(made)
+    assert all(point["money"] > 0 for point in points.values())
+    call("train", "pool", "--out", "C", "--policy", "fixed-4")
+    own = points_of(evaluated("--controller", "C", "--prices", "0.5,1.5"))["fixed-4"]
+    assert (own["kind"], own["money"]) == ("controller", points["fixed-4"]["money"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_training_says_what_is_saved_in_money() -> None:
+    said = call("train", "pool", "--out", "C", "--policy", "asc-0.9", "--prices", "0.5,1.5")
+    assert "asc-0.9 costs" in said
+    assert "% saved" in said
+
+
+@pytest.mark.usefixtures("folder")
+def test_prompts_that_nobody_recorded_are_mentioned() -> None:
+    for command in (("evaluate", "pool"), ("train", "pool", "--out", "C", "--policy", "lead-3")):
+        assert "60 of 60 questions recorded" in call(*command, "--prices", "0.5,1.5")
+    assert "60 of 60 questions" not in call("evaluate", "pool", "--prices", "0,1.5")
+
+
+@pytest.mark.usefixtures("folder")
+def test_rows_in_python_have_money_as_the_file_has() -> None:
+    made = aera.evaluate("pool", "fixed-4,asc-0.9", prices=(0.5, 1.5), max_samples=6)
+    points = points_of(evaluated("--policies", "fixed-4,asc-0.9", "--prices", "0.5,1.5"))
+    row = made.rows()[0]
+    assert (row["policy"], row["money"]) == ("fixed-4", points["fixed-4"]["money"])
+    assert "money" in repr(made)
+    assert "asc-0.9 costs" in repr(made)
+
+
+# --- best-of-n ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_best_of_n_is_trained_saved_and_evaluated() -> None:
+    said = call("train", "pool", "--out", "C", *SCORED, "--price", 0.3)
+    assert "the truth is the judge" in said
+    assert "worth most at a price of 0.3" in said
+    told = json.loads(Path("C/calibration.json").read_text("utf-8"))
+    assert told["price"] == 0.3
+    assert "max_loss" not in told
+    assert json.loads(Path("C/config.json").read_text("utf-8"))["scorer"]["uses_logprobs"]
+    made = evaluated("--controller", "C", *SCORED)
+    assert made["best_of_n"] == {"scorer": "Short", "judge": "truth", "price": 0.3}
+    points = points_of(made)
+    assert points[made["controller"]["policy"]]["kind"] == "controller"
+    assert points["fixed-8"]["accuracy"] > 50
+    assert "made for a scorer" in refused("evaluate", "pool", "--controller", "C")
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_judge_of_a_returned_response_is_the_truth_or_its_score() -> None:
+    """Here short responses are right, and the shortest is worth one over its length."""
+    right, scored = (points_of(evaluated(*SCORED, "--judge", who)) for who in ("truth", "score"))
+    assert set(right) == set(scored) == {"fixed-4", "fixed-8", "oracle"}
+    assert right["fixed-8"]["accuracy"] >= right["fixed-4"]["accuracy"] > 50
+    assert "reward" not in right["fixed-8"]
+    assert scored["fixed-8"]["accuracy"] is None
+    assert scored["fixed-8"]["reward"] == pytest.approx(0.06, abs=0.02)
+    table = call("evaluate", "pool", *SCORED, "--judge", "score")
+    assert "reward" in table
+    assert "accuracy" not in table
+    assert "agreement" not in table
+
+
+def test_without_truths_the_score_is_the_reward(folder: Path) -> None:
+    (folder / "pool" / "truths.jsonl").unlink()
+    made = evaluated(*SCORED, "--protocol", "nested")
+    assert made["best_of_n"]["judge"] == "score"
+    assert set(made["calibration"]) == {"aera", "score"}
+    assert {"aera-calibrated", "score-calibrated", "oracle"} < set(points_of(made))
+    assert any("utility" in line for line in made["outcome"])
+    assert "has no truths" in refused("evaluate", "pool", *SCORED, "--judge", "truth")
+    call("train", "pool", "--out", "C", *SCORED)
+    assert "has no truths" in refused("train", "pool", "--out", "X")
+
+
+@pytest.mark.usefixtures("folder")
+def test_no_policy_is_worth_more_than_the_oracle_of_best_of_n() -> None:
+    points = points_of(evaluated(*SCORED, "--protocol", "holdout", "--price", 0.5))
+    best = points["oracle"]["utility"]
+    assert all(point["utility"] <= best + 1e-9 for point in points.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--paper",), "without --paper"),
+        (("--protocol", "crossfit"), "without --protocol crossfit"),
+        (("--rule", "re2-vote"), "without --rule"),
+        (("--certify", 0.1), "without --certify"),
+        (("--max-loss", 0.1), "--price for that"),
+        (("--report", "page.html"), "use --json"),
+        (("--policies", "asc-0.9"), "best-of-n has none"),
+        (("--policies", "aera-0.3"), "belongs to a --controller"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_what_does_not_go_with_a_scorer_is_refused(words: tuple[object, ...], reason: str) -> None:
+    assert reason in refused("evaluate", "pool", *SCORED, *words)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_controller_for_votes_takes_no_scorer() -> None:
+    call("train", "pool", "--out", "C", "--policy", "asc-0.9")
+    assert "takes no scorer" in refused("evaluate", "pool", "--controller", "C", *SCORED)
+
+
+def test_in_python_it_is_the_same(folder: Path) -> None:
+    from judges_here import Short
+
+    controller = aera.train("pool", scorer=Short(), price=0.3, max_samples=6)
+    assert isinstance(controller.weigher, BestOfN)
+    assert controller.schedule == Schedule((4, 6))
+    own = aera.evaluate("pool", controller=controller, judge="score")
+    assert own.settings.scoring is not None
+    assert own.settings.scoring.price == 0.3
+    assert own.frontier[controller.label].reward is not None
+    assert aera.train("pool", policy="fixed-4").policy == Fixed(4)
+    plain = aera.train("pool", policy="asc-0.9")
+    with pytest.raises(UsageError, match="takes no scorer"):
+        aera.evaluate(Pool.open(folder / "pool"), controller=plain, scorer=Short())

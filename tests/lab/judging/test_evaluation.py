@@ -1,0 +1,77 @@
+"""Evaluations in money: prompts are billed alike wherever a row comes from."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_questions import SCHEDULE, TASK, made_records
+
+import aera
+from aera import Response
+from aera.lab import Truths
+from aera.lab.judging.evaluation import Evaluation
+from aera.pools.record import HeldRecords, VotedRecord
+
+PROMPT = 30
+"""Tokens of every prompt, recorded with the first response of a call."""
+
+
+def billed(record: VotedRecord) -> VotedRecord:
+    """The same with prompt tokens, two responses to a call."""
+    responses = [
+        Response(each.text, each.tokens, prompt_tokens=PROMPT * (place % 2 == 0))
+        for place, each in enumerate(record.responses)
+    ]
+    return replace(record, responses=tuple(responses))
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> HeldRecords:
+    voted, answers = made_records()
+    Truths(dict(answers)).save(tmp_path)
+    return HeldRecords([*map(billed, voted)], TASK, SCHEDULE, folder=tmp_path)
+
+
+def bill(made: Evaluation, policy: str) -> float:
+    """Money for a thousand questions, from the stops alone."""
+    point = made.frontier[policy]
+    column = {str(c): place for place, c in enumerate(SCHEDULE)}
+    fixed = policy.startswith("fixed-")
+    blocks = [n * (1 if fixed else column[c] + 1) for c, n in point.stops.items()]
+    return (1000 * PROMPT * sum(blocks) / 60 + 10 * point.tokens) / 1000
+
+
+@pytest.mark.parametrize("options", [{}, {"protocol": "nested", "paper": True}])
+def test_every_row_bills_its_prompts(records: HeldRecords, options: dict[str, object]) -> None:
+    made = aera.evaluate(records, prices=(1000, 10), **options)  # type: ignore[arg-type]
+    rows = {row["policy"]: row for row in made.rows()}
+    assert rows["fixed-8"]["money"] == pytest.approx(bill(made, "fixed-8"))
+    for policy in rows:
+        assert rows[policy]["money"] == pytest.approx(bill(made, policy), abs=1e-5), policy
+    assert made.summary["prices"] == {"prompt": 1000, "completion": 10}
+    assert [point["money"] for point in made.summary["points"]] == [
+        row["money"] for row in rows.values()
+    ]
+    assert not [line for line in made.remarks if "recorded its prompt tokens" in line]
+
+
+def test_a_fixed_controller_asks_once(records: HeldRecords) -> None:
+    controller = aera.train(records, policy="fixed-4")
+    made = aera.evaluate(records, "asc-0.9", controller=controller, prices=(1000, 10))
+    assert made.frontier["fixed-4"].kind == "controller"
+    rows = {row["policy"]: row for row in made.rows()}
+    assert rows["fixed-4"]["money"] == pytest.approx(bill(made, "fixed-4"))
+    assert any(line.startswith("fixed-4 costs") for line in made.remarks)
+
+
+def test_the_sentence_is_about_the_policy_that_was_learned(records: HeldRecords) -> None:
+    made = aera.evaluate(records, protocol="nested", paper=True, prices=(0, 10))
+    [line] = [line for line in made.remarks if " costs " in line]
+    assert line.startswith("aera-calibrated costs")
+
+
+def test_prices_change_nothing_else(records: HeldRecords) -> None:
+    plain, priced = (aera.evaluate(records, prices=prices) for prices in (None, (0.5, 1.5)))
+    kept = [{n: v for n, v in row.items() if n != "money"} for row in priced.rows()]
+    assert kept == plain.rows()
+    assert "money" not in repr(plain)

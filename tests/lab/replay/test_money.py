@@ -1,0 +1,107 @@
+"""Money: which tokens are billed how often, and what is said where a pool does not know them."""
+
+import numpy as np
+import pytest
+
+from aera import Question, Record, Response, Schedule, get_task
+from aera.errors import UsageError
+from aera.lab import Frontier, evaluate
+from aera.lab.replay.frontier import Point, fixed_points
+from aera.lab.replay.money import Prices, Terms, tell_saving, tell_unknown, write_money
+from aera.policies.labels import parse_policy
+from aera.pools.record import HeldRecords, read_votes
+
+TASK = get_task("numeric")
+PRICES = Prices(1000.0, 1_000_000.0)  # a prompt token costs 0.001, a completion token 1
+
+
+def frontier_of(*labels: str, prompts: tuple[int, ...] = (50, 0, 20, 0)) -> Frontier:
+    """Two questions, one agreed and one torn, with these prompt tokens beside the responses."""
+    rows = {"agreed": "1111", "torn": "1212"}
+    records = [
+        Record(
+            Question(name, f"{name}?"),
+            tuple(
+                Response(f"\\boxed{{{said}}}", tokens=10, prompt_tokens=prompt)
+                for said, prompt in zip(answers, prompts, strict=True)
+            ),
+        )
+        for name, answers in rows.items()
+    ]
+    held = HeldRecords(read_votes(records, TASK), TASK, Schedule((1, 2, 4)))
+    return evaluate(held, [parse_policy(label) for label in labels])
+
+
+def test_every_block_bills_the_longest_prompt_that_was_recorded() -> None:
+    [point] = frontier_of("majority-1+min2").points
+    assert point.counts.tolist() == [2, 4]
+    assert point.blocks.tolist() == [2, 3]
+    np.testing.assert_allclose(point.cost(PRICES), [20 + 2 * 0.05, 40 + 3 * 0.05])
+    assert point.money(PRICES) == pytest.approx(1000 * (60 + 5 * 0.05) / 2)
+
+
+def test_a_fixed_budget_is_one_block() -> None:
+    [point] = frontier_of("fixed-4").points
+    assert point.blocks.tolist() == [1, 1]
+    np.testing.assert_allclose(point.cost(PRICES), [40.05, 40.05])
+
+
+def test_a_fixed_budget_within_limits_decides_on_its_way() -> None:
+    [point] = frontier_of("fixed-4+min2").points
+    assert point.blocks.tolist() == [3, 3]
+
+
+def test_a_subset_keeps_the_prompts_of_its_questions() -> None:
+    whole = frontier_of("fixed-4").trajectories
+    some = whole.subset(np.array([1]))
+    assert some.prompts is not None
+    assert some.prompts.tolist() == [50]
+    assert whole.join([whole, some]).prompts.tolist() == [50, 50, 50]  # type: ignore[union-attr]
+
+
+def test_money_is_in_a_row_only_where_prices_are_given() -> None:
+    [point] = frontier_of("fixed-4").points
+    assert "money" not in point.as_json()
+    assert point.as_json(Terms(PRICES))["money"] == pytest.approx(40_050)
+
+
+def saving(point: Point) -> str:
+    return tell_saving(point, fixed_points(point.trajectories)[-1], PRICES)
+
+
+def test_what_is_saved_is_said_against_the_full_budget() -> None:
+    [point] = frontier_of("majority-1+min2").points
+    assert saving(point) == (
+        "majority-1+min2 costs 30,125.00 for 1,000 questions and fixed-4 40,050.00: 9,925.00 or "
+        "24.8 % saved"
+    )
+
+
+def test_a_policy_whose_prompts_cost_more_than_it_saves_says_so() -> None:
+    [point] = frontier_of("fixed-4+min4", prompts=(50_000, 0, 0, 0)).points
+    assert saving(point).endswith("% more")
+
+
+def test_unrecorded_prompts_are_mentioned_if_they_have_a_price() -> None:
+    [known] = frontier_of("asc-0.9").points
+    [unknown] = frontier_of("asc-0.9", prompts=(0, 0, 0, 0)).points
+    assert tell_unknown(known, PRICES) is None
+    assert tell_unknown(unknown, Prices(0, 1)) is None
+    assert tell_unknown(unknown, PRICES) == (
+        "no response to 2 of 2 questions recorded its prompt tokens, so money leaves their "
+        "prompts out"
+    )
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
+def test_a_price_that_is_none_is_refused(wrong: float) -> None:
+    for make in (lambda: Prices(wrong, 1), lambda: Prices(1, wrong)):
+        with pytest.raises(UsageError, match="0 or more"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(1234.5, "1,234.50"), (0.012345, "0.01235"), (0.0, "0")]
+)
+def test_small_amounts_keep_their_digits(amount: float, text: str) -> None:
+    assert write_money(amount) == text

@@ -1,0 +1,92 @@
+"""Best-of-n replayed: what is returned, what it is worth, and what tables call that."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from aera import BestOfN, Fixed, Question, Record, Response, Schedule, get_task
+from aera.lab import Truths, TruthScorer
+from aera.lab.learning.rewards import MostUtility, RewardLearner
+from aera.lab.replay.columns import table_columns
+from aera.lab.replay.money import Terms
+from aera.lab.replay.scored import ScoredReplay
+from aera.pools.record import HeldRecords, read_votes
+
+TASK = get_task("numeric")
+SCHEDULE = Schedule((1, 2, 4))
+
+
+class Written:
+    """A response says its score itself."""
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        return [float(response.text.split()[0]) for response in responses]
+
+
+def records_of(*rows: str) -> HeldRecords:
+    """Responses written as score:answer."""
+    made = [
+        Record(
+            Question(f"q{n}", f"{n}?"),
+            tuple(
+                Response("{} so \\boxed{{{}}}".format(*each.split(":")), tokens=10)
+                for each in row.split()
+            ),
+        )
+        for n, row in enumerate(rows)
+    ]
+    return HeldRecords(read_votes(made, TASK), TASK, SCHEDULE)
+
+
+RECORDS = records_of("0.2:7 0.1:8 0.9:8 0.5:9", "0.5:1 0.6:2 0.1:1 0.1:1")
+TRUTHS = Truths({"q0": "8", "q1": "1"})
+LEARNER = RewardLearner(BestOfN(Written()))
+
+
+def test_the_reward_is_the_best_score_so_far_and_no_accuracy() -> None:
+    done = LEARNER.replaying(TASK, SCHEDULE).evaluate(RECORDS, [Fixed(1), Fixed(4)])
+    first, last = done.points
+    assert (first.reward, last.reward) == (pytest.approx(0.35), pytest.approx(0.75))
+    assert (first.accuracy, last.accuracy) == (None, None)
+    assert first.as_json()["reward"] == pytest.approx(0.35)
+    assert [*table_columns(done.trajectories)] == [
+        "policy",
+        "reward",
+        "responses",
+        "tokens",
+        "saved %",
+    ]
+
+
+def test_the_truth_as_the_judge_gives_an_accuracy() -> None:
+    judged = ScoredReplay(TASK, SCHEDULE, LEARNER.best_of_n, TruthScorer(TASK, TRUTHS), False)
+    done = judged.evaluate(RECORDS, [Fixed(1), Fixed(4)])
+    assert done.trajectories.known_grades.tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert [point.accuracy for point in done.points] == [50, 50]
+    assert "reward" not in done.points[0].as_json()
+    assert done.readability.read == 8
+
+
+def test_utility_takes_the_price_of_the_tokens_off() -> None:
+    done = LEARNER.replaying(TASK, SCHEDULE).evaluate(RECORDS, [Fixed(1), Fixed(4)])
+    for point in done.points:
+        worth = MostUtility(0.4).utility(done.trajectories)
+        assert point.utility(0.4) == pytest.approx(point.pick(worth).mean())
+        assert point.as_json(Terms(price=0.4))["utility"] == pytest.approx(point.utility(0.4))
+    assert done.points[1].utility(0.4) == pytest.approx(0.75 - 0.4)
+
+
+def test_a_pool_without_tokens_has_rewards_and_no_price_to_take_off() -> None:
+    bare = [
+        Record(each.question, tuple(Response(r.text) for r in each.responses)) for each in RECORDS
+    ]
+    held = HeldRecords(read_votes(bare, TASK), TASK, SCHEDULE)
+    done = LEARNER.replaying(TASK, SCHEDULE).evaluate(held, [Fixed(4)])
+    assert done.points[0].utility(0.4) == pytest.approx(0.75)
+    assert np.isfinite(MostUtility(0.4).utility(done.trajectories)).all()
+
+
+def test_the_hull_of_rewards_is_found_as_that_of_accuracies() -> None:
+    done = LEARNER.replaying(TASK, SCHEDULE).evaluate(RECORDS, [Fixed(n) for n in SCHEDULE])
+    assert [point.policy for point in done.nondominated()] == ["fixed-1", "fixed-4"]
