@@ -16,6 +16,7 @@ from aera.network import Network, check_features, sigmoid
 from aera.policies.policy import Decision
 from aera.response import Prefix
 
+LEAD_GAP = VOTE_FEATURE_NAMES.index("lead_gap")
 SPARE = 0.1
 """How far beyond its training range an input may go, as a share of that range."""
 
@@ -81,6 +82,19 @@ class VoteGate(Gate):
 
     def evidence(self, prefix: Prefix) -> Floats:
         return vote_features(prefix)
+
+    def chances(self, evidence: Floats, *, scored: bool = False) -> Floats:
+        """p_continue of many prefixes by their evidence; of scored responses the best may tie.
+
+        Where nobody leads, because of a tie or because nothing could be read, nothing is settled:
+        the chance is 1, whatever the network says.
+        """
+        told: Floats = sigmoid(self.network.outputs(evidence))[..., 0]
+        return told if scored else np.where(evidence[..., LEAD_GAP] == 0, 1.0, told)
+
+    def _compute_chance(self, prefix: Prefix) -> float:
+        scored = any(vote.scored for vote in prefix.votes)
+        return float(self.chances(self.evidence(prefix)[None], scored=scored)[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.rewards import UtilityChoice
 from aera.lab.learning.votes import VoteLearner
 from aera.lab.replay.frontier import Point, replayed_points
+from aera.lab.replay.trajectory import Trajectories
 from aera.reading.health import NOTHING, Readability
 from aera.response import Question
 from aera.solving.controller import Controller, question_hashes
@@ -86,7 +87,10 @@ def build(
         gate=model.gate,
         weigher=model.weigher,
         encoder_name=encoder_name,
-        calibration=_calibration(choice, tried, choices, learned=model.learned, seed=seed),
+        calibration={
+            **_calibration(choice, tried, choices, learned=model.learned, seed=seed),
+            "tokens_per_response": _usual_tokens(tuning.trajectories),
+        },
         fitted=hash_questions(table.questions, np.concatenate([split.fit, split.held])),
         calibrated=hash_questions(table.questions, split.tune),
     )
@@ -96,6 +100,11 @@ def build(
         [policy], columns[:, None], tuning.trajectories, weighted=gives_weights(model.weigher)
     )
     return Built(carded, choice, model.learned, point, table.readability)
+
+
+def _usual_tokens(trajectories: Trajectories) -> float:
+    """What a response took on average, so that later spending can be estimated."""
+    return round(float(trajectories.tokens[:, -1].mean()) / trajectories.schedule.last, 1)
 
 
 def _share(goal: Goal, between: int) -> Goal:

@@ -20,7 +20,7 @@ from aera.lab.calibrating.families import GATE_FAMILY, Family
 from aera.lab.learning.folds import group_questions
 from aera.lab.learning.labels import utilities
 from aera.lab.learning.learner import Measured, Split, check_enough
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates, chances
+from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.replay.scored import ScoredReplay
 from aera.lab.replay.trajectory import Trajectories, pick
 from aera.lab.truths import Truths, grade
@@ -166,7 +166,7 @@ class RewardModel:
 
     def values(self, table: RewardTable, rows: Columns) -> Measured:
         """Other questions as this gate and the bar see them."""
-        return _measure(table, rows, chances(self.gate, table.evidence[rows]))
+        return _measure(table, rows, self.gate.chances(table.evidence[rows], scored=True))
 
     def policy(self, setting: float, family: Family | None = None) -> Gated:
         """The gate at one threshold."""
@@ -232,7 +232,7 @@ class RewardLearner:
         """A gate of these questions, at this price."""
         check_enough(table)
         known = VoteStates(table.evidence, table.rewards, table.trajectories.tokens).subset(rows)
-        fit = replace(self.gate, price=self.price)
+        fit = replace(self.gate, price=self.price, scored=True)
         own = _measure(table, rows, fit.out_of_fold(known, groups=table.groups[rows], seed=seed))
         return RewardModel(fit.fit(known), self.best_of_n, own, self.price)
 

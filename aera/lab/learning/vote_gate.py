@@ -15,7 +15,7 @@ from aera.arrays import Columns, Flags, Floats
 from aera.lab.learning.folds import Fold, out_of_fold
 from aera.lab.learning.labels import utilities
 from aera.lab.learning.perceptron import statistics
-from aera.network import Network, sigmoid
+from aera.network import Network
 from aera.policies.gate import VoteGate
 
 STEPS = 25
@@ -48,6 +48,8 @@ class VoteGateFit:
     rounds: int = 4
     """How often the rule is fitted to the targets that it shapes itself."""
     ridge: float = 20.0
+    scored: bool = False
+    """Best-of-n, where a tie at the top is as good as a leader."""
 
     def fit(self, states: VoteStates) -> VoteGate:
         """A gate of all these questions."""
@@ -82,12 +84,8 @@ class VoteGateFit:
         return out_of_fold(partial(self._fold, states), groups, seed=seed)
 
     def _fold(self, states: VoteStates, fold: Fold) -> Floats:
-        return chances(self.fit(states.subset(fold.rest)), states.evidence[fold.own])
-
-
-def chances(gate: VoteGate, evidence: Floats) -> Floats:
-    """A gate's p_continue, shape (questions, checkpoints)."""
-    return sigmoid(gate.network.outputs(evidence))[..., 0]
+        gate = self.fit(states.subset(fold.rest))
+        return gate.chances(states.evidence[fold.own], scored=self.scored)
 
 
 def advantages(utility: Floats, goes_on: Flags) -> Floats:

@@ -17,7 +17,7 @@ from aera.lab.calibrating.calibration import LossLimit
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
 from aera.lab.learning.folds import group_questions, split_rows
 from aera.lab.learning.learner import Measured, Split, check_enough
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates, chances
+from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.trajectory import Trajectories
@@ -152,7 +152,7 @@ class VoteModel:
         traits = table.responses.traits[rows]
         weights = self.weigher.weights(traits) if self.weigher else None
         replayed = table.replay(rows, weights)
-        measured = _measure(replayed, chances(self.gate, replayed.evidence))
+        measured = _measure(replayed, self.gate.chances(replayed.evidence))
         return replace(measured, records=tuple(table.weigh(rows, weights)))
 
     def policy(self, setting: float, family: Family | None = None) -> Policy:

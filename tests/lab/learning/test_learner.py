@@ -70,8 +70,8 @@ class PlainTable:
 
     def measured(self, rows: Columns, chance: float) -> Measured:
         known = self.trajectories.subset(rows)
-        values = {"aera": np.full(known.tokens.shape, chance), "asc": self.confidence[rows]}
-        return Measured(known, values)
+        led = self.confidence[rows] > 0.5 + 1e-9  # where nobody leads, a gate goes on
+        return Measured(known, {"aera": np.where(led, chance, 1.0), "asc": self.confidence[rows]})
 
 
 @dataclass(frozen=True, eq=False)

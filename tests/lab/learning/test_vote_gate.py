@@ -15,7 +15,6 @@ from aera.lab.learning.vote_gate import (
     VoteGateFit,
     VoteStates,
     advantages,
-    chances,
     logistic,
 )
 from aera.network import Network
@@ -161,7 +160,7 @@ def lessons(seed: int, questions: int = 400) -> VoteStates:
 
 def test_a_gate_learns_the_feature_that_says_when_going_on_pays() -> None:
     gate, other = FIT.fit(lessons(0)), lessons(1)
-    goes_on = chances(gate, other.evidence)[:, 0] > 0.5
+    goes_on = gate.chances(other.evidence)[:, 0] > 0.5
     assert (goes_on == (other.grades[:, 0] == 0)).mean() > 0.9
     weights = np.abs(gate.network.weight[0])
     assert weights.argmax() == 3
@@ -172,7 +171,7 @@ def test_where_going_on_never_pays_the_gate_stops() -> None:
     states = lessons(0)
     for grades in (np.zeros((400, 3)), np.ones((400, 3))):
         gate = FIT.fit(replace(states, grades=grades))
-        assert (chances(gate, states.evidence) < 0.5).all()
+        assert (gate.chances(states.evidence) < 0.5).all()
 
 
 def test_where_it_always_pays_the_gate_goes_on() -> None:
@@ -182,21 +181,21 @@ def test_where_it_always_pays_the_gate_goes_on() -> None:
         grades=np.tile([0.0, 0.0, 1.0], (400, 1)),
         tokens=np.tile([10.0, 11.0, 12.0], (400, 1)),
     )
-    assert (chances(FIT.fit(hopeful), evidence)[:, :-1] > 0.5).all()
+    assert (FIT.fit(hopeful).chances(evidence)[:, :-1] > 0.5).all()
     assert FIT.price == 1.0
     hopeless = VoteStates(
         evidence,
         grades=np.tile([0.0, 0.0, 0.5], (400, 1)),
         tokens=np.tile([1.0, 20.0, 400.0], (400, 1)),
     )
-    assert (chances(FIT.fit(hopeless), evidence)[:, :-1] < 0.5).all()
+    assert (FIT.fit(hopeless).chances(evidence)[:, :-1] < 0.5).all()
 
 
 def test_the_price_may_be_stated() -> None:
     states = lessons(0)
     cheap, usual, dear = (VoteGateFit(price=p).fit(states) for p in (0, FIT.price, 50))
     assert usual.identity == FIT.fit(states).identity
-    spent = [(chances(gate, states.evidence)[:, :-1] > 0.5).sum() for gate in (cheap, usual, dear)]
+    spent = [(gate.chances(states.evidence)[:, :-1] > 0.5).sum() for gate in (cheap, usual, dear)]
     assert spent[0] > spent[1] > spent[2]
 
 
@@ -228,7 +227,7 @@ def test_a_feature_that_never_varies_and_free_tokens_are_no_trouble() -> None:
     states = lessons(0)
     states.evidence[:, :, 0] = 7.0
     gate = FIT.fit(replace(states, tokens=0 * states.tokens))
-    assert np.isfinite(chances(gate, states.evidence)).all()
+    assert np.isfinite(gate.chances(states.evidence)).all()
     assert gate.network.weight[0, 0] == 0
 
 
@@ -257,4 +256,4 @@ def test_out_of_fold_every_question_is_judged_by_a_gate_of_the_others() -> None:
     found = FIT.out_of_fold(states, groups=np.arange(len(states)), seed=2)
     for fold in deal(np.arange(50), seed=2):
         gate = FIT.fit(states.subset(fold.rest))
-        np.testing.assert_allclose(found[fold.own], chances(gate, states.evidence[fold.own]))
+        np.testing.assert_allclose(found[fold.own], gate.chances(states.evidence[fold.own]))

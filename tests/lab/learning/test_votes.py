@@ -15,7 +15,7 @@ from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.learning import votes
 from aera.lab.learning.perceptron import Perceptron
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates, chances
+from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.learning.votes import LOSSES, VoteModel, VoteTable, mean_saving
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.policies.gate import VoteGate
@@ -142,7 +142,7 @@ def test_without_a_weigher_the_votes_are_plain() -> None:
     assert model.weigher is None
     plain, seen = table.replay(rows, None), model.values(table, rows)
     np.testing.assert_array_equal(seen.values["asc"], plain.confidence)
-    np.testing.assert_array_equal(seen.values["aera"], chances(model.gate, plain.evidence))
+    np.testing.assert_array_equal(seen.values["aera"], model.gate.chances(plain.evidence))
     assert [*seen.records] == [table.records[row] for row in rows]
 
 
