@@ -155,22 +155,14 @@ def test_the_gain_is_measured_out_of_fold(table: VoteTable, model: VoteModel) ->
 
 @pytest.mark.parametrize(
     ("measured", "kept"),
-    [
-        ([3.0], True),
-        ([-0.5], False),
-        ([1.4, -0.7, -0.7], False),
-        ([0.5, 3.0, 3.0], True),
-        ([0.5, 4.5], True),
-        ([1.5, -2.5], False),
-    ],
+    [([3.0], True), ([-0.5], False), ([1.4, -0.7, -0.7], False), ([0.5, 3.0, 3.0], True)],
 )
 def test_a_gain_that_is_unclear_is_measured_on_other_folds(
     table: VoteTable, monkeypatch: pytest.MonkeyPatch, measured: list[float], kept: bool
 ) -> None:
     """`measured`: standard errors gained, one measurement after the other."""
     rows, left, seeds = np.arange(40), list(measured), []
-    out_of_fold = WeigherFit.out_of_fold
-    spread = np.where(rows % 2, 1.0, -1.0)
+    out_of_fold, spread = WeigherFit.out_of_fold, np.where(rows % 2, 1.0, -1.0)
 
     def weighing(self: WeigherFit, *given: Any, seed: int, **rest: Any) -> Floats:
         seeds.append(seed)
