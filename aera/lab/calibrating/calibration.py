@@ -12,6 +12,13 @@ from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence, q
 from aera.lab.calibrating.families import Family
 from aera.lab.replay.trajectory import Trajectories, pick
 
+ROUGH = 0.02
+"""A margin above this, and above the allowed loss, says that too few questions were seen.
+
+A setting may then still seem to gain. Mostly that is luck, and with dozens of settings to choose
+from some are lucky, the boldest first.
+"""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -93,8 +100,9 @@ class LossLimit:
     """The cheapest setting that loses at most `max_loss` against the policy's own full budget.
 
     By itself this is the paper's rule on the sweep: loss as measured, ties to the safer setting.
-    With a margin, so many standard errors are added to the loss, on the fine grid. With `alpha`,
-    P(loss <= max_loss) >= 1 - alpha, by fixed-sequence testing on the fine grid.
+    With a margin, so many standard errors are added to the loss, on the fine grid, and may not be
+    more than is allowed by themselves. With `alpha`, P(loss <= max_loss) >= 1 - alpha, by
+    fixed-sequence testing on the fine grid.
     """
 
     max_loss: float = 0.02
@@ -144,9 +152,10 @@ class LossLimit:
         if self.alpha is not None:
             p_values = betting_p_values(losses, self.max_loss, seed=seed, alpha=self.alpha)
             return list(range(fixed_sequence(p_values, self.alpha)))
-        error = losses.std(axis=0) / np.sqrt(len(losses))
-        likely = losses.mean(axis=0) + (self.margin or 0.0) * error
-        allowed: list[int] = np.flatnonzero(likely <= self.max_loss + 1e-12).tolist()
+        spare = (self.margin or 0.0) * losses.std(axis=0) / np.sqrt(len(losses))
+        within = losses.mean(axis=0) + spare <= self.max_loss + 1e-12
+        known = spare <= max(self.max_loss, ROUGH) + 1e-12
+        allowed: list[int] = np.flatnonzero(within & known).tolist()
         return allowed
 
     def _needed(self, losses: Floats) -> int | None:

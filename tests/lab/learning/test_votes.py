@@ -7,7 +7,7 @@ from made_questions import SCHEDULE, made_records, made_table, table_of
 from small_study import Bench
 
 from aera import Schedule
-from aera.arrays import Columns
+from aera.arrays import Columns, Floats
 from aera.errors import ProtocolError
 from aera.evidence.votes import VOTE_FEATURE_NAMES, vote_features
 from aera.lab import Choice, Judgement, LossLimit, VoteLearner, holdout, limit_for, nested
@@ -16,7 +16,7 @@ from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.learning import votes
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
-from aera.lab.learning.votes import LOSSES, VoteModel, VoteTable, mean_saving
+from aera.lab.learning.votes import LOSSES, ReplayedVotes, VoteModel, VoteTable, mean_saving
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.policies.gate import VoteGate
 from aera.policies.measures import confidence
@@ -151,6 +151,33 @@ def test_the_gain_is_measured_out_of_fold(table: VoteTable, model: VoteModel) ->
     weights = LEARNER.weigher.out_of_fold(table.responses.subset(rows), groups=rows, seed=0)
     plain, weighted = (table.replay(rows, w).trajectories.known_grades for w in (None, weights))
     assert model.gain == pytest.approx(100 * (weighted.mean() - plain.mean()))
+
+
+@pytest.mark.parametrize(
+    ("measured", "kept"),
+    [([3.0], True), ([-0.5], False), ([1.4, -0.7, -0.7], False), ([0.5, 3.0, 3.0], True)],
+)
+def test_a_gain_that_is_unclear_is_measured_on_other_folds(
+    table: VoteTable, monkeypatch: pytest.MonkeyPatch, measured: list[float], kept: bool
+) -> None:
+    """`measured`: standard errors gained, one measurement after the other."""
+    rows, left, seeds = np.arange(40), list(measured), []
+    out_of_fold, spread = WeigherFit.out_of_fold, np.where(rows % 2, 1.0, -1.0)
+
+    def weighing(self: WeigherFit, *given: Any, seed: int, **rest: Any) -> Floats:
+        seeds.append(seed)
+        return out_of_fold(self, *given, seed=seed, **rest)
+
+    def gaining(weighted: ReplayedVotes, plain: ReplayedVotes) -> Floats:
+        gains: Floats = spread + left.pop(0) / np.sqrt(len(rows))
+        return gains
+
+    monkeypatch.setattr(WeigherFit, "out_of_fold", weighing)
+    monkeypatch.setattr(votes, "_gains", gaining)
+    model = LEARNER.fit(table, rows, seed=5)
+    assert (model.weigher is not None) is kept
+    assert not left
+    assert len({*seeds}) == len(seeds) == len(measured)
 
 
 @pytest.mark.parametrize(
