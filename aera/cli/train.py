@@ -48,6 +48,7 @@ def train(
     workers: WorkersOption = "1",
 ) -> None:
     """Learn how votes weigh and when to stop, calibrate, and write the controller."""
+    from aera.lab.calibrating.certificate import questions_needed
     from aera.lab.judging.build import build, choose_learner
     from aera.lab.judging.protocols import limit_for
     from aera.lab.open import need_truths
@@ -76,7 +77,11 @@ def train(
     console.print(built.choice.summary, style=style, highlight=False)
     if certify is None and built.choice.questions < FEW:
         note = f"{built.choice.questions} questions are few: expect other ones to lose more"
-        console.print(f"{note}, or ask for a certificate (--certify 0.1)", style="yellow")
+        # Half of the questions certify; advice that could only end in a refusal is none.
+        needed = questions_needed(max_loss, 0.1)
+        could = needed is not None and built.choice.questions // 2 >= needed
+        advice = ", or ask for a certificate (--certify 0.1)" if could else ""
+        console.print(f"{note}{advice}", style="yellow")
 
 
 def audit(

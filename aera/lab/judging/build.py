@@ -10,6 +10,7 @@ from aera.arrays import Columns
 from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import Family
+from aera.lab.judging.certified import certify_card
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.learning.learner import Learner, T, check_enough, policy_of
 from aera.lab.learning.paper import PaperLearner
@@ -110,6 +111,14 @@ def _hashes(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
     return frozenset(each for row in rows for each in question_hashes(questions[row]))
 
 
+def _setting(choice: Choice) -> str:
+    """What was chosen; what it saves is said of the questions it was chosen on only."""
+    if not choice.feasible:
+        return "NOT FEASIBLE, so the full budget is kept"
+    saved = f"{100 * choice.token_saving:.1f} % of the tokens saved in calibration"
+    return f"{choice.family} {choice.setting:g}, {saved}"
+
+
 def _card(controller: Controller, choice: Choice, learned: str) -> str:
     """A model card with the front matter model hubs read."""
     gate = len(controller.gate.features) if controller.gate else 0
@@ -129,8 +138,10 @@ tags: [adaptive-inference, self-consistency, early-stopping]
 After each checkpoint ({controller.schedule}) it decides whether another block of responses is worth
 paying for. Policy: `{controller.label}`.
 
-- **Calibration**: {choice.summary}.
-- **Accuracy there**: {100 * choice.accuracy:.2f} %, full budget {100 * choice.reference:.2f} %.
+- **Setting**: {_setting(choice)}.
+- **Certificate**: {certify_card(asdict(choice))}
+- **Accuracy in calibration**, which is no test: {100 * choice.accuracy:.2f} %, its own full budget
+  {100 * choice.reference:.2f} %, on {choice.questions} questions.
 - **Learned**: {learned}.
 - **Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};
   their hashes are in `config.json`, so that a test on them is noticed.

@@ -8,7 +8,7 @@ from typing import Any
 from aera.errors import ProtocolError, UsageError
 from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import LossLimit
-from aera.lab.judging.bootstrap import paired_bootstrap
+from aera.lab.judging.headline import Headline, make_headline
 from aera.lab.judging.protocols import CrossFit, Judgement, crossfit, holdout, limit_for, nested
 from aera.lab.judging.summary import (
     crossfit_frontier,
@@ -100,7 +100,23 @@ class Evaluation:
         """The evaluation JSON."""
         protocol, seed = self.settings.protocol, self.settings.seed
         return summarize(
-            self.frontier, self.records, protocol=protocol, seed=seed, sections=self.sections
+            self.frontier,
+            self.records,
+            protocol=protocol,
+            seed=seed,
+            sections=self.sections,
+            max_loss=self.settings.max_loss,
+        )
+
+    @cached_property
+    def headline(self) -> Headline:
+        """What it shows, in words: the same in the summary, on a terminal and on a page."""
+        return make_headline(
+            self.frontier,
+            protocol=self.settings.protocol,
+            task=self.records.task.name,
+            sections=self.sections,
+            max_loss=self.settings.max_loss,
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -150,7 +166,7 @@ class Evaluation:
     def remarks(self) -> list[str]:
         """What a table cannot say: how far its claims reach."""
         told = [self.sections["status"]] if "status" in self.sections else []
-        told += self.sections.get("outcome", ())
+        told += self.headline.lines
         if "controller" in self.sections:
             known = self.sections["controller"]
             told.append(f"{known['policy']}: {known['status']}")
@@ -238,28 +254,10 @@ def _with_controller(
     point = replace(own.points[0], kind=Kind.CONTROLLER, in_sample=bool(seen))
     frontier = made.frontier.with_point(own.points[1]).with_point(point)
     status = f"in-sample: {len(seen)} questions were seen in training" if seen else "unseen"
-    sections: dict[str, Any] = {
-        "controller": {"policy": point.policy, "seen": len(seen), "status": status}
-    }
-    if made.truths is not None:
-        sections["outcome"] = _outcome(frontier, controller, made.settings.seed)
+    known = {"policy": point.policy, "seen": len(seen), "status": status}
+    known |= {"task": controller.task.name, "calibration": dict(controller.calibration)}
+    sections: dict[str, Any] = {"controller": known}
     return replace(made, frontier=frontier, sections=sections)
-
-
-def _outcome(frontier: Frontier, controller: Controller, seed: int) -> list[str]:
-    """What a controller loses or gains against its own full budget, and against plain votes."""
-    [point] = [each for each in frontier.points if each.kind is Kind.CONTROLLER]
-    allowed = controller.calibration.get("max_loss")
-    lines = []
-    for weighted in dict.fromkeys((False, point.weighted)):
-        full = frontier.full_budget(weighted=weighted)
-        gap = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=seed)
-        promise = "" if allowed is None else f", {100 * allowed:g} allowed in calibration"
-        lines.append(
-            f"{point.policy}: {gap.difference:+.2f} points against {full.policy}, 95 % "
-            f"[{gap.low:+.2f}, {gap.high:+.2f}]{promise}"
-        )
-    return lines
 
 
 def parse_policies(

@@ -11,7 +11,6 @@ import numpy as np
 from aera.arrays import Columns
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
 from aera.lab.judging.bootstrap import (
-    Saving,
     bootstrap_ratios,
     compare_pairs,
     matched_random,
@@ -25,6 +24,8 @@ from aera.lab.judging.diagnostics import (
     residual_opportunity,
     worst_group,
 )
+from aera.lab.judging.difference import paired_gaps
+from aera.lab.judging.headline import SHOWN_THRESHOLD, make_headline
 from aera.lab.judging.protocols import CrossFit, Judgement
 from aera.lab.learning.paper import PaperTable
 from aera.lab.replay.frontier import Frontier, Kind, Point, hindsight_point
@@ -32,9 +33,6 @@ from aera.lab.replay.hindsight import oracle, shuffle
 from aera.lab.replay.trajectory import Trajectories
 from aera.policies.baselines import ASC
 from aera.pools.record import Records
-
-SHOWN_THRESHOLD = 0.3
-"""The threshold whose diagnostics are shown, as in the paper."""
 
 
 def summarize(
@@ -44,14 +42,19 @@ def summarize(
     protocol: str,
     seed: int,
     sections: Mapping[str, Any] = MappingProxyType({}),
+    max_loss: float = 0.02,
 ) -> dict[str, Any]:
     """The evaluation JSON. Accuracies, savings and differences are in percent."""
     trajectories = frontier.trajectories
     graded = trajectories.grades is not None
+    task = records.task.name
+    said = make_headline(
+        frontier, protocol=protocol, task=task, sections=sections, max_loss=max_loss
+    )
     made = {
         "pool": {
             "name": records.name,
-            "task": records.task.name,
+            "task": task,
             "equivalence": records.task.equivalence,
             "questions": len(trajectories.question_ids),
             "schedule": list(trajectories.schedule),
@@ -59,6 +62,7 @@ def summarize(
         "readability": frontier.readability.as_json(),
         "protocol": protocol,
         "seed": seed,
+        "headline": said.as_json(),
         "points": [point.as_json() for point in frontier.points],
         "comparisons": comparisons(frontier, seed=seed) if graded else [],
         "trajectories": _shapes(trajectories) if graded else None,
@@ -77,21 +81,39 @@ def _strict(value: Any) -> Any:
 
 
 def comparisons(frontier: Frontier, *, seed: int, resamples: int = 20_000) -> list[dict[str, Any]]:
-    """Every point against every fixed budget, and the gate's points against every baseline."""
+    """Every point against fixed budgets and its own; the gate's points against every baseline.
+
+    Intervals are those of the headline, so that two of the same pair are one.
+    """
     points = frontier.points
     plain = {i for i, p in enumerate(points) if p.kind is Kind.FIXED and not p.weighted}
     learned = {i for i, point in enumerate(points) if point.family == GATE_FAMILY.name}
+    own = {weighted: frontier.full_budget(weighted=weighted).policy for weighted in (False, True)}
     pairs = [
         (i, j)
         for i in range(len(points))
         for j in range(len(points))
-        if i != j and (j in plain or (i in learned and j not in learned))
+        if i != j
+        and (
+            j in plain
+            or points[j].policy == own[points[i].weighted]
+            or (i in learned and j not in learned)
+        )
     ]
+    if not pairs:
+        return []
     scores = np.array([100 * point.scores for point in points])
     found = compare_pairs(scores, pairs, resamples=resamples, seed=seed)
+    gaps = paired_gaps(np.array([points[i].scores - points[j].scores for i, j in pairs]))
     return [
-        {"policy": points[i].policy, "reference": points[j].policy, **asdict(interval)}
-        for (i, j), interval in zip(pairs, found, strict=True)
+        {
+            "policy": points[i].policy,
+            "reference": points[j].policy,
+            **asdict(interval),
+            "low": gap.low,
+            "high": gap.high,
+        }
+        for (i, j), interval, gap in zip(pairs, found, gaps, strict=True)
     ]
 
 
@@ -196,18 +218,6 @@ def judgement_frontier(done: Judgement, points: Sequence[Point] = ()) -> Frontie
     return Frontier(kept, done.trajectories)
 
 
-def _outcome(point: Point, saving: Saving, done: Judgement, *, seed: int) -> str:
-    """What a calibrated policy came to, in one sentence."""
-    full = done.fixed()[-1]
-    gap = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=seed)
-    allowed = 100 * next(iter(done.choices.values()))[0].max_loss
-    return (
-        f"{point.policy}: {gap.difference:+.2f} points against {full.policy}, 95 % "
-        f"[{gap.low:+.2f}, {gap.high:+.2f}], {allowed:g} allowed; {saving.percent:.1f} % of the "
-        f"tokens saved, 95 % [{saving.low:.1f}, {saving.high:.1f}]"
-    )
-
-
 def judgement_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dict[str, Any]:
     """What calibration chose, whether routing is real, and the token savings with intervals."""
     points = done.points()
@@ -215,7 +225,6 @@ def judgement_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dic
     savings = bootstrap_ratios(spent, done.trajectories.tokens[:, -1], seed=seed)
     return {
         "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
-        "outcome": [_outcome(points[0], savings[0], done, seed=seed)],
         "calibration": {
             name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
             for name, choices in done.choices.items()

@@ -27,7 +27,6 @@ from aera.lab.report.explorer import (
     thresholds,
 )
 from aera.lab.report.figure import CONFIG, Figure, shown_columns
-from aera.lab.report.headline import Headline, make_headline
 from aera.lab.report.reliability import Predictions
 from aera.lab.report.sections import Section, make_sections
 from aera.lab.truths import Truths
@@ -85,17 +84,11 @@ class Report:
             workers=evaluation.workers,
         )
 
-    @cached_property
-    def headline(self) -> Headline:
-        """What it shows, in words."""
-        choices = next(iter(self.seen.choices.values()), ()) if self.seen else ()
-        return make_headline(
-            self.frontier,
-            self.evaluation,
-            choices=choices,
-            controller=self.controller,
-            max_loss=self.max_loss,
-        )
+    @property
+    def headline(self) -> Mapping[str, Any]:
+        """What it shows, in words, as the evaluation has it."""
+        told: Mapping[str, Any] = self.evaluation["headline"]
+        return told
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -121,7 +114,7 @@ class Report:
         known: dict[str, Any] = {"workers": self.workers}
         others = explore(self.records, chosen, own, settings=plain, **known)
         if self.controller is not None:
-            own = {self.headline.policy: self.controller.policy}
+            own = {self.headline["policy"]: self.controller.policy}
         elif not self.weighted:
             return others
         weighted = HeldRecords(self.weighted, task, schedule) if self.weighted else self.records
@@ -147,7 +140,7 @@ class Report:
             self.frontier,
             self.evaluation,
             points=self.points,
-            shown=self.headline.policy,
+            shown=self.headline["policy"],
             seen=self.predictions,
             max_loss=self.max_loss,
         )
@@ -160,7 +153,7 @@ class Report:
             "protocol": self.evaluation["protocol"],
             "seed": self.evaluation["seed"],
             "version": metadata.version("aera"),
-            "headline": vars(self.headline),
+            "headline": self.headline,
             "readability": self._readability(),
             "boxes": self._boxes(),
             "config": CONFIG,
@@ -190,7 +183,7 @@ class Report:
 
     def _boxes(self) -> dict[str, str]:
         """The headline's policy in four figures."""
-        point = self.frontier[self.headline.policy]
+        point = self.frontier[self.headline["policy"]]
         quality = point.accuracy if point.graded else point.agreement
         return {
             "accuracy" if point.graded else "agreement": f"{quality:.2f} %",

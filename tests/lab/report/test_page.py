@@ -18,11 +18,7 @@ from aera import Pool, Schedule, standard_policies
 from aera.cli import app
 from aera.lab import (
     Built,
-    Choice,
-    Frontier,
-    Kind,
     PaperLearner,
-    Point,
     Report,
     Trajectories,
     evaluate,
@@ -33,7 +29,6 @@ from aera.lab import (
 from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.report.explorer import shown_columns
-from aera.lab.report.headline import make_headline
 from aera.lab.report.reliability import Predictions, reliability
 from aera.web.template import palette
 
@@ -73,103 +68,21 @@ def sections_of(report: Report) -> list[str]:
     return [section.name for section in report.sections]
 
 
-# --- the headline -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def headline_of(
-    trajectories_of: Callable[..., Trajectories],
-) -> Callable[..., Any]:
-    """The headline of one policy that loses these questions and spends a quarter on the others."""
-
-    def make(lost: int, *, max_loss: float = 0.02, **settings: Any) -> Any:
-        grades = np.ones((400, 3))
-        grades[:lost, 0] = 0
-        shown = trajectories_of(grades)
-        stops = np.zeros(400, dtype=np.int64)
-        points = (Point("aera-calibrated", stops, shown, kind=Kind.CALIBRATED),)
-        summary = {"protocol": "nested", "seed": 0, "calibration": {"aera": []}}
-        return make_headline(Frontier(points, shown), summary, max_loss=max_loss, **settings)
-
-    return make
-
-
-def choice(setting: float | None, alpha: float | None) -> Choice:
-    return Choice("aera", setting, 0.02, alpha, 120, 0.9, 0.9, 0.5, 300)
-
-
-@pytest.mark.parametrize(
-    ("lost", "allowed", "claim"),
-    [
-        (0, 0.02, "The same accuracy, within 2 points, for 25 % of the tokens"),
-        (12, 0.05, "3.0 points less accuracy, within the 5 allowed, for 25 % of the tokens"),
-        (
-            2,
-            0.005,
-            "0.5 points lower on these questions, with up to 1.2 points less not ruled out, for 25",
-        ),
-        (40, 0.02, "10.0 points less accuracy for 25 % of the tokens"),
-    ],
-)
-def test_the_claim_is_as_strong_as_its_interval(
-    headline_of: Callable[..., Any], lost: int, allowed: float, claim: str
-) -> None:
-    assert headline_of(lost, max_loss=allowed).claim.startswith(claim)
-
-
-def test_a_certificate_holds_where_every_fold_has_one(headline_of: Callable[..., Any]) -> None:
-    made = headline_of(0, choices=[choice(0.3, 0.1), choice(0.2, 0.1)])
-    assert made.certified
-    assert "P(loss ≤ 2 points) ≥ 90 %" in made.certificate
-
-
-@pytest.mark.parametrize(
-    ("choices", "reason"),
-    [
-        ([choice(0.3, None)], "no certificate was asked for"),
-        ([choice(0.3, 0.1), choice(None, 0.1)], "in 1 of 2 folds no aera setting"),
-        ([], "nothing was calibrated"),
-    ],
-)
-def test_without_a_certificate_the_reason_is_told(
-    headline_of: Callable[..., Any], choices: list[Choice], reason: str
-) -> None:
-    made = headline_of(0, choices=choices)
-    assert not made.certified
-    assert made.certificate.startswith("Not certified, because")
-    assert reason in made.certificate
-
-
-def test_a_replay_speaks_of_the_default_policy_and_is_descriptive(bench: Bench) -> None:
-    made = replayed(bench).headline
-    assert (made.policy, made.status, made.certified) == ("asc-0.95", "descriptive", False)
-
-
-def test_a_controller_on_questions_it_has_seen_is_not_certified(bench: Bench, built: Built) -> None:
-    base, controller = replayed(bench), built.controller
-    known = {"policy": str(controller.policy), "seen": 60, "status": "in-sample: 60 questions"}
-    frontier = evaluate(bench.records, [controller.policy], truths=bench.truths)
-    point = replace(frontier.points[0], kind=Kind.CONTROLLER, in_sample=True)
-    frontier = frontier.with_point(point)
-    sections = {"controller": known}
-    summary = summarize(frontier, bench.pool, protocol="replay", seed=0, sections=sections)
-    report = replace(
-        base,
-        evaluation=summary,
-        frontier=frontier,
-        given=[controller.policy],
-        controller=controller,
-    )
-    assert report.headline.status == "in-sample"
-    assert "because this is in-sample" in report.headline.certificate
-    assert report.predictions is not None
-    assert "gate" in sections_of(report)
-
-
 def test_without_truths_it_speaks_of_agreement(bench: Bench) -> None:
     report = replayed(bench, truths=False)
-    assert "of the answers equal those of fixed-32" in report.headline.claim
+    assert "of the answers equal those of fixed-32" in report.headline["claim"]
     assert sections_of(report) == ["frontier", "stops"]
+
+
+def test_a_controller_has_its_gate_shown(bench: Bench, built: Built) -> None:
+    settings = EvaluationSettings("replay")
+    made = evaluate_pool(
+        bench.records, (), truths=bench.truths, settings=settings, controller=built.controller
+    )
+    report = Report.of(made)
+    assert report.headline["status"] == "in-sample"
+    assert report.predictions is not None
+    assert "gate" in sections_of(report)
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -198,7 +111,7 @@ def test_crossfit_marks_its_sweep_as_read_off_afterwards(bench: Bench) -> None:
     assert rows["aera-0.30"]["kind"] == "swept afterwards"
     assert rows["asc-0.95"]["kind"] == "as given"
     assert rows["oracle"]["kind"] == "hindsight"
-    assert "crossfit is descriptive" in report.headline.certificate
+    assert "crossfit is descriptive" in report.headline["certificate"]
 
 
 def test_calibrated_points_are_marked(judged: Report) -> None:
