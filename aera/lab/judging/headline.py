@@ -69,7 +69,7 @@ class Headline:
 
     def as_json(self) -> dict[str, Any]:
         """As an evaluation file holds it."""
-        return {**asdict(self), "beside": [asdict(each) for each in self.beside]}
+        return {**asdict(self), "beside": [*map(asdict, self.beside)], "lines": self.lines}
 
 
 def headline_point(frontier: Frontier) -> Point:

@@ -30,6 +30,7 @@ from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.report.explorer import shown_columns
 from aera.lab.report.reliability import Predictions, reliability
+from aera.lab.report.responses import Room
 from aera.web.template import palette
 
 MOST_BYTES = 3_000_000
@@ -128,7 +129,49 @@ def test_figures_are_drawn_as_svg_in_the_light_colours(judged: Report, tmp_path:
         text = file.read_text("utf-8")
         assert text.startswith("<svg")
         assert "var(" not in text
+        assert "role-title" in text
     assert palette()["--blue"] in (tmp_path / "figures/stops.svg").read_text("utf-8")
+
+
+def test_every_policy_has_a_name_and_the_calibrated_come_first(judged: Report) -> None:
+    figure = judged.sections[0].figures[0]
+    shown = ", ".join(row["name"] for row in figure.rows if row["wide"]["shown"]).split(", ")
+    for row in figure.rows:
+        named = {row["policy"], row["policy"].partition("-")[2], f"{row['responses']:g}"}
+        known = named & {*shown, *(f"{name}0" for name in shown)}
+        assert known or row["policy"] in figure.caption, "what finds no room is told"
+    kinds = [row["kind"] for row in figure.rows]
+    assert kinds[0] == "calibrated, nested"
+    assert kinds == sorted(kinds, key=lambda kind: not kind.startswith("calibrated"))
+    assert "other rules" not in {row["family"] for row in figure.rows}
+
+
+def test_numbers_of_one_column_have_one_format(judged: Report) -> None:
+    for section in judged.as_json()["sections"]:
+        for figure in section["figures"]:
+            for row in figure["spec"]["data"]["values"]:
+                loose = {name for name in figure["columns"] if isinstance(row[name], float)}
+                assert loose <= set(figure["formats"]), figure["name"]
+
+
+def test_loss_by_difficulty_has_intervals_that_grow_with_few_questions(judged: Report) -> None:
+    [section] = [section for section in judged.sections if section.name == "stops"]
+    rows = [row for row in section.figures[1].rows if row["policy"] == "aera-calibrated"]
+    assert all(row["from"] < row["loss"] < row["to"] for row in rows)
+    rows.sort(key=lambda row: row["questions"])
+    assert rows[0]["to"] - rows[0]["from"] > rows[-1]["to"] - rows[-1]["from"]
+
+
+def test_money_is_shown_where_the_evaluation_has_it(bench: Bench) -> None:
+    report = replayed(bench)
+    assert "frontier-money" not in {figure.name for figure in report.sections[0].figures}
+    points = [{**point, "money": 1.25} for point in report.evaluation["points"]]
+    prices = {"prompt": 0.1, "completion": 0.4}
+    paid = replace(report, evaluation={**report.evaluation, "points": points, "prices": prices})
+    content = paid.as_json()
+    assert content["boxes"]["money per 1,000 questions"] == "1.25"
+    assert content["prices"] == prices
+    assert "frontier-money" in {figure.name for figure in paid.sections[0].figures}
 
 
 def test_a_long_schedule_is_shown_in_part() -> None:
@@ -149,9 +192,15 @@ def test_a_question_cannot_break_out_of_the_page(bench: Bench, tmp_path: Path) -
     assert "<script>alert" not in (tmp_path / "r.html").read_text("utf-8")
 
 
-def test_a_thousand_questions_stay_within_three_megabytes(judged: Report, tmp_path: Path) -> None:
+def test_a_thousand_questions_stay_within_three_megabytes(
+    judged: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room.of(1000)
+    monkeypatch.setattr(Room, "of", lambda questions: room)
+    judged = replace(judged)  # nothing of it has been made yet
     write_report(tmp_path / "r.html", judged)
     content = judged.as_json()
+    assert all(len(each["responses"]) == room.responses for each in content["questions"])
     told = len(json.dumps([content["questions"], content["points"]], ensure_ascii=False).encode())
     rest = (tmp_path / "r.html").stat().st_size - told
     assert rest + told * 1000 / content["judged"] < MOST_BYTES
