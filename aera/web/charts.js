@@ -32,8 +32,10 @@ function scrollable(content, name) {
     box.classList.toggle("more", left > 2);
   };
   scroll.addEventListener("scroll", look);
-  new ResizeObserver(look).observe(scroll);
-  new ResizeObserver(look).observe(content);
+  // In the next frame: what an observer changes at once would be observed again.
+  const sizes = new ResizeObserver(() => requestAnimationFrame(look));
+  sizes.observe(scroll);
+  sizes.observe(content);
   return box;
 }
 
