@@ -121,7 +121,9 @@ def frontier_rows(frontier: Frontier, evaluation: Mapping[str, Any]) -> list[Row
                 "high": round(100 * high, 2),
                 "interval": f"[{100 * low:.2f}, {100 * high:.2f}]",
                 "reference": other.policy,
-                "difference": f"{signed(gap.difference)} {bracket(gap.low, gap.high)}",
+                "difference": f"{signed(gap.difference)} {bracket(gap.low, gap.high)}"
+                if point.policy != other.policy
+                else None,
                 "responses": round(point.responses, 2),
                 "tokens": round(point.tokens, 1),
                 **known,

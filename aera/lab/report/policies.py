@@ -126,7 +126,7 @@ def difficulty_figure(points: Sequence[Point], *, policy: str) -> Figure:
     columns |= {"loss": "loss, points", "interval": "95 %", "responses": "responses"}
     order = [_support(group) for _, group in sorted(groups, key=lambda pair: pair[1].group)]
     order = list(dict.fromkeys(order))
-    place = {"x": steps("support", "share of the leading answer in %, hard to easy", order)}
+    place = {"x": steps("support", "share of the leader in %, hard to easy", order)}
     place["y"] = number("loss", "loss, points", scale={"padding": 12})
     bar = {"x": place["x"], "y": {**place["y"], "field": "from"}, "y2": {"field": "to"}}
     head = {"x": place["x"], "y": {"value": -10}, "text": nominal("size")}
