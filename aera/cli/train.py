@@ -98,8 +98,8 @@ def train(
     _show(built, out, money)
     if scoring is not None:
         say(scoring.told(truths))
-    if certify is None and policy is None:
-        _warn_few(built.choice.questions, scored=scoring is not None)
+    if policy is None and scoring is None:
+        _advise(built, settings.max_loss)
 
 
 def _check_call(
@@ -115,12 +115,22 @@ def _check_call(
         )
 
 
-def _warn_few(questions: int, *, scored: bool) -> None:
-    """Say where a threshold was chosen on few questions, and nothing is proven."""
-    if questions < FEW:
-        note = f"{questions} questions are few: expect other ones to lose more"
-        more = "" if scored else ", or ask for a certificate (--certify 0.1)"
-        Console().print(f"{note}{more}", style="yellow")
+def _advise(built: "Built", max_loss: float) -> None:
+    """Say where a threshold was chosen on few questions, and what would do."""
+    from aera.lab.judging.certified import advise
+    from aera.lab.judging.figures import Stated
+
+    choice, told = built.choice, list[str]()
+    if isinstance(choice, Stated):
+        return
+    if not choice.feasible and built.allows is not None:
+        loss = built.allows
+        told.append(f"these questions allow a loss of {100 * loss:g} points: --max-loss {loss:g}")
+    if choice.alpha is None and choice.questions < FEW:
+        few = f"{choice.questions} questions are few: expect other ones to lose more"
+        told.append(f"{few}; {advise(choice.questions, max_loss)}")
+    for line in told:
+        Console().print(line, style="yellow", highlight=False, soft_wrap=True)
 
 
 def _show(built: "Built", out: Path, prices: "Prices | None") -> None:

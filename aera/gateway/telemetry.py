@@ -18,6 +18,8 @@ from aera.reading.health import LITTLE
 
 log = logging.getLogger("aera.gateway")
 KEPT = 200
+MOST_VOTES, LONGEST = 6, 60
+"""Of a row on the page: answers whose votes are counted out, characters of the answer."""
 ENOUGH = 40
 """Samples after which it is worth saying that few of them can be read."""
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -34,6 +36,10 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "escalated": ("Votes answered by the second upstream.",),
 }
 """What each counter counts, and its labels."""
+
+
+def _clip(answer: str | None) -> str | None:
+    return answer if answer is None or len(answer) <= LONGEST else f"{answer[: LONGEST - 2]} …"
 
 
 class Histogram:
@@ -65,7 +71,7 @@ class Telemetry(Collector):
         self._warned = False
 
     def record(self, voted: VotedChoice) -> None:
-        """Count one vote and keep it for the page, without a word of what was asked."""
+        """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
         allocation, account, counts = voted.allocation, voted.account, self.counts
         prompt, completion = voted.tokens
         counts["samples",] += allocation.responses
@@ -82,10 +88,12 @@ class Telemetry(Collector):
         self.deciding.observe((allocation.encoder_ms + allocation.gate_ms) / 1000)
         self.voting.observe(allocation.seconds)
         kept = ("samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures")
-        shares = sorted(allocation.votes.values(), reverse=True)[:6]
+        shares = sorted(allocation.votes.values(), reverse=True)
         row = {name: account[name] for name in kept}
-        times = {"seconds": round(allocation.seconds, 3)}
-        self.latest.append({**row, **times, "votes": shares, "strays": list(voted.strays)})
+        row |= {"id": voted.id, "answer": _clip(account["answer"]), "unread": voted.unread}
+        row |= {"time": round(time.time(), 3), "seconds": round(allocation.seconds, 3)}
+        row |= {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
+        self.latest.append({**row, "strays": list(voted.strays)})
 
     @property
     def read(self) -> float | None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -65,6 +65,8 @@ class VotedChoice:
     """Another upstream's reply, asked for because the vote was undecided."""
     second_answer: str | None = None
     notes: tuple[str, ...] = ()
+    id: str = field(default_factory=lambda: f"chatcmpl-{os.urandom(16).hex()}")
+    """Of the reply that it is, or is the first choice of."""
 
     @property
     def response(self) -> Response:
@@ -332,7 +334,7 @@ def completion(
     accounts = [each.account for each in voted]
     usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}
     return {
-        "id": f"chatcmpl-{os.urandom(16).hex()}",
+        "id": voted[0].id,
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,

@@ -9,6 +9,36 @@ const element = (tag, text, kind) => {
   return made;
 };
 
+// A number as ",.2f" or "+.1f" says; what is no number as it is.
+function written(value, format) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value !== "number" || !format) return value;
+  const digits = Number(/\.(\d+)f/.exec(format)[1]);
+  const sign = format.startsWith("+") && Number(value.toFixed(digits)) !== 0 ? "exceptZero" : "auto";
+  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits,
+    useGrouping: format.includes(","), signDisplay: sign === "auto" ? "negative" : sign });
+}
+
+// Something that may be wider than the page: it scrolls, and says so where it does.
+function scrollable(content, name) {
+  const box = element("div", undefined, "wide"), scroll = element("div", undefined, "scroll");
+  scroll.tabIndex = 0;
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", name);
+  scroll.append(content);
+  box.append(element("p", "scroll sideways for more →", "hint"), scroll);
+  const look = () => {
+    const left = scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft;
+    box.classList.toggle("more", left > 2);
+  };
+  scroll.addEventListener("scroll", look);
+  // In the next frame: what an observer changes at once would be observed again.
+  const sizes = new ResizeObserver(() => requestAnimationFrame(look));
+  sizes.observe(scroll);
+  sizes.observe(content);
+  return box;
+}
+
 // Boxes with a name and a value each.
 function boxes(shown) {
   return Object.entries(shown).map(([name, value]) => {
@@ -30,20 +60,28 @@ function bars(counts) {
   });
 }
 
-// One small bar per chance.
+// One small bar per chance, from 0 at the bottom to 1 at the top, with a line at the half.
 function spark(chances) {
   const space = "http://www.w3.org/2000/svg";
   const picture = document.createElementNS(space, "svg");
-  picture.setAttribute("width", 16 * chances.length + 4);
-  picture.setAttribute("height", 22);
+  const draw = (tag, shape, text) => {
+    const made = document.createElementNS(space, tag);
+    for (const [name, value] of Object.entries(shape)) made.setAttribute(name, value);
+    if (text !== undefined) made.textContent = text;
+    picture.append(made);
+  };
+  const wide = 16 * chances.length, high = 24, scale = { x: 9, fill: "var(--dim)", "font-size": 9, "text-anchor": "end" };
+  picture.setAttribute("width", wide + 16);
+  picture.setAttribute("height", high + 8);
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-label", chances.map((chance) => chance.toFixed(2)).join(", "));
+  draw("text", { ...scale, y: 8 }, "1");
+  draw("text", { ...scale, y: high + 6 }, "0");
+  draw("rect", { x: 12, y: 3, width: wide, height: high, fill: "var(--panel)" });
   chances.forEach((chance, place) => {
-    const rect = document.createElementNS(space, "rect");
-    const height = Math.max(1, 20 * chance);
-    const shape = { x: 16 * place + 2, y: 21 - height, width: 12, height, fill: "var(--mark)" };
-    for (const [name, value] of Object.entries(shape)) rect.setAttribute(name, value);
-    picture.append(rect);
+    const height = Math.max(1, high * chance);
+    draw("rect", { x: 16 * place + 14, y: 3 + high - height, width: 12, height, fill: "var(--mark)" });
   });
+  draw("path", { d: `M12 ${3 + high / 2}h${wide}`, stroke: "var(--dim)", "stroke-dasharray": "2 2", opacity: 0.7 });
   return picture;
 }

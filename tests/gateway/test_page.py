@@ -1,6 +1,7 @@
 """The gateway's page in a real browser, offline."""
 
 import asyncio
+import re
 import subprocess
 from pathlib import Path
 
@@ -51,7 +52,10 @@ async def browsed(profile: Path) -> tuple[str, str]:
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 def test_the_page_shows_the_latest_votes_without_an_error(tmp_path: Path) -> None:
     page, log = asyncio.run(browsed(tmp_path))
-    assert page.count("<tr><td>confident leader</td>") == 3
+    assert page.count("<td>confident leader</td>") == 3
+    assert page.count('title="7">7</td>') == 3
+    assert re.search(r'<td title="chatcmpl-[0-9a-f]{32}">…[0-9a-f]{6}</td>', page)
+    assert re.search(r"<td title=\"20\d\d-[^\"]+Z\">\d\d:\d\d:\d\d</td>", page)
     assert "policy asc-0.95, checkpoints 4, 8" in page
     assert "confident leader: 3" in page
     assert [line for line in log.splitlines() if "CONSOLE" in line] == []

@@ -432,16 +432,19 @@ def test_a_stream_that_fails_late_is_counted_as_failed() -> None:
     assert 'aera_requests_total{route="stream",status="503"} 1.0' in metrics
 
 
-def test_the_state_tells_of_votes_without_a_word_of_them() -> None:
-    async def act(house: House) -> str:
-        await house.post(BODY)
-        return (await house.get("/state"))[1]
+def test_the_state_tells_of_votes_without_a_word_of_what_was_asked_or_said() -> None:
+    async def act(house: House) -> tuple[Any, str]:
+        reply = await house.post(BODY)
+        return reply[2], (await house.get("/state"))[1]
 
-    text = visit(act, numbers("712"))
+    reply, text = visit(act, FakeUpstream(lambda call, place: "It is so. \\boxed{712}"))
     state = json.loads(text)
+    row = state["latest"][0]
+    assert (row["id"], row["answer"]) == (reply["id"], "712")
+    assert (row["tied"], row["unread"], row["votes_left_out"]) == (False, 0, 0)
     assert (state["policy"], state["active"], len(state["latest"])) == ("asc-0.95", 0, 1)
     assert state["latest"][0]["votes"] == [4]
-    assert "712" not in text
+    assert "It is so" not in text
     assert "how many" not in text
 
 

@@ -116,11 +116,11 @@ def test_a_report_of_a_weighing_controller(pool: Pool, truths: Truths, workers: 
 
     alone, spread = told(hold(pool), SERIAL), told(pool, workers)
     assert spread == alone
-    own = alone["points"][-1]
+    own = alone["points"][0]
     assert own["policy"] == label
     assert own["reasons"] == ["little left to gain", "full budget"]
     first = alone["questions"][0]
-    assert first["votes"][0][0] % 1 != 0, "the votes are the weighted ones"
+    assert first["weights"][0][0] % 1 != 0, "the votes are the weighted ones"
     assert first["p_continue"][0] is not None
 
 

@@ -10,9 +10,10 @@ from aera.arrays import Columns
 from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import Family
+from aera.lab.judging.certified import LOSSES, certify_card
 from aera.lab.judging.figures import Stated
 from aera.lab.judging.protocols import learn_and_tune
-from aera.lab.learning.learner import Learner, T, check_enough, policy_of
+from aera.lab.learning.learner import Learner, Measured, T, check_enough, policy_of
 from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.rewards import UtilityChoice
 from aera.lab.learning.votes import VoteLearner
@@ -41,6 +42,8 @@ class Built:
     """The policy on the questions that its figures come from."""
     readability: Readability = NOTHING
     """Which share of the pool's responses could be read."""
+    allows: float | None = None
+    """Where nothing was feasible, the smallest allowed loss for which something is."""
 
     @property
     def card(self) -> str:
@@ -99,7 +102,23 @@ def build(
     [point] = replayed_points(
         [policy], columns[:, None], tuning.trajectories, weighted=gives_weights(model.weigher)
     )
-    return Built(carded, choice, model.learned, point, table.readability)
+    allows = None if choice.feasible else _allowed_loss(tuning, tried, shared, seed=seed)
+    return Built(carded, choice, model.learned, point, table.readability, allows)
+
+
+def _allowed_loss(
+    tuning: Measured, tried: Sequence[Family], goal: Goal, *, seed: int
+) -> float | None:
+    """The smallest loss, of some round ones, for which a setting can be found here."""
+    if not isinstance(goal, LossLimit):
+        return None
+    for loss in LOSSES:
+        wider = replace(goal, max_loss=loss)
+        if loss > goal.max_loss and any(
+            tuning.choose(family, wider, seed=seed).feasible for family in tried
+        ):
+            return loss
+    return None
 
 
 def _usual_tokens(trajectories: Trajectories) -> float:
@@ -142,6 +161,14 @@ def hash_questions(questions: Sequence[Question], rows: Columns) -> frozenset[st
     return frozenset(each for row in rows for each in question_hashes(questions[row]))
 
 
+def _setting(choice: Choice) -> str:
+    """What was chosen; what it saves is said of the questions it was chosen on only."""
+    if not choice.feasible:
+        return "NOT FEASIBLE, so the full budget is kept"
+    saved = f"{100 * choice.token_saving:.1f} % of the tokens saved in calibration"
+    return f"{choice.family} {choice.setting:g}, {saved}"
+
+
 def make_card(controller: Controller, lines: Sequence[str]) -> str:
     """A model card with the front matter model hubs read."""
     gate = len(controller.gate.features) if controller.gate else 0
@@ -171,13 +198,14 @@ def _card(controller: Controller, choice: Choice, learned: str) -> str:
     """The card of what calibration chose."""
     others = len(controller.calibrated)
     calibrated = f"{others} others" if others else "the same, out of fold"
-    there = (
-        f"**Accuracy there**: {100 * choice.accuracy:.2f} %, full budget "
-        f"{100 * choice.reference:.2f} %."
-    )
+    voted = [
+        f"**Setting**: {_setting(choice)}.",
+        f"**Certificate**: {certify_card(asdict(choice))}",
+        f"**Accuracy in calibration**, which is no test: {100 * choice.accuracy:.2f} %, its own "
+        f"full budget\n  {100 * choice.reference:.2f} %, on {choice.questions} questions.",
+    ]
     lines = [
-        f"**Calibration**: {choice.summary}.",
-        *([] if isinstance(choice, UtilityChoice) else [there]),
+        *([f"**Calibration**: {choice.summary}."] if isinstance(choice, UtilityChoice) else voted),
         f"**Learned**: {learned}.",
         f"**Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};\n"
         "  their hashes are in `config.json`, so that a test on them is noticed.",

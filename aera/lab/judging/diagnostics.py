@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from aera.arrays import Floats
 from aera.lab.judging.bootstrap import Interval, paired_bootstrap
+from aera.lab.judging.difference import paired_gap
 from aera.lab.replay.frontier import Point
 from aera.lab.replay.hindsight import best_future
 from aera.lab.replay.trajectory import Trajectories
@@ -69,6 +70,9 @@ class DifficultyLoss:
     questions: int
     loss: float
     responses: float
+    low: float
+    high: float
+    """The ends of the loss's 95 % interval."""
 
 
 SUPPORTS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.01))
@@ -78,15 +82,15 @@ def loss_by_difficulty(point: Point) -> list[DifficultyLoss]:
     """Loss by the share the leading answer holds at the full budget."""
     support = point.trajectories.evidence["majority_ratio"][:, -1]
     grades = point.trajectories.known_grades
-    losses = 100 * (grades[:, -1] - point.scores)
     rows = []
     for low, high in SUPPORTS:
         members = (support >= low) & (support < high)
         if members.any():
             name = f"support {low:.2f}-{min(high, 1.0):.2f}"
             counts = float(point.counts[members].mean())
+            gap = paired_gap(grades[members, -1], point.scores[members])
             rows.append(
-                DifficultyLoss(name, int(members.sum()), float(losses[members].mean()), counts)
+                DifficultyLoss(name, gap.questions, gap.difference, counts, gap.low, gap.high)
             )
     return rows
 

@@ -10,7 +10,7 @@ from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import LossLimit
 from aera.lab.judging.asked import Asked
 from aera.lab.judging.best_of_n import Scoring, compare_utility, scored_sections, with_oracle
-from aera.lab.judging.bootstrap import paired_bootstrap
+from aera.lab.judging.headline import Headline, make_headline
 from aera.lab.judging.protocols import CrossFit, Judgement, crossfit, holdout, limit_for, nested
 from aera.lab.judging.summary import (
     crossfit_frontier,
@@ -132,7 +132,24 @@ class Evaluation:
             protocol=settings.protocol,
             seed=settings.seed,
             sections=self.sections,
+            max_loss=settings.max_loss,
             terms=settings.terms,
+        )
+
+    @cached_property
+    def headline(self) -> Headline | None:
+        """What it shows, in words: the same in the summary, on a terminal and on a page.
+
+        Best-of-n compares utilities, and has sentences of its own.
+        """
+        if self.settings.scoring is not None:
+            return None
+        return make_headline(
+            self.frontier,
+            protocol=self.settings.protocol,
+            task=self.records.task.name,
+            sections=self.sections,
+            max_loss=self.settings.max_loss,
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -170,7 +187,7 @@ class Evaluation:
     def remarks(self) -> list[str]:
         """What a table cannot say: how far its claims reach."""
         told = [self.sections["status"]] if "status" in self.sections else []
-        told += self.sections.get("outcome", ())
+        told += self.headline.lines if self.headline else self.sections.get("outcome", ())
         if "controller" in self.sections:
             known = self.sections["controller"]
             told.append(f"{known['policy']}: {known['status']}")
@@ -318,27 +335,11 @@ def _with_controller(
         if other.policy != point.policy:
             frontier = frontier.with_point(replace(other, in_sample=bool(seen)))
     status = f"in-sample: {len(seen)} questions were seen in training" if seen else "unseen"
-    told = {"policy": point.policy, "seen": len(seen), "status": status}
+    told: dict[str, Any] = {"policy": point.policy, "seen": len(seen), "status": status}
+    told |= {"task": controller.task.name, "calibration": dict(controller.calibration)}
     sections: dict[str, Any] = {**made.sections, "controller": told}
-    scoring, seed = made.settings.scoring, made.settings.seed
+    scoring = made.settings.scoring
     if scoring is not None:
+        seed = made.settings.seed
         sections["outcome"] = compare_utility(point, (), price=scoring.price, seed=seed)
-    elif made.truths is not None:
-        sections["outcome"] = _outcome(frontier, controller, seed)
     return replace(made, frontier=frontier, sections=sections)
-
-
-def _outcome(frontier: Frontier, controller: Controller, seed: int) -> list[str]:
-    """What a controller loses or gains against its own full budget, and against plain votes."""
-    [point] = [each for each in frontier.points if each.kind is Kind.CONTROLLER]
-    allowed = controller.calibration.get("max_loss")
-    lines = []
-    for weighted in dict.fromkeys((False, point.weighted)):
-        full = frontier.full_budget(weighted=weighted)
-        gap = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=seed)
-        promise = "" if allowed is None else f", {100 * allowed:g} allowed in calibration"
-        lines.append(
-            f"{point.policy}: {gap.difference:+.2f} points against {full.policy}, 95 % "
-            f"[{gap.low:+.2f}, {gap.high:+.2f}]{promise}"
-        )
-    return lines

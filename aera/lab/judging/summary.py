@@ -11,7 +11,6 @@ import numpy as np
 from aera.arrays import Columns
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
 from aera.lab.judging.bootstrap import (
-    Saving,
     bootstrap_ratios,
     compare_pairs,
     matched_random,
@@ -25,6 +24,8 @@ from aera.lab.judging.diagnostics import (
     residual_opportunity,
     worst_group,
 )
+from aera.lab.judging.difference import paired_gaps
+from aera.lab.judging.headline import SHOWN_THRESHOLD, make_headline
 from aera.lab.judging.protocols import CrossFit, Judgement
 from aera.lab.learning.paper import PaperTable
 from aera.lab.replay.frontier import Frontier, Kind, Point, hindsight_point
@@ -34,9 +35,6 @@ from aera.lab.replay.trajectory import Trajectories
 from aera.policies.baselines import ASC
 from aera.pools.record import Records
 
-SHOWN_THRESHOLD = 0.3
-"""The threshold whose diagnostics are shown, as in the paper."""
-
 
 def summarize(
     frontier: Frontier,
@@ -45,6 +43,7 @@ def summarize(
     protocol: str,
     seed: int,
     sections: Mapping[str, Any] = MappingProxyType({}),
+    max_loss: float = 0.02,
     terms: Terms = PLAIN,
 ) -> dict[str, Any]:
     """The evaluation JSON. Accuracies, savings and differences are in percent, rewards are not.
@@ -54,10 +53,17 @@ def summarize(
     trajectories = frontier.trajectories
     graded = trajectories.grades is not None
     right = graded and not trajectories.rewarded
+    task = records.task.name
+    said: dict[str, Any] = {}
+    if terms.price is None:  # best-of-n compares utilities, and has sentences of its own
+        headline = make_headline(
+            frontier, protocol=protocol, task=task, sections=sections, max_loss=max_loss
+        )
+        said["headline"] = headline.as_json()
     made = {
         "pool": {
             "name": records.name,
-            "task": records.task.name,
+            "task": task,
             "equivalence": records.task.equivalence,
             "questions": len(trajectories.question_ids),
             "schedule": list(trajectories.schedule),
@@ -66,6 +72,7 @@ def summarize(
         "protocol": protocol,
         "seed": seed,
         **({} if terms.prices is None else {"prices": terms.prices.as_json()}),
+        **said,
         "points": [point.as_json(terms) for point in frontier.points],
         "comparisons": comparisons(frontier, seed=seed) if graded else [],
         "trajectories": _shapes(trajectories) if right else None,
@@ -84,23 +91,38 @@ def _strict(value: Any) -> Any:
 
 
 def comparisons(frontier: Frontier, *, seed: int, resamples: int = 20_000) -> list[dict[str, Any]]:
-    """Every point against every fixed budget, and the gate's points against every baseline."""
+    """Every point against fixed budgets and its own; the gate's points against every baseline.
+
+    Intervals are those of the headline, so that two of the same pair are one.
+    """
     points = frontier.points
     plain = {i for i, p in enumerate(points) if p.kind is Kind.FIXED and not p.weighted}
     learned = {i for i, point in enumerate(points) if point.family == GATE_FAMILY.name}
+    own = {weighted: frontier.full_budget(weighted=weighted).policy for weighted in (False, True)}
     pairs = [
         (i, j)
         for i in range(len(points))
         for j in range(len(points))
-        if i != j and (j in plain or (i in learned and j not in learned))
+        if i != j
+        and (
+            j in plain
+            or points[j].policy == own[points[i].weighted]
+            or (i in learned and j not in learned)
+        )
     ]
-    scale = 1 if frontier.trajectories.rewarded else 100
-    scores = np.array([scale * point.scores for point in points])
+    if not pairs:
+        return []
+    rewarded = frontier.trajectories.rewarded
+    scores = np.array([(1 if rewarded else 100) * point.scores for point in points])
     found = compare_pairs(scores, pairs, resamples=resamples, seed=seed)
-    return [
+    told = [
         {"policy": points[i].policy, "reference": points[j].policy, **asdict(interval)}
         for (i, j), interval in zip(pairs, found, strict=True)
     ]
+    if rewarded:  # rewards are no shares of questions
+        return told
+    gaps = paired_gaps(np.array([points[i].scores - points[j].scores for i, j in pairs]))
+    return [{**row, "low": gap.low, "high": gap.high} for row, gap in zip(told, gaps, strict=True)]
 
 
 def _shapes(trajectories: Trajectories) -> dict[str, Any]:
@@ -204,18 +226,6 @@ def judgement_frontier(done: Judgement, points: Sequence[Point] = ()) -> Frontie
     return Frontier(kept, done.trajectories)
 
 
-def _outcome(point: Point, saving: Saving, done: Judgement, *, seed: int) -> str:
-    """What a calibrated policy came to, in one sentence."""
-    full = done.fixed()[-1]
-    gap = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=seed)
-    allowed = 100 * next(iter(done.choices.values()))[0].max_loss
-    return (
-        f"{point.policy}: {gap.difference:+.2f} points against {full.policy}, 95 % "
-        f"[{gap.low:+.2f}, {gap.high:+.2f}], {allowed:g} allowed; {saving.percent:.1f} % of the "
-        f"tokens saved, 95 % [{saving.low:.1f}, {saving.high:.1f}]"
-    )
-
-
 def judgement_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dict[str, Any]:
     """What calibration chose, whether routing is real, and the token savings with intervals."""
     points = done.points()
@@ -223,7 +233,6 @@ def judgement_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dic
     savings = bootstrap_ratios(spent, done.trajectories.tokens[:, -1], seed=seed)
     return {
         "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
-        "outcome": [_outcome(points[0], savings[0], done, seed=seed)],
         "calibration": {
             name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
             for name, choices in done.choices.items()

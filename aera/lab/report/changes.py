@@ -54,10 +54,11 @@ def flow_figure(trajectories: Trajectories) -> Figure:
     place = {"x": x, "y": number("signed", "questions", axis=axis, scale={"padding": 22})}
     colour = encode_names("transition", TRANSITION_COLOURS, ("recovery", "collapse"))
     inked = {**place, "color": colour, "tooltip": tooltip(columns)}
+    counts = beyond(place, number("questions", None))
     layers = [
         layer("bar", inked, width={"band": 0.6}),
         line("y", 0, strokeWidth=1),
-        beyond(place, number("questions", None)),
+        *([where("datum.questions > 0", counts)] if any(row["questions"] for row in rows) else ()),
     ]
     return Figure(
         "flow",
@@ -130,7 +131,13 @@ def change_figure(trajectories: Trajectories) -> Figure:
                 row = {"evidence": evidence.replace("_", " "), "transition": transition}
                 rows.append({**row, "count": len(members), **_box(members)})
     columns = {"evidence": "evidence", "transition": "transition", "count": "count"}
-    columns |= {"low": "5 %", "first": "25 %", "median": "median", "third": "75 %", "high": "95 %"}
+    columns |= {
+        "left": "5 %",
+        "first": "25 %",
+        "median": "median",
+        "third": "75 %",
+        "right": "95 %",
+    }
     return Figure(
         "changes",
         "How the evidence moves",
@@ -154,8 +161,8 @@ def _boxes(columns: Mapping[str, str]) -> list[Spec]:
     )
     inked = {**place, "color": colour, "tooltip": tooltip(columns)}
     few = {"axis": {"tickCount": 8}, "scale": {"padding": 8}}
-    x = number("low", "change from one checkpoint to the next", **few)
-    whisker = {"x": x, "x2": {"field": "high"}}
+    x = number("left", "change from one checkpoint to the next", **few)
+    whisker = {"x": x, "x2": {"field": "right"}}
     box = {"x": {**x, "field": "first"}, "x2": {"field": "third"}}
     median = {"x": {**x, "field": "median"}}
     return [
@@ -168,6 +175,6 @@ def _boxes(columns: Mapping[str, str]) -> list[Spec]:
 
 def _box(values: Floats) -> dict[str, float]:
     """The five numbers of a box plot."""
-    names: Sequence[str] = ("low", "first", "median", "third", "high")
+    names: Sequence[str] = ("left", "first", "median", "third", "right")
     ends = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
     return {name: round(float(end), 4) for name, end in zip(names, ends, strict=True)}

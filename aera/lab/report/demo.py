@@ -15,6 +15,7 @@ from rich.text import Text
 
 from aera.errors import check_count
 from aera.lab.formats.importing import import_jsonl
+from aera.lab.judging.difference import paired_gap
 from aera.lab.judging.live import LiveTest, check_answered
 from aera.lab.truths import Grader, Truths
 from aera.policies.policy import Fixed
@@ -161,7 +162,7 @@ def _grade_run(
 
 def _outcome(console: Console, test: LiveTest, *, seconds: float) -> None:
     """Accuracy against the full budget, tokens saved with an interval, and time."""
-    gap = test.difference()
+    gap = paired_gap(test.scores, test.reference_scores)
     saved, net = test.token_saving(prompts=False), test.token_saving(prompts=True)
     used = float(np.mean([a.responses for a in test.allocations]))
     full = test.reference[0].responses

@@ -15,6 +15,7 @@ from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.report.figure import shown_columns
 from aera.lab.report.reliability import Predictions
+from aera.lab.report.responses import Room, show_responses
 from aera.lab.truths import Truths
 from aera.policies.policy import Policy
 from aera.pools.record import Record, Records, VotedRecord
@@ -50,6 +51,13 @@ class Explored:
     told: Mapping[str, Any]
     reasons: Mapping[str, str]
 
+    def over(self, other: "Explored") -> "Explored":
+        """This one's votes and weights, with the texts and the reasons that the other has."""
+        pairs = zip(self.told["responses"], other.told["responses"], strict=True)
+        texts = [{**own, "text": own["text"] or read["text"]} for own, read in pairs]
+        told = {**self.told, "responses": texts}
+        return Explored(told, {**other.reasons, **self.reasons})
+
 
 def explore(
     records: Records,
@@ -61,7 +69,8 @@ def explore(
 ) -> list[Explored]:
     """These questions, read from wherever they are; nothing of the others is kept."""
     wanted = frozenset(question_ids)
-    work = partial(_explore_part, wanted=wanted, policies=policies, settings=settings)
+    room = Room.of(len(question_ids))
+    work = partial(_explore_part, wanted=wanted, policies=policies, settings=settings, room=room)
     found = {one.told["id"]: one for part in workers.map(work, records.parts()) for one in part}
     return [found[question_id] for question_id in question_ids]
 
@@ -72,13 +81,14 @@ def _explore_part(
     wanted: frozenset[str],
     policies: Mapping[str, Policy],
     settings: ReplaySettings,
+    room: Room,
 ) -> list[Explored]:
     own = [record for record in part if record.question.id in wanted]
-    return [_explore(record, policies, settings) for record in settings.read(own)]
+    return [_explore(record, policies, settings, room) for record in settings.read(own)]
 
 
 def _explore(
-    record: VotedRecord, policies: Mapping[str, Policy], settings: ReplaySettings
+    record: VotedRecord, policies: Mapping[str, Policy], settings: ReplaySettings, room: Room
 ) -> Explored:
     prefixes, text = record.prefixes(settings.schedule), record.question.text
     shown = [prefixes[column] for column in shown_columns(settings.schedule)]
@@ -86,6 +96,7 @@ def _explore(
         "id": record.question.id,
         "text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …",
         **_votes(shown, settings.rule),
+        "responses": show_responses(record, room, count=settings.schedule.last),
     }
     reasons = {
         label: replay(prefixes, policy, task=settings.task).allocation.reason
@@ -123,7 +134,7 @@ def describe_questions(
 
 
 def _votes(prefixes: Sequence[Prefix], rule: Rule) -> dict[str, Any]:
-    """The answers with the most votes in the end, with their votes at every checkpoint."""
+    """The answers with the most weight in the end, with their weights at every checkpoint."""
     last = prefixes[-1].tally.weights
     returned = [rule(prefix).answer for prefix in prefixes]
     ranked = sorted(last, key=lambda answer: -last[answer])
@@ -135,7 +146,7 @@ def _votes(prefixes: Sequence[Prefix], rule: Rule) -> dict[str, Any]:
     silent = [sum(vote.answer is None for vote in prefix.votes) for prefix in prefixes]
     return {
         "answers": names,
-        "votes": [[round(weight, 2) for weight in row] for row in table],
+        "weights": [[round(weight, 2) for weight in row] for row in table],
         "others": [round(max(0.0, weight), 2) for weight in spare],
         "silent": silent,
         "returned": returned,

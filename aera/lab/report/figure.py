@@ -6,12 +6,36 @@ from light to dark, and an SVG file gets the light ones.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
+from aera.lab.judging.headline import signed
 from aera.schedule import Schedule
 
+FORMATS = {
+    "quality": ".2f",
+    "difference": "+.2f",
+    "loss": "+.2f",
+    "low": ".3f",
+    "high": ".3f",
+    "responses": ".1f",
+    "tokens": ",.0f",
+    "money": ",.2f",
+    "p_continue": ".3f",
+    "paid": ".3f",
+    "threshold": ".2f",
+    "questions": ",.0f",
+    "decisions": ",.0f",
+    "count": ",.0f",
+    "first": "+.3f",
+    "median": "+.3f",
+    "third": "+.3f",
+    "left": "+.3f",
+    "right": "+.3f",
+}
+"""How a number is written, by its field, in tables and beside the pointer."""
 Row = Mapping[str, Any]
 Spec = dict[str, Any]
 
@@ -54,6 +78,28 @@ CONFIG: Spec = {
     "rule": {"color": "var(--dim)"},
 }
 
+TITLE: Spec = {
+    "anchor": "start",
+    "frame": "bounds",
+    "color": "var(--ink)",
+    "subtitleColor": "var(--dim)",
+    "fontSize": 15,
+    "subtitleFontSize": 12,
+    "subtitleLineHeight": 16,
+    "subtitlePadding": 6,
+    "offset": 24,
+}
+"""Of a figure in a file of its own, clear of what stands above the chart."""
+ALONE: Spec = {
+    **CONFIG,
+    "background": "white",
+    # The widest of the usual ones is measured with, so that no reader's is cut off.
+    "font": "Verdana, DejaVu Sans, Arial, sans-serif",
+    "legend": {**LEGEND, "columns": 4, "columnPadding": 24, "direction": "horizontal"},
+}
+WIDTH, LINE = 680, 92
+"""Pixels of such a figure; letters in a line of its caption."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -84,6 +130,13 @@ class Figure:
             **self.body,
         }
 
+    @property
+    def alone(self) -> Spec:
+        """The same for a file of its own: of one width, with a title and its caption."""
+        chosen = [param["value"] for param in self.body.get("params", ())]
+        told = {"text": ": ".join([self.title, *chosen]), "subtitle": wrap(self.caption, LINE)}
+        return {**self.spec, "width": WIDTH, "title": {**TITLE, **told}}
+
     def as_json(self) -> dict[str, Any]:
         """The figure as the page holds it."""
         return {
@@ -91,7 +144,9 @@ class Figure:
             "title": self.title,
             "caption": self.caption,
             "columns": self.columns,
+            "formats": {name: FORMATS[name] for name in self.columns if name in FORMATS},
             "spec": self.spec,
+            "alone": {name: self.alone[name] for name in ("width", "title")},
             "tab": self.tab,
         }
 
@@ -135,7 +190,10 @@ def encode_names(
 
 def tooltip(columns: Mapping[str, str]) -> list[Spec]:
     """What the table says of a row, beside the pointer."""
-    return [{"field": field, "title": title} for field, title in columns.items()]
+    return [
+        {"field": field, "title": title, **({"format": FORMATS[field]} if field in FORMATS else {})}
+        for field, title in columns.items()
+    ]
 
 
 def line(axis: str, value: float, **mark: Any) -> Spec:
@@ -163,9 +221,9 @@ def beyond(place: Spec, text: Spec) -> Spec:
     return layer("text", {**place, "text": text}, dy=shift)
 
 
-def bracket(low: float, high: float, digits: int = 2) -> str:
+def bracket(low: float, high: float) -> str:
     """An interval as text; differences and losses carry their sign."""
-    return f"[{low:+.{digits}f}, {high:+.{digits}f}]"
+    return f"[{signed(low)}, {signed(high)}]"
 
 
 MOST_CHECKPOINTS = 12

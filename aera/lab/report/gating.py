@@ -71,15 +71,16 @@ def _curve(x: Spec, y: Spec, columns: Mapping[str, str]) -> list[Spec]:
 
 def threshold_rows(frontier: Frontier, evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Loss and spend at every threshold of the sweep that was judged here."""
-    full = frontier.full_budget().policy
-    gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
     swept = [p for p in frontier.points if p.kind is Kind.SWEPT and p.family == GATE_FAMILY.name]
+    full = frontier.full_budget(weighted=any(point.weighted for point in swept)).policy
+    gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
     rows = []
     for point in (point for point in swept if point.policy in gaps):
         gap = gaps[point.policy]
         rows.append(
             {
                 "threshold": point.setting,
+                "reference": full,
                 "loss": round(-gap["difference"], 2),
                 "low": round(-gap["high"], 2),
                 "high": round(-gap["low"], 2),
@@ -104,7 +105,8 @@ def threshold_figure(
         axis={"tickCount": 5},
     )
     y = number("loss", "loss, points", scale={"padding": 16})
-    text = {"x": x, "y": {**y, "field": "high"}, "text": nominal("spent")}
+    # Above the chart, where no interval and no line can cross it.
+    text = {"x": x, "y": {"value": -10}, "text": nominal("spent")}
     settings = sorted({setting for setting in chosen if setting is not None})
     told = (
         f" Upright lines: what calibration chose on other questions ({_list_settings(chosen)})."
@@ -116,13 +118,14 @@ def threshold_figure(
         line("y", allowed, strokeDash=[5, 4], color="var(--red)", strokeWidth=1.5),
         *(line("x", s, color="var(--orange)", strokeWidth=2, opacity=0.6) for s in settings),
         *_curve(x, y, columns),
-        layer("text", text, dy=-9),
+        layer("text", text, angle=0, fontSize=11),
     ]
     return Figure(
         "thresholds",
         "The choice of the threshold",
-        "Loss against the full budget with paired 95 % intervals; the dashed line is the "
-        f"{allowed:g} points allowed, the numbers on top are the share of the tokens spent.{told}",
+        f"Loss against {rows[0]['reference']}, its full budget, with paired 95 % intervals; the "
+        f"dashed line is the {allowed:g} points allowed, the numbers on top are the share of the "
+        f"tokens spent.{told}",
         rows,
         columns,
         {"layer": layers},

@@ -1,7 +1,6 @@
 // The report: sections with figures and tables, and the question explorer.
 const report = JSON.parse(byId("report").textContent);
 const state = { policy: report.headline.policy, question: 0 };
-const views = new Map();
 const followers = []; // called whenever another policy is chosen
 const decimals = (share) => (share === null || share === undefined ? "–" : share.toFixed(2));
 
@@ -46,15 +45,22 @@ async function draw(figure, place) {
     followers.push(follow);
     await follow();
   }
-  views.set(figure.name, view);
 }
 
-async function save(name) {
-  const drawn = await views.get(name).toSVG();
+// In a file of its own a figure has a title, a width, and white paper.
+async function save(figure) {
+  const followed = (figure.spec.params || []).length > 0;
+  const { width, title } = figure.alone;
+  const text = followed ? `${figure.title}: ${state.policy}` : title.text;
+  const spec = { ...figure.spec, width, padding: 16, title: { ...title, text }, config: report.alone };
+  const { view } = await vegaEmbed(element("div"), spec, { renderer: "svg", actions: false });
+  if (followed) await view.signal("policy", state.policy).runAsync();
+  const drawn = await view.toSVG();
+  view.finalize();
   const inked = drawn.replace(/var\((--[a-z]+)\)/g, (_, colour) => report.palette[colour]);
   const link = element("a");
   link.href = URL.createObjectURL(new Blob([inked], { type: "image/svg+xml" }));
-  link.download = `${name}.svg`;
+  link.download = `${figure.name}.svg`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
@@ -72,11 +78,7 @@ function sheet(caption, headings, rows) {
     body.append(line);
   }
   table.append(head, body);
-  const scroll = labelled(element("div", undefined, "scroll"), caption || "table");
-  scroll.tabIndex = 0;
-  scroll.setAttribute("role", "region");
-  scroll.append(table);
-  return scroll;
+  return scrollable(table, caption || "table");
 }
 
 function numbers(figure) {
@@ -86,7 +88,7 @@ function numbers(figure) {
     const followed = (figure.spec.params || []).length > 0;
     const rows = figure.spec.data.values.filter((row) => !followed || row.policy === state.policy);
     details.replaceChildren(details.firstChild,
-      sheet("", Object.values(figure.columns), rows.map((row) => keys.map((key) => row[key]))));
+      sheet("", Object.values(figure.columns), rows.map((row) => keys.map((key) => written(row[key], figure.formats[key])))));
   };
   details.addEventListener("toggle", () => details.open && fill());
   followers.push(() => details.open && fill());
@@ -97,7 +99,7 @@ function picture(figure) {
   const made = element("figure"), top = element("div", undefined, "top");
   made.id = `figure-${figure.name}`;
   const button = labelled(element("button", "SVG"), `Save ${figure.title} as SVG`);
-  button.addEventListener("click", () => save(figure.name));
+  button.addEventListener("click", () => save(figure));
   top.append(element("h3", figure.title), button);
   const chart = element("div", undefined, "chart");
   made.append(top, element("figcaption", figure.caption), chart, numbers(figure));
@@ -166,9 +168,13 @@ function mark(question, column) {
   return question.right[column] ? " ✓ right" : " ✗ wrong";
 }
 
+// What stands behind an answer: weight where votes carry weights, else a number of votes.
+const behind = (amount) => (report.weighted ? `weight ${amount.toFixed(2)}` : `${amount} ${amount === 1 ? "vote" : "votes"}`);
+const silence = (count) => `${count} ${count === 1 ? "response" : "responses"}`;
+
 function votes(question, i) {
   const bar = element("div", undefined, "votes");
-  const parts = question.answers.map((answer, a) => [answer, question.votes[a][i], a]);
+  const parts = question.answers.map((answer, a) => [answer, question.weights[a][i], a]);
   parts.push(["other answers", question.others[i], "others"], ["no answer", question.silent[i], "silent"]);
   for (const [, count, kind] of parts) {
     if (!count) continue;
@@ -178,7 +184,8 @@ function votes(question, i) {
     bar.append(part);
   }
   bar.setAttribute("role", "img");
-  const told = parts.filter(([, count]) => count).map(([name, count]) => `${name}: ${count}`).join(", ");
+  const told = parts.filter(([, count]) => count)
+    .map(([name, count, kind]) => `${name}: ${kind === "silent" ? silence(count) : behind(count)}`).join(", ");
   bar.title = told;
   return labelled(bar, told);
 }
@@ -193,10 +200,10 @@ function key(question) {
   };
   question.answers.forEach((answer, a) => {
     const mark = answer === question.truth ? " (right)" : "";
-    box.append(entry(`${answer}${mark}: ${question.votes[a].at(-1)} votes`, "", COLOURS[a % COLOURS.length]));
+    box.append(entry(`${answer}${mark}: ${behind(question.weights[a].at(-1))}`, "", COLOURS[a % COLOURS.length]));
   });
-  if (question.others.at(-1)) box.append(entry(`other answers: ${question.others.at(-1)}`, "others"));
-  if (question.silent.at(-1)) box.append(entry(`no answer: ${question.silent.at(-1)}`, "silent"));
+  if (question.others.at(-1)) box.append(entry(`other answers: ${behind(question.others.at(-1))}`, "others"));
+  if (question.silent.at(-1)) box.append(entry(`no answer: ${silence(question.silent.at(-1))}`, "silent"));
   return box;
 }
 
@@ -219,7 +226,7 @@ function chance(value, threshold) {
 function checkpoints(question, stop, threshold) {
   const names = Object.keys(question.evidence), asked = "p_continue" in question;
   const table = element("table"), head = element("tr"), body = element("tbody");
-  const headings = ["responses", "votes", "answer", ...(asked ? ["p_continue"] : []), "decision",
+  const headings = ["responses", report.weighted ? "weights" : "votes", "answer", ...(asked ? ["p_continue"] : []), "decision",
     ...names.map((name) => name.replaceAll("_", " "))];
   headings.forEach((heading) => head.append(element("th", heading)));
   report.columns.forEach((column, i) => {
@@ -236,14 +243,32 @@ function checkpoints(question, stop, threshold) {
   const top = element("thead");
   top.append(head);
   table.append(element("caption", "Checkpoint by checkpoint"), top, body);
-  const scroll = labelled(element("div", undefined, "scroll"), "Checkpoints of this question");
-  scroll.tabIndex = 0;
-  scroll.setAttribute("role", "region");
-  scroll.append(table);
-  return scroll;
+  return scrollable(table, "Checkpoints of this question");
+}
+
+// The responses themselves: text goes in as text, whatever it holds.
+function responses(question, stop) {
+  const made = element("details", undefined, "responses"), all = report.schedule[last];
+  const shown = question.responses, paid = report.schedule[stop];
+  made.append(element("summary", `Responses (${shown.length} of ${all})`));
+  if (shown.length < all) {
+    made.append(element("p", `Shown are the first one, one for each of the most frequent answers, one that could not be read, and the next ones; ${all - shown.length} others are left out, and the middle of long ones.`));
+  }
+  for (const one of shown) {
+    const box = element("details"), head = element("summary");
+    const right = graded && one.answer !== null ? (one.answer === question.truth ? " ✓" : "") : "";
+    head.append(`Response ${one.number}: `, element("strong", one.answer === null ? one.why : one.answer + right));
+    const facts = [report.weighted && one.answer !== null && `weight ${one.weight.toFixed(3)}`,
+      one.tokens && `${whole.format(one.tokens)} tokens`, one.number > paid && `not paid for by ${state.policy}`];
+    head.append(element("span", ` ${facts.filter(Boolean).join(", ")}`));
+    box.append(head, element("div", one.text || "No text was recorded.", one.text ? "text" : "text none"));
+    made.append(box);
+  }
+  return made;
 }
 
 function describe(place) {
+  const opened = place.querySelector(".responses")?.open ?? false;
   const question = report.questions[state.question], shown = point();
   const stop = shown.stops[state.question];
   const threshold = shown.thresholds ? shown.thresholds[state.question] : undefined;
@@ -261,7 +286,10 @@ function describe(place) {
   others.querySelectorAll("td").forEach((cell) => { cell.style.whiteSpace = "normal"; });
   place.replaceChildren(element("h3", question.id), element("p", question.text, "question"), why);
   if (graded) place.append(element("p", `Right answer: ${question.truth}`));
-  place.append(key(question), checkpoints(question, stop, threshold), others);
+  const texts = responses(question, stop);
+  texts.open = opened;
+  if (report.weighted) place.append(element("p", `Weights are those of ${report.headline.policy}; a policy on plain votes counts every vote as one.`, "small"));
+  place.append(key(question), checkpoints(question, stop, threshold), texts, others);
 }
 
 function explorer() {
@@ -308,12 +336,12 @@ function explorer() {
 
 function head() {
   const made = element("header"), { pool, headline } = report;
-  const what = `${pool.name}: ${whole.format(pool.questions)} questions, checkpoints ${pool.schedule.slice(0, 8).join(", ")}${pool.schedule.length > 8 ? " …" : ""}, ${report.protocol} (${headline.status})`;
+  const what = `${headline.policy} against ${headline.reference}, its full budget. ${pool.name}: ${whole.format(pool.questions)} questions, checkpoints ${pool.schedule.slice(0, 8).join(", ")}${pool.schedule.length > 8 ? " …" : ""}, ${report.protocol} (${headline.status})`;
   const certificate = element("p", headline.certificate, `certificate${headline.certified ? " certified" : ""}`);
   const totals = element("dl");
   totals.append(...boxes(report.boxes));
-  made.append(element("p", what, "over"), element("h1", `${headline.claim}.`), certificate,
-    element("p", headline.grounds, "grounds"), readability(), totals);
+  made.append(element("p", what, "over"), element("h1", `${headline.claim}.`.replace(/([a-z])-(\d)/g, "$1\u2011$2")), certificate,
+    ...headline.lines.slice(1, -1).map((line) => element("p", line, "grounds")), readability(), totals);
   return made;
 }
 
@@ -357,7 +385,8 @@ async function build() {
   const place = report.sections.findIndex(({ name }) => name === "stops") + 1;
   names.splice(place, 0, ["explorer", "Question explorer"]);
   sections.splice(place, 0, explorer());
-  const foot = element("footer", `AERA ${report.version}, protocol ${report.protocol}, seed ${report.seed}, task ${report.pool.task}. This file needs no network.`);
+  const prices = report.prices ? ` Prices: ${Object.entries(report.prices).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`).join(", ")}.` : "";
+  const foot = element("footer", `AERA ${report.version}, protocol ${report.protocol}, seed ${report.seed}, task ${report.pool.task}.${prices} This file needs no network.`);
   page.append(head(), contents(names), toolbar(), ...sections, foot);
   for (const start of starts) await start();
   document.body.dataset.ready = "yes";

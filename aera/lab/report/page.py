@@ -26,8 +26,8 @@ from aera.lab.report.explorer import (
     shown_rows,
     thresholds,
 )
-from aera.lab.report.figure import CONFIG, Figure, shown_columns
-from aera.lab.report.headline import Headline, make_headline
+from aera.lab.report.figure import ALONE, CONFIG, Figure, shown_columns
+from aera.lab.report.frontier import in_order
 from aera.lab.report.reliability import Predictions
 from aera.lab.report.sections import Section, make_sections
 from aera.lab.truths import Truths
@@ -40,8 +40,6 @@ from aera.workers import SERIAL, Workers
 
 HERE = Path(__file__).parent
 COLOUR = re.compile(r"var\((--[a-z]+)\)")
-WIDTH = 680
-"""Of a figure in a file of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,22 +83,17 @@ class Report:
             workers=evaluation.workers,
         )
 
-    @cached_property
-    def headline(self) -> Headline:
-        """What it shows, in words."""
-        choices = next(iter(self.seen.choices.values()), ()) if self.seen else ()
-        return make_headline(
-            self.frontier,
-            self.evaluation,
-            choices=choices,
-            controller=self.controller,
-            max_loss=self.max_loss,
-        )
+    @property
+    def headline(self) -> Mapping[str, Any]:
+        """What it shows, in words, as the evaluation has it."""
+        told: Mapping[str, Any] = self.evaluation["headline"]
+        return told
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
         """Those one may choose between; the sweeps of baselines stay on the frontier only."""
-        return self.frontier.without_sweeps().points
+        known, told = self.frontier.without_sweeps().points, self.headline
+        return tuple(in_order(known, shown=told["policy"], reference=told["reference"]))
 
     @cached_property
     def rows(self) -> Columns:
@@ -121,16 +114,13 @@ class Report:
         known: dict[str, Any] = {"workers": self.workers}
         others = explore(self.records, chosen, own, settings=plain, **known)
         if self.controller is not None:
-            own = {self.headline.policy: self.controller.policy}
+            own = {self.headline["policy"]: self.controller.policy}
         elif not self.weighted:
             return others
         weighted = HeldRecords(self.weighted, task, schedule) if self.weighted else self.records
         deployed = own if self.controller is not None else {}
         judged = explore(weighted, chosen, deployed, settings=settings, **known)
-        return [
-            replace(one, reasons={**other.reasons, **one.reasons})
-            for one, other in zip(judged, others, strict=True)
-        ]
+        return [one.over(other) for one, other in zip(judged, others, strict=True)]
 
     @cached_property
     def predictions(self) -> Predictions | None:
@@ -147,7 +137,7 @@ class Report:
             self.frontier,
             self.evaluation,
             points=self.points,
-            shown=self.headline.policy,
+            shown=self.headline["policy"],
             seen=self.predictions,
             max_loss=self.max_loss,
         )
@@ -160,10 +150,13 @@ class Report:
             "protocol": self.evaluation["protocol"],
             "seed": self.evaluation["seed"],
             "version": metadata.version("aera"),
-            "headline": vars(self.headline),
+            "headline": self.headline,
             "readability": self._readability(),
             "boxes": self._boxes(),
+            "prices": self.evaluation.get("prices"),
+            "weighted": self.frontier[self.headline["policy"]].weighted,
             "config": CONFIG,
+            "alone": ALONE,
             "palette": palette(),
             "sections": [section.as_json() for section in self.sections],
             "schedule": list(trajectories.schedule),
@@ -189,15 +182,24 @@ class Report:
         }
 
     def _boxes(self) -> dict[str, str]:
-        """The headline's policy in four figures."""
-        point = self.frontier[self.headline.policy]
+        """The headline's policy in a few figures."""
+        point, health = self.frontier[self.headline["policy"]], self.frontier.readability
         quality = point.accuracy if point.graded else point.agreement
-        return {
+        kept = {
             "accuracy" if point.graded else "agreement": f"{quality:.2f} %",
             "responses per question": f"{point.responses:.1f}",
-            "tokens per question": f"{point.tokens:,.0f}",
-            "tokens saved": f"{point.token_saving:.1f} %",
+            "tokens per question": f"{point.tokens:,.0f}" if point.tokens else None,
+            "tokens saved": f"{point.token_saving:.1f} %" if point.tokens else None,
+            "money per 1,000 questions": self._money(point.policy),
+            "responses read": f"{100 * health.share:.1f} %" if health.responses else None,
         }
+        return {name: value for name, value in kept.items() if value is not None}
+
+    def _money(self, policy: str) -> str | None:
+        """What a thousand questions cost, where prices were given."""
+        known = {point["policy"]: point.get("money") for point in self.evaluation["points"]}
+        money = known.get(policy)
+        return None if money is None else f"{money:,.2f}"
 
     def _stops(self, point: Point) -> dict[str, Any]:
         told = account(point, self.explored, rows=self.rows, seen=self.seen)
@@ -249,8 +251,7 @@ def export_svg(folder: Path, report: Report) -> list[Path]:
 
 def _svg(figure: Figure) -> str:
     colours = palette()
-    plain = {**CONFIG, "background": "white", "font": "Arial, Helvetica, sans-serif"}
-    spec = {**figure.spec, "width": WIDTH, "padding": 16, "config": plain}
+    spec = {**figure.alone, "padding": 16, "config": ALONE}
     resolved = COLOUR.sub(lambda found: colours[found[1]], json.dumps(spec))
     svg: str = converter().vegalite_to_svg(json.loads(resolved))
     return svg

@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from aera.arrays import Columns, Floats
 from aera.lab.calibrating.calibration import Choice
+from aera.lab.judging.difference import share_interval
 from aera.lab.learning.labels import continuation_labels
 from aera.lab.replay.trajectory import Trajectories
 
 BINS = 10
-Z = 1.959964
-"""Of a two-sided 95 % interval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +57,5 @@ def reliability(seen: Predictions, trajectories: Trajectories) -> list[Bin]:
 
 def _bin(chance: Floats, paid: NDArray[np.bool_], questions: int) -> Bin:
     share = float(paid.mean())
-    middle = (share + Z**2 / (2 * questions)) / (1 + Z**2 / questions)
-    spread = share * (1 - share) / questions + Z**2 / (4 * questions**2)
-    half = Z * float(np.sqrt(spread)) / (1 + Z**2 / questions)
-    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    low, high = share_interval(share, questions)
     return Bin(float(chance.mean()), share, low, high, len(chance), questions)

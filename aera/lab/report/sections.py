@@ -6,18 +6,14 @@ from math import isnan
 from typing import Any
 
 from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.judging.headline import signed
 from aera.lab.replay.frontier import Frontier, Point
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.report.changes import change_figure, flow_figure, pattern_figure
 from aera.lab.report.figure import Figure, bracket
+from aera.lab.report.frontier import frontier_figure, frontier_rows
 from aera.lab.report.gating import reliability_figure, threshold_figure, threshold_rows
-from aera.lab.report.policies import (
-    calibrated_figure,
-    difficulty_figure,
-    frontier_figure,
-    frontier_rows,
-    stop_figure,
-)
+from aera.lab.report.policies import calibrated_figure, difficulty_figure, stop_figure
 from aera.lab.report.reliability import Predictions
 
 
@@ -62,7 +58,7 @@ def make_sections(
 ) -> list[Section]:
     """Everything below the headline."""
     graded = frontier.trajectories.grades is not None
-    rows = frontier_rows(frontier, evaluation, shown=shown)
+    rows = frontier_rows(frontier, evaluation)
     sections = [_frontier_section(frontier, evaluation, rows, allowed=100 * max_loss)]
     if seen is not None and graded:
         sections.append(_gate_section(frontier, evaluation, seen, allowed=100 * max_loss))
@@ -79,10 +75,11 @@ def _frontier_section(
     frontier: Frontier, evaluation: Mapping[str, Any], rows: Sequence[Any], *, allowed: float
 ) -> Section:
     measure = "accuracy" if frontier.trajectories.grades is not None else "agreement"
-    spends = ["responses", "tokens"] if all(row["tokens"] > 0 for row in rows) else ["responses"]
+    known = [name for name in ("tokens", "money") if all(row.get(name, 0) > 0 for row in rows)]
+    spends = ["responses", *known]
     figures = [frontier_figure(rows, spend=spend, measure=measure) for spend in spends]
     if "savings" in evaluation:
-        figures.append(calibrated_figure(frontier, evaluation, allowed=allowed))
+        figures.append(calibrated_figure(evaluation, allowed=allowed))
     leads = {
         "replay": "Policies replayed as given. Picking the best of them afterwards is descriptive.",
         "crossfit": "Gates judge questions they never saw; their thresholds, like every sweep, are "
@@ -98,7 +95,24 @@ def _frontier_section(
     )
     lead = leads.get(evaluation["protocol"], confirmed)
     lead = deployed if "controller" in evaluation else lead
-    return Section("frontier", "Accuracy and compute", lead, tuple(figures))
+    beside = _beside(evaluation["headline"])
+    sheets = (beside,) if beside.rows else ()
+    title = f"{measure.capitalize()} and compute"
+    return Section("frontier", title, lead, tuple(figures), sheets)
+
+
+def _beside(headline: Mapping[str, Any]) -> Sheet:
+    """The policy spoken of against fixed budgets of plain votes."""
+    return Sheet(
+        f"{headline['policy']} against fixed budgets of plain votes",
+        ("fixed budget", "accuracy, %", "difference, points", "95 %", "better", "worse"),
+        tuple(
+            (each["reference"], f"{each['accuracy']:.2f}", signed(each["gap"]["difference"]),
+             bracket(each["gap"]["low"], each["gap"]["high"]),
+             str(each["gap"]["better"]), str(each["gap"]["worse"]))
+            for each in headline["beside"]
+        ),
+    )  # fmt: skip
 
 
 def _gate_section(
@@ -182,7 +196,7 @@ def _mixtures(rows: Sequence[Mapping[str, Any]]) -> Sheet:
         ("policy", "responses", "mixture, %", "difference, points", "95 %", "p"),
         tuple(
             (row["policy"], f"{row['responses']:.1f}", f"{row['accuracy']:.2f}",
-             f"{row['difference']:+.2f}", bracket(row["low"], row["high"]), f"{row['p']:.4f}")
+             signed(row["difference"]), bracket(row["low"], row["high"]), _chance(row["p"]))
             for row in rows
             if row["accuracy"] is not None
         ),
@@ -194,7 +208,7 @@ def _matched(rows: Sequence[Mapping[str, Any]]) -> Sheet:
         "Against the same stops dealt to other questions at random",
         ("policy", "accuracy, %", "at random, %", "p"),
         tuple(
-            (row["policy"], f"{row['observed']:.2f}", f"{row['mean']:.2f}", f"{row['p']:.4f}")
+            (row["policy"], f"{row['observed']:.2f}", f"{row['mean']:.2f}", _chance(row["p"]))
             for row in rows
         ),
     )
@@ -209,6 +223,11 @@ def _opportunity(rows: Sequence[Mapping[str, Any]]) -> Sheet:
             for row in rows
         ),
     )
+
+
+def _chance(p: float) -> str:
+    """A p-value; none is nothing."""
+    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 
 def _or_dash(value: float | None, digits: str = ".2f") -> str:

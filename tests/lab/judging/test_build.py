@@ -85,7 +85,7 @@ def test_an_infeasible_limit_saves_the_full_budget(
 def test_the_card_says_what_it_was_made_from(built: Built) -> None:
     assert built.card.startswith("---\nlibrary_name: aera")
     assert f"`{built.controller.policy}`" in built.card
-    assert built.choice.summary in built.card
+    assert f"aera {built.choice.setting:g}, " in built.card
     assert "**Learned from** 42 questions, **calibrated on** 18 others" in built.card
     assert "the paper's gate, fitted in" in built.card
 

@@ -8,6 +8,7 @@ import pytest
 
 from aera import Pool, Record, Schedule, Task
 from aera.lab import Truths, evaluate, log_evaluation, paired_bootstrap, summarize
+from aera.lab.judging.difference import paired_gap
 from aera.policies.baselines import ASC
 from aera.policies.policy import FirstValid, Fixed
 from aera.pools.pool import write_pool
@@ -69,11 +70,14 @@ def test_every_policy_is_compared_with_every_other_fixed_budget(summary: Summary
     assert (row["higher"], row["lower"], row["equal"]) == (1, 0, 2)
 
 
-def test_a_comparison_is_the_paired_bootstrap_in_percent(summary: Summary) -> None:
+def test_a_comparison_has_the_interval_of_headlines_and_the_p_of_the_bootstrap(
+    summary: Summary,
+) -> None:
     made = summary(TRUTHS)["comparisons"]
     row = next(row for row in made if (row["policy"], row["reference"]) == ("fixed-8", "fixed-2"))
     alone = paired_bootstrap(np.array([100.0, 100, 0]), np.array([100.0, 0, 0]), seed=5)
-    assert (row["low"], row["high"], row["p"]) == pytest.approx((alone.low, alone.high, alone.p))
+    gap = paired_gap(np.array([1.0, 1, 0]), np.array([1.0, 0, 0]))
+    assert (row["low"], row["high"], row["p"]) == pytest.approx((gap.low, gap.high, alone.p))
 
 
 def test_a_kind_of_transition_that_never_happens_has_no_number(summary: Summary) -> None:

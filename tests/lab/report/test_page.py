@@ -18,11 +18,7 @@ from aera import Pool, Schedule, standard_policies
 from aera.cli import app
 from aera.lab import (
     Built,
-    Choice,
-    Frontier,
-    Kind,
     PaperLearner,
-    Point,
     Report,
     Trajectories,
     evaluate,
@@ -33,8 +29,8 @@ from aera.lab import (
 from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.report.explorer import shown_columns
-from aera.lab.report.headline import make_headline
 from aera.lab.report.reliability import Predictions, reliability
+from aera.lab.report.responses import Room
 from aera.web.template import palette
 
 MOST_BYTES = 3_000_000
@@ -73,103 +69,21 @@ def sections_of(report: Report) -> list[str]:
     return [section.name for section in report.sections]
 
 
-# --- the headline -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def headline_of(
-    trajectories_of: Callable[..., Trajectories],
-) -> Callable[..., Any]:
-    """The headline of one policy that loses these questions and spends a quarter on the others."""
-
-    def make(lost: int, *, max_loss: float = 0.02, **settings: Any) -> Any:
-        grades = np.ones((400, 3))
-        grades[:lost, 0] = 0
-        shown = trajectories_of(grades)
-        stops = np.zeros(400, dtype=np.int64)
-        points = (Point("aera-calibrated", stops, shown, kind=Kind.CALIBRATED),)
-        summary = {"protocol": "nested", "seed": 0, "calibration": {"aera": []}}
-        return make_headline(Frontier(points, shown), summary, max_loss=max_loss, **settings)
-
-    return make
-
-
-def choice(setting: float | None, alpha: float | None) -> Choice:
-    return Choice("aera", setting, 0.02, alpha, 120, 0.9, 0.9, 0.5, 300)
-
-
-@pytest.mark.parametrize(
-    ("lost", "allowed", "claim"),
-    [
-        (0, 0.02, "The same accuracy, within 2 points, for 25 % of the tokens"),
-        (12, 0.05, "3.0 points less accuracy, within the 5 allowed, for 25 % of the tokens"),
-        (
-            2,
-            0.005,
-            "0.5 points lower on these questions, with up to 1.2 points less not ruled out, for 25",
-        ),
-        (40, 0.02, "10.0 points less accuracy for 25 % of the tokens"),
-    ],
-)
-def test_the_claim_is_as_strong_as_its_interval(
-    headline_of: Callable[..., Any], lost: int, allowed: float, claim: str
-) -> None:
-    assert headline_of(lost, max_loss=allowed).claim.startswith(claim)
-
-
-def test_a_certificate_holds_where_every_fold_has_one(headline_of: Callable[..., Any]) -> None:
-    made = headline_of(0, choices=[choice(0.3, 0.1), choice(0.2, 0.1)])
-    assert made.certified
-    assert "P(loss ≤ 2 points) ≥ 90 %" in made.certificate
-
-
-@pytest.mark.parametrize(
-    ("choices", "reason"),
-    [
-        ([choice(0.3, None)], "no certificate was asked for"),
-        ([choice(0.3, 0.1), choice(None, 0.1)], "in 1 of 2 folds no aera setting"),
-        ([], "nothing was calibrated"),
-    ],
-)
-def test_without_a_certificate_the_reason_is_told(
-    headline_of: Callable[..., Any], choices: list[Choice], reason: str
-) -> None:
-    made = headline_of(0, choices=choices)
-    assert not made.certified
-    assert made.certificate.startswith("Not certified, because")
-    assert reason in made.certificate
-
-
-def test_a_replay_speaks_of_the_default_policy_and_is_descriptive(bench: Bench) -> None:
-    made = replayed(bench).headline
-    assert (made.policy, made.status, made.certified) == ("asc-0.95", "descriptive", False)
-
-
-def test_a_controller_on_questions_it_has_seen_is_not_certified(bench: Bench, built: Built) -> None:
-    base, controller = replayed(bench), built.controller
-    known = {"policy": str(controller.policy), "seen": 60, "status": "in-sample: 60 questions"}
-    frontier = evaluate(bench.records, [controller.policy], truths=bench.truths)
-    point = replace(frontier.points[0], kind=Kind.CONTROLLER, in_sample=True)
-    frontier = frontier.with_point(point)
-    sections = {"controller": known}
-    summary = summarize(frontier, bench.pool, protocol="replay", seed=0, sections=sections)
-    report = replace(
-        base,
-        evaluation=summary,
-        frontier=frontier,
-        given=[controller.policy],
-        controller=controller,
-    )
-    assert report.headline.status == "in-sample"
-    assert "because this is in-sample" in report.headline.certificate
-    assert report.predictions is not None
-    assert "gate" in sections_of(report)
-
-
 def test_without_truths_it_speaks_of_agreement(bench: Bench) -> None:
     report = replayed(bench, truths=False)
-    assert "of the answers equal those of fixed-32" in report.headline.claim
+    assert "of the answers equal those of fixed-32" in report.headline["claim"]
     assert sections_of(report) == ["frontier", "stops"]
+
+
+def test_a_controller_has_its_gate_shown(bench: Bench, built: Built) -> None:
+    settings = EvaluationSettings("replay")
+    made = evaluate_pool(
+        bench.records, (), truths=bench.truths, settings=settings, controller=built.controller
+    )
+    report = Report.of(made)
+    assert report.headline["status"] == "in-sample"
+    assert report.predictions is not None
+    assert "gate" in sections_of(report)
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -198,7 +112,7 @@ def test_crossfit_marks_its_sweep_as_read_off_afterwards(bench: Bench) -> None:
     assert rows["aera-0.30"]["kind"] == "swept afterwards"
     assert rows["asc-0.95"]["kind"] == "as given"
     assert rows["oracle"]["kind"] == "hindsight"
-    assert "crossfit is descriptive" in report.headline.certificate
+    assert "crossfit is descriptive" in report.headline["certificate"]
 
 
 def test_calibrated_points_are_marked(judged: Report) -> None:
@@ -215,7 +129,49 @@ def test_figures_are_drawn_as_svg_in_the_light_colours(judged: Report, tmp_path:
         text = file.read_text("utf-8")
         assert text.startswith("<svg")
         assert "var(" not in text
+        assert "role-title" in text
     assert palette()["--blue"] in (tmp_path / "figures/stops.svg").read_text("utf-8")
+
+
+def test_every_policy_has_a_name_and_the_calibrated_come_first(judged: Report) -> None:
+    figure = judged.sections[0].figures[0]
+    shown = ", ".join(row["name"] for row in figure.rows if row["wide"]["shown"]).split(", ")
+    for row in figure.rows:
+        named = {row["policy"], row["policy"].partition("-")[2], f"{row['responses']:g}"}
+        known = named & {*shown, *(f"{name}0" for name in shown)}
+        assert known or row["policy"] in figure.caption, "what finds no room is told"
+    kinds = [row["kind"] for row in figure.rows]
+    assert kinds[0] == "calibrated, nested"
+    assert kinds == sorted(kinds, key=lambda kind: not kind.startswith("calibrated"))
+    assert "other rules" not in {row["family"] for row in figure.rows}
+
+
+def test_numbers_of_one_column_have_one_format(judged: Report) -> None:
+    for section in judged.as_json()["sections"]:
+        for figure in section["figures"]:
+            for row in figure["spec"]["data"]["values"]:
+                loose = {name for name in figure["columns"] if isinstance(row[name], float)}
+                assert loose <= set(figure["formats"]), figure["name"]
+
+
+def test_loss_by_difficulty_has_intervals_that_grow_with_few_questions(judged: Report) -> None:
+    [section] = [section for section in judged.sections if section.name == "stops"]
+    rows = [row for row in section.figures[1].rows if row["policy"] == "aera-calibrated"]
+    assert all(row["from"] < row["loss"] < row["to"] for row in rows)
+    rows.sort(key=lambda row: row["questions"])
+    assert rows[0]["to"] - rows[0]["from"] > rows[-1]["to"] - rows[-1]["from"]
+
+
+def test_money_is_shown_where_the_evaluation_has_it(bench: Bench) -> None:
+    report = replayed(bench)
+    assert "frontier-money" not in {figure.name for figure in report.sections[0].figures}
+    points = [{**point, "money": 1.25} for point in report.evaluation["points"]]
+    prices = {"prompt": 0.1, "completion": 0.4}
+    paid = replace(report, evaluation={**report.evaluation, "points": points, "prices": prices})
+    content = paid.as_json()
+    assert content["boxes"]["money per 1,000 questions"] == "1.25"
+    assert content["prices"] == prices
+    assert "frontier-money" in {figure.name for figure in paid.sections[0].figures}
 
 
 def test_a_long_schedule_is_shown_in_part() -> None:
@@ -236,9 +192,15 @@ def test_a_question_cannot_break_out_of_the_page(bench: Bench, tmp_path: Path) -
     assert "<script>alert" not in (tmp_path / "r.html").read_text("utf-8")
 
 
-def test_a_thousand_questions_stay_within_three_megabytes(judged: Report, tmp_path: Path) -> None:
+def test_a_thousand_questions_stay_within_three_megabytes(
+    judged: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room.of(1000)
+    monkeypatch.setattr(Room, "of", lambda questions: room)
+    judged = replace(judged)  # nothing of it has been made yet
     write_report(tmp_path / "r.html", judged)
     content = judged.as_json()
+    assert all(len(each["responses"]) == room.responses for each in content["questions"])
     told = len(json.dumps([content["questions"], content["points"]], ensure_ascii=False).encode())
     rest = (tmp_path / "r.html").stat().st_size - told
     assert rest + told * 1000 / content["judged"] < MOST_BYTES
