@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from pools import interval, open_pool, pools_argument, publish, table, vote_table
 
-from aera import Controller, RecordedSampler, solve_shared
+from aera import Budget, Controller, RecordedSampler, solve_shared
 from aera.arrays import Floats
 from aera.lab import Frontier, VoteLearner, paired_bootstrap
 from aera.lab.calibrating.families import GATE_FAMILY
@@ -39,7 +39,9 @@ def main() -> None:
         for share in SHARES:
             limit = round(share * whole)
             done = asyncio.run(
-                solve_shared(questions, RecordedSampler(pool), controller, tokens=limit)
+                solve_shared(
+                    questions, RecordedSampler(pool), controller, budget=Budget(tokens=limit)
+                )
             )
             scores = np.array([g.grade([a.answer])[0] for g, a in zip(graders, done, strict=True)])
             spent = sum(a.completion_tokens for a in done) / whole

@@ -8,7 +8,7 @@ from pools import TASKS, interval, pools_argument, publish, table, vote_table
 from aera.arrays import Columns, Floats
 from aera.lab import bootstrap_ratio, paired_bootstrap
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates, chances
+from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.learning.votes import ReplayedVotes, VoteTable
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.lab.replay.trajectory import pick
@@ -52,7 +52,7 @@ def foreign_gate(others: Sequence[ReplayedVotes]) -> tuple[VoteGate, float]:
     )
 
     def loss(setting: float) -> float:
-        stops = [GATE_FAMILY.stops(chances(gate, each.evidence), setting) for each in states]
+        stops = [GATE_FAMILY.stops(gate.chances(each.evidence), setting) for each in states]
         losses = [e.grades[:, -1] - pick(e.grades, s) for e, s in zip(states, stops, strict=True)]
         return float(np.mean([each.mean() for each in losses]))
 
@@ -60,7 +60,7 @@ def foreign_gate(others: Sequence[ReplayedVotes]) -> tuple[VoteGate, float]:
 
 
 def gate_stops(gate: VoteGate, votes: ReplayedVotes, setting: float) -> Columns:
-    return GATE_FAMILY.stops(chances(gate, votes.evidence), setting)
+    return GATE_FAMILY.stops(gate.chances(votes.evidence), setting)
 
 
 def rows_of(name: str, pools: dict[str, VoteTable]) -> list[list[str]]:
