@@ -44,8 +44,8 @@ class MeteredSampler(Sampler, Protocol):
     Of any other, limits know what came back, and judge the next block by it.
     """
 
-    def bound(self, question: Question) -> Bound:
-        """What one response to the question can take at most."""
+    def bound(self, question: Question, *, prompts: bool = True) -> Bound:
+        """What one response to the question can take at most; `prompts` where those cost too."""
         ...
 
     def within(self, reservation: Reservation) -> Self:
@@ -60,7 +60,7 @@ GRACE = 0.05
 def bound_of(sampler: Sampler, question: Question, budget: Budget) -> Bound:
     """What a response can cost, where that matters and the sampler can say."""
     if budget.limited and isinstance(sampler, MeteredSampler):
-        return sampler.bound(question)
+        return sampler.bound(question, prompts=bool(budget.prompt_price))
     return UNKNOWN
 
 
@@ -89,12 +89,13 @@ async def sample_reserved(
     return got
 
 
-def request_bound(body: Mapping[str, Any]) -> Bound:
+def request_bound(body: Mapping[str, Any], *, prompts: bool = True) -> Bound:
     """What one response to a request can take at most, by what the request itself says."""
     said = (body.get(name) for name in ("max_completion_tokens", "max_tokens"))
     lengths = [each for each in said if isinstance(each, int) and each > 0]
     told = {name: body[name] for name in ("messages", "tools") if name in body}
-    return Bound(min(lengths, default=None), len(json.dumps(told, default=str)))
+    size = len(json.dumps(told, default=str)) if prompts else None
+    return Bound(min(lengths, default=None), size)
 
 
 def cut_request(
@@ -165,9 +166,9 @@ class OpenAISampler:
             body, n, start=start, deadline=deadline, reservation=reservation
         )
 
-    def bound(self, question: Question) -> Bound:
+    def bound(self, question: Question, *, prompts: bool = True) -> Bound:
         """What one response to the question can take at most."""
-        return request_bound(self.chat.body(question))
+        return request_bound(self.chat.body(question), prompts=prompts)
 
     def within(self, reservation: Reservation) -> "OpenAISampler":
         """The same connections on a reservation."""
@@ -204,9 +205,9 @@ class RequestSampler:
         finally:
             self.waited += time.monotonic() - begun
 
-    def bound(self, question: Question) -> Bound:
+    def bound(self, question: Question, *, prompts: bool = True) -> Bound:
         """What one response can take at most, by the request."""
-        return request_bound(self.body)
+        return request_bound(self.body, prompts=prompts)
 
     def within(self, reservation: Reservation) -> "RequestSampler":
         """The same on a reservation: a sampler asks for one block after the other."""
