@@ -95,7 +95,8 @@ _ONLY_REPLAYED = {
     "oracle": "it knows the right answers",
     "eb": "its prior is learned from a pool, and only evaluate has one",
     "consensus": "it compares all pairs of responses, and only evaluate does that",
-    "one-shot": "it decides once for a whole pool",
+    "one-shot": "it is fitted by crossfit only",
+    "matched-random": "it deals the stops of another policy at random",
 }
 
 

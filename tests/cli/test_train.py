@@ -123,7 +123,7 @@ def test_training_uses_the_checkpoints_that_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--policy", "oracle"), "looks at the future"),
+        (("--policy", "oracle"), "knows the right answers"),
         (("--policy", "asc-0.9", "--max-loss", 0.1), "--policy states one"),
         (("--policy", "asc-0.9", "--certify", 0.1), "nothing to choose"),
         (("--max-samples", 9), "from 1 to 8"),

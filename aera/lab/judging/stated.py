@@ -18,7 +18,7 @@ from aera.lab.replay.frontier import Point, replayed_points
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.truths import Truths
 from aera.policies.gate import Gated
-from aera.policies.labels import FIXED, GATED, parse_policy, strip_weighted
+from aera.policies.labels import FIXED, GATED, check_runs_live, parse_policy, strip_weighted
 from aera.policies.policy import Policy
 from aera.pools.record import HeldRecords, Records
 from aera.reading.health import Readability
@@ -27,22 +27,12 @@ from aera.solving.controller import Controller
 from aera.voting.best_of_n import gives_weights
 from aera.workers import SERIAL, Track, Workers, quiet
 
-NOT_KEPT = {
-    "oracle": "looks at the future",
-    "matched-random": "deals the stops of another policy at random",
-    "one-shot": "is fitted by crossfit only, and a controller keeps no such head",
-    "eb-": "needs the answers of past questions, which a controller does not keep",
-    "consensus-": "embeds every response, and a controller keeps no encoder for it",
-}
-"""Labels that an evaluation shows and no controller can run, with the reason."""
 CALIBRATED = "-calibrated"
 
 
 def check_label(label: str, schedule: Schedule, *, scored: bool, paper: bool) -> None:
     """Refuse what no controller can run, before anything is learned."""
-    for beginning, reason in NOT_KEPT.items():
-        if label.startswith(beginning):
-            raise UsageError(f'--policy "{label}" {reason}, so no controller can run it')
+    check_runs_live(label)
     if CALIBRATED in label:
         raise UsageError(
             f'--policy "{label}" was chosen fold by fold, so no controller can run it; aera train '

@@ -136,9 +136,9 @@ def test_best_of_n_is_told_in_rewards(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("label", "reason"),
     [
-        ("oracle", "looks at the future"),
-        ("eb-0.95", "past questions"),
-        ("consensus-0.9", "encoder"),
+        ("oracle", "knows the right answers"),
+        ("eb-0.95", "learned from a pool"),
+        ("consensus-0.9", "all pairs"),
         ("one-shot", "crossfit"),
         ("aera-calibrated", "chosen fold by fold"),
         ("asc-calibrated+weighted", "chosen fold by fold"),
