@@ -39,11 +39,11 @@ from aera.pools.record import Record
 from aera.reading.presets import get_task
 from aera.reading.task import Task
 from aera.response import Prefix, Question, Response, unfold
+from aera.sampling.budget import Budget
 from aera.sampling.fake import FakeUpstream, Fault, RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
 from aera.sampling.upstream import Endpoint
 from aera.schedule import Schedule
-from aera.sampling.budget import Budget
 from aera.solving.controller import Controller, default_controller
 from aera.solving.run import Allocation, Run
 from aera.solving.shared_budget import solve_shared

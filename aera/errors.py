@@ -83,6 +83,8 @@ class UpstreamError(AeraError):
         self.unbilled = unbilled
         """Whether it is certain that nothing was generated."""
         self.body = body
+        self.detail: str | None = None
+        """For logs only: what names the server's address, which is nobody else's business."""
         self.calls = 1
         """How many calls were made before it was raised."""
         label = " ".join(str(part) for part in (status, kind) if part)

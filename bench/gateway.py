@@ -1,262 +1,158 @@
-"""The gateway beside a 20-line pass-through of the same stack, and under five minutes of mixed load.
+"""`aera serve` as it starts by default beside a bare aiohttp proxy, with upstreams of 0, 50 and 500 ms.
 
-    .venv/bin/python bench/gateway.py [--minutes 5]
+    .venv/bin/python bench/gateway.py [--quick]
 
-Upstream, pass-through and gateway run in processes of their own; only ratios within this run count.
-The two take turns, a few seconds each, and the ratio is the median over the turns: what else runs on
-the machine then hits both. The CPU time of a request is what a process of its own spends on it, and
-says most where load generator and upstream have to share the cores with what they measure.
+Every server is a process of its own, on uvloop where that is installed; log lines are written. The servers take
+turns, and ratios are medians over the turns: what else runs on the machine then hits all of them. CPU per request
+is what the server's own process used, from /proc/PID/stat.
 """
 
 import argparse
 import asyncio
-import contextlib
-import multiprocessing
-import os
-import random
 import statistics
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from multiprocessing.connection import Connection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from serving import Connection, Process, gateway, proxy, request, run, upstream
 
-from aera import ASC, Controller, Endpoint, FakeUpstream, Fault, Schedule, get_task
-from aera.gateway.server import GatewaySettings, collect_seldom, create_app
-
-BODY = {"messages": [{"role": "user", "content": "How much is 9 x 2?"}], "temperature": 0.6}
+ASKED: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "How much is 9 x 2?"}],
+    "temperature": 0.6,
+}
+PASSED = request({"model": "m", **ASKED})
+ONE = request({"model": "aera/m", "aera": {"policy": "fixed-1"}, **ASKED})
+FOUR = request({"model": "aera/m", **ASKED})
 TURNS = 5
-ANSWER = "Nine times two is eighteen: \\boxed{18}."
 
 
-def upstream(pipe: Connection, faults: bool) -> None:
-    """A fake model server, with one fault in ten calls if wanted."""
-    chance = random.Random(0)
-    kinds = [Fault.status(500), Fault.html(), Fault.null(), Fault.reset(), Fault.hang(0.3)]
+@dataclass(frozen=True)
+class Way:
+    """One way to ask: a server, and what it is asked."""
 
-    def planned() -> Any:
-        while True:
-            yield chance.choice(kinds) if faults and chance.random() < 0.1 else None
-
-    async def run() -> None:
-        async with FakeUpstream(lambda call, place: ANSWER, faults=planned()) as server:
-            pipe.send(server.base_url)
-            await asyncio.to_thread(pipe.recv)
-
-    asyncio.run(run())
+    name: str
+    server: Process
+    content: bytes
 
 
-def passing(pipe: Connection, base_url: str) -> None:
-    """The least a proxy of this stack can do."""
+@dataclass(frozen=True)
+class Load:
+    """What was measured in one turn."""
 
-    async def chat(request: Request) -> Response:
-        content = await request.body()
-        async with request.state.session.post(url, data=content, headers=JSON) as reply:
-            return Response(await reply.read(), reply.status, media_type="application/json")
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            yield {"session": session}
-
-    url = f"{base_url}/chat/completions"
-    routes = [Route("/v1/chat/completions", chat, methods=["POST"])]
-    serve(pipe, Starlette(routes=routes, lifespan=lifespan))
+    p50: float
+    p99: float
+    rate: float
+    cpu: float
+    """Milliseconds of CPU per request."""
 
 
-JSON = {"Content-Type": "application/json"}
+async def measure(way: Way, *, connections: int, times: int) -> Load:
+    """Ask so often, over so many connections at once."""
+    loop = asyncio.get_running_loop()
+    place = ("127.0.0.1", way.server.port)
+    opened = [(await loop.create_connection(Connection, *place))[1] for _ in range(connections)]
+    await asyncio.gather(*(connection.ask(way.content) for connection in opened))  # all are let in
+    left, took = iter(range(times)), []
 
-
-def gateway(pipe: Connection, base_url: str) -> None:
-    """Ours, as `aera serve` runs it: fixed-1 and fixed-32 by request, ASC otherwise."""
-    controller = Controller(get_task("numeric"), Schedule((1, 2, 4, 8, 16, 32)), ASC(0.95))
-    endpoint = Endpoint(base_url, concurrency=1_000)
-    app = create_app(GatewaySettings((endpoint,), "m", controller, most_requests=4_096))
-    collect_seldom()
-    serve(pipe, app)
-
-
-def serve(pipe: Connection, app: ASGIApp) -> None:
-    async def run() -> None:
-        # Connections must outlast the other side's turn, or a reused one is closed under way.
-        config = uvicorn.Config(
-            app, port=0, log_level="error", access_log=False, timeout_keep_alive=120
-        )
-        server = uvicorn.Server(config)
-        task = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.02)
-        pipe.send(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1")
-        await asyncio.to_thread(pipe.recv)
-        server.should_exit = True
-        await task
-
-    asyncio.run(run())
-
-
-def started(target: Callable[..., None], *given: Any) -> tuple[str, Connection, Any]:
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=target, args=(there, *given), daemon=True)
-    process.start()
-    return here.recv(), here, process
-
-
-Ask = Callable[[], Awaitable[None]]
-
-
-async def latency(ask: Ask, times: int) -> float:
-    """Median milliseconds of single requests, one after the other."""
-    took = []
-    for _ in range(times):
-        begun = time.perf_counter()
-        await ask()
-        took.append(1000 * (time.perf_counter() - begun))
-    return statistics.median(took)
-
-
-async def throughput(ask: Ask, *, concurrency: int, times: int) -> float:
-    """Requests per second with so many under way."""
-    left = iter(range(times))
-
-    async def worker() -> None:
+    async def work(connection: Connection) -> None:
         for _ in left:
-            await ask()
+            begun = time.perf_counter()
+            head = await connection.ask(way.content)
+            took.append(1000 * (time.perf_counter() - begun))
+            assert head.startswith(b"HTTP/1.1 200"), head
 
-    begun = time.perf_counter()
-    await asyncio.gather(*(worker() for _ in range(concurrency)))
-    return times / (time.perf_counter() - begun)
-
-
-def resident(pid: int) -> float:
-    """Megabytes a process holds."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(next(x for x in text.splitlines() if x.startswith("VmRSS")).split()[1]) / 1024
-
-
-def sockets(pid: int) -> int:
-    return sum(
-        "socket" in str(x.readlink()) for x in Path(f"/proc/{pid}/fd").iterdir() if x.is_symlink()
-    )
+    cpu, begun = way.server.cpu, time.perf_counter()
+    await asyncio.gather(*map(work, opened))
+    seconds, spent = time.perf_counter() - begun, way.server.cpu - cpu
+    for connection in opened:
+        connection.transport.close()
+    took.sort()
+    at = took[min(len(took) - 1, int(0.99 * len(took)))]
+    return Load(statistics.median(took), at, times / seconds, 1000 * spent / times)
 
 
-def spent(pid: int) -> float:
-    """Seconds of CPU time a process has had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def ratio(own: list[Load], bare: list[Load], field: str) -> str:
+    """The median ratio of the turns; none where a turn was too short for the clock of the kernel."""
+    pairs = [(getattr(a, field), getattr(b, field)) for a, b in zip(own, bare, strict=True)]
+    if not all(below for _, below in pairs):
+        return "too short"
+    return f"{statistics.median(above / below for above, below in pairs):4.2f} x"
 
 
-Turn = Callable[[Ask], Awaitable[float]]
+async def compare(ways: list[Way], *, connections: int, times: int, turns: int) -> None:
+    """One line for each way: medians over the turns, and its ratio to the first one."""
+    loads: dict[str, list[Load]] = {way.name: [] for way in ways}
+    for way in ways:  # nobody pays for the first request
+        await measure(way, connections=connections, times=2 * connections)
+    for _ in range(turns):
+        for way in ways:
+            loads[way.name].append(await measure(way, connections=connections, times=times))
+    bare = loads[ways[0].name]
+    print(f"  {connections} connections")
+    for way in ways:
+        own = loads[way.name]
+        ratios = [ratio(own, bare, field) for field in ("p50", "p99", "cpu")]
+        p50, p99, rate, cpu = (
+            statistics.median(getattr(load, field) for load in own)
+            for field in ("p50", "p99", "rate", "cpu")
+        )
+        print(
+            f"    {way.name:24} p50 {p50:8.2f} ms ({ratios[0]})   p99 {p99:8.2f} ms ({ratios[1]})   "
+            f"{rate:7.0f} req/s   CPU {cpu:5.2f} ms ({ratios[2]})",
+            flush=True,
+        )
 
 
-async def by_turns(turn: Turn, plain: Ask, ours: Ask, turns: int = TURNS) -> str:
-    """A figure of both, and their ratio: the median over alternating turns."""
-    pairs = [(await turn(plain), await turn(ours)) for _ in range(turns)]
-    a, b = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratios = sorted(b / a for a, b in pairs)
-    spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-    return f"{a:.2f}, gateway {b:.2f}, {statistics.median(ratios):.2f} x ({spread};"
+def ways_to(stack: ExitStack, url: str, log: Path) -> list[Way]:
+    """The servers in front of one upstream."""
+    bare = stack.enter_context(proxy(url))
+    ours = stack.enter_context(gateway(url, log=log))
+    return [
+        Way("bare aiohttp proxy", bare, PASSED),
+        Way("aera, passed through", ours, PASSED),
+        Way("aera, a vote of 1", ours, ONE),
+        Way("aera, a vote of 4", ours, FOUR),
+    ]
 
 
-def asker(session: aiohttp.ClientSession, url: str, **fields: Any) -> Ask:
-    """Asks for one chat completion."""
-    body = {**BODY, "model": "m", **fields}
-
-    async def ask() -> None:
-        async with session.post(f"{url}/chat/completions", json=body) as reply:
-            assert reply.status == 200, await reply.text()
-            await reply.read()
-
-    return ask
-
-
-async def measure(base: str, plain: str, ours: str, pids: tuple[int, int]) -> None:
-    """The gateway beside the pass-through, and a vote beside the bare calls it is made of."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        voted, single = {"model": "aera/m"}, asker(session, base)
-        through = asker(session, plain)
-        one = asker(session, ours, **voted, aera={"policy": "fixed-1"})
-        many = asker(session, ours, **voted, aera={"policy": "fixed-32"})
-
-        async def fan_out() -> None:
-            await asyncio.gather(*(single() for _ in range(32)))
-
-        async def loaded(ask: Ask) -> float:
-            return await throughput(ask, concurrency=200, times=1_500)
-
-        async def paid(ask: Ask) -> float:
-            pid, times = pids[ask is one], 1_000
-            before = spent(pid)
-            await throughput(ask, concurrency=200, times=times)
-            return 1000 * (spent(pid) - before) / times
-
-        await loaded(one), await loaded(through)
-        told = await by_turns(lambda ask: latency(ask, 200), through, one)
-        print(f"p50 at one sample, ms: pass-through {told} limit 1.5 x)")
-        told = await by_turns(loaded, through, one)
-        print(f"throughput at 200, requests/s: pass-through {told} limit 0.8 x)")
-        told = await by_turns(paid, through, one)
-        print(f"CPU of a request at 200, ms: pass-through {told} no limit)")
-        told = await by_turns(lambda ask: latency(ask, 30), fan_out, many)
-        print(f"32 samples, ms: bare fan-out {told} limit 1.5 x)")
-        print(f"resident memory of the gateway: {resident(pids[1]):.0f} MB (limit 150)")
-
-
-async def soak(ours: str, pid: int, seconds: float) -> None:
-    """Mixed load against a faulty upstream: every request is answered, nothing piles up."""
-    chance = random.Random(1)
-    answered: dict[int, int] = {}
-    left = 0
-    end = time.monotonic() + seconds
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-
-        async def worker() -> None:
-            nonlocal left
-            while time.monotonic() < end:
-                kind = chance.choice(["m", "aera/m", "aera/m"])
-                body = {**BODY, "model": kind, "stream": kind != "m" and chance.random() < 0.3}
-                patience = 0.02 if chance.random() < 0.05 else 60
-                limit = aiohttp.ClientTimeout(total=patience)
-                try:
-                    url = f"{ours}/chat/completions"
-                    async with session.post(url, json=body, timeout=limit) as reply:
-                        await reply.read()
-                        answered[reply.status] = answered.get(reply.status, 0) + 1
-                except TimeoutError:
-                    left += 1
-
-        workers = [asyncio.create_task(worker()) for _ in range(32)]
-        memory = []
-        while time.monotonic() < end:
-            await asyncio.sleep(min(10.0, seconds / 6))
-            memory.append(resident(pid))
-        await asyncio.gather(*workers)
-    await asyncio.sleep(2)
-    print(f"soak: answered {answered}, left by the client {left}")
-    print(f"memory {memory[0]:.0f} MB -> {memory[-1]:.0f} MB, sockets at the end {sockets(pid)}")
+async def bench(folder: Path, *, quick: bool) -> None:
+    part = 4 if quick else 1
+    for delay in (0, 50, 500):
+        with ExitStack() as stack:
+            server = stack.enter_context(upstream(delay))
+            ways = ways_to(stack, server.url, folder / "log")
+            print(f"upstream of {delay} ms", flush=True)
+            turns = 3 if quick or delay == 500 else TURNS
+            single = {0: 1_000, 50: 100, 500: 10}[delay] // part or 2
+            await compare(ways, connections=1, times=single, turns=turns)
+            for connections in (50, 200):
+                times = {0: 4_000, 50: 2_000, 500: 4 * connections}[delay] // part
+                await compare(
+                    ways, connections=connections, times=max(times, connections), turns=turns
+                )
+    with ExitStack() as stack:
+        server = stack.enter_context(upstream(1_000))
+        ways = ways_to(stack, server.url, folder / "log")
+        print("200 at once, upstream of 1 s", flush=True)
+        await compare(ways, connections=200, times=200, turns=2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5.0)
-    minutes = parser.parse_args().minutes
-    base, *calm = started(upstream, False)
-    plain, *pass_through = started(passing, base)
-    ours, *process = started(gateway, base)
-    asyncio.run(measure(base, plain, ours, (pass_through[1].pid, process[1].pid)))
-    faulty, *broken = started(upstream, True)
-    shaken, *second = started(gateway, faulty)
-    asyncio.run(soak(shaken, second[1].pid, 60 * minutes))
-    for pipe, worker in (calm, pass_through, process, broken, second):
-        pipe.send("done")
-        worker.join(5)
+    parser.add_argument("--quick", action="store_true", help="a quarter of the requests")
+    quick = parser.parse_args().quick
+    fast = {name: find_spec(name) is not None for name in ("uvloop", "httptools")}
+    print(
+        ", ".join(f"{name} {'is' if here else 'is not'} installed" for name, here in fast.items())
+    )
+    if find_spec("its_hub") is None:
+        print("its-hub is not installed, so it is not measured")
+    with tempfile.TemporaryDirectory() as folder:
+        run(bench(Path(folder), quick=quick))
 
 
 if __name__ == "__main__":

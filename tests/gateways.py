@@ -1,25 +1,35 @@
 """What the tests of the gateway share: a gateway on a real port, its clients, its upstreams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
-import uvicorn
 from aiohttp import web
 from live import boxed
 from openai import AsyncOpenAI
 
 from aera import Response
-from aera.gateway.server import GatewaySettings, create_app
+from aera.gateway.process import GatewayServer, bind, make_server
+from aera.gateway.server import GatewaySettings
 from aera.sampling.fake import Call, FakeUpstream
 from aera.sampling.upstream import Endpoint
 
 USER = [{"role": "user", "content": "how many?"}]
+BODY = {"model": "aera/m", "messages": USER}
+SPLIT = [str(place) for place in range(200)]
+"""Answers of which no two agree."""
 CONTROLLER = Path(__file__).parents[1] / "aera" / "demo" / "controller"
 Seen = TypeVar("Seen")
 
@@ -30,7 +40,7 @@ class House:
 
     url: str
     http: aiohttp.ClientSession
-    server: uvicorn.Server
+    server: GatewayServer
 
     @cached_property
     def client(self) -> AsyncOpenAI:
@@ -57,15 +67,15 @@ class House:
 @asynccontextmanager
 async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
     """A gateway in front of these upstreams; `tries` and the like are for them."""
-    names = ("tries", "concurrency", "longest_wait")
+    names = ("tries", "concurrency", "longest_wait", "timeout", "largest_reply")
     own = {name: settings.pop(name) for name in names if name in settings}
     endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
-    app = create_app(GatewaySettings(endpoints, "m", **settings))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
-    task = asyncio.create_task(server.serve())
+    server = make_server(GatewaySettings(endpoints, "m", **settings))
+    listening = bind("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
         await asyncio.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
     async with aiohttp.ClientSession() as http:
         house = House(f"http://127.0.0.1:{port}", http, server)
         try:
@@ -114,6 +124,11 @@ def account(reply: Any) -> dict[str, Any]:
     return found
 
 
+def found(server: FakeUpstream | None = None, options: Any = None, **fields: Any) -> dict[str, Any]:
+    """The account of one voted reply to a request with these options."""
+    return account(asked(server, extra_body={"aera": options or {}}, **fields))
+
+
 def saying(*texts: str) -> FakeUpstream:
     """An upstream whose samples say these, one after the other, the last for ever."""
     left = list(texts)
@@ -132,8 +147,8 @@ class Scripted(FakeUpstream):
         self.message, self.finish = message, kind.pop("finish", "stop")
         super().__init__(lambda call, place: Response("", tokens=5), **kind)
 
-    def _completion(self, call: Call, kind: str) -> dict[str, Any]:
-        whole = super()._completion(call, kind)
+    def _completion(self, call: Call, *given: Any) -> dict[str, Any]:
+        whole = super()._completion(call, *given)
         for place, choice in enumerate(whole["choices"]):
             choice["message"] = {"role": "assistant", **self.message(call, place)}
             choice["finish_reason"] = self.finish
@@ -152,3 +167,50 @@ async def anything(handler: Callable[[web.Request], Any]) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
         await runner.cleanup()
+
+
+# --- the command as a process ---------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def ask(
+    port: int, path: str, body: Any = None, key: str | None = None, **headers: str
+) -> tuple[int, Any]:
+    """The status and the JSON of one request."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    if key:
+        sent["Authorization"] = f"Bearer {key}"
+    content = None if body is None else json.dumps(body)
+    if content is not None:
+        sent = {"Content-Type": "application/json", **sent}
+    try:
+        connection.request("GET" if body is None else "POST", path, content, sent)
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())
+    finally:
+        connection.close()
+
+
+@contextmanager
+def served(port: int, *options: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
+    """The command as a process, once it answers."""
+    line = [sys.executable, "-m", "aera", "serve", *options]
+    settings = {**os.environ, "AERA_PORT": str(port), **variables}
+    process = subprocess.Popen(line, env=settings, stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(400):
+            try:
+                ask(port, "/health")
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()

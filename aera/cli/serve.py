@@ -1,155 +1,171 @@
 """The command that serves: `aera serve`."""
 
+import inspect
 import logging
 import os
-import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from ipaddress import ip_address
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import typer
-
-from aera.cli.endpoint import CAOption, HeaderOption, choose_controller, headers_from
+from aera.cli.endpoint import Deciding, headers_from, prices_from, without_password
 from aera.cli.options import say
+from aera.cli.serve_options import ServeOptions
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
     from aera.gateway.server import GatewaySettings
     from aera.sampling.upstream import Endpoint
+    from aera.solving.controller import Controller
 
 LEVELS = ("debug", "info", "warning", "error")
-BACKLOG = 2_048
-"""Clients that may wait to be let in."""
 LONGEST_WAIT = 5.0
 """Seconds a model server may ask to be left alone; beyond that the client is told to wait."""
+SHORTEST_KEY = 16
+"""Characters below which a client's key can be guessed."""
 
 
-def _option(variable: str, text: str, **limits: Any) -> Any:
-    """An option that the environment can set too."""
-    return typer.Option(envvar=f"AERA_{variable}", help=text, **limits)
-
-
-UpstreamOption = Annotated[
-    list[str], _option("UPSTREAM", "Model server, up to /v1; repeat it for each replica.")
-]
-ModelOption = Annotated[str, _option("MODEL", "Model for requests that name none.")]
-ControllerOption = Annotated[
-    Path | None,
-    _option("CONTROLLER", "Controller directory; without one, ASC(0.95) on plain votes decides."),
-]
-TaskOption = Annotated[str, _option("TASK", "Task used when no controller is given (aera tasks).")]
-EqualOption = Annotated[
-    bool, _option("EQUIVALENCE", "Ask math-verify which expressions are the same answer.")
-]
-ScorerOption = Annotated[
-    str | None,
-    _option("SCORER", "Scorer as MODULE:NAME, for a controller that was saved with one."),
-]
-HostOption = Annotated[str, _option("HOST", "Address to listen on.")]
-PortOption = Annotated[int, _option("PORT", "Port to listen on; 0 takes a free one.", max=65535)]
-VoteOption = Annotated[
-    bool, _option("VOTE_BY_DEFAULT", "Also vote where a request names the plain model.")
-]
-InstructionOption = Annotated[
-    bool, _option("INSTRUCTION", "Append the task's answer instruction to each question.")
-]
-MinimumOption = Annotated[
-    int | None, _option("MIN_SAMPLES", "Minimum samples before a vote may stop.", min=1)
-]
-RequestsOption = Annotated[int, _option("MAX_REQUESTS", "Most requests at once.", min=1)]
-BytesOption = Annotated[int, _option("MAX_BYTES", "Largest request, in bytes.", min=1)]
-KeysOption = Annotated[
-    str, typer.Option(help="Environment variable with the clients' keys, separated by commas.")
-]
-SecondOption = Annotated[
-    str | None,
-    _option("ESCALATE_TO", "Second model for undecided questions, as URL#MODEL."),
-]
-LevelOption = Annotated[
-    str, _option("LOG_LEVEL", "debug, info (a JSON line per request), warning or error.")
-]
-OwnKeyOption = Annotated[
-    str, _option("API_KEY_ENV", "Environment variable with the key for the model server.")
-]
-CallsOption = Annotated[
-    int, _option("CONCURRENCY", "Most calls in flight to the model server.", min=1)
-]
-TriesOption = Annotated[int, _option("TRIES", "Tries of one call to the model server.", min=1)]
-
-
-def serve(
-    upstream: UpstreamOption,
-    model: ModelOption = "default",
-    controller: ControllerOption = None,
-    task: TaskOption = "expression",
-    equivalence: EqualOption = False,
-    scorer: ScorerOption = None,
-    host: HostOption = "127.0.0.1",
-    port: PortOption = 8001,
-    vote_by_default: VoteOption = False,
-    instruction: InstructionOption = False,
-    min_samples: MinimumOption = None,
-    max_requests: RequestsOption = 512,
-    max_bytes: BytesOption = 16 * 2**20,
-    keys_env: KeysOption = "AERA_KEYS",
-    escalate_to: SecondOption = None,
-    log_level: LevelOption = "info",
-    header: HeaderOption = None,
-    ca_file: CAOption = None,
-    api_key_env: OwnKeyOption = "OPENAI_API_KEY",
-    concurrency: CallsOption = 256,
-    tries: TriesOption = 3,
-) -> None:
+def serve(*given: Any, **named: Any) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
+    from aera.gateway.process import run_gateway
+
+    options = ServeOptions(*given, **named)
+    deciding = Deciding(
+        options.controller,
+        options.task,
+        options.equivalence,
+        options.scorer,
+        options.policy,
+        options.schedule,
+    )
+    chosen = deciding.load()
+    settings = _settings(options, chosen)
+    _set_logging(options.log_level)
+    listening = _bound(options.host, options.port)
+    _announce(options, listening, label=chosen.label)
+    cut_off = run_gateway(settings, listening, drain=options.drain_seconds)
+    sys.exit(1 if cut_off else 0)
+
+
+# The command line makes its options of these fields, so that they are listed once.
+serve.__signature__ = inspect.signature(ServeOptions)  # type: ignore[attr-defined]
+serve.__annotations__ = dict(ServeOptions.__annotations__)
+
+
+def _settings(options: ServeOptions, controller: "Controller") -> "GatewaySettings":
+    """What the options mean."""
+    from aera.gateway.ceilings import Ceilings
     from aera.gateway.server import GatewaySettings
+    from aera.gateway.settings import KeyLimits
     from aera.sampling.upstream import Endpoint
 
-    keys = _keys(keys_env, host)
-    urls = [url for each in upstream for url in each.replace(",", " ").split()]
-    if not urls:
-        raise UsageError("no upstream is given: set --upstream or AERA_UPSTREAM")
-    chosen = choose_controller(controller, task, equivalence=equivalence, scorer=scorer)
+    keys = _keys(options.keys_env, options.host)
     endpoint = partial(
         Endpoint,
-        api_key_env=api_key_env,
-        headers=headers_from(header or ()),
-        ca_file=ca_file,
-        concurrency=concurrency,
-        tries=tries,
+        ca_file=options.ca_file,
+        concurrency=options.concurrency,
+        tries=options.tries,
+        timeout=options.timeout,
         longest_wait=LONGEST_WAIT,
+        largest_reply=options.max_reply_bytes,
     )
-    settings = GatewaySettings(
-        tuple(map(endpoint, urls)),
-        model,
-        chosen,
-        votes_by_default=vote_by_default,
-        instruction=instruction,
+    return GatewaySettings(
+        _upstreams(options, endpoint),
+        options.model,
+        controller,
+        votes_by_default=options.vote_by_default,
+        instruction=options.instruction,
         keys=keys,
-        largest_request=max_bytes,
-        most_requests=max_requests,
-        escalation=_second(escalate_to, endpoint),
-        minimum=min_samples,
+        key_limits=KeyLimits(
+            options.key_share,
+            options.key_requests_per_minute,
+            options.key_tokens_per_minute,
+            options.key_money_per_day,
+            prices_from(options.prices),
+        ),
+        forward_key=options.forward_key,
+        hosts=_hosts(options.allowed_host or (), options.host, keys),
+        largest_request=options.max_bytes,
+        most_requests=options.max_requests,
+        ceilings=Ceilings(
+            samples=options.max_samples,
+            choices=options.max_n,
+            tokens=options.max_tokens,
+            tokens_total=options.max_tokens_total,
+            deadline=options.max_deadline,
+            usual_deadline=options.deadline,
+        ),
+        escalation=_second(options, endpoint),
+        minimum=options.min_samples,
     )
-    _set_logging(log_level)
-    listening = _bound(host, port)
-    _announce(host, listening, urls, model=model, label=chosen.label)
-    _run(settings, listening)
 
 
-def _announce(
-    host: str, listening: socket.socket, urls: list[str], *, model: str, label: str
-) -> None:
+def _words(given: Iterable[str]) -> list[str]:
+    """What was repeated, or separated by commas or spaces."""
+    return [word for each in given for word in each.replace(",", " ").split()]
+
+
+def _upstreams(
+    options: ServeOptions, endpoint: "Callable[..., Endpoint]"
+) -> "tuple[Endpoint, ...]":
+    """The replicas, each with its own key or all with the same."""
+    urls, headers = _words(options.upstream), _headers(options.header, "AERA_HEADER")
+    names = _words(options.api_key_env or ()) or ["OPENAI_API_KEY"]
+    if not urls:
+        raise UsageError("no upstream is given: set --upstream or AERA_UPSTREAM")
+    if len(names) not in (1, len(urls)):
+        raise UsageError(
+            f"--api-key-env is given once, or once for each of {len(urls)} upstreams, but got "
+            f"{len(names)}"
+        )
+    each = names * len(urls) if len(names) == 1 else names
+    return tuple(
+        endpoint(url, api_key_env=name, headers=headers)
+        for url, name in zip(urls, each, strict=True)
+    )
+
+
+def _second(
+    options: ServeOptions, endpoint: "Callable[..., Endpoint]"
+) -> "tuple[Endpoint, str] | None":
+    """Where undecided questions go, from URL#MODEL, with credentials of its own.
+
+    Those of the first server are used only where the second is at the same address.
+    """
+    if options.escalate_to is None:
+        return None
+    url, _, model = options.escalate_to.partition("#")
+    if not model:
+        raise UsageError(f'--escalate-to takes URL#MODEL, but got "{options.escalate_to}"')
+    first = _upstreams(options, endpoint)[0]
+    same = _origin(url) == _origin(first.base_url)
+    name = options.escalate_key_env or (first.api_key_env if same else None)
+    own = _headers(options.escalate_header, "AERA_ESCALATE_HEADER")
+    headers = own or (first.headers if same else {})
+    return endpoint(url, api_key_env=name, headers=headers), model
+
+
+def _headers(given: list[str] | None, variable: str) -> dict[str, str]:
+    """Headers from options or from the lines of a variable, which may hold spaces."""
+    lines = os.environ.get(variable, "").splitlines() if given is None else given
+    return headers_from(line for line in lines if line.strip())
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.lower()
+
+
+def _announce(options: ServeOptions, listening: socket.socket, *, label: str) -> None:
     """Say where the gateway is and what to ask it for."""
-    named = f"[{host}]" if ":" in host else host
+    named = f"[{options.host}]" if ":" in options.host else options.host
     place = f"http://{named}:{listening.getsockname()[1]}/"
-    shown = ", ".join(map(_without_password, urls))
+    shown = ", ".join(map(without_password, _words(options.upstream)))
     say(f"AERA on {place}v1 for {shown}, policy {label}", stderr=True)
-    say(f'ask for "aera/{model}"; the page is at {place}', stderr=True)
+    say(f'ask for "aera/{options.model}"; the page is at {place}', stderr=True)
 
 
 def _keys(variable: str, host: str) -> tuple[str, ...]:
@@ -160,7 +176,21 @@ def _keys(variable: str, host: str) -> tuple[str, ...]:
             f"{host} can be reached from outside, so clients need keys: set {variable}, or listen "
             "on 127.0.0.1"
         )
+    shortest = min(map(len, keys), default=SHORTEST_KEY)
+    if shortest < SHORTEST_KEY:
+        raise UsageError(
+            f"a key in {variable} has {shortest} characters and could be guessed; give each at "
+            f"least {SHORTEST_KEY}, as openssl rand -hex 16 makes them"
+        )
     return keys
+
+
+def _hosts(allowed: Iterable[str], host: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Names by which the gateway may be called: its own where it needs no key, or those given."""
+    from aera.gateway.origin import LOCAL
+
+    names = tuple(name.lower() for name in _words(allowed))
+    return names if keys else (*LOCAL, host.lower(), *names)
 
 
 def _is_loopback(host: str) -> bool:
@@ -170,49 +200,24 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _second(
-    named: str | None, endpoint: "Callable[[str], Endpoint]"
-) -> "tuple[Endpoint, str] | None":
-    """Where undecided questions go, from URL#MODEL."""
-    if named is None:
-        return None
-    url, _, model = named.partition("#")
-    if not model:
-        raise UsageError(f'--escalate-to takes URL#MODEL, but got "{named}"')
-    return endpoint(url), model
-
-
 def _set_logging(level: str) -> None:
     if level.lower() not in LEVELS:
         raise UsageError(f'--log-level is one of {", ".join(LEVELS)}, but got "{level}"')
     logging.basicConfig(format="%(message)s", level=level.upper())
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    # No line names a thread, a process or a place in the code, so nobody looks for them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
+    # Its own lines say what ours say too.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def _bound(host: str, port: int) -> socket.socket:
     """Where clients will connect, taken before anybody is told of it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    from aera.gateway.process import bind
+
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return bind(host, port)
     except OSError as error:
         raise UsageError(
             f"cannot listen on {host}, port {port}: {error.strerror}; choose another address"
         ) from None
-
-
-def _run(settings: "GatewaySettings", listening: socket.socket) -> None:
-    """Serve until told to stop; what is under way is finished first."""
-    import uvicorn
-
-    from aera.gateway.server import collect_seldom, create_app
-
-    app = create_app(settings)
-    collect_seldom()
-    # The server finishes its work on SIGTERM and raises it again: then all is well.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    config = uvicorn.Config(app, log_level="warning", access_log=False, backlog=BACKLOG)
-    uvicorn.Server(config).run(sockets=[listening])

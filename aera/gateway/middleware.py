@@ -1,6 +1,6 @@
 """Middleware of the gateway: who may come in, and a line in the log for everyone who did."""
 
-import hmac
+import asyncio
 import json
 import logging
 import os
@@ -10,79 +10,169 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aera.gateway.openai import DeniedError, failure
+from aera.gateway.clients import Client, Clients, too_many
+from aera.gateway.openai import DeniedError, error_body, event, failure
 from aera.gateway.options import HEADER, RAW_HEADER
+from aera.gateway.origin import OriginCheck
 from aera.gateway.telemetry import Telemetry
 
 log = logging.getLogger("aera.gateway")
 ROUTES = {"/v1/chat/completions": "chat", "/v1/models": "models", "/state": "state"}
 """What a path is counted as; the others may hold anything, and are "proxy"."""
+OPEN = ("/health", "/ready")
+"""Paths that answer whoever asks."""
+STOPPING = DeniedError(
+    "the gateway is stopping; ask again", status=503, kind="api_error", code="stopping"
+)
+CLOSE = (b"connection", b"close")
+
+
+class Exchange:
+    """One request as it is answered: its id, and how the reply began."""
+
+    def __init__(self, send: Send, access: "AccessMiddleware") -> None:
+        self.id, self.client = os.urandom(16).hex(), ""
+        self.begun, self.began = time.monotonic(), time.time()
+        self.status, self.headers = 499, []  # type: int, list[tuple[bytes, bytes]]
+        self._send, self._access = send, access
+
+    @property
+    def started(self) -> bool:
+        """Whether the client has got a status."""
+        return bool(self.headers)
+
+    async def send(self, message: Message) -> None:
+        """Pass a reply on; its id is in the headers and in the log."""
+        if message["type"] == "http.response.start":
+            self._start(message)
+        await self._send(message)
+
+    def _start(self, message: Message) -> None:
+        headers = list(message["headers"])
+        own = next((value for name, value in headers if name == b"x-request-id"), None)
+        if own is None:
+            headers.append((b"x-request-id", self.id.encode()))
+        else:
+            self.id = own.decode("latin-1")[:200]
+        if self._access.draining:
+            headers.append(CLOSE)
+        self.status, self.headers = message["status"], headers
+        message["headers"] = headers
+
+    def line(self, route: str) -> dict[str, Any]:
+        """The line of the log: what a reply says of itself, never what was said."""
+        now = datetime.fromtimestamp(self.began, UTC).isoformat(timespec="milliseconds")
+        named = {"key": self.client} if self.client else {}
+        told = {
+            name.decode("latin-1")[len(HEADER) :]: value.decode("latin-1")
+            for name, value in self.headers
+            if name.startswith(RAW_HEADER)
+        }
+        took = round(1000 * (time.monotonic() - self.begun), 1)
+        about = {"time": now, "id": self.id, "route": route, **named, "status": self.status}
+        return {**about, **told, "ms": took}
 
 
 class AccessMiddleware:
-    """Lets requests in that have a key and find room; counts and logs how each one ended."""
+    """Lets requests in that have a key and find room; counts and logs how each one ended.
+
+    While it drains, requests are answered and their connections closed; `cut` ends them all.
+    """
 
     def __init__(
-        self, app: ASGIApp, *, keys: tuple[str, ...], most: int, telemetry: Telemetry
+        self,
+        app: ASGIApp,
+        *,
+        clients: Clients,
+        most: int,
+        origins: OriginCheck,
+        telemetry: Telemetry,
     ) -> None:
-        self.app, self.keys, self.most, self.telemetry = app, keys, most, telemetry
+        self.app, self.clients, self.most = app, clients, most
+        self.origins, self.telemetry = origins, telemetry
+        self.draining = False
+        self._cut = False
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anybody waits for an answer."""
+        return bool(self._under_way)
+
+    def cut(self) -> int:
+        """End what is under way; those who have no reply yet are told. Returns how many."""
+        self._cut = self.draining = True
+        for task in self._under_way:
+            task.cancel()
+        return len(self._under_way)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] != "http" or not (path.startswith("/v1/") or path == "/state"):
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        name, began, begun = os.urandom(16).hex(), time.time(), time.monotonic()
-        started: Message = {"status": 499, "headers": ()}
-
-        async def note(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = message
-                _identify(message, name)
-            await send(message)
-
-        refusal = self._refusal(scope)
-        self.telemetry.active += 1
+        path, headers = scope["path"], scope["headers"]
+        refusal = None
+        if path not in OPEN:
+            refusal = self.origins.refusal(path, scope["method"], headers)
+        if not (path.startswith("/v1/") or path == "/state"):
+            await (failure(refusal) if refusal else self.app)(scope, receive, send)
+            return
+        exchange = Exchange(send, self)
         try:
-            await (failure(refusal) if refusal else self.app)(scope, receive, note)
-        finally:
-            self.telemetry.active -= 1
-            route = ROUTES.get(path, "proxy")
-            self.telemetry.counts["requests", route, str(started["status"])] += 1
-            if log.isEnabledFor(logging.INFO):
-                now = datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
-                account = {"time": now, "id": name, "route": route, **_account(started)}
-                took = round(1000 * (time.monotonic() - begun), 1)
-                log.info(json.dumps({**account, "ms": took}))
+            client = None if refusal else self._admit(headers)
+        except DeniedError as error:
+            refusal, client = error, None
+        if client is None:
+            assert refusal is not None
+            await failure(refusal)(scope, receive, exchange.send)
+            self._record(exchange, path)
+            return
+        scope["aera.client"] = client
+        await self._serve(scope, receive, exchange, client)
 
-    def _refusal(self, scope: Scope) -> DeniedError | None:
-        if self.keys and not self._knows(dict(scope["headers"]).get(b"authorization", b"")):
-            return DeniedError("a valid key is needed", status=401, code="invalid_api_key")
+    def _admit(self, headers: list[tuple[bytes, bytes]]) -> Client:
+        client = self.clients.find(headers)
         if self.telemetry.active >= self.most:
-            kind, code = "rate_limit_error", "too_many_requests"
-            return DeniedError("too many requests are under way", status=429, kind=kind, code=code)
-        return None
+            raise too_many("too many requests are under way", 1.0)
+        refusal = client.refusal()
+        if refusal is not None:
+            raise refusal
+        return client
 
-    def _knows(self, authorization: bytes) -> bool:
-        scheme, _, key = authorization.partition(b" ")
-        # Every key is compared, each in constant time: timing teaches nothing.
-        same = [hmac.compare_digest(key.strip(), known.encode()) for known in self.keys]
-        return any(same) and scheme.lower() == b"bearer"
+    async def _serve(
+        self, scope: Scope, receive: Receive, exchange: Exchange, client: Client
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        self.telemetry.active += 1
+        client.enter()
+        exchange.client = client.name
+        try:
+            await self.app(scope, receive, exchange.send)
+        except asyncio.CancelledError:
+            if not self._cut:
+                raise
+            await _say_stopping(scope, receive, exchange)
+        finally:
+            client.leave()
+            self.telemetry.active -= 1
+            self._under_way.discard(task)
+            self._record(exchange, scope["path"])
+
+    def _record(self, exchange: Exchange, path: str) -> None:
+        route = ROUTES.get(path, "proxy")
+        self.telemetry.counts["requests", route, str(exchange.status)] += 1
+        if exchange.client:
+            self.telemetry.counts["key_requests", exchange.client] += 1
+        if log.isEnabledFor(logging.INFO):
+            log.info(json.dumps(exchange.line(route)))
 
 
-def _identify(message: Message, name: str) -> None:
-    """Give a reply an id if it has none."""
-    headers = message["headers"]
-    if not any(key == b"x-request-id" for key, _ in headers):
-        message["headers"] = [*headers, (b"x-request-id", name.encode())]
-
-
-def _account(message: Message) -> dict[str, Any]:
-    """What a reply says of itself, never what was said."""
-    told = {
-        key.decode("latin-1")[len(HEADER) :]: value.decode("latin-1")
-        for key, value in message["headers"]
-        if key.startswith(RAW_HEADER)
-    }
-    return {"status": message["status"], **told}
+async def _say_stopping(scope: Scope, receive: Receive, exchange: Exchange) -> None:
+    """The error for a request that was cut off; half a reply that is no stream just ends."""
+    if not exchange.started:
+        await failure(STOPPING)(scope, receive, exchange.send)
+    elif any(value.startswith(b"text/event-stream") for _, value in exchange.headers):
+        last = event(error_body(STOPPING))
+        await exchange.send({"type": "http.response.body", "body": last, "more_body": False})

@@ -6,20 +6,32 @@ from math import ceil, isfinite
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
+from starlette.types import Send
 
 from aera.errors import AeraError, UpstreamError, UsageError
 
 STRICT = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
 
 
+UNREAD = (408, 413)
+"""Refusals of requests that were not read to their end, after which nothing else can follow."""
+
+
 class DeniedError(UsageError):
     """A request the gateway itself turns away, with the status that says why."""
 
     def __init__(
-        self, message: str, *, status: int, kind: str = "invalid_request_error", code: str
+        self,
+        message: str,
+        *,
+        status: int,
+        kind: str = "invalid_request_error",
+        code: str,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.kind, self.code = status, kind, code
+        self.retry_after = retry_after
 
 
 class Json(JSONResponse):
@@ -57,19 +69,29 @@ def error_body(error: AeraError) -> dict[str, Any]:
         return {"error": {**blank, "type": error.kind, "code": error.code}}
     if not isinstance(error, UpstreamError):
         return {"error": blank}
-    told = error.body.get("error") if isinstance(error.body, dict) else None
-    said = told if isinstance(told, dict) else {}
+    body = error.body if isinstance(error.body, dict) else {}
+    said = body["error"] if isinstance(body.get("error"), dict) else {}
     own = {"message": error.message, "type": error.kind or "upstream_error", "code": error.code}
-    return {"error": {**blank, **said, **own}}
+    return {**body, "error": {**blank, **said, **own}}
 
 
 def failure(error: AeraError) -> Response:
     """The reply to a request that failed."""
-    wait = error.retry_after if isinstance(error, UpstreamError) else None
-    if isinstance(error, DeniedError) and error.status == 429:
-        wait = 1.0
+    wait = error.retry_after if isinstance(error, UpstreamError | DeniedError) else None
     headers = {} if wait is None or not isfinite(wait) else {"Retry-After": str(ceil(wait))}
+    if isinstance(error, DeniedError) and error.status in UNREAD:
+        headers["Connection"] = "close"
     return Json(error_body(error), status_code=status_of(error), headers=headers)
+
+
+async def send_json(send: Send, content: Any, headers: Mapping[str, str]) -> None:
+    """A good reply, without the layers around a Response."""
+    body = dump(content)
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    length = (b"content-length", str(len(body)).encode())
+    raw += [(b"content-type", b"application/json"), length]
+    await send({"type": "http.response.start", "status": 200, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
 
 
 def event(content: Mapping[str, Any]) -> bytes:

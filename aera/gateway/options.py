@@ -36,6 +36,8 @@ class RequestOptions:
             if name.startswith(HEADER)
         }
         chosen |= {name: value for name, value in (given or {}).items() if value is not None}
+        if not chosen:
+            return SILENT
         unknown = sorted(chosen.keys() - KNOWN)
         if unknown:
             known = ", ".join(KNOWN)
@@ -44,6 +46,7 @@ class RequestOptions:
 
 
 KNOWN = tuple(field.name for field in fields(RequestOptions))
+SILENT = RequestOptions()
 
 
 def find_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

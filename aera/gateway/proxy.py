@@ -3,18 +3,18 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from aera.errors import UsageError
 from aera.gateway.openai import DeniedError
-from aera.gateway.options import HEADER
+from aera.gateway.options import RAW_HEADER
 from aera.sampling.replicas import ProxiedRequest
 
 HOP_HEADERS = frozenset(
@@ -23,11 +23,34 @@ HOP_HEADERS = frozenset(
      "authorization", "cookie"}
 )  # fmt: skip
 """What belongs to one connection, or to the gateway and its own clients, and is not passed on."""
-REPLY_HEADERS = HOP_HEADERS | {"content-encoding", "date", "server"}
+RAW_HOP_HEADERS = frozenset(name.encode() for name in HOP_HEADERS)
+RAW_REPLY_HEADERS = (RAW_HOP_HEADERS - {b"content-length"}) | {
+    b"content-encoding",
+    b"date",
+    b"server",
+}
 DEEPEST = 64
 """Levels of nesting beyond which a request is refused; Python's own limit lies far above."""
 PATIENCE = 4
 """How many times the size limit is read and thrown away, so that a client hears its refusal."""
+SLOWEST = 10_000
+"""Bytes per second below which a body is taken for an attempt to keep its place."""
+LARGE = 256 * 2**10
+"""Bytes of a request beyond which it is parsed in another thread."""
+SMALL = 64 * 2**10
+"""Bytes of a reply up to which it is passed on in one piece."""
+Seen = Callable[[bytes], None]
+CONNECTION = "aera.connection"
+"""Where our own server puts the connection of a request."""
+
+
+class Connection(Protocol):
+    """A connection that tells when its client leaves."""
+
+    left: Callable[[], object] | None
+
+    @property
+    def gone(self) -> bool: ...
 
 
 def _refuse(constant: str) -> Any:
@@ -37,27 +60,46 @@ def _refuse(constant: str) -> Any:
 STRICT = json.JSONDecoder(parse_constant=_refuse)
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The body of a request, unless it is too large."""
+async def read_body(receive: Receive, limit: int, *, patience: float = 20.0) -> bytes:
+    """The body of a request, unless it is too large or comes too slowly."""
     size, content, more = 0, bytearray(), True
-    while more and size <= PATIENCE * limit:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk, more = message.get("body", b""), message.get("more_body", False)
-        size += len(chunk)
-        if size <= limit:
-            content += chunk
+    begun = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(patience) as timer:
+            while more and size <= PATIENCE * limit:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunk, more = message.get("body", b""), message.get("more_body", False)
+                if not (size or more):
+                    content = chunk  # all of it at once, as nearly always
+                size += len(chunk)
+                if more:
+                    timer.reschedule(begun + patience + size / SLOWEST)
+                if size <= limit and content is not chunk:
+                    content += chunk
+    except TimeoutError:
+        text = f"the request did not arrive within {patience:g} s"
+        raise DeniedError(text, status=408, code="request_timeout") from None
     if size > limit:
         code = "request_too_large"
         raise DeniedError(f"the request is larger than {limit} bytes", status=413, code=code)
     return bytes(content)
 
 
+async def parse_large(content: bytes) -> dict[str, Any]:
+    """The JSON object of a request; a large one is read where others do not wait for it."""
+    if len(content) < LARGE:
+        return parse_body(content)
+    return await asyncio.to_thread(parse_body, content)
+
+
 def parse_body(content: bytes) -> dict[str, Any]:
     """The JSON object of a request."""
+    usual = content[:1] == b"{" and b"\0" not in content[:4]
     try:
-        body = STRICT.decode(content.decode(json.detect_encoding(content), "surrogatepass"))
+        encoding = "utf-8" if usual else json.detect_encoding(content)
+        body = STRICT.decode(content.decode(encoding, "surrogatepass"))
     except (ValueError, RecursionError):
         raise UsageError("the request is not JSON") from None
     if not isinstance(body, dict):
@@ -82,29 +124,70 @@ def check_chat(body: Mapping[str, Any]) -> None:
         raise UsageError('"stream" must be true or false')
 
 
-def forward_request(request: Request, content: bytes) -> ProxiedRequest:
+def forward_request(scope: Scope, content: bytes) -> ProxiedRequest:
     """A request as the upstream gets it: path, query and content unchanged."""
-    path = str(request.scope["path"])
-    raw = request.scope["raw_path"].decode("ascii")
+    path, raw = str(scope["path"]), scope["raw_path"].decode("ascii")
     # A path that climbs would leave the part of the upstream that is offered here.
     if not raw.startswith("/v1/") or {".", ".."} & set(path.replace("\\", "/").split("/")):
         raise DeniedError("there is nothing at this path", status=404, code="not_found")
-    query = request.scope["query_string"].decode("latin-1")
+    query = scope["query_string"].decode("latin-1")
+    dropped = RAW_HOP_HEADERS
+    for name, value in scope["headers"]:
+        if name == b"connection" and value.lower() != b"keep-alive":
+            dropped = dropped | named_hops(value)
     headers = {
-        name: value
-        for name, value in request.headers.items()
-        if name not in HOP_HEADERS and not name.startswith(HEADER)
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in scope["headers"]
+        if name not in dropped and not name.startswith(RAW_HEADER)
     }
     target = raw.removeprefix("/v1") + (f"?{query}" if query else "")
-    return ProxiedRequest(request.method, target, headers, content or None)
+    return ProxiedRequest(scope["method"], target, headers, content or None)
 
 
-def filter_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of an upstream's reply as the client gets them."""
-    kept = {name: value for name, value in headers.items() if name.lower() not in REPLY_HEADERS}
-    if "Content-Encoding" not in headers and "Content-Length" in headers:
-        kept["Content-Length"] = headers["Content-Length"]
-    return kept
+def named_hops(value: bytes) -> frozenset[bytes]:
+    """The headers that a Connection header says are for one connection only."""
+    return frozenset(name.strip().lower() for name in value.split(b","))
+
+
+def filter_headers(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of an upstream's reply as the client gets them, repeated ones repeated."""
+    named = [(name.lower(), value) for name, value in raw]
+    dropped = RAW_REPLY_HEADERS
+    for name, value in named:
+        if name == b"connection":
+            dropped = dropped | named_hops(value)
+        elif name in (b"content-encoding", b"transfer-encoding"):
+            # It is unpacked on the way, so its length is another.
+            dropped = dropped | {b"content-length"}
+    return [
+        (name, value)
+        for name, value in named
+        if name not in dropped and not name.startswith(RAW_HEADER)
+    ]
+
+
+async def pass_reply(reply: aiohttp.ClientResponse, send: Send, seen: Seen | None = None) -> None:
+    """Stream an upstream's reply to the client; `seen` is told of every piece.
+
+    A reply that breaks off is left unfinished, which is how the client can tell.
+    """
+    headers = filter_headers(reply.raw_headers)
+    start = {"type": "http.response.start", "status": reply.status, "headers": headers}
+    length = None if "Content-Encoding" in reply.headers else reply.content_length
+    if length is not None and length <= SMALL:
+        content = await reply.read()  # one piece, before anything is promised
+        await send(start)
+        if seen is not None:
+            seen(content)
+        await send({"type": "http.response.body", "body": content})
+        return
+    await send(start)
+    with contextlib.suppress(aiohttp.ClientError, OSError):
+        async for piece in reply.content.iter_any():
+            if seen is not None:
+                seen(piece)
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 class ClosingStream(StreamingResponse):
@@ -116,9 +199,8 @@ class ClosingStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with contextlib.suppress(ClientDisconnect, aiohttp.ClientError, OSError):
-                # A reply that breaks off is left unfinished, which is how the client can tell.
-                async with DisconnectWatch(receive):
+            with contextlib.suppress(ClientDisconnect):
+                async with DisconnectWatch(scope, receive):
                     await self.stream_response(send)
         finally:
             self.close()
@@ -127,24 +209,36 @@ class ClosingStream(StreamingResponse):
 class DisconnectWatch:
     """Work that somebody waits for: when the client leaves, it is cancelled.
 
-    async with DisconnectWatch(receive):   # ClientDisconnect, once the client has left
+    async with DisconnectWatch(scope, receive):   # ClientDisconnect, once the client has left
         ...
 
-    It works as asyncio.timeout does, in the task that it finds itself in.
+    It works as asyncio.timeout does, in the task that it finds itself in. Our own server tells of
+    it; of any other a task asks for the next message, which costs more.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive, self._left = receive, False
+        self._connection: Connection | None = scope.get(CONNECTION)
+        self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
         work = asyncio.current_task()
         assert work is not None
-        self._work, self._watch = work, asyncio.create_task(self._watch_client())
+        self._work = work
+        if self._connection is None:
+            self._watch = asyncio.create_task(self._watch_client())
+        elif self._connection.gone:
+            self._leave()
+        else:
+            self._connection.left = self._leave
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
-        self._watch.cancel()
+        if self._connection is not None:
+            self._connection.left = None
+        if self._watch is not None:
+            self._watch.cancel()
         # Somebody else may have cancelled the work too, and is not to be told of a client.
         if self._left and not self._work.uncancel() and kind is asyncio.CancelledError:
             raise ClientDisconnect
@@ -152,5 +246,8 @@ class DisconnectWatch:
     async def _watch_client(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
         self._left = True
         self._work.cancel()

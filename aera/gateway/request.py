@@ -1,5 +1,6 @@
 """What a chat request asks for: how many choices, of which model, and in what words."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,10 +8,9 @@ from aera.errors import UsageError
 from aera.reading.task import Task
 
 PREFIX = "aera/"
-MOST_CHOICES = 128
 
 
-def count_choices(body: Mapping[str, Any]) -> int:
+def count_choices(body: Mapping[str, Any], most: int) -> int:
     """How many choices are wanted; what the seeds of their samples are made from is checked too."""
     seed, wanted = body.get("seed"), body.get("n")
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
@@ -18,10 +18,8 @@ def count_choices(body: Mapping[str, Any]) -> int:
     if wanted is None:
         return 1
     whole = isinstance(wanted, int) and not isinstance(wanted, bool)
-    if not whole or not 1 <= wanted <= MOST_CHOICES:
-        raise UsageError(
-            f'"n" must be a whole number from 1 to {MOST_CHOICES}, but got {wanted!r:.40}'
-        )
+    if not whole or not 1 <= wanted <= most:
+        raise UsageError(f'"n" must be a whole number from 1 to {most}, but got {wanted!r:.40}')
     return int(wanted)
 
 
@@ -42,6 +40,22 @@ def split_model(model: Any) -> tuple[str, bool]:
     if not isinstance(model, str) or not model.removeprefix(PREFIX):
         raise UsageError('"model" must be a name')
     return model.removeprefix(PREFIX), model.startswith(PREFIX)
+
+
+def refuse_vote(content: bytes) -> None:
+    """Refuse a request for a vote on a route where nothing is voted on."""
+    if b'"aera' not in content:
+        return
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return  # what it is instead is for the upstream to say
+    model = body.get("model") if isinstance(body, dict) else None
+    if isinstance(model, str) and model.startswith(PREFIX):
+        raise UsageError(
+            f'"{model:.80}" votes on /v1/chat/completions only; here ask for '
+            f'"{model.removeprefix(PREFIX):.80}"'
+        )
 
 
 def add_instruction(body: Mapping[str, Any], task: Task) -> dict[str, Any]:

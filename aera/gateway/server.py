@@ -6,9 +6,9 @@ import gc
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 from starlette.applications import Starlette
@@ -16,60 +16,51 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from aera.errors import AeraError, UpstreamError
 from aera.evidence.encoder import Encoder, StaticEncoder
+from aera.gateway.account import VotedChoice, completion
+from aera.gateway.clients import Client, Clients
 from aera.gateway.middleware import AccessMiddleware
-from aera.gateway.openai import DeniedError, Json, chunks, error_body, event, failure, status_of
+from aera.gateway.openai import (
+    DeniedError,
+    Json,
+    chunks,
+    error_body,
+    event,
+    failure,
+    send_json,
+    status_of,
+)
 from aera.gateway.options import RequestOptions, find_headers
+from aera.gateway.origin import CHAT, OriginCheck
 from aera.gateway.proxy import (
     ClosingStream,
     DisconnectWatch,
     check_chat,
-    filter_headers,
     forward_request,
-    parse_body,
+    parse_large,
+    pass_reply,
     read_body,
 )
-from aera.gateway.request import add_instruction, split_model
+from aera.gateway.readiness import Readiness
+from aera.gateway.request import add_instruction, refuse_vote, split_model
+from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
-from aera.gateway.voting import Escalation, Gateway, VotedChoice, completion
+from aera.gateway.usage import UsageTail
+from aera.gateway.voting import Escalation, Gateway
 from aera.policies.gate import PaperGate
 from aera.reading.equivalence import question_reader
+from aera.sampling.exchange import read_reply
 from aera.sampling.replicas import Replicas
-from aera.sampling.upstream import Endpoint
-from aera.solving.controller import Controller, default_controller
 from aera.web.template import fill_template
 
-CHAT = "/v1/chat/completions"
+__all__ = ["GatewaySettings", "collect_seldom", "create_app"]
+MODELS = "/v1/models"
+VOTING_MODEL = f"{MODELS}/aera/"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 PAGE = Path(__file__).parent / "page.html"
-
-
-@dataclass(frozen=True)
-class GatewaySettings:
-    """How to serve."""
-
-    upstreams: tuple[Endpoint, ...]
-    """Replicas of one model server."""
-    model: str
-    """For requests that name none."""
-    controller: Controller = field(default_factory=default_controller)
-    votes_by_default: bool = False
-    """Whether a plain model name votes too."""
-    instruction: bool = False
-    """Whether the task's answer instruction is put behind the last user message."""
-    keys: tuple[str, ...] = field(default=(), repr=False)
-    """Keys clients must present; none: anybody on this machine may ask."""
-    largest_request: int = 16 * 2**20
-    most_requests: int = 512
-    """Requests under way at once; more are answered with 429."""
-    escalation: tuple[Endpoint, str] | None = None
-    """A second upstream and its model, for undecided questions."""
-    minimum: int | None = None
-    """Minimum samples before a vote may stop."""
-    keep_alive: float = 5.0
-    """Seconds of silence after which a stream sends a comment; what fails before is a status."""
 
 
 def collect_seldom() -> None:
@@ -82,7 +73,7 @@ def collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def create_app(settings: GatewaySettings) -> ASGIApp:
+def create_app(settings: GatewaySettings) -> AccessMiddleware:
     """The gateway as an ASGI application."""
     return _Application(settings).app
 
@@ -94,40 +85,48 @@ class _Application:
         self.settings = settings
         self.telemetry = Telemetry()
         self.upstream = Replicas(settings.upstreams)
+        self.readiness = Readiness(self.upstream, own_key=not settings.forward_key)
         self.second = Replicas([settings.escalation[0]]) if settings.escalation else None
-        controller = settings.controller
-        question_reader(controller.task)  # where math-verify is missing, refuse before serving
-        gate = controller.gate
-        encoder: Encoder = gate.encoder if isinstance(gate, PaperGate) else StaticEncoder.load()
-        model = settings.escalation[1] if settings.escalation else ""
-        escalation = Escalation(self.second, model) if self.second else None
-        minimum = settings.minimum
-        self.gateway = Gateway(
-            self.upstream, controller, encoder, minimum=minimum, escalation=escalation
-        )
+        self.gateway = self._make_gateway()
         routes = [
             Route("/", self.page),
             Route("/state", self.state),
             Route("/health", self.health),
             Route("/ready", self.ready),
             Route("/metrics", self.metrics),
-            Route(CHAT, self.chat, methods=["POST"]),
-            Route("/v1/models", self.models),
-            Route("/v1/{path:path}", self.proxy, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
         ]
         self.routed = Starlette(
             routes=routes,
             lifespan=self._lifespan,
             exception_handlers={
                 AeraError: _explain,
-                ClientDisconnect: _explain,
                 HTTPException: _refuse_route,
                 Exception: _apologize,
             },
         )
         self.routed.router.redirect_slashes = False
+        most, limits = settings.most_requests, settings.key_limits
         self.app = AccessMiddleware(
-            self.dispatch, keys=settings.keys, most=settings.most_requests, telemetry=self.telemetry
+            self.dispatch,
+            clients=Clients(settings.keys, most=most, limits=limits),
+            most=most,
+            origins=OriginCheck(frozenset(settings.hosts)),
+            telemetry=self.telemetry,
+        )
+
+    def _make_gateway(self) -> Gateway:
+        settings, controller = self.settings, self.settings.controller
+        question_reader(controller.task)  # where math-verify is missing, refuse before serving
+        gate = controller.gate
+        encoder: Encoder = gate.encoder if isinstance(gate, PaperGate) else StaticEncoder.load()
+        model = settings.escalation[1] if settings.escalation else ""
+        return Gateway(
+            self.upstream,
+            controller,
+            encoder,
+            minimum=settings.minimum,
+            escalation=Escalation(self.second, model) if self.second else None,
+            ceilings=settings.ceilings,
         )
 
     @contextlib.asynccontextmanager
@@ -139,144 +138,114 @@ class _Application:
             yield
 
     async def dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Chats go straight to their route, past the layers that the other routes need."""
-        if scope.get("path") != CHAT or scope["method"] != "POST":
+        """What is under /v1 goes straight to its route, past the layers that the others need."""
+        path = scope.get("path", "")
+        if not path.startswith("/v1/"):
             await self.routed(scope, receive, send)
             return
-        request = Request(scope, receive, send)
         try:
-            reply = await self.chat(request)
-        except (AeraError, ClientDisconnect) as error:
-            reply = await _explain(request, error)
+            await self._answer(path, scope, receive, send)
+        except ClientDisconnect:
+            await Response(status_code=499)(scope, receive, send)
+        except AeraError as error:
+            await failure(error)(scope, receive, send)
         except Exception as error:
-            reply = await _apologize(request, error)
-            await reply(scope, receive, send)
+            await (await _apologize(None, error))(scope, receive, send)
             raise
-        await reply(scope, receive, send)
+
+    async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        if method not in METHODS:
+            text = f"{method} is not answered here: method not allowed"
+            raise DeniedError(text, status=405, code="method_not_allowed")
+        settings = self.settings
+        content = await read_body(
+            receive, settings.largest_request, patience=settings.body_patience
+        )
+        if path == CHAT and method == "POST":
+            await self.chat(scope, receive, send, content)
+        elif method == "GET" and (path == MODELS or path.startswith(VOTING_MODEL)):
+            await (await self.models(scope, receive))(scope, receive, send)
+        else:
+            refuse_vote(content)
+            await self._pass_on(scope, receive, send, content)
+
+    def _upstream_for(self, scope: Scope) -> Replicas:
+        """The model servers, asked with the caller's own key where that is passed on."""
+        if not self.settings.forward_key:
+            return self.upstream
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not given:
+            raise DeniedError("the model server needs your key", status=401, code="invalid_api_key")
+        return self.upstream.with_headers({"Authorization": given[0].decode("latin-1")})
 
     # --- routes -----------------------------------------------------------------------------------
 
-    async def chat(self, request: Request) -> Response:
+    async def chat(self, scope: Scope, receive: Receive, send: Send, content: bytes) -> None:
         """Vote, or pass on, as the model's name says."""
         begun = time.monotonic()
-        content = await read_body(request.receive, self.settings.largest_request)
-        body = parse_body(content)
+        body = await parse_large(content)
         model, votes = split_model(body.get("model", self.settings.model))
-        options = RequestOptions.parse(body.get("aera"), find_headers(request.scope["headers"]))
+        options = RequestOptions.parse(body.get("aera"), find_headers(scope["headers"]))
         if not (votes or self.settings.votes_by_default):
             if "aera" in body or "model" not in body:
                 plain = {name: value for name, value in body.items() if name != "aera"}
                 content = json.dumps({"model": model, **plain}).encode()
-            return await self._pass_on(request, content)
+            await self._pass_on(scope, receive, send, content)
+            return
         check_chat(body)
         asked = {**body, "model": model}
         if self.settings.instruction:
             asked = add_instruction(asked, self.settings.controller.task)
-        shown, voting = body.get("model", model), self.gateway.vote(asked, options)
-        if body.get("stream"):
-            return await self._stream(request, asyncio.create_task(voting), body, shown)
-        async with DisconnectWatch(request.receive):
-            voted = await voting
-        headers = self._record(voted, begun)
-        reply = completion(voted, shown, logprobs=self._shows_logprobs(body))
-        return Json(reply, headers=headers)
-
-    def _shows_logprobs(self, body: Mapping[str, Any]) -> bool:
-        """Not where only the weigher asked for them."""
-        return "logprobs" in body or not self.settings.controller.asks
-
-    def _record(self, voted: list[VotedChoice], begun: float) -> dict[str, str]:
-        """Count what was voted; the headers that tell of it."""
-        overhead = max(0.0, time.monotonic() - begun - max(each.waited for each in voted))
-        self.telemetry.overhead.observe(overhead)
-        for each in voted:
-            self.telemetry.record(each)
-        return {
-            "x-aera-samples": str(sum(each.allocation.responses for each in voted)),
-            "x-aera-stop-reason": voted[0].allocation.reason,
-            "x-aera-overhead-ms": f"{1000 * overhead:.1f}",
-        }
-
-    async def _stream(
-        self,
-        request: Request,
-        work: "asyncio.Task[list[VotedChoice]]",
-        body: Mapping[str, Any],
-        model: str,
-    ) -> Response:
-        """Keep-alive comments while voting, then chunks. What fails at once is an HTTP error."""
-        begun = time.monotonic()
-        try:
-            async with DisconnectWatch(request.receive):
-                await asyncio.wait([work], timeout=self.settings.keep_alive)
-        except (ClientDisconnect, asyncio.CancelledError):
-            work.cancel()
-            raise
-        headers = self._record(work.result(), begun) if work.done() else {}
-        wanted = body.get("stream_options")
-        with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
-
-        async def events() -> AsyncIterator[bytes]:
-            while not work.done():
-                yield b": keep-alive\n\n"
-                await asyncio.wait([work], timeout=self.settings.keep_alive)
-            try:
-                voted = work.result()
-            except AeraError as error:
-                # The status went out as 200; what became of it is counted apart.
-                self.telemetry.counts["requests", "stream", str(status_of(error))] += 1
-                yield event(error_body(error))
-                return
-            if not headers:
-                self._record(voted, begun)
-            reply = completion(voted, model, logprobs=self._shows_logprobs(body))
-            for chunk in chunks(reply, with_usage=with_usage):
-                yield event(chunk)
-            yield b"data: [DONE]\n\n"
-
-        kind = {"media_type": "text/event-stream", "headers": headers}
-        return ClosingStream(events(), work.cancel, **kind)
-
-    async def proxy(self, request: Request) -> Response:
-        """Any other route, unchanged."""
-        content = await read_body(request.receive, self.settings.largest_request)
-        return await self._pass_on(request, content)
-
-    async def _pass_on(self, request: Request, content: bytes) -> Response:
-        """Send a request on as it is and stream back what comes."""
-        reply, place = await self._forward(request, content)
-
-        def close() -> None:
-            reply.close()
-            self.upstream.release(place)
-
-        return ClosingStream(
-            reply.content.iter_any(),
-            close,
-            status_code=reply.status,
-            headers=filter_headers(reply.headers),
+        voting = self.gateway.vote(
+            asked, options, size=len(content), upstream=self._upstream_for(scope)
         )
+        reply = _Reply(self, scope["aera.client"], body, body.get("model", model), begun)
+        if body.get("stream"):
+            made = await reply.stream(scope, receive, asyncio.create_task(voting))
+            await made(scope, receive, send)
+            return
+        async with DisconnectWatch(scope, receive):
+            voted = await voting
+        await reply.send(voted, send)
 
-    async def _forward(
-        self, request: Request, content: bytes
-    ) -> tuple[aiohttp.ClientResponse, int]:
-        """The upstream's reply to a request, and which replica gave it."""
-        proxied = forward_request(request, content)
-        async with DisconnectWatch(request.receive):
-            return await self.upstream.send(proxied)
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, content: bytes) -> None:
+        """Send a request on as it is and stream back what comes."""
+        proxied, upstream = forward_request(scope, content), self._upstream_for(scope)
+        tail = UsageTail.of(scope["aera.client"])
+        async with DisconnectWatch(scope, receive):
+            reply, place = await upstream.send(proxied)
+            try:
+                await pass_reply(reply, send, tail.see if tail else None)
+            except (aiohttp.ClientError, OSError):
+                raise UpstreamError("the model server broke off", status=502) from None
+            finally:
+                reply.close()
+                upstream.release(place)
+                if tail is not None:
+                    tail.count()
 
-    async def models(self, request: Request) -> Response:
-        """The upstream's models, each also under the name that votes."""
-        reply, place = await self._forward(request, b"")
+    async def models(self, scope: Scope, receive: Receive) -> Response:
+        """The upstream's models, each also under the name that votes; or one by that name."""
+        one = scope["path"].removeprefix(VOTING_MODEL) if scope["path"] != MODELS else None
+        if one is not None:
+            raw = f"{MODELS}/{quote(one, safe='')}".encode()
+            scope = {**scope, "path": f"{MODELS}/{one}", "raw_path": raw}
+        proxied, upstream = forward_request(scope, b""), self._upstream_for(scope)
+        async with DisconnectWatch(scope, receive):
+            reply, place = await upstream.send(proxied)
+            try:
+                content = await read_reply(reply, self.settings.upstreams[0].largest_reply)
+            except (aiohttp.ClientError, OSError):
+                raise UpstreamError("the model server broke off", status=502) from None
+            finally:
+                reply.close()
+                upstream.release(place)
         try:
-            content = await reply.read()
-        except (aiohttp.ClientError, OSError):
-            raise UpstreamError("the model server broke off", status=502) from None
-        finally:
-            reply.close()
-            self.upstream.release(place)
-        try:
-            listed = json.loads(content)["data"]
+            told = json.loads(content)
+            if one is not None:
+                return Json({**told, "id": f"aera/{told['id']}"}, status_code=reply.status)
+            listed = told["data"]
             plain = [model for model in listed if not str(model["id"]).startswith("aera/")]
             data = [*listed, *({**model, "id": f"aera/{model['id']}"} for model in plain)]
         except (ValueError, KeyError, TypeError):
@@ -288,10 +257,12 @@ class _Application:
         return Json({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Whether any replica answers, and how each is doing."""
-        replicas = await self.upstream.check()
-        ready = any(replica["answers"] for replica in replicas)
-        return Json({"ready": ready, "replicas": replicas}, status_code=200 if ready else 503)
+        """Whether requests should come here: any replica takes them, and it is not stopping."""
+        draining = self.app.draining
+        able, replicas = await self.readiness.check()
+        ready = able and not draining
+        told = {"ready": ready, "draining": draining, "replicas": replicas}
+        return Json(told, status_code=200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus."""
@@ -315,9 +286,87 @@ class _Application:
         return Response(fill_template(PAGE), media_type="text/html")
 
 
+class _Reply:
+    """The reply to one voted request, whole or as a stream."""
+
+    def __init__(
+        self,
+        owner: _Application,
+        client: Client,
+        body: Mapping[str, Any],
+        model: str,
+        begun: float,
+    ) -> None:
+        self.settings, self.telemetry = owner.settings, owner.telemetry
+        self.client, self.body, self.model, self.begun = client, body, model, begun
+
+    async def send(self, voted: list[VotedChoice], send: Send) -> None:
+        """The reply in one piece."""
+        headers = self._record(voted)
+        await send_json(send, self._completion(voted), headers)
+
+    def _completion(self, voted: list[VotedChoice]) -> dict[str, Any]:
+        # Logprobs that only the weigher asked for are not shown.
+        shows = "logprobs" in self.body or not self.settings.controller.asks
+        return completion(voted, self.model, logprobs=shows)
+
+    def _record(self, voted: list[VotedChoice]) -> dict[str, str]:
+        """Count what was voted; the headers that tell of it."""
+        waited = max(each.waited for each in voted)
+        overhead = max(0.0, time.monotonic() - self.begun - waited)
+        self.telemetry.overhead.observe(overhead)
+        for each in voted:
+            self.telemetry.record(each)
+        prompt, spent = (sum(part) for part in zip(*(each.tokens for each in voted), strict=True))
+        self.client.spend(prompt, spent)
+        if self.client.name:
+            self.telemetry.counts["key_tokens", self.client.name] += prompt + spent
+        return {
+            "x-aera-samples": str(sum(each.allocation.responses for each in voted)),
+            "x-aera-stop-reason": voted[0].allocation.reason,
+            "x-aera-overhead-ms": f"{1000 * overhead:.1f}",
+        }
+
+    async def stream(
+        self, scope: Scope, receive: Receive, work: "asyncio.Task[list[VotedChoice]]"
+    ) -> ClosingStream:
+        """Keep-alive comments while voting, then chunks. What fails at once is an HTTP error."""
+        try:
+            async with DisconnectWatch(scope, receive):
+                await asyncio.wait([work], timeout=self.settings.keep_alive)
+        except (ClientDisconnect, asyncio.CancelledError):
+            work.cancel()
+            raise
+        headers = self._record(work.result()) if work.done() else {}
+        kind = {"media_type": "text/event-stream", "headers": headers}
+        return ClosingStream(self._events(work, recorded=bool(headers)), work.cancel, **kind)
+
+    async def _events(
+        self, work: "asyncio.Task[list[VotedChoice]]", *, recorded: bool
+    ) -> AsyncIterator[bytes]:
+        while not work.done():
+            yield b": keep-alive\n\n"
+            await asyncio.wait([work], timeout=self.settings.keep_alive)
+        try:
+            voted = work.result()
+        except AeraError as error:
+            # The status went out as 200; what became of it is counted apart.
+            self.telemetry.counts["requests", "stream", str(status_of(error))] += 1
+            yield event(error_body(error))
+            return
+        if not recorded:
+            self._record(voted)
+        wanted = self.body.get("stream_options")
+        with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
+        for chunk in chunks(self._completion(voted), with_usage=with_usage):
+            yield event(chunk)
+        yield b"data: [DONE]\n\n"
+
+
 async def _explain(request: Request, error: Exception) -> Response:
-    """What went wrong on purpose; who has left will not read it."""
-    return failure(error) if isinstance(error, AeraError) else Response(status_code=499)
+    """What went wrong on purpose."""
+    assert isinstance(error, AeraError)
+    return failure(error)
 
 
 async def _refuse_route(request: Request, error: Exception) -> Response:
@@ -328,7 +377,7 @@ async def _refuse_route(request: Request, error: Exception) -> Response:
     return failure(DeniedError(text, status=error.status_code, code=code))
 
 
-async def _apologize(request: Request, error: Exception) -> Response:
+async def _apologize(request: Request | None, error: Exception) -> Response:
     """Our own mistake; what it was is in the log only."""
     body = {"message": "the gateway failed", "type": "server_error", "param": None, "code": None}
     return Json({"error": body}, status_code=500)

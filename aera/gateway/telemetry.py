@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from aera.gateway.voting import VotedChoice, was_guarded
+from aera.gateway.account import VotedChoice, was_guarded
 from aera.reading.health import LITTLE
 
 log = logging.getLogger("aera.gateway")
@@ -34,6 +34,9 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "failures": ("Samples that failed upstream.",),
     "guarded": ("Votes in which the guard kept the gate from stopping.",),
     "escalated": ("Votes answered by the second upstream.",),
+    "ties": ("Votes whose winner was tied and won by being first.",),
+    "key_requests": ("Requests by the hash of their key.", "key"),
+    "key_tokens": ("Tokens of voted requests by the hash of their key.", "key"),
 }
 """What each counter counts, and its labels."""
 
@@ -84,6 +87,7 @@ class Telemetry(Collector):
         counts["failures",] += voted.failures
         counts["guarded",] += was_guarded(allocation)
         counts["escalated",] += voted.escalated
+        counts["ties",] += allocation.aggregate.tied
         self.per_question.observe(allocation.responses)
         self.deciding.observe((allocation.encoder_ms + allocation.gate_ms) / 1000)
         self.voting.observe(allocation.seconds)

@@ -50,6 +50,7 @@ class Fault:
     seconds: float = 0.0
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     body: Any = None
+    choices: int | None = None
 
     @classmethod
     def status(
@@ -74,6 +75,11 @@ class Fault:
     def truncated(cls) -> "Fault":
         """Choices cut off by the token limit."""
         return cls("truncated")
+
+    @classmethod
+    def short(cls, choices: int) -> "Fault":
+        """No more than so many choices, however many were asked for."""
+        return cls("short", choices=choices)
 
     @classmethod
     def hang(cls, seconds: float) -> "Fault":
@@ -110,6 +116,8 @@ class FakeUpstream:
     ) -> None:
         self.calls: list[Call] = []
         self.active = self.most_active = self.aborted = 0
+        self.mute = False
+        """As long as it is set, connections are taken and nothing is answered."""
         self._answer = answer
         self._faults: Iterator[Fault | None] = iter(faults)
         self._honours_n, self._usage, self._delay = honours_n, usage, delay
@@ -121,10 +129,10 @@ class FakeUpstream:
     async def __aenter__(self) -> "FakeUpstream":
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_post("/v1/chat/completions", self._handle)
-        app.router.add_get("/v1/models", _models)
+        app.router.add_get("/v1/models", self._list)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=1_024)
         await site.start()
         port = self._runner.addresses[0][1]
         self.base_url = f"http://127.0.0.1:{port}/v1"
@@ -151,6 +159,8 @@ class FakeUpstream:
         self, request: web.Request, call: Call, fault: Fault | None
     ) -> web.StreamResponse:
         await asyncio.sleep(self._delay(call))
+        while self.mute:
+            await asyncio.sleep(0.01)
         kind = fault.kind if fault else ""
         if fault and kind == "status":
             return web.json_response(fault.body, status=fault.code, headers=dict(fault.headers))
@@ -161,13 +171,19 @@ class FakeUpstream:
             request.transport.abort()
         if fault and kind == "hang":
             await asyncio.sleep(fault.seconds)
-        body = self._completion(call, kind)
+        body = self._completion(call, kind, fault.choices if fault else None)
         if fault and kind == "drip":
             return await _drip(request, body, fault.seconds)
         return web.json_response(body)
 
-    def _completion(self, call: Call, kind: str) -> dict[str, Any]:
-        n = call.n if self._honours_n else 1
+    async def _list(self, request: web.Request) -> web.Response:
+        while self.mute:
+            await asyncio.sleep(0.01)
+        models = [{"id": "recorded", "object": "model"}]
+        return web.json_response({"object": "list", "data": models})
+
+    def _completion(self, call: Call, kind: str, choices_at_most: int | None) -> dict[str, Any]:
+        n = min(call.n if self._honours_n else 1, choices_at_most or call.n)
         most = call.body.get("max_completion_tokens") or call.body.get("max_tokens")
         said = [_cut(_as_response(self._answer(call, place)), most) for place in range(n)]
         choices = [
@@ -188,10 +204,6 @@ class FakeUpstream:
         counted = {"prompt_tokens": prompt, "completion_tokens": completion}
         usage = {**counted, "total_tokens": prompt + completion}
         return {**body, "usage": usage} if self._usage else body
-
-
-async def _models(request: web.Request) -> web.Response:
-    return web.json_response({"object": "list", "data": [{"id": "recorded", "object": "model"}]})
 
 
 async def _drip(request: web.Request, body: dict[str, Any], seconds: float) -> web.StreamResponse:

@@ -1,11 +1,18 @@
-"""Permits: how many calls may be under way, rising slowly and falling fast."""
+"""Permits: how many calls may be under way; fewer once the server asks for less."""
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Hashable
+
+CALM = 10.0
+"""Seconds without a refusal after which the limit rises fast again."""
+MOST_KEPT = 1_024
+"""Models whose limits are remembered; names come from clients, who can make up any number."""
 
 
 class Permits:
-    """Additive increase, multiplicative decrease; a cancelled waiter never takes a permit along.
+    """Multiplicative decrease, additive increase; a cancelled waiter never takes a permit along.
 
     async with permits:
         ...
@@ -17,6 +24,8 @@ class Permits:
         self.active = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._round = 0
+        self._refusals = _RefusedRound(self.limit, 0)
+        self._refused_at = -CALM
 
     async def __aenter__(self) -> int:
         """Wait for a permit; returns the round it belongs to, which `halve` asks for."""
@@ -38,16 +47,32 @@ class Permits:
     async def __aexit__(self, *error: object) -> None:
         self._release()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody has a permit or waits for one."""
+        return not self.active and not self._waiting
+
     def widen(self) -> None:
-        """A call went through: allow one more for every full round of them."""
-        self.limit = min(float(self.most), self.limit + 1 / self.limit)
+        """A call went through: one more, or one for every full round soon after a refusal."""
+        if self.limit >= self.most:
+            return
+        calm = time.monotonic() - self._refused_at >= CALM
+        self.limit = min(float(self.most), self.limit + (1 if calm else 1 / self.limit))
         self._wake()
 
     def halve(self, begun: int) -> None:
-        """The server asked for less: halve, but once for the calls that were under way together."""
+        """The server refused a call: halve, but once for the calls that were under way together.
+
+        Where it took some of them, the limit is what it took, if that is less.
+        """
         if begun == self._round:
             self.limit = max(1.0, self.limit / 2)
+            self._refusals = _RefusedRound(self.limit, self.active)
             self._round += 1
+        elif begun != self._round - 1:
+            return
+        self._refused_at = time.monotonic()
+        self.limit = self._refusals.lower(self.limit)
 
     def _release(self) -> None:
         self.active -= 1
@@ -59,3 +84,38 @@ class Permits:
             if not turn.done():
                 self.active += 1
                 turn.set_result(None)
+
+
+class _RefusedRound:
+    """Calls that were under way together when the first of them was refused."""
+
+    def __init__(self, half: float, together: int) -> None:
+        self._half, self._together, self._refused = half, together, 0
+
+    def lower(self, limit: float) -> float:
+        """One more was refused; returns how many are worth trying."""
+        self._refused += 1
+        taken = self._together - self._refused
+        # Where none was taken, that says nothing about how many would be.
+        return min(limit, taken) if taken > 0 else max(limit, self._half)
+
+
+class ModelPermits:
+    """Permits of each model and key: refusals of one do not slow down the others."""
+
+    def __init__(self, most: int, *, start: int | None = None) -> None:
+        self.most, self.start = most, start
+        self._permits: dict[Hashable, Permits] = {}
+
+    def of(self, who: Hashable) -> Permits:
+        """The permits of a model and key."""
+        known = self._permits.get(who)
+        if known is None:
+            if len(self._permits) >= MOST_KEPT:
+                self._forget()
+            known = self._permits[who] = Permits(self.most, start=self.start)
+        return known
+
+    def _forget(self) -> None:
+        """Make room: those that nobody uses go."""
+        self._permits = {who: each for who, each in self._permits.items() if not each.idle}

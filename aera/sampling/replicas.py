@@ -1,24 +1,37 @@
 """Replicas: several upstreams that serve the same model, each trusted as long as it answers."""
 
 import asyncio
+import contextlib
+import json
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import aiohttp
-from yarl import URL
 
 from aera.errors import UpstreamError, UsageError
 from aera.response import Response
+from aera.sampling.body import LARGE, BodyPayload
+from aera.sampling.exchange import connection_error
+from aera.sampling.health import Health, HealthChecks
+from aera.sampling.refusal import origin_of
 from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
-from aera.sampling.upstream import Endpoint, Upstream
+from aera.sampling.upstream import Endpoint, Upstream, run_together
 
-REST = 10.0
-"""Seconds for which a replica that could not be reached is left alone."""
+Ask = Callable[..., Coroutine[Any, Any, list[Response]]]
+"""Upstream.complete of one request; takes how many responses, and where they start."""
+log = logging.getLogger("aera.sampling")
 BROKEN = frozenset({None, 502, 503, 504})
 """What a server that does not work answers, None being nothing at all."""
+GENERATING = ("/chat/completions", "/completions", "/embeddings")
+"""What may be asked of a second server when the first keeps silent: it changes nothing there."""
+FRESH = 1.0
+"""Seconds for which a check is good enough where none are made in the background."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +44,56 @@ class ProxiedRequest:
     headers: Mapping[str, str]
     content: bytes | None
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be sent to a second server without harm."""
+        return self.method in ("GET", "HEAD") or self.target.partition("?")[0] in GENERATING
+
 
 class Replicas:
-    """Asks the least busy healthy replica; one that cannot be reached rests for a while."""
+    """Asks the least busy healthy replica; one that does not work rests for a while.
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+    A replica is healthy as long as it answers: calls, and checks in the background.
+    """
+
+    def __init__(
+        self, endpoints: Sequence[Endpoint], *, checks: HealthChecks | None = None
+    ) -> None:
         alone = len(endpoints) == 1  # else the next one is asked instead of trying again
-        self.upstreams = [
-            Upstream(endpoint, retry_unreached=alone, shared=True) for endpoint in endpoints
-        ]
+        self.upstreams = [Upstream(endpoint, alone=alone, shared=True) for endpoint in endpoints]
+        self.checks = checks or HealthChecks()
         self.passing = [0] * len(endpoints)
         """Requests that each replica answers on the straight way through."""
-        self._resting = [0.0] * len(endpoints)
+        self._health = [Health() for _ in endpoints]
+        self._headers: Mapping[str, str] = {}
         self._stack = AsyncExitStack()
+        self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Replicas":
         for upstream in self.upstreams:
             await self._stack.enter_async_context(upstream)
+        if self.checks.always or len(self.upstreams) > 1:
+            self._watching = asyncio.create_task(self._watch())
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+            self._watching = None
         await self._stack.aclose()
+
+    def with_headers(self, headers: Mapping[str, str]) -> "Replicas":
+        """The same servers, asked with headers that win over their own, such as a client's key."""
+        same = copy(self)
+        same._headers = headers
+        return same
 
     @property
     def healthy(self) -> list[bool]:
         """Which replicas are trusted right now."""
-        now = time.monotonic()
-        return [until <= now for until in self._resting]
+        return [not health.resting for health in self._health]
 
     @property
     def busy(self) -> list[int]:
@@ -68,11 +104,20 @@ class Replicas:
         ]
 
     def order(self) -> list[int]:
-        """Replicas in the order in which to ask them: healthy first, then the least busy."""
+        """Replicas in the order in which to ask them.
+
+        Healthy ones first, then those that are not silent for longer than usual, then the least
+        busy, where a call that nobody waited for to the end counts as under way.
+        """
         if len(self.upstreams) == 1:
             return [0]
-        healthy, busy = self.healthy, self.busy
-        return sorted(range(len(busy)), key=lambda i: (not healthy[i], busy[i]))
+        traffic = [upstream.traffic for upstream in self.upstreams]
+        usual = max((each.usual or 0.0 for each in traffic), default=0.0)
+        ranks = [
+            (health.resting, each.is_silent(usual), busy + each.owed)
+            for health, each, busy in zip(self._health, traffic, self.busy, strict=True)
+        ]
+        return sorted(range(len(ranks)), key=ranks.__getitem__)
 
     async def complete(
         self,
@@ -83,37 +128,44 @@ class Replicas:
         deadline: float | None = None,
         reservation: Reservation | Unreserved = UNRESERVED,
     ) -> list[Response]:
-        """As Upstream.complete; where a replica does not work, the next one is asked."""
+        """As Upstream.complete; what a replica could not give, the next one is asked for."""
+        given: dict[str, Any] = {"deadline": deadline, "reservation": reservation}
+        given["headers"] = self._headers
         got: list[Response] = []
-        unreached: UpstreamError | None = None
         for place in self.order():
-            try:
-                got = await self.upstreams[place].complete(
-                    body, n, start=start, deadline=deadline, reservation=reservation
-                )
-                unreached = None
-            except UpstreamError as error:
-                if error.status is not None:
-                    raise
-                unreached = error
-            late = deadline is not None and time.monotonic() >= deadline
-            if unreached is None and (late or not all(map(_broken, got))):
+            upstream = self.upstreams[place]
+            if not got:
+                got = asked = await upstream.complete(body, n, start=start, **given)
+            else:
+                ask = partial(upstream.complete, body, **given)
+                got, asked = await _refill(ask, got, start)
+            failed = [error for response in asked if (error := _failure(response))]
+            if not failed:
+                self._work(place)
                 return got
-            self.rest(place)
-        if unreached is not None:
-            raise unreached
+            if deadline is not None and time.monotonic() >= deadline:
+                return got
+            if len(failed) == len(asked) and any(response.calls for response in asked):
+                self._rest(place, failed[0])
         return got
 
     async def send(self, request: ProxiedRequest) -> tuple[aiohttp.ClientResponse, int]:
         """Pass a request on as it is; who asks reads the reply, closes it and calls `release`."""
-        for place in self.order():
+        places = self.order()
+        for place in places:
+            upstream, reply = self.upstreams[place], None
+            last = place == places[-1] or not request.repeatable
             self.passing[place] += 1
-            reply = None
             try:
-                reply = await _send(self.upstreams[place], request)
+                async with asyncio.timeout(None if last else upstream.attempt_timeout):
+                    reply = await _send(upstream, request, self._headers)
+                if reply.status < 500:
+                    self._work(place)
                 return reply, place
-            except aiohttp.ClientConnectorError:
-                self.rest(place)
+            except aiohttp.ClientConnectorError as error:
+                self._rest(place, connection_error(error))
+            except TimeoutError:
+                self._rest(place, UpstreamError("no reply in time"))
             finally:
                 if reply is None:
                     self.release(place)
@@ -125,54 +177,137 @@ class Replicas:
 
     def rest(self, place: int) -> None:
         """Leave a replica alone for a while."""
-        self._resting[place] = time.monotonic() + REST
+        self._rest(place, UpstreamError("told to"))
+
+    def _rest(self, place: int, cause: UpstreamError) -> None:
+        health = self._health[place]
+        before = health.resting
+        health.rest(unreached=cause.unbilled and cause.status is None)
+        if not before:
+            # What the server said stays out of the log: it may repeat what it was asked.
+            said = f"status {cause.status}" if cause.status else "no reply that can be used"
+            self._tell(place, "replica rests", cause.detail or said)
+
+    def _work(self, place: int) -> None:
+        """A replica has answered; if it rested, that is over."""
+        if self._health[place].work():
+            self._tell(place, "replica returns", "it answered a call")
+
+    def _tell(self, place: int, event: str, why: str) -> None:
+        """A line in the log, which is the only place that names the server."""
+        origin = origin_of(self.upstreams[place].endpoint.base_url)
+        log.warning(json.dumps({"event": event, "replica": origin, "why": why}))
+
+    # --- checks -----------------------------------------------------------------------------------
 
     async def check(self) -> list[dict[str, Any]]:
-        """Ask every replica whether it answers, and say how each is doing."""
-        answers = await asyncio.gather(*map(_answers, self.upstreams))
+        """How every replica is doing; asked only where no recent check has found it out."""
+        fresh = time.monotonic() - (FRESH if self._watching is None else 2 * self.checks.every)
+        stale = [i for i, health in enumerate(self._health) if health.checked_at <= fresh]
+        await asyncio.gather(*map(self._check_one, stale))
         return [
-            {"answers": answer, "resting": not healthy, "active": busy}
-            for answer, healthy, busy in zip(answers, self.healthy, self.busy, strict=True)
+            {
+                "answers": health.answers is True,
+                "refused": health.status in (401, 403),
+                "status": health.status,
+                "resting": health.resting,
+                "active": busy,
+            }
+            for health, busy in zip(self._health, self.busy, strict=True)
         ]
 
+    async def _watch(self) -> None:
+        """Check all, for as long as somebody serves."""
+        while True:
+            await asyncio.gather(*map(self._check_one, range(len(self.upstreams))))
+            await asyncio.sleep(self.checks.every)
 
-async def _send(upstream: Upstream, request: ProxiedRequest) -> aiohttp.ClientResponse:
+    async def _check_one(self, place: int) -> None:
+        upstream, health = self.upstreams[place], self._health[place]
+        begun = time.monotonic()
+        status = await _get_status(upstream, self.checks)
+        # One that is too busy for a check and answers calls meanwhile is well.
+        answers = upstream.traffic.heard > begun or (
+            status is not None and status < 500 and not 300 <= status < 400
+        )
+        before = health.resting
+        health.note_check(answers=answers, status=status)
+        if health.resting != before:
+            event = "replica returns" if before else "replica rests"
+            self._tell(place, event, f"health check: {status or 'no reply'}")
+
+
+async def _get_status(upstream: Upstream, checks: HealthChecks) -> int | None:
+    """How a server answers a check, None where it does not."""
+    patience = aiohttp.ClientTimeout(total=checks.timeout)
+    url = upstream.endpoint.url(checks.path)
+    try:
+        async with upstream.session.get(url, timeout=patience, allow_redirects=False) as reply:
+            return reply.status
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+        return None
+
+
+async def _refill(
+    ask: Ask, got: list[Response], start: int
+) -> tuple[list[Response], list[Response]]:
+    """Ask another replica for those that failed; returns all of them, and what came just now."""
+    places = [place for place, response in enumerate(got) if _failure(response)]
+    try:
+        if len(places) == len(got):
+            more = await ask(len(got), start=start)
+        else:
+            singles = await run_together(ask(1, start=start + place) for place in places)
+            more = [response for [response] in singles]
+    except UpstreamError:
+        if all(response.error for response in got):
+            raise
+        return got, []  # what has come is not lost for what this one refuses
+    filled = list(got)
+    for place, response in zip(places, more, strict=True):
+        filled[place] = replace(response, calls=got[place].calls + response.calls)
+    return filled, more
+
+
+def _failure(response: Response) -> UpstreamError | None:
+    """Why a server that does not work gave no response; one that works and refuses is none."""
+    source = response.source
+    return source if isinstance(source, UpstreamError) and source.status in BROKEN else None
+
+
+async def _send(
+    upstream: Upstream, request: ProxiedRequest, given: Mapping[str, str]
+) -> aiohttp.ClientResponse:
     """Pass a request on to one upstream."""
     # Configured headers win over the client's, and so does the upstream's own key.
-    own = {name.lower() for name in upstream.session.headers}
-    headers = {k: v for k, v in request.headers.items() if k.lower() not in own}
-    url = URL(upstream.endpoint.base_url.rstrip("/") + request.target, encoded=True)
-    patience = aiohttp.ClientTimeout(total=None, sock_read=upstream.endpoint.timeout)
+    own = upstream.session.headers
+    headers = {name: value for name, value in request.headers.items() if name not in own}
+    content = request.content
+    large = content is not None and len(content) > LARGE
+    number = upstream.traffic.begin()
     try:
-        return await upstream.session.request(
+        reply = await upstream.session.request(
             request.method,
-            url,
-            data=request.content,
-            headers=headers,
+            upstream.endpoint.url(request.target),
+            data=BodyPayload(content) if content is not None and large else content,
+            headers={**headers, **given},
             skip_auto_headers=("User-Agent", "Content-Type"),
             allow_redirects=False,
-            timeout=patience,
+            timeout=aiohttp.ClientTimeout(total=None, sock_read=upstream.endpoint.timeout),
         )
+        upstream.traffic.answer(number, typical=False)
+        return reply
     except aiohttp.ClientConnectorError:
+        upstream.traffic.drop(number)
         raise
     except TimeoutError:
         raise UpstreamError("the model server did not answer in time", status=504) from None
     except (aiohttp.ClientError, OSError) as error:
+        upstream.traffic.drop(number)
         kind = type(error).__name__
         raise UpstreamError(f"the model server broke off ({kind})", status=502) from None
     except ValueError:
+        upstream.traffic.drop(number)
         raise UsageError("a header of the request cannot be passed on as it is") from None
-
-
-async def _answers(upstream: Upstream) -> bool:
-    url = upstream.endpoint.base_url.rstrip("/") + "/models"
-    try:
-        async with upstream.session.get(url, timeout=aiohttp.ClientTimeout(total=2)) as reply:
-            return reply.status < 500
-    except (aiohttp.ClientError, OSError, TimeoutError):
-        return False
-
-
-def _broken(response: Response) -> bool:
-    """Whether the server did not work, as against one that works and refuses."""
-    return isinstance(response.source, UpstreamError) and response.source.status in BROKEN
+    finally:
+        upstream.traffic.leave(number)

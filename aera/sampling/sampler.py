@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeGuard
 
 from aera.errors import PoolError, UpstreamError, UsageError
 from aera.pools.pool import Pool
@@ -37,7 +38,6 @@ class Sampler(Protocol):
         ...
 
 
-@runtime_checkable
 class MeteredSampler(Sampler, Protocol):
     """A sampler that says what it can cost and keeps to what was reserved, call by call.
 
@@ -57,9 +57,19 @@ GRACE = 0.05
 """Seconds beyond a deadline in which a sampler may return what it has."""
 
 
+def _is_metered(sampler: Sampler) -> TypeGuard[MeteredSampler]:
+    return _has_meter(type(sampler))
+
+
+@cache
+def _has_meter(kind: type) -> bool:
+    """Asked once for each class: checking a protocol anew for each block is a cost of its own."""
+    return all(hasattr(kind, name) for name in ("bound", "within"))
+
+
 def bound_of(sampler: Sampler, question: Question, budget: Budget) -> Bound:
     """What a response can cost, where that matters and the sampler can say."""
-    if budget.limited and isinstance(sampler, MeteredSampler):
+    if budget.limited and _is_metered(sampler):
         return sampler.bound(question, prompts=bool(budget.prompt_price))
     return UNKNOWN
 
@@ -69,7 +79,7 @@ async def sample_reserved(
 ) -> list[Response]:
     """The responses that were reserved, as far as they come before the deadline."""
     n, deadline = reservation.responses, reservation.deadline
-    if isinstance(sampler, MeteredSampler):
+    if _is_metered(sampler):
         return await sampler.within(reservation).sample(question, n, start=start, deadline=deadline)
     reservation.begin(n)
     left = None if deadline is None else deadline - time.monotonic() + GRACE

@@ -1,33 +1,33 @@
 """Upstream: one OpenAI-compatible endpoint, with retries, limits and its own quirks remembered."""
 
 import asyncio
-import json
 import math
 import os
 import random
-import ssl
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
+from yarl import URL
 
 from aera.errors import UpstreamError, UsageError, check_count
 from aera.response import Response
+from aera.sampling.body import RequestBody
 from aera.sampling.completion import parse_reply
-from aera.sampling.permits import Permits
+from aera.sampling.exchange import connection_error, decode_reply, open_session
+from aera.sampling.health import Traffic
+from aera.sampling.observed import Kind, Refusals, TakesN, model_of
+from aera.sampling.permits import ModelPermits, Permits
 from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
 
-RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 REFUSED_N = frozenset({400, 422})
-UNBILLED = frozenset({*range(400, 408), *range(409, 500), 503, 529})
-"""Refusals for which nobody sends a bill; after any other failure it may have been generated."""
 LONGEST_BACKOFF = 20.0
+FIRST = 16
+"""Calls of a batch under way before any has succeeded, as all may be refused; then it doubles."""
+JSON = {"Content-Type": "application/json"}
 
 Done = TypeVar("Done")
 
@@ -38,9 +38,14 @@ async def run_together(works: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
+
+
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """End the tasks that have not ended, and wait until they have."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,9 @@ class Endpoint:
 
     base_url: str
     """Such as http://localhost:8000/v1"""
-    api_key_env: str = "OPENAI_API_KEY"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    api_key_env: str | None = "OPENAI_API_KEY"
+    """Environment variable with the key for this server; None sends no key."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     ca_file: str | None = None
     concurrency: int = 64
     tries: int = 5
@@ -58,6 +64,10 @@ class Endpoint:
     """Seconds for a call and all its retries, counted from when the first is made."""
     longest_wait: float = math.inf
     """A server that asks for a longer pause before the next try is not tried again."""
+    attempt_timeout: float | None = None
+    """Seconds for one try; None: the timeout, or half of it where there are other replicas."""
+    largest_reply: int = 64 * 2**20
+    """Bytes; a reply with more is an error."""
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
@@ -68,6 +78,18 @@ class Endpoint:
             raise UsageError(f'the CA file "{self.ca_file}" cannot be used: there is no such file')
         check_count("concurrency", self.concurrency)
         check_count("tries", self.tries)
+        check_count("the largest reply", self.largest_reply)
+        if self.attempt_timeout is not None and not self.attempt_timeout > 0:
+            raise UsageError(f"the timeout of a try must be above 0, got {self.attempt_timeout}")
+
+    @property
+    def key(self) -> str:
+        """The key for this server, "" where there is none."""
+        return os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
+
+    def url(self, target: str) -> URL:
+        """The address of a path, and perhaps a query, behind the base URL."""
+        return URL(self.base_url.rstrip("/") + target, encoded=True)
 
 
 @dataclass(frozen=True)
@@ -80,42 +102,45 @@ class Attempts:
     error: UpstreamError | None = None
 
     def fail(self) -> Response:
-        """The record of a completion that could not be had; what no retry can mend is raised."""
+        """The record of a completion that could not be had; a refusal for good is raised."""
         assert self.error is not None
-        if not self.error.retryable:
+        if not self.error.retryable and self.error.status is not None:
             raise self.error.after(self.calls)
-        return Response("", error=str(self.error), calls=self.calls, source=self.error)
+        return self.records(1)[0]
+
+    def records(self, n: int) -> list[Response]:
+        """The records of `n` completions that one call was to give; its calls count once."""
+        failed = Response("", error=str(self.error), calls=self.calls, source=self.error)
+        return [failed, *[replace(failed, calls=0)] * (n - 1)]
 
 
 class Upstream:
     """Asks for completions. Use it as `async with Upstream(endpoint) as upstream`.
 
-    One of several replicas need not be tried again when it cannot be reached (`retry_unreached`);
-    and where many clients share it, the model that one of them got wrong is no other's business.
+    One of several replicas (`alone` is False) is not tried again when it cannot be reached or does
+    not answer in time; and where many clients share it, what one of them got wrong is no other's
+    business.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, *, retry_unreached: bool = True, shared: bool = False
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, *, alone: bool = True, shared: bool = False) -> None:
         self.endpoint = endpoint
-        self._retry_unreached, self._shared = retry_unreached, shared
-        self.permits = Permits(endpoint.concurrency, start=min(16, endpoint.concurrency))
+        self._alone, self._shared = alone, shared
+        self.permits = Permits(endpoint.concurrency)
+        """For all calls together; each model has its own permits beside them."""
+        self.traffic = Traffic()
         self.calls = 0
-        self.ignores_n = False
-        """Whether this server was seen to answer `n` requests with one choice."""
+        own, total = endpoint.attempt_timeout, endpoint.timeout
+        self.attempt_timeout = (total if alone else total / 2) if own is None else own
+        """Seconds for one try."""
+        self._url = endpoint.url("/chat/completions")
+        self._models = ModelPermits(endpoint.concurrency, start=None if shared else FIRST)
+        self._takes_n, self._refusals = TakesN(), Refusals()
         self._session: aiohttp.ClientSession | None = None
-        self._refused: tuple[float, UpstreamError] | None = None
-        """The latest refusal of the key, and when it came."""
 
     async def __aenter__(self) -> "Upstream":
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls())
-        key = os.environ.get(self.endpoint.api_key_env, "").strip()
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            headers={**headers, **self.endpoint.headers},
-            timeout=aiohttp.ClientTimeout(total=None),
-            proxy=self._proxy(),
+        end = self.endpoint
+        self._session = open_session(
+            end.base_url, key=end.key, headers=end.headers, ca_file=end.ca_file
         )
         return self
 
@@ -124,22 +149,10 @@ class Upstream:
             await self._session.close()
             self._session = None
 
-    def _proxy(self) -> str | None:
-        """The environment's proxy; aiohttp's trust_env would let ~/.netrc overrule the key."""
-        parts = urlsplit(self.endpoint.base_url)
-        host = parts.hostname or ""
-        own = host in ("localhost", "::1") or host.startswith("127.")
-        return None if own or proxy_bypass(host) else getproxies().get(parts.scheme)
-
-    def _tls(self) -> ssl.SSLContext | bool:
-        if self.endpoint.ca_file is None:
-            return True
-        try:
-            return ssl.create_default_context(cafile=self.endpoint.ca_file)
-        except OSError as error:
-            raise UsageError(
-                f'the CA file "{self.endpoint.ca_file}" cannot be used: {error}'
-            ) from None
+    @property
+    def ignores_n(self) -> bool:
+        """Whether requests of some kind are at present made without `n`, as it was not taken."""
+        return self._takes_n.refused
 
     async def complete(
         self,
@@ -149,72 +162,104 @@ class Upstream:
         start: int = 0,
         deadline: float | None = None,
         reservation: Reservation | Unreserved = UNRESERVED,
+        headers: Mapping[str, str] | None = None,
     ) -> list[Response]:
         """`n` completions of one request; sample `start` is the first, so seeds never repeat.
 
         A completion that failed for good is a Response with an error. A refusal that no retry can
-        mend (a bad key, a bad request) is raised. The reservation is told of every call.
+        mend (a bad key, a bad request) is raised. The reservation is told of every call. Headers
+        given here win over the endpoint's own: another key is another client.
         """
-        order = _Order(math.inf if deadline is None else deadline, reservation)
-        if n == 1 or self.ignores_n:
-            return await self._ask_singly(body, n, start=start, order=order)
-        got = await self._ask_at_once(body, n, start=start, order=order)
-        rest = n - len(got)
-        if not rest:
-            return got
-        singles = await self._ask_singly(body, rest, start=start + len(got), order=order)
-        return [*got, *singles]
+        asked = RequestBody.of(body)
+        await asked.prepare()
+        until = math.inf if deadline is None else deadline
+        own = headers.get("Authorization") if headers else None
+        sent = {**JSON, **headers} if headers else JSON
+        order = _Order(asked, until, reservation, sent, (model_of(asked), own))
+        got = await self._ask_with_n(order, n, start) if n > 1 else []
+        if len(got) < n:
+            some = any(response.error is None for response in got)
+            rest = await self._ask_singly(order, n - len(got), start + len(got), some=some)
+            got = [*got, *rest]
+        return got
 
-    async def _ask_at_once(
-        self, body: Mapping[str, Any], n: int, *, start: int, order: "_Order"
-    ) -> list[Response]:
+    async def _ask_with_n(self, order: "_Order", n: int, start: int) -> list[Response]:
+        """What the server gives of `n`, as long as it takes such a request."""
+        kind, got = Kind.of(order.body), list[Response]()
+        for _ in range(2):  # a reply that fell short may be an accident: `n` is tried once more
+            rest = n - len(got)
+            if rest < 2 or kind not in self._takes_n:
+                break
+            try:
+                got += await self._ask_at_once(order, rest, start + len(got), kind)
+            except UpstreamError as refused:
+                if all(response.error for response in got):
+                    raise
+                got += Attempts(refused.calls, error=refused).records(rest)
+        return got
+
+    async def _ask_at_once(self, order: "_Order", n: int, start: int, kind: Kind) -> list[Response]:
         """One call for all; fewer than `n` when the server does not take `n`."""
-        made = await self._call({**step_seed(body, start), "n": n}, start=start, order=order, n=n)
+        made = await self._call(order, start, n)
         if made.error is None:
-            if len(made.responses) < n:
-                self.ignores_n = True
+            self._takes_n.note(kind, wanted=n, got=len(made.responses))
             return list(made.responses)
         if made.error.status in REFUSED_N:
             # If `n` was not the reason, this raises, and nothing is held against the server.
-            [single] = await self._ask_singly(body, 1, start=start, order=order)
-            self.ignores_n = single.error is None
+            [single] = await self._ask_singly(order, 1, start)
+            if single.error is None:
+                self._takes_n.refuse(kind)
             return [replace(single, calls=single.calls + made.calls)]
-        failed = made.fail()
-        return [failed, *[replace(failed, calls=0)] * (n - 1)]
+        made.fail()
+        return made.records(n)
 
     async def _ask_singly(
-        self, body: Mapping[str, Any], n: int, *, start: int, order: "_Order"
+        self, order: "_Order", n: int, start: int, *, some: bool = False
     ) -> list[Response]:
-        """A call for each; the first refusal that cannot be mended ends the others."""
-        plain = {name: value for name, value in body.items() if name != "n"}
-        if n == 1:  # one task less for each call
-            return [await self._ask_one(plain, start, order)]
-        return await run_together(self._ask_one(plain, start + i, order) for i in range(n))
+        """A call for each; the first refusal that cannot be mended ends the others.
 
-    async def _ask_one(self, body: Mapping[str, Any], index: int, order: "_Order") -> Response:
-        made = await self._call(step_seed(body, index), start=index, order=order)
+        It is raised unless some responses have come: nothing that was paid for is lost.
+        """
+        if n == 1 and not some:  # one task less for each call
+            return [await self._ask_one(order, start)]
+        tasks = [asyncio.create_task(self._ask_one(order, start + i)) for i in range(n)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            await cancel_all(tasks)
+        done = [task for task in tasks if not task.cancelled()]
+        errors = [error for task in done if (error := task.exception()) is not None]
+        if not errors:
+            return [task.result() for task in tasks]
+        got = some or any(task.exception() is None and not task.result().error for task in done)
+        refused = errors[0]
+        if not got or not isinstance(refused, UpstreamError):
+            raise refused
+        return [_kept(task, refused) for task in tasks]
+
+    async def _ask_one(self, order: "_Order", index: int) -> Response:
+        made = await self._call(order, index, 1)
         return made.responses[0] if made.error is None else made.fail()
 
-    async def _call(
-        self, body: Mapping[str, Any], *, start: int, order: "_Order", n: int = 1
-    ) -> Attempts:
+    async def _call(self, order: "_Order", start: int, n: int) -> Attempts:
         """One call with its retries."""
         begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, order.until)
-        calls = 0
+        calls, reservation = 0, order.reservation
         for attempt in range(1, self.endpoint.tries + 1):
-            if not order.reservation.begin(n):
+            if not reservation.begin(n):
                 return Attempts(calls, error=UpstreamError("the limit leaves no room for a try"))
-            made = await self._attempt(body, begun=begun, patience=patience)
+            made = await self._attempt(order, start, n, begun=begun, patience=patience)
             calls += made.calls
             if made.error is None:
-                self.permits.widen()
-                first, *others = made.responses[:n]
-                got = (first if calls == 1 else replace(first, calls=calls), *others)
-                order.reservation.receive(start, got)
-                order.reservation.give_back(n - len(got))
+                got = made.responses[:n]
+                if calls > 1:
+                    got = (replace(got[0], calls=calls), *got[1:])
+                reservation.receive(start, got)
+                if len(got) < n:
+                    reservation.give_back(n - len(got))
                 return Attempts(calls, got)
             unbilled = made.error.unbilled or not made.calls
-            (order.reservation.give_back if unbilled else order.reservation.lose)(n)
+            (reservation.give_back if unbilled else reservation.lose)(n)
             wait = _pause(attempt, made.error.retry_after)
             last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
             if last or not made.error.retryable or wait >= patience.begin():
@@ -223,35 +268,39 @@ class Upstream:
         raise AssertionError("unreachable: the last attempt returns")
 
     async def _attempt(
-        self, body: Mapping[str, Any], *, begun: float, patience: "_Patience"
+        self, order: "_Order", index: int, n: int, *, begun: float, patience: "_Patience"
     ) -> Attempts:
         """One call, once there is a permit for it; only the caller's deadline ends that wait."""
-        made = 0
+        made, own = 0, self._models.of(order.who)
         try:
             if patience.left == 0:
                 raise TimeoutError
-            async with asyncio.timeout(patience.left) as timer, self.permits as turn:
-                if self._refused is not None and self._refused[0] > begun:
-                    return Attempts(0, error=self._refused[1])
-                made, limit = 1, patience.begin()
+            async with asyncio.timeout(patience.left) as timer, own as turn, self.permits:
+                if (known := self._refusals.find(order.who, begun)) is not None:
+                    return Attempts(0, error=known)
+                made, limit = 1, min(patience.begin(), self.attempt_timeout)
                 timer.reschedule(asyncio.get_running_loop().time() + limit)
                 try:
-                    return Attempts(1, tuple(await self._post(body)))
+                    got = Attempts(1, tuple(await self._post(order, index, n)))
+                    own.widen()
+                    return got
                 except UpstreamError as error:
-                    self._learn(error, turn)
+                    if error.status == 429:
+                        own.halve(turn)
+                    self._learn(error, order)
                     return Attempts(1, error=error)
         except TimeoutError:
             text = (
                 f"no reply within {limit:.1f} s" if made else "the deadline passed before the call"
             )
-            return Attempts(made, error=UpstreamError(text))
+            late = UpstreamError(text, retryable=self._alone)
+            late.detail = text
+            return Attempts(made, error=late)
 
-    def _learn(self, error: UpstreamError, turn: int) -> None:
-        if error.status == 429:
-            self.permits.halve(turn)
+    def _learn(self, error: UpstreamError, order: "_Order") -> None:
         others = self._shared and error.status == 404
         if error.final and not others:  # those who wait need not be refused one by one
-            self._refused = (time.monotonic(), error)
+            self._refusals.add(order.who, error)
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -260,32 +309,46 @@ class Upstream:
             raise UsageError('an Upstream is used inside "async with"')
         return self._session
 
-    async def _post(self, body: Mapping[str, Any]) -> list[Response]:
+    async def _post(self, order: "_Order", index: int, n: int) -> list[Response]:
+        """One exchange; the traffic is told how it ended, also where nobody waited for it."""
         self.calls += 1
-        begun = time.monotonic()
-        url = self.endpoint.base_url.rstrip("/") + "/chat/completions"
+        begun, number = time.monotonic(), self.traffic.begin()
         try:
-            async with self.session.post(url, json=body) as reply:
-                content = await reply.read()
+            async with self.session.post(
+                self._url,
+                data=order.body.content(index, n),
+                headers=order.headers,
+                allow_redirects=False,
+            ) as reply:
+                most = self.endpoint.largest_reply
+                said = await decode_reply(reply, most, named=not self._shared)
+            self.traffic.answer(number)
+        except UpstreamError:
+            self.traffic.answer(number, typical=False)
+            raise
         except (aiohttp.ClientError, OSError) as error:
-            unreached = isinstance(error, aiohttp.ClientConnectorError)
-            raise UpstreamError(
-                f"the connection failed: {error or type(error).__name__}",
-                retryable=self._retry_unreached or not unreached,
-                unbilled=unreached,
-            ) from None
-        if reply.status != 200:
-            raise refusal(reply.status, content, reply.headers)
+            if isinstance(error, TimeoutError):
+                raise
+            self.traffic.drop(number)
+            raise connection_error(error, retryable=self._alone) from None
+        except ValueError:
+            self.traffic.drop(number)
+            raise UsageError("a header of the request cannot be passed on as it is") from None
+        finally:
+            self.traffic.leave(number)
         latency = 1000 * (time.monotonic() - begun)
-        return parse_reply(_decode(content), seed=body.get("seed"), latency_ms=latency)
+        return parse_reply(said, seed=order.body.seed_of(index), latency_ms=latency)
 
 
-@dataclass(frozen=True)
-class _Order:
-    """Until when somebody waits, and what has been reserved for it."""
+class _Order(NamedTuple):
+    """What to ask for, until when somebody waits, and what has been reserved for it."""
 
+    body: RequestBody
     until: float
     reservation: Reservation | Unreserved
+    headers: Mapping[str, str]
+    who: tuple[str, str | None]
+    """The model and the key that a refusal is about; None is the endpoint's own key."""
 
 
 class _Patience:
@@ -306,10 +369,13 @@ class _Patience:
         return None if self._until == math.inf else max(0.0, self._until - time.monotonic())
 
 
-def step_seed(body: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """The request for sample `index`: its seed stepped, so that no two samples repeat."""
-    seed = body.get("seed")
-    return dict(body) if seed is None else {**body, "seed": seed + index}
+def _kept(task: "asyncio.Task[Response]", refused: UpstreamError) -> Response:
+    """What came of a call; of one that was refused or broken off, the record of that."""
+    error = refused if task.cancelled() else task.exception()
+    if error is None:
+        return task.result()
+    told = error if isinstance(error, UpstreamError) else refused
+    return Attempts(0 if task.cancelled() else told.calls, error=told).records(1)[0]
 
 
 def _pause(attempt: int, retry_after: float | None) -> float:
@@ -317,48 +383,3 @@ def _pause(attempt: int, retry_after: float | None) -> float:
     if retry_after is not None:
         return retry_after
     return float(min(LONGEST_BACKOFF, 0.25 * 2**attempt) * random.uniform(0.5, 1.0))
-
-
-def _decode(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        shown = content[:80].decode("utf-8", "replace")
-        raise UpstreamError(f"the reply is not JSON but {shown!r}", retryable=True) from None
-
-
-def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> UpstreamError:
-    """The upstream's own error, with its status, type, code and message."""
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
-        body = None
-    said = body.get("error", body) if isinstance(body, dict) else None
-    if isinstance(said, str):
-        said = {"message": said}
-    fields = said if isinstance(said, dict) else {}
-    message = fields.get("message") or content[:200].decode("utf-8", "replace") or "no message"
-    return UpstreamError(
-        str(message),
-        status=status,
-        kind=fields.get("type"),
-        code=fields.get("code"),
-        retry_after=_retry_after(headers.get("Retry-After")),
-        retryable=status in RETRIED,
-        unbilled=status in UNBILLED,
-        body=body,
-    )
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds from a Retry-After header, which holds seconds or a date."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None

@@ -27,7 +27,7 @@ def plain_vote(prefix: Prefix) -> Aggregate:
 
 
 def find_winner(prefix: Prefix, answer: str | None) -> Response | None:
-    """The response that stands for an answer: of those that gave it the heaviest, then the first."""
+    """The response that stands for an answer: the heaviest of those that gave it."""
     given = [
         (vote.weight, response)
         for vote, response in zip(prefix.votes, prefix.responses, strict=True)

@@ -8,61 +8,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gateways import CONTROLLER
+from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed, in_background
 
 from aera import BestOfN, Controller, Fixed, Schedule, get_task
+from aera.cli.serve_options import ServeOptions
 from aera.errors import UsageError
 from aera.sampling.fake import FakeUpstream
-from aera.sampling.upstream import Endpoint
+from aera.solving.controller import default_controller
 
+KEY = "a-key-of-some-length-"
 command = import_module("aera.cli.serve")  # the package has a function of that name
-BODY = {"model": "aera/m", "messages": [{"role": "user", "content": "how many?"}]}
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def ask(port: int, path: str, body: Any = None, key: str | None = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    content = None if body is None else json.dumps(body)
-    try:
-        connection.request("GET" if body is None else "POST", path, content, headers)
-        reply = connection.getresponse()
-        return reply.status, json.loads(reply.read())
-    finally:
-        connection.close()
-
-
-@contextmanager
-def served(port: int, *options: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
-    """The command as a process, once it answers."""
-    line = [sys.executable, "-m", "aera", "serve", *options]
-    settings = {**os.environ, "AERA_PORT": str(port), **variables}
-    process = subprocess.Popen(line, env=settings, stderr=subprocess.PIPE, text=True)
-    try:
-        for _ in range(400):
-            try:
-                ask(port, "/health")
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def refused(*options: str, **variables: str) -> tuple[int, str]:
@@ -112,14 +74,14 @@ def test_the_environment_sets_it_all() -> None:
     with in_background(one), in_background(other):
         variables = {
             "AERA_UPSTREAM": f"{one.base_url},{other.base_url}", "AERA_MODEL": "m",
-            "AERA_KEYS": "k1, k2", "AERA_VOTE_BY_DEFAULT": "1", "AERA_MIN_SAMPLES": "8",
+            "AERA_KEYS": f"{KEY}1, {KEY}2", "AERA_VOTE_BY_DEFAULT": "1", "AERA_MIN_SAMPLES": "8",
             "AERA_INSTRUCTION": "1", "AERA_TASK": "numeric", "AERA_LOG_LEVEL": "error",
         }  # fmt: skip
         with served(port, **variables):
             assert ask(port, "/v1/models")[0] == 401
             assert len(ask(port, "/ready")[1]["replicas"]) == 2
             messages = {"messages": BODY["messages"]}
-            status, reply = ask(port, "/v1/chat/completions", messages, key="k2")
+            status, reply = ask(port, "/v1/chat/completions", messages, key=f"{KEY}2")
     assert (status, reply["model"], reply["aera"]["samples"]) == (200, "m", 8)
     assert "boxed" in (one.calls + other.calls)[0].prompt
 
@@ -131,6 +93,13 @@ def test_a_public_address_without_keys_is_refused(
     monkeypatch.delenv("AERA_KEYS", raising=False)
     with pytest.raises(UsageError, match="clients need keys: set AERA_KEYS"):
         command.serve(["http://127.0.0.1:1/v1"], host=host)
+
+
+def test_a_short_key_is_refused_in_one_sentence() -> None:
+    code, said = refused(AERA_UPSTREAM="http://127.0.0.1:1/v1", AERA_KEYS=f"{KEY},short")
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith("aera: a key in AERA_KEYS has 5 characters and could be guessed")
+    assert KEY not in said
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
@@ -219,9 +188,73 @@ def test_a_scored_controller_is_served_with_its_scorer_and_not_without(
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:
-    assert command._without_password("http://me:hidden@h:1/v1") == "http://h:1/v1"
+    assert command.without_password("http://me:hidden@h:1/v1") == "http://h:1/v1"
 
 
-def test_a_second_upstream_has_an_address_and_a_model() -> None:
-    endpoint, model = command._second("http://127.0.0.1:2/v1#large", Endpoint)
-    assert (endpoint.base_url, model) == ("http://127.0.0.1:2/v1", "large")
+def settings_of(**given: Any) -> Any:
+    options = ServeOptions(**{"upstream": ["http://one.test/v1"], **given})
+    return command._settings(options, default_controller())
+
+
+def test_a_second_upstream_has_an_address_a_model_and_credentials_of_its_own() -> None:
+    first = {"header": ["X-Secret: one"], "api_key_env": ["ONE_KEY"]}
+    endpoint, model = settings_of(escalate_to="http://two.test/v1#large", **first).escalation
+    assert (endpoint.base_url, model) == ("http://two.test/v1", "large")
+    assert (endpoint.api_key_env, endpoint.headers) == (None, {})
+    own = {"escalate_key_env": "TWO_KEY", "escalate_header": ["X-Secret: two"]}
+    endpoint, _ = settings_of(escalate_to="http://two.test/v1#large", **first, **own).escalation
+    assert (endpoint.api_key_env, endpoint.headers) == ("TWO_KEY", {"X-Secret": "two"})
+
+
+def test_a_second_model_at_the_same_address_has_the_same_credentials() -> None:
+    first = {"header": ["X-Secret: one"], "api_key_env": ["ONE_KEY"]}
+    endpoint, _ = settings_of(escalate_to="http://ONE.test/v1#large", **first).escalation
+    assert (endpoint.api_key_env, endpoint.headers) == ("ONE_KEY", {"X-Secret": "one"})
+
+
+def test_each_upstream_may_have_a_key_of_its_own() -> None:
+    both = ["http://one.test/v1", "http://two.test/v1"]
+    own = settings_of(upstream=both, api_key_env=["ONE_KEY", "TWO_KEY"]).upstreams
+    assert [each.api_key_env for each in own] == ["ONE_KEY", "TWO_KEY"]
+    same = settings_of(upstream=both, api_key_env=["ONE_KEY"]).upstreams
+    assert [each.api_key_env for each in same] == ["ONE_KEY", "ONE_KEY"]
+    with pytest.raises(UsageError, match="once, or once for each of 2 upstreams, but got 3"):
+        settings_of(upstream=both, api_key_env=["ONE_KEY"] * 3)
+
+
+def test_the_environment_sets_headers_ceilings_and_limits() -> None:
+    port, server = free_port(), FakeUpstream(boxed)
+    variables = {
+        "AERA_HEADER": "X-Team: blue team\nX-Other: yes",
+        "AERA_MAX_SAMPLES": "6",
+        "AERA_MAX_N": "2",
+        "AERA_MAX_TOKENS": "70",
+    }
+    with in_background(server), served(port, AERA_UPSTREAM=server.base_url, **variables):
+        status, told = ask(port, "/v1/chat/completions", {**BODY, "aera": {"max_samples": 8}})
+        assert ask(port, "/v1/chat/completions", {**BODY, "n": 3})[0] == 400
+    assert (status, told["aera"]["warnings"]) == (200, ["max_samples was cut from 8 to 6"])
+    [call] = server.calls
+    assert (call.headers["X-Team"], call.headers["X-Other"]) == ("blue team", "yes")
+    assert call.body["max_tokens"] == 70
+
+
+def test_the_environment_names_the_certificates(tmp_path: Path) -> None:
+    code, said = refused(
+        AERA_UPSTREAM="https://127.0.0.1:1/v1", AERA_CA_FILE=str(tmp_path / "gone.pem")
+    )
+    assert (code, "CA file" in said) == (2, True)
+
+
+def test_the_callers_own_key_goes_upstream_where_that_is_wanted() -> None:
+    port, server = free_port(), FakeUpstream(boxed)
+    own = {"OPENAI_API_KEY": "the-gateways-own", "AERA_FORWARD_KEY": "1"}
+    with in_background(server), served(port, AERA_UPSTREAM=server.base_url, **own):
+        statuses = [
+            ask(port, "/v1/chat/completions", {**BODY, "model": model}, key=f"of-{model}")[0]
+            for model in ("aera/m", "m")
+        ]
+        without = ask(port, "/v1/chat/completions", BODY)[0]
+    assert (statuses, without) == ([200, 200], 401)
+    sent = [call.headers["Authorization"] for call in server.calls]
+    assert sent == ["Bearer of-aera/m", "Bearer of-m"]

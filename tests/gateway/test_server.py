@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import math
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,13 +12,12 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from gateways import USER, House, account, anything, gateway, numbers, visit
+from gateways import BODY, House, account, anything, gateway, numbers, visit
 from live import boxed
 from prometheus_client.parser import text_string_to_metric_families
 
 from aera.sampling.fake import Call, FakeUpstream, Fault
 
-BODY = {"model": "aera/m", "messages": USER}
 KEYS = {"keys": ("first-key", "second-key")}
 
 
@@ -234,6 +234,89 @@ def test_models_are_listed_under_both_names() -> None:
     assert [model["id"] for model in listed["data"]] == ["recorded", "aera/recorded"]
 
 
+def test_repeated_headers_of_a_reply_are_kept_and_those_of_one_connection_are_not() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        reply = web.Response(text="x", headers={"Connection": "x-hop", "x-hop": "1"})
+        reply.headers.add("Set-Cookie", "a=1")
+        reply.headers.add("Set-Cookie", "b=2")
+        reply.headers.add("X-Twice", "1")
+        reply.headers.add("X-Twice", "2")
+        return reply
+
+    async def act(house: House) -> Any:
+        headers = {"Connection": "keep-alive, X-Mine", "X-Mine": "1", "X-Kept": "1"}
+        async with house.http.get(f"{house.url}/v1/x", headers=headers) as reply:
+            return reply.headers
+
+    headers, [(request, _)] = proxied(act, handler)
+    assert headers.getall("X-Twice") == ["1", "2"]
+    assert "x-hop" not in headers
+    assert ("X-Mine" in request.headers, "X-Kept" in request.headers) == (False, True)
+
+
+def test_the_id_in_the_log_is_the_replys_and_an_upstreams_account_is_not_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(text="x", headers={"x-aera-samples": "999", "x-request-id": "theirs"})
+
+    async def act(house: House) -> Any:
+        async with house.http.get(f"{house.url}/v1/x") as reply:
+            return reply.headers
+
+    with caplog.at_level(logging.INFO, "aera.gateway"):
+        headers, _ = proxied(act, handler)
+    [line] = [json.loads(record.message) for record in caplog.records if record.name[:4] == "aera"]
+    assert line["id"] == headers["x-request-id"] == "theirs"
+    assert "samples" not in line
+    assert "x-aera-samples" not in headers
+
+
+def test_a_reply_keeps_what_an_upstream_says_beside_its_choices() -> None:
+    numbers_of = {"reasoning_tokens": 5, "odd": 10**400, "less": -3, "word": "x"}
+    usage = {
+        "prompt_tokens": 3,
+        "completion_tokens": 8,
+        "prompt_tokens_details": {"cached_tokens": 2},
+        "completion_tokens_details": numbers_of,
+    }
+
+    async def handler(request: web.Request) -> web.Response:
+        wanted = json.loads(await request.read()).get("n", 1)
+        choices = [{"message": {"content": f"\\boxed{{{place}}}"}} for place in range(wanted)]
+        about = {"usage": usage, "system_fingerprint": "fp_1", "service_tier": "flex"}
+        return web.json_response({"choices": choices, **about})
+
+    body = {**BODY, "aera": {"max_samples": 8}}
+    (_, _, told), seen = proxied(lambda house: house.post(body), handler)
+    assert (len(seen), told["system_fingerprint"], told["service_tier"]) == (2, "fp_1", "flex")
+    assert told["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
+    assert told["usage"]["completion_tokens_details"] == {"reasoning_tokens": 10}
+
+
+def test_a_listed_name_that_votes_can_be_looked_up() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"id": "org/m", "object": "model"})
+
+    async def act(house: House) -> str:
+        return str((await house.client.models.retrieve("aera/org/m")).id)
+
+    told, [(request, _)] = proxied(act, handler)
+    assert (told, request.raw_path) == ("aera/org/m", "/v1/models/org%2Fm")
+
+
+@pytest.mark.parametrize("route", ["completions", "responses", "embeddings"])
+def test_a_vote_where_nothing_is_voted_on_is_refused(route: str) -> None:
+    async def act(house: House) -> tuple[int, Any]:
+        body = {"model": "aera/m", "input": "x"}
+        async with house.http.post(f"{house.url}/v1/{route}", json=body) as reply:
+            return reply.status, await reply.json()
+
+    (status, told), seen = proxied(act, fine)
+    assert (status, seen) == (400, [])
+    assert told["error"]["message"].endswith('/v1/chat/completions only; here ask for "m"')
+
+
 # --- keys and limits ------------------------------------------------------------------------------
 
 
@@ -387,6 +470,28 @@ def test_ready_tells_of_every_replica() -> None:
     assert visit(act, "http://127.0.0.1:1/v1")[0] == 503
 
 
+def test_a_server_that_refuses_our_key_is_not_ready_and_is_asked_once_for_many() -> None:
+    asked: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({"error": {"message": "no"}}, status=401)
+
+    async def act(house: House) -> list[Any]:
+        return await asyncio.gather(*(house.get("/ready") for _ in range(20)))
+
+    async def scene(**settings: Any) -> list[Any]:
+        async with anything(handler) as url, gateway(url, **settings) as house:
+            return await act(house)
+
+    replies = asyncio.run(scene())
+    assert {status for status, _ in replies} == {503}
+    assert json.loads(replies[0][1])["replicas"][0]["refused"]
+    assert len(asked) == 1
+    # Where callers bring keys of their own, ours is nobody's concern.
+    assert {status for status, _ in asyncio.run(scene(forward_key=True))} == {200}
+
+
 def test_a_dead_replica_costs_nobody_an_answer() -> None:
     async def act(house: House) -> list[int]:
         bodies = [{**BODY, "model": model} for model in ("m", "aera/m", "m", "aera/m")]
@@ -506,7 +611,7 @@ def test_a_shutdown_finishes_what_is_under_way(fields: dict[str, Any]) -> None:
     async def act(house: House) -> int:
         asking = asyncio.create_task(house.post({**BODY, **fields}))
         await asyncio.sleep(0.1)
-        house.server.should_exit = True
+        house.server.handle_exit(signal.SIGTERM, None)
         return (await asking)[0]
 
     assert visit(act, FakeUpstream(boxed, delay=lambda call: 0.4)) == 200

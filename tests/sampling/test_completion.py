@@ -104,6 +104,34 @@ def test_the_parts_of_a_total_add_up(total: int) -> None:
     assert counts[0] == max(counts)
 
 
+@pytest.mark.parametrize("count", [10**400, -5, True, 1.5, "7", None])
+def test_a_count_that_cannot_be_one_is_taken_for_none(count: Any) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": count}
+    for texts_said in (["x" * 400], ["x" * 400, "x" * 40]):
+        made = parsed(*texts_said, usage=usage)
+        assert [response.tokens for response in made] == [100, 10][: len(made)]
+        assert [response.prompt_tokens for response in made] == [0, 0][: len(made)]
+    reply = completion("x" * 400, "x" * 40)
+    for choice in reply["choices"]:
+        choice["usage"] = {"completion_tokens": count}
+    assert [response.tokens for response in parse_reply(reply, latency_ms=1)] == [100, 10]
+
+
+def test_names_and_logprobs_that_cannot_be_any_are_taken_for_none() -> None:
+    rows = [{"logprob": value} for value in (10**400, float("-inf"), float("nan"), True, -2.0)]
+    choice = {"message": {"content": BOX}, "finish_reason": ["stop"], "logprobs": {"content": rows}}
+    [response] = parse_reply({"choices": [choice], "model": {"a": 1}}, latency_ms=1)
+    assert (response.logprob, response.finish_reason, response.model) == (-2.0, None, None)
+
+
+def test_what_a_reply_says_beside_its_choices_is_kept_with_each() -> None:
+    reply = completion(BOX, BOX, system_fingerprint="fp", usage={"completion_tokens": 2})
+    sources: list[Any] = [response.source for response in parse_reply(reply, latency_ms=1)]
+    assert sources == reply["choices"]
+    beside = {"system_fingerprint": "fp", "usage": {"completion_tokens": 2}}
+    assert [source.reply for source in sources] == [beside, beside]
+
+
 def test_a_choice_that_says_its_own_length_is_believed() -> None:
     reply = completion(BOX, BOX, usage={"completion_tokens": 10})
     reply["choices"][0]["usage"] = {"completion_tokens": 3}

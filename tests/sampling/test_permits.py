@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from aera.sampling.permits import Permits
+from aera.sampling.permits import ModelPermits, Permits
 
 
 async def hold(permits: Permits, seconds: float = 0.0) -> None:
@@ -41,14 +41,63 @@ def test_waiters_go_in_the_order_they_came() -> None:
     asyncio.run(scene())
 
 
-def test_a_full_round_of_successes_allows_one_more() -> None:
-    permits = Permits(64, start=8)
+def test_soon_after_a_refusal_a_full_round_of_successes_allows_one_more() -> None:
+    permits = Permits(64, start=16)
+    permits.halve(0)
     for _ in range(8):
         permits.widen()
     assert permits.limit == pytest.approx(9, abs=0.1)
     for _ in range(10_000):
         permits.widen()
     assert permits.limit == 64
+
+
+def test_long_after_a_refusal_a_full_round_of_successes_doubles_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aera.sampling.permits.CALM", 0.0)
+    permits = Permits(64, start=16)
+    permits.halve(0)
+    for _ in range(8):
+        permits.widen()
+    assert permits.limit == 16
+
+
+def test_a_server_that_takes_some_of_a_round_is_given_as_many_next_time() -> None:
+    async def scene() -> float:
+        permits = Permits(256)
+        turns = [await permits.__aenter__() for _ in range(200)]
+        for turn in turns[:190]:
+            permits.halve(turn)
+            await permits.__aexit__(None, None, None)
+        return permits.limit
+
+    assert asyncio.run(scene()) == 10
+
+
+def test_all_can_be_under_way_from_the_start() -> None:
+    async def scene() -> int:
+        permits = Permits(256)
+        work = asyncio.gather(*(hold(permits, 0.01) for _ in range(200)))
+        await asyncio.sleep(0)
+        active = permits.active
+        await work
+        return active
+
+    assert asyncio.run(scene()) == 200
+
+
+def test_a_refusal_of_one_model_leaves_the_others_alone() -> None:
+    models = ModelPermits(64)
+    models.of("busy").halve(0)
+    assert (models.of("busy").limit, models.of("other").limit) == (32, 64)
+
+
+def test_made_up_models_are_not_kept_for_ever() -> None:
+    models = ModelPermits(4)
+    for number in range(5_000):
+        models.of(f"model {number}")
+    assert len(models._permits) <= 1_024
 
 
 def test_a_risen_limit_wakes_who_waits() -> None:

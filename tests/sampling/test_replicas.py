@@ -73,9 +73,12 @@ def test_a_broken_replica_is_left_after_its_retries() -> None:
 
 
 def test_nobody_there_is_an_error_without_a_status() -> None:
-    with pytest.raises(UpstreamError, match="connection failed") as caught:
-        among(lambda replicas: replicas.complete(BODY, 2), dead(), dead())
-    assert caught.value.status is None
+    got = among(lambda replicas: replicas.complete(BODY, 2), dead(), dead())
+    sources = [response.source for response in got]
+    assert all(isinstance(source, UpstreamError) for source in sources)
+    assert [getattr(source, "status", 0) for source in sources] == [None, None]
+    assert got[0].error == "upstream: the connection failed: connection refused"
+    assert [response.calls for response in got] == [2, 0]
 
 
 def test_a_refusal_is_not_taken_to_the_next_replica() -> None:
@@ -102,7 +105,7 @@ def test_a_rest_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         replicas.rest(0)
         return replicas.healthy
 
-    monkeypatch.setattr("aera.sampling.replicas.REST", 0.0)
+    monkeypatch.setattr("aera.sampling.health.REST", 0.0)
     assert among(act, dead()) == [True]
 
 
@@ -125,10 +128,9 @@ def test_a_request_that_nobody_takes_is_a_bad_gateway() -> None:
 
 def test_a_check_tells_of_every_replica() -> None:
     checked = among(lambda replicas: replicas.check(), FakeUpstream(boxed), dead())
-    assert checked == [
-        {"answers": True, "resting": False, "active": 0},
-        {"answers": False, "resting": False, "active": 0},
-    ]
+    well = {"answers": True, "refused": False, "status": 200, "resting": False, "active": 0}
+    ill = {"answers": False, "refused": False, "status": None, "resting": True, "active": 0}
+    assert checked == [well, ill]
 
 
 def test_one_clients_unknown_model_is_not_held_against_the_others() -> None:

@@ -42,6 +42,11 @@ def asked(
     return asyncio.run(scene())
 
 
+def shared(url: str, **endpoint: Any) -> Upstream:
+    """An upstream as a gateway's clients share it."""
+    return Upstream(Endpoint(url, **endpoint), shared=True)
+
+
 def refused(server: FakeUpstream, n: int = 4, **endpoint: Any) -> UpstreamError:
     with pytest.raises(UpstreamError) as caught:
         asked(server, n, **endpoint)
@@ -155,6 +160,21 @@ def test_without_a_key_there_is_no_authorization(monkeypatch: pytest.MonkeyPatch
     assert "Authorization" not in server.calls[0].headers
 
 
+def test_no_variable_is_no_key_and_a_header_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    server = FakeUpstream(boxed)
+    asked(server, 1, api_key_env=None)
+    asked(server, 1, headers={"authorization": "Basic own"})
+    shown = [
+        call.headers.get("Authorization") or call.headers.get("authorization")
+        for call in server.calls
+    ]
+    assert shown == [None, "Basic own"]
+    assert "own" not in repr(
+        Endpoint("http://localhost/v1", headers={"authorization": "Basic own"})
+    )
+
+
 def test_a_netrc_does_not_overrule_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password else\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -231,7 +251,7 @@ def test_a_self_made_certificate_is_accepted_through_the_ca_file_only(
         (Fault.status(500), "upstream 500 planned_500: planned"),
         (Fault.html(), "not JSON"),
         (Fault.hang(60), "no reply within"),
-        (Fault.reset(), "connection failed"),
+        (Fault.reset(), "the connection failed: the server closed it"),
     ],
     ids=lambda value: getattr(value, "kind", ""),
 )
@@ -281,7 +301,10 @@ def test_a_server_that_is_not_there_is_an_error_after_its_tries() -> None:
             return await upstream.complete(BODY, 2)
 
     made = asyncio.run(scene())
-    assert [("connection failed" in str(r.error), r.calls) for r in made] == [(True, 2), (True, 0)]
+    told = "upstream: the connection failed: connection refused"
+    assert [(r.error, r.calls) for r in made] == [(told, 2), (told, 0)]
+    assert isinstance(made[0].source, UpstreamError)
+    assert "127.0.0.1:9" in str(made[0].source.detail), "for the log only"
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])
@@ -318,12 +341,38 @@ def test_attempts_that_failed_are_a_response_or_an_error_with_its_calls() -> Non
 
 
 def test_a_refusal_of_one_sample_breaks_off_its_siblings() -> None:
-    faults = [None, Fault.hang(60), Fault.hang(60), Fault.status(404)]
+    async def scene(server: FakeUpstream) -> float:
+        async with server, upstream_of(server) as upstream:
+            await upstream.complete(SEEDED, 2)  # the server is known to ignore `n`
+            begun = time.monotonic()
+            with pytest.raises(UpstreamError, match="404"):
+                await upstream.complete(SEEDED, 3)
+            return time.monotonic() - begun
+
+    faults = [None, None, Fault.hang(60), Fault.hang(60), Fault.status(404)]
     server = FakeUpstream(boxed, honours_n=False, faults=faults)
-    begun = time.monotonic()
-    assert refused(server).status == 404
-    assert time.monotonic() - begun < 3
+    assert asyncio.run(scene(server)) < 3
     assert server.aborted == 2
+
+
+def test_a_refusal_does_not_lose_what_has_come_before() -> None:
+    faults = [None, None, Fault.hang(60), Fault.status(401, "revoked")]
+    server = FakeUpstream(boxed, honours_n=False, faults=faults)
+    [block] = asked(server, 4)
+    assert sorted(response.error or "" for response in block) == [
+        *[""] * 2,
+        *["upstream 401 planned_401: revoked"] * 2,
+    ]
+    failed = [response for response in block if response.error]
+    assert all(isinstance(response.source, UpstreamError) for response in failed)
+    assert server.aborted == 1
+
+
+def test_a_refusal_of_the_rest_does_not_lose_a_reply_that_fell_short() -> None:
+    server = FakeUpstream(boxed, faults=[None, Fault.short(2), Fault.status(401, "revoked")])
+    _, block = asked(server, 4, 4)
+    assert [response.error is None for response in block] == [True, True, False, False]
+    assert [response.calls for response in block] == [1, 0, 1, 0]
 
 
 def test_a_bad_request_for_one_is_one_call() -> None:
@@ -406,14 +455,21 @@ def test_retry_after_as_a_date_is_honoured() -> None:
     assert when <= arrivals[1] < when + 1.5
 
 
-@pytest.mark.parametrize("header", ["soon", "-5", "Thu, 01 Jan 1970 00:00:00 GMT"])
-def test_a_useless_retry_after_does_not_stop_the_retry(header: str) -> None:
-    _, made, took = retried_after(header)
+USELESS = ["soon", "-5", "nan", "inf", "1e300", "Thu, 01 Jan 1970 00:00:00 GMT"]
+
+
+@pytest.mark.parametrize("header", [*USELESS, "Fri, 01 Jan 2100 00:00:00 GMT"])
+def test_a_useless_retry_after_is_taken_for_none(
+    header: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aera.sampling.upstream.random.uniform", lambda low, high: low)
+    arrivals, made, took = retried_after(header)
     assert made.text == "hello"
-    assert took < 2
+    assert 0.2 < arrivals[1] - arrivals[0] < 2  # the pause of our own, not at once
+    assert took < 3
 
 
-@pytest.mark.parametrize("header", ["30", "inf", "Fri, 01 Jan 2100 00:00:00 GMT"])
+@pytest.mark.parametrize("header", ["30", "3600"])
 def test_a_wait_beyond_the_deadline_fails_at_once_with_the_upstreams_error(header: str) -> None:
     arrivals, made, took = retried_after(header, timeout=5.0)
     assert (len(arrivals), made.error) == (1, "upstream 429 rate: slow down")
@@ -484,6 +540,12 @@ def test_waiting_for_a_permit_ends_at_the_deadline() -> None:
     assert time.monotonic() - begun < 3
 
 
+def test_a_try_that_takes_too_long_is_made_again() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.hang(60)])
+    [[made]] = asked(server, 1, attempt_timeout=0.2)
+    assert (made.error, made.calls, server.aborted) == (None, 2, 1)
+
+
 def test_a_slow_body_is_waited_for_and_one_too_slow_is_not() -> None:
     [[made]] = asked(FakeUpstream(boxed, faults=[Fault.drip(0.5)]), 1, timeout=10.0)
     assert made.text == "so it is \\boxed{7}"
@@ -514,8 +576,85 @@ def test_128_responses_with_concurrency_4_from_a_host_name_complete(honours_n: b
     assert server.most_active <= 4
 
 
+def test_two_hundred_clients_are_all_under_way_at_once() -> None:
+    async def scene(server: FakeUpstream) -> None:
+        async with server, shared(server.base_url, concurrency=256) as upstream:
+            await asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(200)))
+
+    server = FakeUpstream(boxed, delay=lambda call: 1.0)
+    asyncio.run(scene(server))
+    assert server.most_active == 200
+
+
+def test_a_model_that_is_refused_for_overload_does_not_slow_down_the_others() -> None:
+    now = most = 0
+
+    async def handle(request: web.Request) -> web.Response:
+        nonlocal now, most
+        if (await request.json())["model"] == "busy":
+            return web.json_response(Fault.status(429).body, status=429)
+        now, most = now + 1, max(most, now + 1)
+        await asyncio.sleep(0.2)
+        now -= 1
+        return web.json_response(completion("hello"))
+
+    async def scene() -> list[list[Response]]:
+        async with serving(handle) as url, shared(url, tries=3) as upstream:
+            busy = {**BODY, "model": "busy"}
+            await asyncio.gather(*(upstream.complete(busy, 1) for _ in range(20)))
+            return await asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(60)))
+
+    assert not any(response.error for [response] in asyncio.run(scene()))
+    assert most == 60
+
+
+def test_a_batch_begins_with_a_few_calls_and_soon_has_all_of_them_under_way() -> None:
+    server = FakeUpstream(boxed, honours_n=False, delay=lambda call: 0.1)
+    active: list[int] = []
+
+    async def scene() -> None:
+        async with server, upstream_of(server, concurrency=64) as upstream:
+            work = asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(200)))
+            await asyncio.sleep(0.06)
+            active.append(server.active)
+            await work
+
+    asyncio.run(scene())
+    assert (active, server.most_active) == ([16], 64)
+
+
+def test_models_together_stay_within_the_limit() -> None:
+    async def scene(server: FakeUpstream) -> None:
+        async with server, upstream_of(server, concurrency=5) as upstream:
+            bodies = [{**BODY, "model": f"m{number % 4}"} for number in range(40)]
+            await asyncio.gather(*(upstream.complete(body, 1) for body in bodies))
+
+    server = FakeUpstream(boxed, delay=lambda call: 0.01)
+    asyncio.run(scene(server))
+    assert (server.most_active, len(server.calls)) == (5, 40)
+
+
+def test_a_server_that_takes_ten_at_once_and_is_given_two_hundred_answers_them_all() -> None:
+    now = 0
+
+    async def handle(request: web.Request) -> web.Response:
+        nonlocal now
+        if now >= 10:
+            return web.json_response(Fault.status(429).body, status=429)
+        now += 1
+        await asyncio.sleep(0.02)
+        now -= 1
+        return web.json_response(completion("hello"))
+
+    async def scene() -> list[list[Response]]:
+        async with serving(handle) as url, shared(url, concurrency=256) as upstream:
+            return await asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(200)))
+
+    assert not any(response.error for [response] in asyncio.run(scene()))
+
+
 def test_a_server_that_is_overloaded_sees_fewer_calls_at_once() -> None:
-    async def scene() -> tuple[int, float]:
+    async def scene() -> tuple[int, int]:
         now, most = 0, 0
 
         async def handle(request: web.Request) -> web.Response:
@@ -532,9 +671,9 @@ def test_a_server_that_is_overloaded_sees_fewer_calls_at_once() -> None:
             first, most = most, 0
             await asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(8)))
             assert first == 16
-            return most, upstream.permits.limit
+            return most, upstream.permits.active
 
-    assert asyncio.run(scene()) == (1, 1.0)
+    assert asyncio.run(scene()) == (1, 0)
 
 
 @pytest.mark.parametrize("honours_n", [True, False])
@@ -568,7 +707,16 @@ def test_calls_are_counted() -> None:
     assert asyncio.run(scene(server)) == len(server.calls) == 5
 
 
-@pytest.mark.parametrize("wrong", [{"base_url": "localhost"}, {"concurrency": 0}, {"tries": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"base_url": "localhost"},
+        {"concurrency": 0},
+        {"tries": 0},
+        {"attempt_timeout": 0.0},
+        {"largest_reply": 0},
+    ],
+)
 def test_an_impossible_endpoint_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Endpoint(**{"base_url": "http://localhost/v1", **wrong})

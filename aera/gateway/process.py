@@ -1,0 +1,207 @@
+"""The gateway as a process: slow connections are closed, and stopping has a bound."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from aera.gateway.middleware import AccessMiddleware
+from aera.gateway.openai import DeniedError, dump, error_body
+from aera.gateway.proxy import CONNECTION
+from aera.gateway.server import GatewaySettings, collect_seldom, create_app
+
+log = logging.getLogger("aera.gateway")
+BACKLOG = 2_048
+"""Clients that may wait to be let in."""
+LISTENERS = 8
+"""Sockets on which new clients are let in; all are the same address."""
+KEEP_ALIVE = 75
+"""Seconds an idle connection stays open: longer than in the pools of clients and balancers, for
+whichever side closes first makes the other fail."""
+HEADER_PATIENCE = 20.0
+"""Seconds for the headers of a request, from its first byte or from the connection on."""
+LONGEST_HEADERS = 64 * 2**10
+CLOSING_SECONDS = 2
+"""Seconds in which those who were cut off can be told."""
+THREAD_SECONDS = 5.0
+"""Seconds after which threads that do not end are left behind."""
+
+
+class TimedConnection:
+    """Part of a protocol class: a connection that has waited for headers since some time."""
+
+    since: float | None = None
+    read = 0
+    left: Callable[[], object] | None = None
+    """Told when the client leaves; one request at a time is answered here."""
+    cycle: Any
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self.since = time.monotonic()
+        super().connection_made(transport)  # type: ignore[misc]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)  # type: ignore[misc]
+        if self.left is not None:
+            self.left()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left."""
+        return self.transport.is_closing()
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)  # type: ignore[misc]
+        if self.cycle is not before:  # all headers of a request have come
+            self.since, self.read = None, 0
+            self.cycle.scope[CONNECTION] = self
+        elif before is None or before.response_complete:
+            self.since = self.since or time.monotonic()
+            self.read += len(data)
+            if self.read > LONGEST_HEADERS:
+                self.refuse(431, "the headers are too long", "headers_too_long")
+
+    def send_400_response(self, msg: str) -> None:
+        """What the parser could not read."""
+        self.refuse(400, "the request is not HTTP", "invalid_http")
+
+    def refuse(self, status: int, text: str, code: str) -> None:
+        """Say why, where no request has been made out, and close."""
+        body = dump(error_body(DeniedError(text, status=status, code=code)))
+        head = (
+            f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        if not self.transport.is_closing():
+            self.transport.write(head.encode() + body)
+            self.transport.close()
+
+
+def protocol_class() -> type[Any]:
+    """The fastest parser that is installed, with limits on headers."""
+    try:
+        from uvicorn.protocols.http import httptools_impl
+    except ImportError:
+        from uvicorn.protocols.http import h11_impl
+
+        return type("TimedProtocol", (TimedConnection, h11_impl.H11Protocol), {})
+    return type("TimedProtocol", (TimedConnection, httptools_impl.HttpToolsProtocol), {})
+
+
+class GatewayServer(uvicorn.Server):
+    """Drains on SIGTERM or SIGINT: not ready, but answering, until all is done or time is up."""
+
+    def __init__(self, config: uvicorn.Config, app: AccessMiddleware, drain: float) -> None:
+        super().__init__(config)
+        self.app, self.drain = app, drain
+        self.alone = False
+        """Whether the process does nothing else, and ends with it."""
+        self.cut_off = 0
+        """Requests that were ended before they had their answer."""
+        self._signals = 0
+        self._until: float | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the signals of this process for as long as it serves."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = (signal.SIGTERM, signal.SIGINT)
+        former = {each: signal.signal(each, self.handle_exit) for each in handled}
+        former[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            for each, handler in former.items():
+                signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal begins to drain, the second ends it."""
+        self._signals += 1
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: go on draining; once a second: close those that are too slow."""
+        if self._signals:
+            self._go_on_draining()
+        if counter % 10 == 0:
+            self._close_slow()
+        return await super().on_tick(counter)
+
+    def _go_on_draining(self) -> None:
+        if self._until is None:
+            self._until = time.monotonic() + self.drain
+            self.app.draining = True
+        over = time.monotonic() >= self._until or self._signals > 1
+        if over or not self.app.busy:
+            self.should_exit = True
+
+    def _close_slow(self) -> None:
+        now = time.monotonic()
+        for connection in list(self.server_state.connections):
+            if not isinstance(connection, TimedConnection) or connection.since is None:
+                continue
+            if now - connection.since > HEADER_PATIENCE:
+                connection.refuse(408, "no request came in time", "request_timeout")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what is still under way, with a word to each, and leave."""
+        if self.alone:
+            # A thread that hangs in somebody else's code would keep the process for ever.
+            end = threading.Timer(THREAD_SECONDS, os._exit, (1,))
+            end.daemon = True
+            end.start()
+        self.cut_off = self.app.cut()
+        if self.cut_off:
+            log.warning("stopping: %d requests were cut off", self.cut_off)
+        await super().shutdown(sockets)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Where clients will connect."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    # Accepted sockets inherit it. Else a reply of two packets waits 40 ms for an acknowledgement:
+    # asyncio sets it only on sockets that were made with the protocol's number.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def make_server(settings: GatewaySettings, *, drain: float = 30.0) -> GatewayServer:
+    """A gateway that is ready to run."""
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        http=protocol_class(),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=CLOSING_SECONDS,
+        server_header=False,
+        proxy_headers=False,  # nobody asks for the client's address
+    )
+    return GatewayServer(config, app, drain)
+
+
+def run_gateway(settings: GatewaySettings, listening: socket.socket, *, drain: float) -> int:
+    """Serve until told to stop; returns how many requests were cut off then."""
+    server = make_server(settings, drain=drain)
+    server.alone = True
+    collect_seldom()
+    # uvloop lets one client in for each socket and round of its loop, and rounds are long when it
+    # is busy: with one socket the last of a few hundred new clients would wait for seconds.
+    server.run(sockets=[listening, *(listening.dup() for _ in range(LISTENERS - 1))])
+    return server.cut_off

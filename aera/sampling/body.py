@@ -1,0 +1,154 @@
+"""RequestBody: a request that is serialised once, however many samples are drawn for it."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aiohttp import payload
+from aiohttp.abc import AbstractStreamWriter
+
+from aera.errors import UsageError
+
+LARGE = 256 * 1024
+"""Bytes beyond which JSON is made and read outside the event loop."""
+SLICE = 64 * 1024
+"""Bytes of a large body that are written at once, so that no call holds a copy of all of it."""
+DEEP, BATCH = 4, 256
+"""A large request is serialised part by part down to a message's content, lists in batches."""
+STRICT = json.JSONEncoder(check_circular=False, allow_nan=False)
+
+
+class RequestBody(Mapping[str, Any]):
+    """The fields of a request and, from the first call on, their JSON; never changed in place.
+
+    `size` is about how long the JSON will be, where somebody knows.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], *, size: int | None = None) -> None:
+        self._fields, self._size = fields, size
+        self._common: bytes | None = None
+        """All but the spliced fields, without the closing brace."""
+        self._made: asyncio.Future[None] | None = None
+        seed = fields.get("seed")
+        self.seed: int | None = seed if _is_whole(seed) else None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "RequestBody":
+        """The fields as a body, unless they are one."""
+        return fields if isinstance(fields, RequestBody) else cls(fields)
+
+    async def prepare(self) -> None:
+        """Make the JSON, once; a large one outside the event loop."""
+        if self._common is not None:
+            return
+        size = self._size if self._size is not None else _measure(dict(self._fields), LARGE)
+        if size <= LARGE:
+            self._serialise(0)
+            return
+        if self._made is None:
+            self._made = asyncio.ensure_future(asyncio.to_thread(self._serialise, DEEP))
+        await asyncio.shield(self._made)
+
+    def _serialise(self, depth: int) -> None:
+        common = dict(self._fields)
+        common.pop("n", None)
+        if self.seed is not None:
+            del common["seed"]
+        try:
+            made = "".join(_pieces(common, depth)) if depth else STRICT.encode(common)
+            self._common = made[:-1].encode()
+        except (ValueError, RecursionError):
+            raise UsageError(
+                "the request cannot be sent as JSON: it holds Infinity or NaN, or is nested too "
+                "deeply"
+            ) from None
+
+    def seed_of(self, index: int) -> int | None:
+        """The seed of sample `index`, stepped so that no two samples repeat."""
+        return None if self.seed is None else self.seed + index
+
+    def content(self, index: int, n: int) -> "bytes | BodyPayload":
+        """What is sent for sample `index`, or for `n` from there on; `prepare` comes first."""
+        assert self._common is not None
+        common, end = self._common, ""
+        if self.seed is not None:
+            end = f', "seed": {self.seed + index}'
+        if n > 1:
+            end += f', "n": {n}'
+        tail = (end if len(common) > 1 else end[2:]).encode() + b"}"
+        return common + tail if len(common) < LARGE else BodyPayload(common, tail)
+
+
+class BodyPayload(payload.Payload):
+    """A large body as aiohttp sends it: a part that all calls share, and an end of its own."""
+
+    _value: bytes
+    _autoclose = True
+
+    def __init__(self, common: bytes, end: bytes = b"") -> None:
+        super().__init__(common, content_type="application/json")
+        self._end, self._size = end, len(common) + len(end)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """All of it as text."""
+        return (self._value + self._end).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """All of it, slice by slice."""
+        whole = memoryview(self._value)
+        for start in range(0, len(whole), SLICE):
+            await writer.write(whole[start : start + SLICE])
+        if self._end:
+            await writer.write(self._end)
+
+
+def _pieces(value: Any, depth: int) -> Iterator[str]:
+    """The JSON of a value, piece by piece: one long piece would hold up every other thread."""
+    if depth and isinstance(value, dict) and value and all(isinstance(name, str) for name in value):
+        start = "{"
+        for name, each in value.items():
+            yield f"{start}{STRICT.encode(name)}: "
+            yield from _pieces(each, depth - 1)
+            start = ", "
+        yield "}"
+    elif depth and isinstance(value, list) and value:
+        short = len(value) <= BATCH
+        batches = (value[first : first + BATCH] for first in range(0, len(value), BATCH))
+        start = "["
+        for part in value if short else batches:
+            yield start
+            yield from _pieces(part, depth - 1) if short else (STRICT.encode(part)[1:-1],)
+            start = ", "
+        yield "]"
+    else:
+        yield STRICT.encode(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _measure(value: Any, most: int) -> int:
+    """About how long the JSON of a value is; counting ends once it is more than `most`."""
+    left, size = [value], 0
+    while left and size <= most:
+        each = left.pop()
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            left.extend(each)
+            left.extend(each.values())
+        elif isinstance(each, list):
+            left.extend(each)
+        size += 2
+    return size

@@ -1,0 +1,161 @@
+"""Who may ask, and how much: keys, their shares and rates, and bodies that come slowly."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from gateways import BODY, House, visit
+from live import boxed
+from prometheus_client.parser import text_string_to_metric_families
+
+from aera.errors import UsageError
+from aera.gateway.clients import Bucket, Clients, hash_key
+from aera.gateway.settings import KeyLimits
+from aera.sampling.fake import FakeUpstream
+
+KEYS = ("the-first-key-of-two", "the-second-key-of-two")
+CHAT = "/v1/chat/completions"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@asynccontextmanager
+async def slow_bodies(
+    house: House, key: str, count: int
+) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """So many requests with one byte of each body; gives where their replies will come."""
+    port = house.url.rpartition(":")[2]
+    opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
+    for _, writer in opened:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
+        writer.write(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
+    await asyncio.sleep(0.1)
+    yield [reader for reader, _ in opened]
+    for _, writer in opened:
+        writer.close()
+
+
+def test_one_byte_bodies_of_one_key_leave_room_for_the_other() -> None:
+    async def act(house: House) -> tuple[int, int]:
+        async with slow_bodies(house, KEYS[0], 30):
+            other = (await house.post(BODY, headers=bearer(KEYS[1])))[0]
+            same, _, told = await house.post(BODY, headers=bearer(KEYS[0]))
+        assert told["error"]["code"] == "too_many_requests"
+        return other, same
+
+    assert visit(act, FakeUpstream(boxed), keys=KEYS, most_requests=20) == (200, 429)
+
+
+def test_a_body_that_does_not_come_is_given_up_and_its_place_is_free() -> None:
+    async def act(house: House) -> tuple[set[bytes], int]:
+        async with slow_bodies(house, "none", 20) as readers:
+            assert (await house.post(BODY))[0] == 429
+            # To its end: the connection is closed too.
+            said = [await asyncio.wait_for(reader.read(), 5) for reader in readers]
+        return {each.split()[1] for each in said}, (await house.post(BODY))[0]
+
+    said = visit(act, FakeUpstream(boxed), most_requests=20, body_patience=0.5)
+    assert said == ({b"408"}, 200)
+
+
+def test_a_body_that_comes_steadily_has_its_time() -> None:
+    content = json.dumps({**BODY, "messages": [{"role": "user", "content": "x" * 40_000}]}).encode()
+
+    async def pieces() -> Any:
+        for start in range(0, len(content), 8_000):
+            yield content[start : start + 8_000]
+            await asyncio.sleep(0.1)
+
+    async def act(house: House) -> int:
+        async with house.http.post(house.url + CHAT, data=pieces()) as reply:
+            return reply.status
+
+    assert visit(act, FakeUpstream(boxed), body_patience=0.2) == 200
+
+
+def test_the_requests_of_a_key_are_counted_by_the_minute() -> None:
+    async def act(house: House) -> list[Any]:
+        told = []
+        for key in (KEYS[0], KEYS[0], KEYS[0], KEYS[1]):
+            status, headers, _ = await house.post(BODY, headers=bearer(key))
+            told.append((status, headers.get("Retry-After")))
+        return told
+
+    limits = KeyLimits(requests_per_minute=2)
+    told = visit(act, FakeUpstream(boxed), keys=KEYS, key_limits=limits)
+    assert [status for status, _ in told] == [200, 200, 429, 200]
+    assert 25 <= int(told[2][1]) <= 30
+
+
+@pytest.mark.parametrize("model", ["m", "aera/m"])
+def test_the_tokens_of_a_key_are_counted_by_the_minute(model: str) -> None:
+    async def act(house: House) -> list[int]:
+        body = {**BODY, "model": model}
+        return [(await house.post(body, headers=bearer(KEYS[0])))[0] for _ in range(3)]
+
+    limits = KeyLimits(tokens_per_minute=5)
+    told = visit(act, FakeUpstream(boxed), keys=KEYS, key_limits=limits)
+    assert told[0] == 200
+    assert told[-1] == 429
+
+
+def test_a_bucket_fills_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("aera.gateway.clients.time.monotonic", lambda: now[0])
+    bucket = Bucket(60)
+    bucket.take(90)
+    assert bucket.wait(1) == pytest.approx(31)
+    now[0] = 31
+    assert bucket.wait(1) == 0
+    now[0] = 9_999
+    bucket.take(60)
+    assert bucket.wait(1) == pytest.approx(1)
+
+
+def test_keys_are_told_apart_by_their_hash_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(house: House) -> str:
+        await house.post(BODY, headers=bearer(KEYS[0]))
+        await house.post(BODY, headers=bearer("unknown-to-anybody"))
+        return (await house.get("/metrics"))[1]
+
+    with caplog.at_level(logging.INFO, "aera.gateway"):
+        metrics = visit(act, FakeUpstream(boxed), keys=KEYS)
+    families = text_string_to_metric_families(metrics)
+    values = {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
+    name = hash_key(KEYS[0])
+    assert values["aera_key_requests_total", name] == 1
+    assert values["aera_key_tokens_total", name] > 0
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "aera.gateway"]
+    assert [line.get("key") for line in lines] == [name, None]
+    assert KEYS[0] not in metrics + caplog.text
+
+
+def test_two_authorization_headers_are_one_too_many() -> None:
+    async def act(house: House) -> Any:
+        headers = [("Authorization", f"Bearer {KEYS[0]}"), ("Authorization", f"Bearer {KEYS[1]}")]
+        return await house.post(BODY, headers=headers)
+
+    status, _, told = visit(act, FakeUpstream(boxed), keys=KEYS)
+    assert (status, told["error"]["code"]) == (400, "invalid_header")
+
+
+def test_the_money_of_a_key_is_for_a_day_and_counts_both_kinds_of_tokens() -> None:
+    limits = KeyLimits(money_per_day=0.001, prices=(1.0, 10.0))
+    client = Clients(["k" * 16], most=4, limits=limits).find(
+        [(b"authorization", b"Bearer " + b"k" * 16)]
+    )
+    client.spend(100, 80)
+    assert client.refusal() is None
+    client.spend(200, 0)
+    refused = client.refusal()
+    assert refused is not None
+    assert "its money of the day" in str(refused)
+    assert 0 < (refused.retry_after or 0) < 86_400
+    with pytest.raises(UsageError, match="give --prices"):
+        KeyLimits(money_per_day=1.0)

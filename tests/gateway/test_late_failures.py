@@ -1,0 +1,143 @@
+"""What was paid for is never lost: a late failure leaves the best answer so far."""
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+from aiohttp import web
+from gateways import (
+    BODY,
+    SPLIT,
+    House,
+    Scripted,
+    account,
+    anything,
+    found,
+    gateway,
+    numbers,
+    visit,
+)
+from live import boxed
+
+from aera.gateway.stopping import NO_AGREEMENT
+from aera.sampling.fake import FakeUpstream, Fault
+
+FAULTS = {
+    "429": (Fault.status(429, "slow down", retry_after="9"), "slow down"),
+    "400": (Fault.status(400, "enough"), "enough"),
+    "401": (Fault.status(401, "no such key"), "no such key"),
+    "403": (Fault.status(403, "not for you"), "not for you"),
+    "404": (Fault.status(404, "no such model"), "no such model"),
+    "500": (Fault.status(500, "broken"), "broken"),
+    "503": (Fault.status(503, "overloaded"), "overloaded"),
+    "html": (Fault.html(), "not JSON"),
+    "reset": (Fault.reset(), "connection"),
+    "hang": (Fault.hang(30), "no reply within"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("good", [1, 3])
+def test_a_failure_after_some_blocks_leaves_the_best_answer_so_far(kind: str, good: int) -> None:
+    fault, said = FAULTS[kind]
+    server = numbers("5", "6", "5", "6", *SPLIT)
+    server._faults = iter([*[None] * good, *[fault] * 99])
+    told = found(server, serving={"timeout": 0.5})
+    assert (told["answer"], told["reason"]) == ("5", "upstream failed")
+    assert any(said in warning for warning in told["warnings"]), told["warnings"]
+    assert (told["escalate"], told["tokens_saved"]) == (True, 0)
+
+
+@pytest.mark.parametrize("kind", ["429", "400", "401", "500", "503"])
+def test_a_request_without_one_reply_fails_as_the_upstream_did(kind: str) -> None:
+    fault, said = FAULTS[kind]
+    server = FakeUpstream(boxed, faults=[fault] * 9)
+    status, headers, told = visit(lambda house: house.post(BODY), server)
+    assert (status, told["error"]["message"]) == (fault.code, said)
+    assert told["error"] == fault.body["error"]
+    assert headers.get("Retry-After") == ("9" if kind == "429" else None)
+
+
+def test_fields_beside_the_error_object_come_along() -> None:
+    fault = Fault("status", code=422, body={"detail": [{"loc": ["n"]}], "error": "odd"})
+    server = FakeUpstream(boxed, faults=[fault] * 9)
+    status, _, told = visit(lambda house: house.post(BODY), server)
+    assert (status, told["detail"], told["error"]["message"]) == (422, [{"loc": ["n"]}], "odd")
+
+
+def test_a_choice_that_fails_leaves_the_others() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["seed"] >= 128:
+            return web.json_response({"error": {"message": "unlucky"}}, status=400)
+        choices = [{"message": {"content": "\\boxed{7}"}}] * body["n"]
+        return web.json_response({"choices": choices})
+
+    async def scene() -> Any:
+        async with anything(handler) as url, gateway(url) as house:
+            return await house.ask(n=2, seed=0)
+
+    reply = asyncio.run(scene())
+    told = account(reply)
+    assert (len(reply.choices), told["answer"]) == (1, "7")
+    assert told["warnings"] == ["1 of 2 choices could not be had: upstream 400: unlucky"]
+
+
+def test_a_stream_ends_with_what_there_is_when_a_later_block_fails() -> None:
+    server = numbers(*SPLIT)
+    server._faults = iter([None, *[Fault.status(503, "overloaded")] * 99])
+
+    async def act(house: House) -> list[Any]:
+        stream = await house.ask(stream=True)
+        return [chunk async for chunk in stream]
+
+    *_, last = visit(act, server, keep_alive=0.01)
+    assert last.choices[0].finish_reason == "stop"
+    assert "overloaded" in str(last.model_extra["aera"]["warnings"])
+
+
+def test_a_pause_that_is_asked_for_late_is_no_reason_to_lose_the_answer() -> None:
+    server = numbers(*SPLIT)
+    server._faults = iter([None, None, *[Fault.status(429, retry_after="60")] * 9])
+    told = found(server, serving={"tries": 3, "longest_wait": 5.0})
+    assert told["samples"] - told["failures"] == 8
+
+
+def test_tools_that_never_agree_stop_and_say_so() -> None:
+    calls = iter(range(999))
+
+    def message(call: Any, place: int) -> dict[str, Any]:
+        arguments = f'{{"text": "wording {next(calls)}"}}'
+        function = {"name": "say", "arguments": arguments}
+        return {
+            "content": None,
+            "tool_calls": [{"id": "x", "type": "function", "function": function}],
+        }
+
+    tools = [{"type": "function", "function": {"name": "say"}}]
+    told = found(Scripted(message), tools=tools)
+    assert (told["reason"], told["samples"], told["escalate"]) == (NO_AGREEMENT, 8, True)
+
+
+def test_json_that_agrees_in_part_goes_on() -> None:
+    kinds = iter([*"abcdefga", *"a" * 99])
+    server = FakeUpstream(lambda call, place: f'{{"kind": "{next(kinds)}"}}')
+    told = found(server, response_format={"type": "json_object"})
+    assert (told["answer"], told["reason"]) == ('{"kind":"a"}', "confident leader")
+
+
+def test_answers_of_a_task_may_differ_for_longer() -> None:
+    told = found(numbers(*SPLIT), {"max_samples": 32})
+    assert (told["samples"], told["reason"]) == (32, "maximum reached")
+
+
+def test_a_majority_that_is_out_of_reach_ends_the_vote() -> None:
+    told = found(numbers(*SPLIT), {"policy": "majority-0.9", "max_samples": 12})
+    assert (told["samples"], told["escalate"]) == (8, True)
+    assert told["reason"] == "the answers can no longer agree"
+
+
+def test_a_client_error_is_not_swallowed() -> None:
+    with pytest.raises(openai.BadRequestError, match="fixed-256 is above the 128 samples"):
+        found(options={"policy": "fixed-256"})

@@ -1,0 +1,189 @@
+"""What the operator allows: ceilings, and the policies and bounds a request may name."""
+
+from dataclasses import replace
+from typing import Any
+
+import openai
+import pytest
+from gateways import BODY, CONTROLLER, SPLIT, House, account, asked, found, numbers, visit
+from live import boxed
+
+from aera import Schedule, get_task
+from aera.gateway.ceilings import Ceilings
+from aera.sampling.fake import FakeUpstream
+from aera.solving.controller import Controller, default_controller
+
+
+def serving(**ceilings: Any) -> dict[str, Any]:
+    return {"ceilings": Ceilings(**ceilings)}
+
+
+# --- ceilings -------------------------------------------------------------------------------------
+
+
+def test_many_choices_share_the_samples_of_a_request_and_are_told() -> None:
+    reply = asked(numbers(*SPLIT), serving=serving(samples=32), n=4)
+    accounts = account(reply)["choices"]
+    assert [each["samples"] for each in accounts] == [8] * 4
+    assert "each of 4 choices may take 8 samples here" in accounts[0]["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"n": 17}, "from 1 to 16, but got 17"),
+        ({"n": 5, "aera": {"policy": "fixed-128"}}, "fixed-128 is above the 102 samples"),
+        ({"aera": {"policy": "fixed-256"}}, "fixed-256 is above the 128 samples"),
+        ({"aera": {"min_samples": 200}}, "minimum of 200 samples is above the maximum of 128"),
+    ],
+)
+def test_what_is_above_a_ceiling_and_cannot_be_cut_is_refused(
+    fields: dict[str, Any], said: str
+) -> None:
+    server = FakeUpstream(boxed)
+    status, _, told = visit(lambda house: house.post({**BODY, **fields}), server)
+    assert (status, server.calls) == (400, [])
+    assert said in told["error"]["message"]
+
+
+def test_sixteen_thousand_samples_of_one_request_are_refused() -> None:
+    body = {**BODY, "n": 128, "aera": {"policy": "fixed-128"}}
+    assert visit(lambda house: house.post(body), FakeUpstream(boxed))[0] == 400
+
+
+def test_a_longer_response_is_cut_and_the_client_told() -> None:
+    server = FakeUpstream(boxed)
+    told = found(server, serving=serving(tokens=50), max_tokens=99, max_completion_tokens=20)
+    assert "max_tokens was cut from 99 to 50" in told["warnings"]
+    body = server.calls[0].body
+    assert (body["max_tokens"], body["max_completion_tokens"]) == (50, 20)
+
+
+def test_a_response_without_a_length_gets_the_ceilings() -> None:
+    server = FakeUpstream(boxed)
+    assert found(server, serving=serving(tokens=50))["warnings"] == []
+    assert server.calls[0].body["max_tokens"] == 50
+
+
+@pytest.mark.parametrize(("asked_for", "warned"), [(500, True), (None, False)])
+def test_the_tokens_of_a_request_have_a_ceiling(asked_for: int | None, warned: bool) -> None:
+    options = {"max_tokens_total": asked_for} if asked_for else {}
+    told = found(numbers(*SPLIT), options, serving=serving(tokens_total=20))
+    assert (told["reason"], told["tokens"] <= 20) == ("limit: tokens", True)
+    assert any("max_tokens_total was cut from 500 to 20" in w for w in told["warnings"]) == warned
+
+
+@pytest.mark.parametrize(
+    ("options", "ceilings", "warned"),
+    [
+        ({"deadline_s": 60}, {"deadline": 0.2}, True),
+        ({}, {"deadline": 0.2}, False),
+        ({}, {"usual_deadline": 0.2}, False),
+    ],
+)
+def test_a_deadline_has_a_ceiling_and_a_default(
+    options: dict[str, Any], ceilings: dict[str, Any], warned: bool
+) -> None:
+    server = numbers(*SPLIT)
+    server._delay = lambda call: 5.0 if call.number else 0.0
+    told = found(server, options, serving=serving(**ceilings))
+    assert told["reason"] == "limit: seconds"
+    assert any("deadline_s was cut from 60 to 0.2" in w for w in told["warnings"]) == warned
+
+
+def test_a_maximum_above_the_schedule_is_cut_and_told() -> None:
+    short = replace(default_controller(get_task("numeric")), schedule=Schedule((2, 4)))
+    told = found(numbers(*SPLIT), {"max_samples": 99}, serving={"controller": short})
+    assert (told["samples"], "max_samples was cut from 99 to 4" in told["warnings"]) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "samples"),
+    [
+        ({"max_samples": 100, "min_samples": 65}, 65),
+        ({"policy": "asc-0.95+min10"}, 10),
+        ({"policy": "fixed-4", "min_samples": 6}, 6),
+        ({"policy": "fixed-9", "max_samples": 5}, 5),
+    ],
+)
+def test_bounds_beside_the_schedule_hold(options: dict[str, Any], samples: int) -> None:
+    assert found(options=options)["samples"] == samples
+
+
+# --- policies by label ----------------------------------------------------------------------------
+
+PARTED = ["1", "1", "2", "2"]
+
+
+@pytest.mark.parametrize(
+    ("label", "weighted"),
+    [("asc-0.95", False), ("asc-0.95+weighted", True), ("weighted-4", True), ("fixed-4", False)],
+)
+def test_a_label_says_whether_votes_carry_weights(label: str, weighted: bool) -> None:
+    controller = Controller.load(CONTROLLER)
+    assert controller.weigher is not None
+    server = numbers(*PARTED, *["1"] * 200)
+    told = found(server, {"policy": label, "max_samples": 4}, serving={"controller": controller})
+    assert (told["votes"] == {"1": 2, "2": 2}) != weighted
+    assert ("weighted" in told["policy"]) == weighted
+
+
+def test_a_gate_has_its_own_weights_under_any_threshold() -> None:
+    controller = Controller.load(CONTROLLER)
+    told = found(numbers(*PARTED), {"policy": "aera-0.2+max4"}, serving={"controller": controller})
+    assert told["policy"].startswith("aera-0.20")
+    assert told["votes"] != {"1": 2, "2": 2}
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("oracle", "knows the right answers"),
+        ("eb-0.95", "for aera evaluate only"),
+        ("consensus-0.9", "for aera evaluate only"),
+        ("one-shot", "for aera evaluate only"),
+        ("matched-random", "for aera evaluate only"),
+        ("asc-0.95+weighted", 'on plain votes it is "asc-0.95"'),
+        ("weighted-64", 'on plain votes it is "fixed-64"'),
+        ("aera-0.2", "needs a controller with a gate"),
+        ("best-7", 'no policy is called "best-7"'),
+    ],
+)
+def test_a_label_that_cannot_be_served_is_refused_with_the_reason(label: str, said: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        found(options={"policy": label})
+    assert said in caught.value.message
+
+
+def test_the_label_of_a_reply_can_be_asked_for_again() -> None:
+    async def act(house: House) -> list[str]:
+        labels = ["asc-0.9+max10"]
+        for _ in range(2):
+            options = {"aera": {"policy": labels[-1]}}
+            labels.append(account(await house.ask(extra_body=options))["policy"])
+        return labels
+
+    _, first, second = visit(act, FakeUpstream(boxed))
+    assert first == "asc-0.9+max10+vote"
+    assert second.startswith(first)
+
+
+# --- what a reply shows ---------------------------------------------------------------------------
+
+
+def test_many_long_answers_are_shown_short_and_the_rest_is_counted() -> None:
+    words = iter(range(999))
+    server = FakeUpstream(lambda call, place: f'{{"text": "{next(words)}{"x" * 20_000}"}}')
+    options = {"policy": "fixed-64"}
+    told = found(server, options, response_format={"type": "json_object"})
+    assert (len(told["votes"]), told["other_votes"]) == (20, 44)
+    assert max(map(len, told["votes"])) <= 200
+    assert len(set(told["votes"])) == 20
+
+
+def test_long_answers_that_begin_alike_stay_apart() -> None:
+    ends = iter(["a", "b", "a", "a"])
+    server = FakeUpstream(lambda call, place: f'{{"text": "{"x" * 999}{next(ends)}"}}')
+    told = found(server, {"policy": "fixed-4"}, response_format={"type": "json_object"})
+    assert sorted(told["votes"].values()) == [1, 3]
+    assert told["other_votes"] == 0

@@ -1,0 +1,247 @@
+"""`aera serve` as a process: how it stops, what it refuses, and slow connections."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from gateways import BODY, House, ask, free_port, served, visit
+from live import boxed, in_background
+
+from aera.gateway import process as module
+from aera.gateway.process import KEEP_ALIVE, bind
+from aera.sampling.fake import FakeUpstream
+
+CHAT = "/v1/chat/completions"
+
+
+class Asking:
+    """A request in a thread of its own."""
+
+    def __init__(self, port: int, body: Any = BODY) -> None:
+        self.told: tuple[int, Any] = (0, None)
+        self._thread = threading.Thread(target=self._ask, args=(port, body))
+        self._thread.start()
+
+    def _ask(self, port: int, body: Any) -> None:
+        self.told = ask(port, CHAT, body)
+
+    def wait(self) -> tuple[int, Any]:
+        self._thread.join(20)
+        return self.told
+
+
+def wait_for_calls(server: FakeUpstream, count: int = 1) -> None:
+    end = time.monotonic() + 10
+    while len(server.calls) < count and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_turns_readiness_off_and_finishes_what_is_under_way(number: int) -> None:
+    port, server = free_port(), FakeUpstream(boxed, delay=lambda call: 1.5)
+    with in_background(server), served(port, AERA_UPSTREAM=server.base_url) as process:
+        assert ask(port, "/ready")[0] == 200
+        asking = Asking(port)
+        wait_for_calls(server)
+        process.send_signal(number)
+        time.sleep(0.3)
+        status, told = ask(port, "/ready")
+        late = Asking(port)  # balancers need a moment to hear of it
+        assert (status, told["ready"], told["draining"]) == (503, False, True)
+        assert (asking.wait()[0], late.wait()[0]) == (200, 200)
+        assert process.wait(10) == 0
+
+
+def test_a_call_that_hangs_keeps_the_process_no_longer_than_was_said() -> None:
+    port, server = free_port(), FakeUpstream(boxed, delay=lambda call: 60.0)
+    drain = {"AERA_DRAIN_SECONDS": "0.5"}
+    with in_background(server), served(port, AERA_UPSTREAM=server.base_url, **drain) as process:
+        asking = [Asking(port), Asking(port, {**BODY, "model": "m"})]
+        wait_for_calls(server, 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 1
+        for each in asking:
+            status, told = each.wait()
+            assert (status, told["error"]["code"]) == (503, "stopping")
+
+
+def test_a_second_signal_ends_it_at_once_and_nobody_gets_plain_text() -> None:
+    port, server = free_port(), FakeUpstream(boxed, delay=lambda call: 60.0)
+    with in_background(server), served(port, AERA_UPSTREAM=server.base_url) as process:
+        asking = Asking(port)
+        wait_for_calls(server)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 1
+        assert asking.wait()[1]["error"]["code"] == "stopping"
+
+
+def test_a_stream_that_is_cut_off_is_told_in_its_own_form() -> None:
+    async def act(house: House) -> bytes:
+        body = {**BODY, "stream": True}
+        async with house.http.post(house.url + CHAT, json=body) as stream:
+            assert (await stream.content.readany()).startswith(b": keep-alive")
+            house.server.handle_exit(signal.SIGTERM, None)
+            house.server.handle_exit(signal.SIGTERM, None)
+            return (await stream.read()).splitlines()[-2]
+
+    server = FakeUpstream(boxed, delay=lambda call: 60.0)
+    last = visit(act, server, keep_alive=0.02)
+    assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "stopping"
+
+
+def test_a_hangup_changes_nothing() -> None:
+    port, server = free_port(), FakeUpstream(boxed, delay=lambda call: 0.5)
+    with in_background(server), served(port, AERA_UPSTREAM=server.base_url) as process:
+        asking = Asking(port)
+        wait_for_calls(server)
+        process.send_signal(signal.SIGHUP)
+        assert asking.wait()[0] == 200
+        assert ask(port, "/ready")[0] == 200
+
+
+# --- who may come in ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """A gateway on loopback without keys, as it starts by default."""
+    found, server = free_port(), FakeUpstream(boxed)
+    allowed = {"AERA_ALLOWED_HOST": "gate.test"}
+    with in_background(server), served(found, AERA_UPSTREAM=server.base_url, **allowed):
+        yield found
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:{port}", "[::1]:{port}", "gate.test"])
+def test_its_own_names_are_taken(port: int, host: str) -> None:
+    assert ask(port, CHAT, BODY, Host=host.format(port=port))[0] == 200
+
+
+@pytest.mark.parametrize("host", ["evil.test", "evil.test:{port}", "127.0.0.1.evil.test", ""])
+@pytest.mark.parametrize("path", [CHAT, "/v1/models", "/state", "/metrics", "/"])
+def test_a_name_that_was_bound_to_this_machine_is_refused(port: int, host: str, path: str) -> None:
+    body = BODY if path == CHAT else None
+    status, told = ask(port, path, body, Host=host.format(port=port))
+    assert (status, told["error"]["code"]) == (421, "unknown_host")
+
+
+def test_whether_it_lives_is_for_anybody(port: int) -> None:
+    assert ask(port, "/health", Host="10.0.0.7:8001")[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.test", "null", "http://127.0.0.1:1"])
+def test_pages_of_other_origins_are_refused(port: int, origin: str) -> None:
+    status, told = ask(port, CHAT, BODY, Origin=origin)
+    assert (status, told["error"]["code"]) == (403, "foreign_origin")
+
+
+def test_its_own_page_may_ask(port: int) -> None:
+    assert ask(port, CHAT, BODY, Origin=f"http://127.0.0.1:{port}")[0] == 200
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded; charset=x"])
+def test_bodies_that_a_form_could_send_are_refused(port: int, kind: str) -> None:
+    status, told = ask(port, CHAT, BODY, Content_Type=kind)
+    assert (status, told["error"]["code"]) == (415, "unsupported_media_type")
+    assert ask(port, "/v1/embeddings", BODY, Content_Type=kind)[0] == 415
+
+
+def test_what_is_not_http_is_answered_in_json(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+        plain.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        head, _, body = plain.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert json.loads(body)["error"]["code"] == "invalid_http"
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+def test_small_packets_are_sent_at_once() -> None:
+    with bind("127.0.0.1", 0) as listening:
+        client = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+        with client, accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_connection_outlasts_the_pools_of_clients() -> None:
+    async def act(house: House) -> float:
+        return house.server.config.timeout_keep_alive
+
+    assert visit(act, FakeUpstream(boxed)) == KEEP_ALIVE > 60
+
+
+def test_half_sent_headers_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEADER_PATIENCE", 0.3)
+
+    async def act(house: House) -> tuple[list[bytes], int]:
+        place = ("127.0.0.1", int(house.url.rpartition(":")[2]))
+        opened = [await asyncio.open_connection(*place) for _ in range(300)]
+        for number, (_, writer) in enumerate(opened):
+            writer.write(b"" if number % 3 == 0 else b"POST /v1/chat/completions HTTP/1.1\r\nHost")
+        said = [await asyncio.wait_for(reader.read(), 10) for reader, _ in opened]
+        for _, writer in opened:
+            writer.close()
+        await asyncio.sleep(0.05)
+        return said, len(house.server.server_state.connections)
+
+    said, left = visit(act, FakeUpstream(boxed))
+    assert all(each.startswith(b"HTTP/1.1 408") for each in said)
+    assert left == 0
+
+
+def test_half_a_second_request_on_a_connection_is_closed_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "HEADER_PATIENCE", 0.3)
+
+    async def act(house: House) -> tuple[bytes, bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", house.url.rpartition(":")[2])
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        first = await asyncio.wait_for(reader.readuntil(b"}"), 10)
+        writer.write(b"GET /hea")
+        last = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return first, last
+
+    first, last = visit(act, FakeUpstream(boxed))
+    assert (first[:12], last[:12]) == (b"HTTP/1.1 200", b"HTTP/1.1 408")
+
+
+def test_headers_without_end_are_refused() -> None:
+    async def act(house: House) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", house.url.rpartition(":")[2])
+        writer.write(b"GET / HTTP/1.1\r\n" + b"x-long: y\r\n" * 9_000)
+        with contextlib.suppress(ConnectionError):
+            assert (await asyncio.wait_for(reader.readline(), 10)).split()[1] in (b"400", b"431")
+        writer.close()
+        await asyncio.sleep(0.05)
+        return len(house.server.server_state.connections)
+
+    assert visit(act, FakeUpstream(boxed)) == 0
+
+
+def test_connections_are_reused(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    sockets = set()
+    for _ in range(3):
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        assert connection.sock is not None
+        sockets.add(connection.sock.fileno())
+    connection.close()
+    assert len(sockets) == 1
