@@ -148,7 +148,11 @@ def run_job(job: Job, monkeypatch: Any) -> Outcome:
     server = Server(chance, usual, chance.choice((0.0, 0.0, 0.1)), chance.random() < 0.7)
     loop = VirtualClock()
     monkeypatch.setattr("time.monotonic", loop.time)
-    monkeypatch.setattr(Upstream, "_post", lambda self, body: server.post(body))
+
+    def post(self: Upstream, order: Any, index: int, n: int) -> Any:
+        return server.post({**order.body, "n": n})
+
+    monkeypatch.setattr(Upstream, "_post", post)
     schedule = Schedule((block, 2 * block, 4 * block, 8 * block))
     controller = Controller(get_task("numeric"), schedule, ASC(0.99))
     settings = {"max_tokens": most} if job.bounded else {"temperature": 1.0}
