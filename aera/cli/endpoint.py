@@ -74,6 +74,10 @@ MapOption = Annotated[
 ]
 
 
+OWN_FIELDS = ("model", "messages", "n", "stream")
+"""Fields of a request that are made of other options, or by the policy."""
+
+
 def settings_from(fields: Iterable[str]) -> dict[str, Any]:
     """Request fields from name=value; values are JSON where they can be."""
     settings: dict[str, Any] = {}
@@ -81,6 +85,8 @@ def settings_from(fields: Iterable[str]) -> dict[str, Any]:
         name, found, value = each.partition("=")
         if not found or not name:
             raise UsageError(f'--set takes name=value, but got "{each}"')
+        if name in OWN_FIELDS:
+            raise UsageError(f"--set cannot set {name}: that is for aera to say")
         try:
             settings[name] = json.loads(value)
         except ValueError:

@@ -41,6 +41,8 @@ class Outputs:
         for option, file in (("json", self.json), ("report", self.report)):
             if file and not file.absolute().parent.is_dir():
                 raise UsageError(f'--{option} cannot write "{file}": there is no such folder')
+        if self.report and self.report.suffix.lower() not in (".html", ".htm"):
+            raise UsageError(f'--report writes a page, as report.html, but got "{self.report}"')
         if self.figures and self.figures.exists() and not self.figures.is_dir():
             raise UsageError(f'--figures needs a folder, but "{self.figures}" is a file')
         if self.report or self.figures:

@@ -32,7 +32,7 @@ from aera.cli.endpoint import (
     without_password,
 )
 from aera.cli.options import ScheduleOption, WorkersOption, say
-from aera.cli.spending import Estimate, Shown
+from aera.cli.spending import Estimate, Shown, tell_lost
 from aera.errors import PoolError, UsageError
 from aera.policies.labels import parse_policy
 from aera.policies.policy import Fixed
@@ -264,11 +264,10 @@ def _conclude(
         raise
     for damage in progress.damaged:
         say(f"{damage}: half-written, dropped and asked for again", stderr=True)
-    lost = spending.lost.responses
-    if lost:
-        say(f"{lost:,} responses never came and may have been billed", stderr=True)
+    for sentence in tell_lost(spending):
+        say(sentence, stderr=True)
     missing = progress.wanted - progress.done
-    if pool is None and not progress.failures:
+    if pool is None and spending.refused:
         raise PoolError(
             f"the limit in {spending.limit} ended it: {progress.done:,} of {progress.wanted:,} "
             f'responses of "{out}" are there; run the same command with a higher limit to go on'

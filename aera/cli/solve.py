@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,6 +122,11 @@ def solve(
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
     if shared_budget and not budget.limited:
         raise UsageError("--shared-budget needs a limit: --max-tokens-total, for example")
+    if shared_budget and policy is not None:
+        raise UsageError(
+            "--policy says when each question stops, and with --shared-budget the limit does; "
+            "leave one of them out"
+        )
     sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system))
     job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
     summary = Summary(budget, loaded.task)
@@ -130,7 +136,7 @@ def solve(
         if out is not None:
             say("what was paid for is kept; run the same command again to go on", stderr=True)
         raise
-    summary.say(lost=job.spending.lost.responses)
+    summary.say(job.spending)
     if summary.unanswered:
         raise typer.Exit(SOME_UNANSWERED)
 
@@ -160,15 +166,15 @@ class _Job:
 
         answers = Answers(out) if out else None
         if answers is not None:
-            answers.begin(self.label)
+            answers.begin(self.label, self.controller.schedule)
             for line in answers.lines.values():
                 summary.add(line)
         left = [each for each in asked if answers is None or each.id not in answers.lines]
         place = out.with_name(out.name + ".journal") if out else None
         kept = Journal(place, self.sampler.chat.body) if place else nullcontext()
         with kept as journal, Shown("solving", len(asked), done=len(summary.lines)) as shown:
-            if journal is not None:
-                journal.check(asked)
+            if journal is not None and answers is not None:
+                journal.check(asked, answers)
                 if journal.damaged:
                     say(f"{place}: a half-written line was dropped", stderr=True)
             self._announce(left, summary, journal)
@@ -179,6 +185,7 @@ class _Job:
 
     def _put(self, allocation: "Allocation", answers: "Answers | None", summary: Summary) -> None:
         line = allocation_line(allocation)
+        line["schedule"] = [*self.controller.schedule]
         if self.spending.budget.priced:
             spent = allocation.prompt_tokens, allocation.completion_tokens
             line["money"] = round(self.spending.budget.cost(*spent), 9)
@@ -208,11 +215,23 @@ class _Job:
         for allocation in await solve_shared(asked, self.sampler, self.controller, **known):
             yield allocation
 
+    def _range(self) -> tuple[int, int]:
+        """The fewest and the most responses that a question can take."""
+        from aera.policies.policy import Bounded, Fixed
+
+        schedule, policy = self.controller.schedule, self.controller.policy
+        if self.shared:
+            return 1, schedule.last
+        if isinstance(policy, Fixed):
+            return (min(policy.responses, schedule.last),) * 2
+        bounds = (policy.minimum, policy.maximum) if isinstance(policy, Bounded) else (None, None)
+        least, most = max(schedule.first, bounds[0] or 0), min(schedule.last, bounds[1] or inf)
+        return least, int(most)
+
     def _announce(
         self, left: "list[Question]", summary: Summary, journal: "Journal | None"
     ) -> None:
         """Say what is about to be asked, and what was there already."""
-        from aera.policies.policy import Fixed
         from aera.sampling.sampler import request_bound
 
         paid = journal.paid if journal else []
@@ -221,17 +240,13 @@ class _Job:
             say(f"aera: {there} were there already", stderr=True)
         if not left:
             return
-        schedule, policy = self.controller.schedule, self.controller.policy
-        fewest = schedule.first
-        most = schedule.last
-        if isinstance(policy, Fixed):
-            fewest = most = min(policy.responses, schedule.last)
+        fewest, most = self._range()
         bounds = [request_bound(self.sampler.chat.body(each)) for each in left]
         told = self.controller.calibration.get("tokens_per_response")
         usual = sum(each.tokens for each in paid) / len(paid) if paid else told
         estimate = Estimate(
             len(left),
-            len(left) * (1 if self.shared else fewest),
+            len(left) * fewest,
             len(left) * most,
             bounds[0].completion_tokens,
             usual,
@@ -263,7 +278,8 @@ def _read_questions(
         return read_questions(file, names)
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "standard input"
-        given.write_text(sys.stdin.read(), "utf-8")
+        binary = getattr(sys.stdin, "buffer", None)
+        given.write_bytes(binary.read() if binary else sys.stdin.read().encode())
         return read_questions(given, names)
 
 

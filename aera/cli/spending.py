@@ -13,6 +13,7 @@ from aera.sampling.budget import Budget
 
 if TYPE_CHECKING:
     from aera.reading.task import Task
+    from aera.sampling.spending import Spending
 
 EVERY = 10.0
 """Seconds between two lines about progress where there is no terminal."""
@@ -30,7 +31,7 @@ class Estimate:
     usual: float | None = None
     """Tokens of a response, where responses were seen before."""
     prompt_tokens: float = 0.0
-    """Of all prompts together, asked once."""
+    """Of all prompts together, asked once; a server that takes no `n` bills one per response."""
 
     def describe(self, budget: Budget, *, concurrency: int) -> str:
         """It in one sentence, with tokens and money."""
@@ -42,7 +43,7 @@ class Estimate:
         elif self.max_tokens is not None:
             high = self.most * self.max_tokens
             told.append(f"at most {high:,} tokens, for max_tokens is {self.max_tokens:,}")
-            told += self._money(budget, high, high, "at most ")
+            told += self._money(budget, high, high, "at most about ")
         else:
             told.append("of unknown length, for the request has no max_tokens")
         return f"{_many(self.questions, 'question')}: {', '.join(told)}" + self._limits(
@@ -52,7 +53,9 @@ class Estimate:
     def _money(self, budget: Budget, low: float, high: float, word: str) -> list[str]:
         if not budget.priced:
             return []
-        costs = [budget.cost(self.prompt_tokens, tokens) for tokens in (low, high)]
+        each = self.most / max(1, self.questions)
+        prompts = (self.prompt_tokens if low < high else each * self.prompt_tokens, low)
+        costs = [budget.cost(*prompts), budget.cost(each * self.prompt_tokens, high)]
         shown = dict.fromkeys(f"{cost:,.4g}" for cost in costs)
         return [f"{word}{' to '.join(shown)} in money"]
 
@@ -111,12 +114,12 @@ class Summary:
         """The questions without an answer."""
         return [line for line in self.lines if line["answer"] is None]
 
-    def say(self, *, lost: int = 0) -> None:
+    def say(self, spending: "Spending") -> None:
         """What was spent and saved, and what is not as one would wish."""
-        for sentence in self.sentences(lost=lost):
+        for sentence in (*self.sentences(), *tell_lost(spending)):
             say(f"aera: {sentence}", stderr=True)
 
-    def sentences(self, *, lost: int = 0) -> Iterable[str]:
+    def sentences(self) -> Iterable[str]:
         """The same as sentences."""
         total = {
             name: self._sum(name) for name in ("responses", "completion_tokens", "prompt_tokens")
@@ -124,18 +127,16 @@ class Summary:
         saved, spent = self._sum("tokens_saved"), total["completion_tokens"]
         cost = self.budget.cost(total["prompt_tokens"], spent)
         money = f", {cost:,.4g} in money" if self.budget.priced else ""
-        kept = f" and {self.budget.cost(0, saved):,.4g} in money" if self.budget.priced else ""
-        share = f" ({saved / (saved + spent):.0%} of the full budget)" if saved else ""
+        worth = f", worth {self.budget.cost(0, saved):,.4g} in money" if self.budget.priced else ""
+        share = f", {saved / (saved + spent):.0%} of the full budget's" if saved else ""
         answered = len(self.lines) - len(self.unanswered)
         yield (
             f"{answered:,} of {_many(len(self.lines), 'question')} answered for "
             f"{_many(total['responses'], 'response')} and {_many(spent, 'token')}{money}; saved "
-            f"about {_many(saved, 'token')}{kept}{share}"
+            f"about {_many(saved, 'token')}{share}{worth}"
         )
         yield from self._reading()
         yield from self._trouble()
-        if lost:
-            yield f"{_many(lost, 'response')} never came and may have been billed"
 
     def _sum(self, name: str) -> int:
         return sum(line[name] for line in self.lines)
@@ -181,6 +182,18 @@ class Summary:
             yield f"{_many(len(nothing), 'question')} got nothing: {shown}"
         if self.unanswered:
             yield f"{_many(len(self.unanswered), 'question')} without an answer"
+
+
+def tell_lost(spending: "Spending") -> Iterable[str]:
+    """What never came and may have been billed, which a limit holds back; nothing where nothing."""
+    lost = spending.lost
+    if lost.responses:
+        held = (
+            f", so {lost.completion_tokens:,} tokens are held back"
+            if lost.completion_tokens
+            else ""
+        )
+        yield f"{_many(lost.responses, 'response')} never came and may have been billed{held}"
 
 
 class Shown:

@@ -1,6 +1,6 @@
 """The commands `train` and `audit`: a controller from a pool, and where its inputs come from."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -133,6 +133,19 @@ def _advise(built: "Built", max_loss: float) -> None:
         Console().print(line, style="yellow", highlight=False, soft_wrap=True)
 
 
+def _tell_choice(built: "Built") -> list[str]:
+    """What was chosen, and what that promises: the sentences of the model card."""
+    from aera.lab.judging.build import describe_setting
+    from aera.lab.judging.certified import certify_card
+    from aera.lab.judging.figures import Stated
+    from aera.lab.learning.rewards import UtilityChoice
+
+    choice = built.choice
+    if isinstance(choice, Stated | UtilityChoice):
+        return [choice.summary]
+    return [f"{describe_setting(choice)}.", certify_card(asdict(choice))]
+
+
 def _show(built: "Built", out: Path, prices: "Prices | None") -> None:
     """What was written, how it was learned, and what it saves."""
     from aera.lab.replay.frontier import fixed_points
@@ -141,7 +154,8 @@ def _show(built: "Built", out: Path, prices: "Prices | None") -> None:
     console, point = Console(), built.point
     console.print(f"{out}: {built.controller.label}; {built.learned}", highlight=False)
     style = "green" if built.choice.feasible else "bold red"
-    console.print(built.choice.summary, style=style, highlight=False)
+    for sentence in _tell_choice(built):
+        console.print(sentence, style=style, highlight=False, soft_wrap=True)
     if prices is None:
         return
     full = fixed_points(point.trajectories, weighted=point.weighted)[-1]

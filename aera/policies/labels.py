@@ -102,7 +102,13 @@ _ONLY_REPLAYED = {
 
 def check_runs_live(label: str) -> None:
     """Refuse, with the reason, a label that is shown in tables and cannot answer questions."""
-    kind = label if label in _ONLY_REPLAYED else label.partition("+")[0].rpartition("-")[0]
+    name = label.partition("+")[0]
+    kind = name if name in _ONLY_REPLAYED else name.rpartition("-")[0]
+    if name.endswith("-calibrated"):
+        raise UsageError(
+            f'"{label}" was chosen fold by fold, so there is no one setting to run; aera train '
+            "chooses one"
+        )
     if kind in _ONLY_REPLAYED:
         raise UsageError(f'"{label}" cannot answer questions: {_ONLY_REPLAYED[kind]}')
 
@@ -134,6 +140,7 @@ def _parse_plain(name: str, makers: Mapping[str, Maker]) -> Policy:
     try:
         return makers[kind](setting)
     except (KeyError, ValueError):
+        check_runs_live(name)
         known = ", ".join(f"{kind}-N" for kind in makers)
         raise UsageError(
             f'no policy is called "{name}"; known are {known} and first-valid, '

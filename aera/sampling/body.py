@@ -47,6 +47,11 @@ class RequestBody(Mapping[str, Any]):
         """The fields as a body, unless they are one."""
         return fields if isinstance(fields, RequestBody) else cls(fields)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its JSON, once it was made."""
+        return len(self._common or b"")
+
     async def prepare(self) -> None:
         """Make the JSON, once; a large one outside the event loop."""
         if self._common is not None:

@@ -27,8 +27,13 @@ class Choice(dict[str, Any]):
         return made
 
 
-def parse_reply(reply: Any, *, seed: int | None = None, latency_ms: float) -> list[Response]:
-    """The responses of one reply; the call and its prompt are billed to the first of them."""
+def parse_reply(
+    reply: Any, *, seed: int | None = None, latency_ms: float, sent: int = 0
+) -> list[Response]:
+    """The responses of one reply; the call and its prompt are billed to the first of them.
+
+    A server that says nothing of the prompt's tokens gets an estimate by the bytes `sent`.
+    """
     choices = reply.get("choices") if isinstance(reply, dict) else None
     if not isinstance(choices, list) or not choices:
         if isinstance(reply, dict) and reply.get("error"):
@@ -40,7 +45,8 @@ def parse_reply(reply: Any, *, seed: int | None = None, latency_ms: float) -> li
     texts = [choice_text(choice) for choice in choices]
     usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
     tokens = _tokens(choices, texts, _count(usage.get("completion_tokens")))
-    prompt, took = _count(usage.get("prompt_tokens")) or 0, round(latency_ms, 1)
+    counted, took = _count(usage.get("prompt_tokens")), round(latency_ms, 1)
+    prompt = sent // CHARACTERS_PER_TOKEN if counted is None else counted
     model = _name(reply.get("model"))
     beside = {name: value for name, value in reply.items() if name != "choices"}
     return [

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from aera.errors import UpstreamError
 from aera.response import Response
 from aera.sampling.budget import UNKNOWN, Bound, Budget
 
@@ -26,6 +27,15 @@ ROOMY = 4
 """Where the full length no longer fits, a response may be so many times the longest one so far."""
 LAST = 0.05
 """The share of a limit that may be left over for want of room for one more response."""
+
+
+NO_ROOM = "no_room"
+"""The code of an error that a limit caused, not a server."""
+
+
+def no_room() -> UpstreamError:
+    """What becomes of a call for which a limit leaves no room."""
+    return UpstreamError("the limit leaves no room for another try", code=NO_ROOM, retryable=False)
 
 
 class Reservation:
@@ -55,6 +65,11 @@ class Reservation:
     def late(self) -> bool:
         """Whether they are."""
         return self._spending.late
+
+    @property
+    def limit(self) -> str:
+        """The limit that is nearest to being spent."""
+        return self._spending.limit
 
     def begin(self, n: int) -> bool:
         """Before a call for `n` responses: whether it may be made, as its retry may not be."""
@@ -151,6 +166,8 @@ class Spending:
         """The most tokens that a byte of a prompt has taken."""
         self._waiting: list[_Waiting] = []
         self._numbers = itertools.count()
+        self.refused = False
+        """Whether somebody was told that a limit leaves no room."""
 
     @property
     def money(self) -> float:
@@ -234,6 +251,7 @@ class Spending:
         """
         got = None if self._waiting else self.take(want, bound)
         if got is not None or not self._open or self.late:
+            self.refused |= got is None
             return got
         answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(turn, next(self._numbers), want, bound, answer)
@@ -282,6 +300,7 @@ class Spending:
             if got is None and self._open and not self.late:
                 return
             heapq.heappop(self._waiting)
+            self.refused |= got is None
             first.answer.set_result(got)
 
     # --- room -------------------------------------------------------------------------------------

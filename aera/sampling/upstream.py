@@ -21,7 +21,7 @@ from aera.sampling.exchange import connection_error, decode_reply, open_session
 from aera.sampling.health import Traffic
 from aera.sampling.observed import Kind, Refusals, TakesN, model_of
 from aera.sampling.permits import ModelPermits, Permits
-from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
+from aera.sampling.spending import UNRESERVED, Reservation, Unreserved, no_room
 
 REFUSED_N = frozenset({400, 422})
 LONGEST_BACKOFF = 20.0
@@ -247,7 +247,7 @@ class Upstream:
         calls, reservation = 0, order.reservation
         for attempt in range(1, self.endpoint.tries + 1):
             if not reservation.begin(n):
-                return Attempts(calls, error=UpstreamError("the limit leaves no room for a try"))
+                return Attempts(calls, error=no_room())
             made = await self._attempt(order, start, n, begun=begun, patience=patience)
             calls += made.calls
             if made.error is None:
@@ -337,7 +337,8 @@ class Upstream:
         finally:
             self.traffic.leave(number)
         latency = 1000 * (time.monotonic() - begun)
-        return parse_reply(said, seed=order.body.seed_of(index), latency_ms=latency)
+        seed, sent = order.body.seed_of(index), order.body.size
+        return parse_reply(said, seed=seed, latency_ms=latency, sent=sent)
 
 
 class _Order(NamedTuple):

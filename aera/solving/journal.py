@@ -16,6 +16,7 @@ from aera.errors import PoolError, UsageError
 from aera.files import take_field, to_line, write_whole
 from aera.pools.pool import parse_line, response_line
 from aera.response import Question, Response
+from aera.schedule import Schedule
 
 Body = Callable[[Question], Mapping[str, Any]]
 """The request that a question becomes."""
@@ -66,8 +67,18 @@ class Journal:
         self._known.setdefault(line.question_id, {})[line.index] = line.response
         self._requests[line.question_id] = request
 
-    def check(self, questions: Iterable[Question]) -> None:
+    def check(self, questions: Iterable[Question], answers: "Answers") -> None:
         """Refuse to go on with requests other than those that were paid for."""
+        bare = [
+            name
+            for name, line in answers.lines.items()
+            if line.get("responses") and name not in self._requests
+        ]
+        if bare:
+            raise UsageError(
+                f'"{answers.path}" has an answer to question {bare[0]} of which "{self.path}" '
+                "knows nothing, so nobody can tell what was asked; write elsewhere"
+            )
         for question in questions:
             known = self._requests.get(question.id)
             if known is not None and known != self._request(question):
@@ -113,7 +124,7 @@ class Answers:
         self.lines: dict[str, dict[str, Any]] = {}
         """What was answered before, by question."""
 
-    def begin(self, policy: str) -> None:
+    def begin(self, policy: str, schedule: Schedule) -> None:
         """Read what is there; a question that failed or met a limit is to be gone on with."""
         mend(self.path)
         if self.path.exists():
@@ -123,6 +134,12 @@ class Answers:
                     raise UsageError(
                         f'"{self.path}" holds answers by {line["policy"]}, not by {policy}; write '
                         "elsewhere, or remove it: its journal keeps what was paid for"
+                    )
+                points = line.get("schedule", [*schedule])
+                if points != [*schedule]:
+                    raise UsageError(
+                        f'"{self.path}" holds answers of the schedule {points}, not {schedule}; '
+                        "write elsewhere, or remove it: its journal keeps what was paid for"
                     )
                 if line["error"] is None and not line["reason"].startswith("limit: "):
                     self.lines[line["question_id"]] = line

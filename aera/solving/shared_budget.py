@@ -16,7 +16,7 @@ from math import inf
 
 from aera.errors import UsageError, check_count
 from aera.policies.gate import Gated
-from aera.policies.labels import label_of
+from aera.policies.labels import ON_WEIGHTS
 from aera.policies.policy import Fixed, Policy, ServedPolicy
 from aera.reading.equivalence import question_reader
 from aera.response import Prefix, Question
@@ -58,8 +58,8 @@ def shared_policy(controller: Controller) -> Policy:
 
 
 def shared_label(controller: Controller) -> str:
-    """What allocations call it."""
-    return label_of(shared_policy(controller), weighted=gives_weights(controller.weigher))
+    """What allocations call it: nobody stops by a policy, all stop by the limit."""
+    return "shared-budget" + (ON_WEIGHTS if gives_weights(controller.weigher) else "")
 
 
 class SharedBudget:

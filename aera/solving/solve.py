@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import TypeVar
 
 from aera.errors import AeraError, UpstreamError, check_count
-from aera.response import Question
+from aera.response import Question, Response
 from aera.sampling.budget import Budget
 from aera.sampling.sampler import (
     OpenAISampler,
@@ -18,7 +18,7 @@ from aera.sampling.sampler import (
     bound_of,
     sample_reserved,
 )
-from aera.sampling.spending import Reservation, Spending
+from aera.sampling.spending import NO_ROOM, Reservation, Spending
 from aera.solving.controller import Controller
 from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
@@ -161,13 +161,26 @@ async def feed_block(
     """
     if journal is not None:
         reservation.heard = partial(journal.add, run.question)
+    failure: BlockFailure | None
     try:
         got = await sample_reserved(sampler, run.question, reservation, start=run.delivered)
+        failure = await _feed(run, controller, got, late=reservation.late)
     except AeraError as error:
-        return BlockFailure(error, error.calls if isinstance(error, UpstreamError) else 0)
+        failure = BlockFailure(error, error.calls if isinstance(error, UpstreamError) else 0)
     finally:
         reservation.close()
-    late = reservation.late
+    cause = failure.error if failure else None
+    if isinstance(cause, UpstreamError) and cause.code == NO_ROOM:
+        # A call could not be tried again for want of room: that is the limit's doing.
+        await run_off_loop(controller, partial(run.end, f"limit: {reservation.limit}"))
+        return None
+    return failure
+
+
+async def _feed(
+    run: Run, controller: Controller, got: list[Response], *, late: bool
+) -> BlockFailure | None:
+    """Feed what came; a block of which nothing came is a failure."""
     kept = [response for response in got if response.error is None] if late else got
     try:
         await run_off_loop(controller, partial(run.feed, kept))

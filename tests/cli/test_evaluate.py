@@ -77,7 +77,7 @@ def test_training_writes_a_controller_and_says_what_it_is(shell: Shell, trained:
     assert (trained.returncode, trained.stderr) == (0, "")
     loaded = Controller.load(shell.folder / "C")
     assert f"C: {loaded.policy}" in trained.stdout
-    assert "within 50 points" in " ".join(trained.stdout.split())
+    assert "lost at most 50 points" in " ".join(trained.stdout.split())
     files = {file.name for file in (shell.folder / "C").iterdir()}
     assert files == {"config.json", "model.safetensors", "calibration.json", "README.md"}
     assert isinstance(loaded.gate, VoteGate)

@@ -161,7 +161,7 @@ def hash_questions(questions: Sequence[Question], rows: Columns) -> frozenset[st
     return frozenset(each for row in rows for each in question_hashes(questions[row]))
 
 
-def _setting(choice: Choice) -> str:
+def describe_setting(choice: Choice) -> str:
     """What was chosen; what it saves is said of the questions it was chosen on only."""
     if not choice.feasible:
         return "NOT FEASIBLE, so the full budget is kept"
@@ -199,7 +199,7 @@ def _card(controller: Controller, choice: Choice, learned: str) -> str:
     others = len(controller.calibrated)
     calibrated = f"{others} others" if others else "the same, out of fold"
     voted = [
-        f"**Setting**: {_setting(choice)}.",
+        f"**Setting**: {describe_setting(choice)}.",
         f"**Certificate**: {certify_card(asdict(choice))}",
         f"**Accuracy in calibration**, which is no test: {100 * choice.accuracy:.2f} %, its own "
         f"full budget\n  {100 * choice.reference:.2f} %, on {choice.questions} questions.",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from aera.lab.judging.bootstrap import bootstrap_ratio, paired_bootstrap
+from aera.lab.judging.difference import FEW, paired_gap
 from aera.lab.replay.frontier import Point, fixed_points
 
 
@@ -37,7 +38,13 @@ class Stated:
     def of(cls, point: Point, *, learned: bool, seed: int) -> "Stated":
         """The figures of one policy."""
         full = fixed_points(point.trajectories, weighted=point.weighted)[-1]
-        gap = paired_bootstrap(point.scores, full.scores, seed=seed)
+        rewarded = point.trajectories.rewarded
+        if rewarded:
+            told = paired_bootstrap(point.scores, full.scores, seed=seed)
+            gain, low, high = told.difference, told.low, told.high
+        else:
+            gap = paired_gap(point.scores, full.scores)
+            gain, low, high = gap.difference / 100, gap.low / 100, gap.high / 100
         unit, name = ("spent", "tokens") if full.tokens else ("counts", "responses")
         saving = bootstrap_ratio(getattr(point, unit), getattr(full, unit), seed=seed)
         return cls(
@@ -46,16 +53,16 @@ class Stated:
             questions=len(point.columns),
             accuracy=float(point.scores.mean()),
             reference=float(full.scores.mean()),
-            gain=gap.difference,
-            gain_low=gap.low,
-            gain_high=gap.high,
+            gain=gain,
+            gain_low=low,
+            gain_high=high,
             agreement=point.agreement / 100,
             saved=name,
             token_saving=saving.percent / 100,
             saving_low=saving.low / 100,
             saving_high=saving.high / 100,
             out_of_fold=learned,
-            rewarded=point.trajectories.rewarded,
+            rewarded=rewarded,
         )
 
     @property
@@ -81,6 +88,7 @@ class Stated:
             f"{scale * value:+.{digits}f}" for value in (self.gain, self.gain_low, self.gain_high)
         )
         fold = ", each judged by what others taught" if self.out_of_fold else ""
+        fold += ", too few to say what it loses on others" if self.questions < FEW else ""
         return (
             f"{self.policy} was stated, not chosen: {gain} {unit} against {self.full_budget}, 95 % "
             f"[{low}, {high}], and {100 * self.token_saving:.1f} % of the {self.saved} saved, 95 % "

@@ -148,9 +148,9 @@ class VoteModel:
             else f"learned weights ({self.gain:+.1f} points) do not clearly gain, so votes are "
             "plain"
         )
-        chosen = "the gate is used" if self.family is GATE_FAMILY else "ASC is used"
+        chosen = "the gate" if self.family is GATE_FAMILY else "ASC"
         both = f"at equal losses the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
-        return f"{votes}; {both}, so {chosen}"
+        return f"{votes}; {both}, so {chosen} is what was calibrated"
 
     def values(self, table: VoteTable, rows: Columns) -> Measured:
         """Other questions as this weigher and this gate see them."""
