@@ -45,6 +45,7 @@ from aera.errors import UsageError
 
 if TYPE_CHECKING:
     from aera.response import Question
+    from aera.sampling.budget import Budget
     from aera.sampling.sampler import OpenAISampler
     from aera.sampling.spending import Spending
     from aera.solving.controller import Controller
@@ -120,13 +121,8 @@ def solve(
     fields = {**DEFAULTS, **loaded.asks, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
-    if shared_budget and not budget.limited:
-        raise UsageError("--shared-budget needs a limit: --max-tokens-total, for example")
-    if shared_budget and policy is not None:
-        raise UsageError(
-            "--policy says when each question stops, and with --shared-budget the limit does; "
-            "leave one of them out"
-        )
+    if shared_budget:
+        _check_shared(budget, policy)
     sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system))
     job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
     summary = Summary(budget, loaded.task)
@@ -139,6 +135,17 @@ def solve(
     summary.say(job.spending)
     if summary.unanswered:
         raise typer.Exit(SOME_UNANSWERED)
+
+
+def _check_shared(budget: "Budget", policy: str | None) -> None:
+    """A shared budget has a limit, and nobody stops before it is spent."""
+    if not budget.limited:
+        raise UsageError("--shared-budget needs a limit: --max-tokens-total, for example")
+    if policy is not None:
+        raise UsageError(
+            "--policy says when each question stops, and with --shared-budget the limit does; "
+            "leave one of them out"
+        )
 
 
 @dataclass(frozen=True)

@@ -384,7 +384,9 @@ def test_live_responses_get_the_decisions_of_replay(pool: Pool) -> None:
 
 def test_a_batch_under_one_limit_returns_the_best_it_paid_for(pool: Pool) -> None:
     controller, questions = controller_of(BestOfN(Length()), Enough(1.7)), pool.questions.values()
-    work = solve_shared(list(questions), RecordedSampler(pool), controller, tokens=150)
+    work = solve_shared(
+        list(questions), RecordedSampler(pool), controller, budget=Budget(tokens=150)
+    )
     done = asyncio.run(work)
     texts = {r.question.id: [each.text for each in r.responses] for r in pool}
     assert len({made.responses for made in done}) > 1
@@ -444,7 +446,7 @@ def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, sai
         allocator = Allocator(RecordedSampler(pool), controller)
         return [made async for made in allocator.solve(questions)]
 
-    batch = solve_shared(questions, RecordedSampler(pool), controller, tokens=10_000)
+    batch = solve_shared(questions, RecordedSampler(pool), controller, budget=Budget(tokens=10_000))
     for done in (asyncio.run(stream()), asyncio.run(batch)):
         failed = [made for made in done if made.error is not None]
         [bad] = failed
