@@ -16,7 +16,9 @@ from aera.network import Network, check_features, sigmoid
 from aera.policies.policy import Decision
 from aera.response import Prefix
 
-LEAD_GAP = VOTE_FEATURE_NAMES.index("lead_gap")
+LEAD_WEIGHT = VOTE_FEATURE_NAMES.index("lead_weight")
+ON_A_TIE = "stopped on a tie"
+"""Why a gate stopped where two answers lead: a winner by being first, and marked as such."""
 SPARE = 0.1
 """How far beyond its training range an input may go, as a share of that range."""
 
@@ -83,18 +85,16 @@ class VoteGate(Gate):
     def evidence(self, prefix: Prefix) -> Floats:
         return vote_features(prefix)
 
-    def chances(self, evidence: Floats, *, scored: bool = False) -> Floats:
-        """p_continue of many prefixes by their evidence; of scored responses the best may tie.
+    def chances(self, evidence: Floats) -> Floats:
+        """p_continue of many prefixes by their evidence.
 
-        Where nobody leads, because of a tie or because nothing could be read, nothing is settled:
-        the chance is 1, whatever the network says.
+        Where nothing could be read, nothing is settled: the chance is 1, whatever the network says.
         """
         told: Floats = sigmoid(self.network.outputs(evidence))[..., 0]
-        return told if scored else np.where(evidence[..., LEAD_GAP] == 0, 1.0, told)
+        return np.where(evidence[..., LEAD_WEIGHT] == 0, 1.0, told)
 
     def _compute_chance(self, prefix: Prefix) -> float:
-        scored = any(vote.scored for vote in prefix.votes)
-        return float(self.chances(self.evidence(prefix)[None], scored=scored)[0])
+        return float(self.chances(self.evidence(prefix)[None])[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,8 @@ class Gated:
     def decide(self, prefix: Prefix) -> Decision:
         chance = self.gate.p_continue(prefix)
         if chance < self.threshold:
-            return Decision(True, "little left to gain", chance)
+            tied = prefix.tally.leaders.tied and not any(vote.scored for vote in prefix.votes)
+            return Decision(True, ON_A_TIE if tied else "little left to gain", chance)
         return Decision(False, "continuing may pay", chance)
 
     def __str__(self) -> str:

@@ -267,19 +267,24 @@ def test_the_vote_gate_looks_at_the_standing_and_embeds_nothing(prefixes: list[P
     for prefix in prefixes:
         np.testing.assert_array_equal(made.evidence(prefix), vote_features(prefix))
         wanted = 1 / (1 + np.exp(-made.network.outputs(vote_features(prefix)[None])[0, 0]))
-        assert made.p_continue(prefix) == pytest.approx(wanted if prefix.tally.gap else 1.0)
+        assert made.p_continue(prefix) == pytest.approx(wanted if len(prefix.tally) else 1.0)
 
 
-def test_a_tie_and_a_block_that_was_not_read_are_never_settled() -> None:
+def test_a_tie_is_marked_and_a_block_that_was_not_read_is_never_settled() -> None:
     bold = VoteGate(replace(linear(), weight=np.zeros((1, 11)), bias=np.array([-9.0])))
     schedule = Schedule((2, 4))
-    for said, settled in ((["1", "2"], False), ([None, None], False), (["1", "1"], True)):
+    for said, stop, reason in (
+        (["1", "2"], True, "stopped on a tie"),
+        ([None, None], False, "continuing may pay"),
+        (["1", "1"], True, "little left to gain"),
+    ):
         votes = [Vote(answer) for answer in said]
         prefix = Prefix(Question("q", "?"), schedule).extend([Response("", 1)] * 2, votes)
-        assert Gated(bold, 0.5).decide(prefix).stop is settled
+        decision = Gated(bold, 0.5).decide(prefix)
+        assert (decision.stop, decision.reason) == (stop, reason)
     scored = [Vote("a", weight=0.5, scored=True), Vote("b", weight=0.5, scored=True)]
     best = Prefix(Question("q", "?"), schedule).extend([Response("", 1)] * 2, scored)
-    assert Gated(bold, 0.5).decide(best).stop, "two responses that are equally good are enough"
+    assert Gated(bold, 0.5).decide(best).reason == "little left to gain"
 
 
 def test_gates_of_both_kinds_do_not_share_their_chances(prefixes: list[Prefix]) -> None:

@@ -166,7 +166,7 @@ class RewardModel:
 
     def values(self, table: RewardTable, rows: Columns) -> Measured:
         """Other questions as this gate and the bar see them."""
-        return _measure(table, rows, self.gate.chances(table.evidence[rows], scored=True))
+        return _measure(table, rows, self.gate.chances(table.evidence[rows]))
 
     def policy(self, setting: float, family: Family | None = None) -> Gated:
         """The gate at one threshold."""
@@ -232,7 +232,7 @@ class RewardLearner:
         """A gate of these questions, at this price."""
         check_enough(table)
         known = VoteStates(table.evidence, table.rewards, table.trajectories.tokens).subset(rows)
-        fit = replace(self.gate, price=self.price, scored=True)
+        fit = replace(self.gate, price=self.price)
         own = _measure(table, rows, fit.out_of_fold(known, groups=table.groups[rows], seed=seed))
         return RewardModel(fit.fit(known), self.best_of_n, own, self.price)
 

@@ -48,8 +48,6 @@ class VoteGateFit:
     rounds: int = 4
     """How often the rule is fitted to the targets that it shapes itself."""
     ridge: float = 20.0
-    scored: bool = False
-    """Best-of-n, where a tie at the top is as good as a leader."""
 
     def fit(self, states: VoteStates) -> VoteGate:
         """A gate of all these questions."""
@@ -85,7 +83,7 @@ class VoteGateFit:
 
     def _fold(self, states: VoteStates, fold: Fold) -> Floats:
         gate = self.fit(states.subset(fold.rest))
-        return gate.chances(states.evidence[fold.own], scored=self.scored)
+        return gate.chances(states.evidence[fold.own])
 
 
 def advantages(utility: Floats, goes_on: Flags) -> Floats:

@@ -70,8 +70,8 @@ class PlainTable:
 
     def measured(self, rows: Columns, chance: float) -> Measured:
         known = self.trajectories.subset(rows)
-        led = self.confidence[rows] > 0.5 + 1e-9  # where nobody leads, a gate goes on
-        return Measured(known, {"aera": np.where(led, chance, 1.0), "asc": self.confidence[rows]})
+        values = {"aera": np.full(known.tokens.shape, chance), "asc": self.confidence[rows]}
+        return Measured(known, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ def test_crossfit_judges_every_question_by_a_model_of_the_other_folds(table: Pla
         own = np.flatnonzero(done.folds == fold)
         assert isinstance(model, Mood)
         assert set(model.taught) == set(EVERY.tolist()) - set(own.tolist())
-        assert np.isin(done.p_continue[own], (model.chance, 1.0)).all()
+        assert (done.p_continue[own] == model.chance).all()
     np.testing.assert_array_equal(done.measured.values["asc"], table.confidence)
     assert done.one_shot() is None
     assert len(done.sweep()) == 9
