@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+from aera.policies.gate import ON_A_TIE
 from aera.policies.policy import Decision, Policy
 from aera.response import Prefix, Response
 from aera.tally import Vote
 
 UNREADABLE = "nothing could be read"
-TIED = "stopped on a tie"
 NO_AGREEMENT = "no two answers agree"
 OUT_OF_REACH = "the answers can no longer agree"
 TO_DISAGREE = 4
@@ -56,7 +56,7 @@ class ServedVote:
         """A stop on a tie is no decision, except where there was nothing to decide."""
         if decision.forced or self.fixed or not prefix.tally.leaders.tied:
             return decision
-        return replace(decision, reason=TIED, forced=True)
+        return replace(decision, reason=ON_A_TIE, forced=True)
 
     def _can_stop(self, prefix: Prefix) -> bool:
         """Whether the policy would stop by itself if every further sample backed the leader."""
