@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pool").mkdir()
     pool = write_pool(tmp_path / "pool", [*voted], task=TASK, sampler={})
     Truths(dict(answers)).save(pool.path)
-    (tmp_path / "judges_here.py").write_text(JUDGE)
+    (tmp_path / "training_judges.py").write_text(JUDGE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
@@ -73,7 +73,7 @@ def points_of(made: dict[str, Any]) -> dict[str, Any]:
     return {point["policy"]: point for point in made["points"]}
 
 
-SCORED = ("--scorer", "judges_here:Short")
+SCORED = ("--scorer", "training_judges:Short")
 
 
 # --- stated policies ------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_a_controller_for_votes_takes_no_scorer() -> None:
 
 
 def test_in_python_it_is_the_same(folder: Path) -> None:
-    from judges_here import Short
+    from training_judges import Short
 
     controller = aera.train("pool", scorer=Short(), price=0.3, max_samples=6)
     assert isinstance(controller.weigher, BestOfN)
