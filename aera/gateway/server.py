@@ -5,9 +5,8 @@ import contextlib
 import gc
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import aiohttp
@@ -20,23 +19,16 @@ from starlette.types import Receive, Scope, Send
 
 from aera.errors import AeraError, UpstreamError
 from aera.evidence.encoder import Encoder, StaticEncoder
-from aera.gateway.account import VotedChoice, completion
-from aera.gateway.clients import Client, Clients
+from aera.gateway.clients import Clients
 from aera.gateway.middleware import AccessMiddleware
 from aera.gateway.openai import (
     DeniedError,
     Json,
-    chunks,
-    error_body,
-    event,
     failure,
-    send_json,
-    status_of,
 )
 from aera.gateway.options import RequestOptions, find_headers
 from aera.gateway.origin import CHAT, OriginCheck
 from aera.gateway.proxy import (
-    ClosingStream,
     DisconnectWatch,
     check_chat,
     forward_request,
@@ -45,6 +37,7 @@ from aera.gateway.proxy import (
     read_body,
 )
 from aera.gateway.readiness import Readiness
+from aera.gateway.reply import ChatReply
 from aera.gateway.request import add_instruction, refuse_vote, split_model
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
@@ -200,7 +193,7 @@ class _Application:
         voting = self.gateway.vote(
             asked, options, size=len(content), upstream=self._upstream_for(scope)
         )
-        reply = _Reply(self, scope["aera.client"], body, body.get("model", model), begun)
+        reply = ChatReply(self.settings, self.telemetry, scope["aera.client"], body, begun)
         if body.get("stream"):
             made = await reply.stream(scope, receive, asyncio.create_task(voting))
             await made(scope, receive, send)
@@ -284,83 +277,6 @@ class _Application:
     async def page(self, request: Request) -> Response:
         """The page itself; it asks for /state."""
         return Response(fill_template(PAGE), media_type="text/html")
-
-
-class _Reply:
-    """The reply to one voted request, whole or as a stream."""
-
-    def __init__(
-        self,
-        owner: _Application,
-        client: Client,
-        body: Mapping[str, Any],
-        model: str,
-        begun: float,
-    ) -> None:
-        self.settings, self.telemetry = owner.settings, owner.telemetry
-        self.client, self.body, self.model, self.begun = client, body, model, begun
-
-    async def send(self, voted: list[VotedChoice], send: Send) -> None:
-        """The reply in one piece."""
-        headers = self._record(voted)
-        await send_json(send, self._completion(voted), headers)
-
-    def _completion(self, voted: list[VotedChoice]) -> dict[str, Any]:
-        # Logprobs that only the weigher asked for are not shown.
-        shows = "logprobs" in self.body or not self.settings.controller.asks
-        return completion(voted, self.model, logprobs=shows)
-
-    def _record(self, voted: list[VotedChoice]) -> dict[str, str]:
-        """Count what was voted; the headers that tell of it."""
-        waited = max(each.waited for each in voted)
-        overhead = max(0.0, time.monotonic() - self.begun - waited)
-        self.telemetry.overhead.observe(overhead)
-        for each in voted:
-            self.telemetry.record(each)
-        prompt, spent = (sum(part) for part in zip(*(each.tokens for each in voted), strict=True))
-        self.client.spend(prompt, spent)
-        if self.client.name:
-            self.telemetry.counts["key_tokens", self.client.name] += prompt + spent
-        return {
-            "x-aera-samples": str(sum(each.allocation.responses for each in voted)),
-            "x-aera-stop-reason": voted[0].allocation.reason,
-            "x-aera-overhead-ms": f"{1000 * overhead:.1f}",
-        }
-
-    async def stream(
-        self, scope: Scope, receive: Receive, work: "asyncio.Task[list[VotedChoice]]"
-    ) -> ClosingStream:
-        """Keep-alive comments while voting, then chunks. What fails at once is an HTTP error."""
-        try:
-            async with DisconnectWatch(scope, receive):
-                await asyncio.wait([work], timeout=self.settings.keep_alive)
-        except (ClientDisconnect, asyncio.CancelledError):
-            work.cancel()
-            raise
-        headers = self._record(work.result()) if work.done() else {}
-        kind = {"media_type": "text/event-stream", "headers": headers}
-        return ClosingStream(self._events(work, recorded=bool(headers)), work.cancel, **kind)
-
-    async def _events(
-        self, work: "asyncio.Task[list[VotedChoice]]", *, recorded: bool
-    ) -> AsyncIterator[bytes]:
-        while not work.done():
-            yield b": keep-alive\n\n"
-            await asyncio.wait([work], timeout=self.settings.keep_alive)
-        try:
-            voted = work.result()
-        except AeraError as error:
-            # The status went out as 200; what became of it is counted apart.
-            self.telemetry.counts["requests", "stream", str(status_of(error))] += 1
-            yield event(error_body(error))
-            return
-        if not recorded:
-            self._record(voted)
-        wanted = self.body.get("stream_options")
-        with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
-        for chunk in chunks(self._completion(voted), with_usage=with_usage):
-            yield event(chunk)
-        yield b"data: [DONE]\n\n"
 
 
 async def _explain(request: Request, error: Exception) -> Response:
