@@ -1,0 +1,164 @@
+"""Traces: what the log-probabilities of a response's tokens say of it, from one table.
+
+A trace is one small tuple of numbers per response, in the order of TRACES. What cannot be known is
+NaN: without the other likely tokens there is no confidence, without a place no answer. The
+confidence of a token is minus the mean logprob of the twenty likeliest tokens in its place.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from aera.arrays import Floats
+
+TOP = 20
+"""Likely tokens in every place that a confidence is the mean of."""
+WINDOW, WIDE = 32, 64
+"""Tokens in a row that are looked at together."""
+TENTH = 0.1
+UNSURE, WILD = -0.7, -2.0
+"""Logprobs below which a token was a choice among several, and an unlikely one."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTrace:
+    """The tokens of one response, as a server told them."""
+
+    logprobs: Floats
+    confidence: Floats | None = None
+    """None where the server says nothing of the other likely tokens."""
+    answer: slice | None = None
+    """The tokens of the answer itself, where it was found."""
+
+    @property
+    def sure(self) -> Floats:
+        """The confidence of each token, empty where nothing is known of it."""
+        return np.empty(0) if self.confidence is None else self.confidence
+
+    def of_answer(self, values: Floats) -> Floats:
+        """Those of the answer's tokens."""
+        return values[:0] if self.answer is None else values[self.answer]
+
+
+@dataclass(frozen=True)
+class TraceNumber:
+    """One row of the table."""
+
+    name: str
+    meaning: str
+    measure: Callable[[TokenTrace], float]
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else nan
+
+
+def _least(values: Floats) -> float:
+    return float(values.min()) if len(values) else nan
+
+
+def _low_tenth(values: Floats) -> float:
+    """The mean of the lowest tenth."""
+    count = max(1, int(TENTH * len(values)))
+    return _mean(np.partition(values, count - 1)[:count]) if len(values) else nan
+
+
+def _windows(values: Floats, width: int) -> Floats:
+    """The means of all windows of this width; of a shorter response, of the whole."""
+    if not len(values):
+        return values
+    width = min(width, len(values))
+    means: Floats = sliding_window_view(values, width).mean(axis=1)
+    return means
+
+
+TRACES: tuple[TraceNumber, ...] = (
+    TraceNumber("trace_logprob", "mean token logprob", lambda t: _mean(t.logprobs)),
+    TraceNumber("trace_confidence", "mean confidence of its tokens", lambda t: _mean(t.sure)),
+    TraceNumber("trace_least", "lowest token logprob", lambda t: _least(t.logprobs)),
+    TraceNumber(
+        "trace_low", "mean of the lowest tenth of logprobs", lambda t: _low_tenth(t.logprobs)
+    ),
+    TraceNumber(
+        "trace_window_logprob",
+        "lowest mean logprob of 32 tokens in a row",
+        lambda t: _least(_windows(t.logprobs, WINDOW)),
+    ),
+    TraceNumber(
+        "trace_window_confidence",
+        "lowest mean confidence of 32 tokens in a row",
+        lambda t: _least(_windows(t.sure, WINDOW)),
+    ),
+    TraceNumber(
+        "trace_low_windows",
+        "mean of the lowest tenth of those windows",
+        lambda t: _low_tenth(_windows(t.sure, WINDOW)),
+    ),
+    TraceNumber(
+        "trace_wide_window",
+        "lowest mean confidence of 64 tokens in a row",
+        lambda t: _least(_windows(t.sure, WIDE)),
+    ),
+    TraceNumber(
+        "trace_last_confidence",
+        "mean confidence of the last 32 tokens",
+        lambda t: _mean(t.sure[-WINDOW:]),
+    ),
+    TraceNumber(
+        "trace_last_logprob",
+        "mean logprob of the last 32 tokens",
+        lambda t: _mean(t.logprobs[-WINDOW:]),
+    ),
+    TraceNumber(
+        "trace_unsure",
+        "share of tokens with a logprob below -0.7",
+        lambda t: _mean((t.logprobs < UNSURE).astype(float)),
+    ),
+    TraceNumber(
+        "trace_wild",
+        "number of tokens with a logprob below -2",
+        lambda t: float((t.logprobs < WILD).sum()) if len(t.logprobs) else nan,
+    ),
+    TraceNumber(
+        "trace_answer_sum",
+        "sum of the logprobs of the answer's tokens",
+        lambda t: float(said.sum()) if len(said := t.of_answer(t.logprobs)) else nan,
+    ),
+    TraceNumber(
+        "trace_answer_logprob",
+        "mean logprob of the answer's tokens",
+        lambda t: _mean(t.of_answer(t.logprobs)),
+    ),
+    TraceNumber(
+        "trace_answer_confidence",
+        "mean confidence of the answer's tokens",
+        lambda t: _mean(t.of_answer(t.sure)),
+    ),
+    TraceNumber(
+        "trace_answer_least",
+        "lowest confidence of the answer's tokens",
+        lambda t: _least(t.of_answer(t.sure)),
+    ),
+)
+TRACE_NAMES: tuple[str, ...] = tuple(number.name for number in TRACES)
+Trace = tuple[float, ...]
+"""One number for each of TRACES."""
+UNKNOWN: Trace = (nan,) * len(TRACES)
+
+
+def measure_trace(tokens: TokenTrace) -> Trace:
+    """The numbers of one response, as short as a pool keeps them."""
+    return tuple(_short(number.measure(tokens)) for number in TRACES)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def trace_array(traces: Sequence[Trace | None]) -> Floats:
+    """The traces of some responses, shape (responses, numbers); NaN where there is none."""
+    rows = [UNKNOWN if each is None else each for each in traces]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRACES))
