@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from aera.schedule import Schedule
 from aera.tally import Tally, Vote
+from aera.trace import Trace
 
 Made = TypeVar("Made")
 
@@ -58,6 +59,8 @@ class Response:
     model: str | None = None
     answer: str | None = None
     """What it answered, where that is all that was recorded of it."""
+    trace: Trace | None = None
+    """What the logprobs of its tokens say of it (aera.trace), where the server gave them."""
     prompt_tokens: int = 0
     """Billed with it; 0 for the siblings that came from the same call."""
     calls: int = 0

@@ -5,17 +5,25 @@ NaN: without the other likely tokens there is no confidence, without a place no 
 confidence of a token is minus the mean logprob of the twenty likeliest tokens in its place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from aera.arrays import Floats
+from aera.arrays import Columns, Floats
 
+Trace = tuple[float, ...]
+"""One number for each of TRACES."""
 TOP = 20
 """Likely tokens in every place that a confidence is the mean of."""
+FULL: Mapping[str, Any] = MappingProxyType({"logprobs": True, "top_logprobs": TOP})
+"""The fields of a request for full traces."""
+PLAIN: Mapping[str, Any] = MappingProxyType({"logprobs": True})
+"""And for the logprobs of the tokens alone."""
 WINDOW, WIDE = 32, 64
 """Tokens in a row that are looked at together."""
 TENTH = 0.1
@@ -41,6 +49,34 @@ class TokenTrace:
     def of_answer(self, values: Floats) -> Floats:
         """Those of the answer's tokens."""
         return values[:0] if self.answer is None else values[self.answer]
+
+
+@dataclass(frozen=True, eq=False)
+class ServedTokens:
+    """The tokens of a reply as the server listed them; their text may hold more than the reply."""
+
+    text: str
+    ends: Columns
+    """Where each token ends in that text."""
+    logprobs: Floats
+    confidence: Floats | None = None
+
+    def trace(self, said: str, place: slice | None) -> Trace:
+        """The trace of a reply that says `said`, with its answer at a place of that, if at any.
+
+        A server may list the tokens of its reasoning too, and one for the end: what is said is
+        looked for among them from behind.
+        """
+        start = self.text.rfind(said) if place is not None else -1
+        return measure_trace(TokenTrace(self.logprobs, self.confidence, self._tokens(start, place)))
+
+    def _tokens(self, start: int, place: slice | None) -> slice | None:
+        """Those with a part in a place of what stands at `start`."""
+        if place is None or start < 0:
+            return None
+        first = int(np.searchsorted(self.ends, start + place.start, side="right"))
+        last = int(np.searchsorted(self.ends, start + place.stop, side="left"))
+        return slice(first, last + 1)
 
 
 @dataclass(frozen=True)
@@ -144,8 +180,6 @@ TRACES: tuple[TraceNumber, ...] = (
     ),
 )
 TRACE_NAMES: tuple[str, ...] = tuple(number.name for number in TRACES)
-Trace = tuple[float, ...]
-"""One number for each of TRACES."""
 UNKNOWN: Trace = (nan,) * len(TRACES)
 
 
@@ -156,6 +190,21 @@ def measure_trace(tokens: TokenTrace) -> Trace:
 
 def _short(value: float) -> float:
     return float(f"{value:.5g}")
+
+
+def trace_to_json(trace: Trace) -> list[float | None]:
+    """A trace as JSON has it: what is not known is null."""
+    return [None if isnan(number) else number for number in trace]
+
+
+def trace_from_json(told: Any) -> Trace:
+    """The trace that a pool holds; what cannot be one is a TypeError."""
+    if not isinstance(told, list | tuple) or len(told) != len(TRACES):
+        raise TypeError(f'the field "trace" is {told!r:.40}, not {len(TRACES)} numbers')
+    for number in told:
+        if isinstance(number, bool) or not isinstance(number, int | float | None):
+            raise TypeError(f'the field "trace" holds {number!r:.40}, which is no number')
+    return tuple(nan if number is None else float(number) for number in told)
 
 
 def trace_array(traces: Sequence[Trace | None]) -> Floats:

@@ -9,14 +9,18 @@ with vLLM itself.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
 from aera.errors import UpstreamError, UsageError
+from aera.reading.tracing import add_traces
 from aera.response import Question, Response
+from aera.sampling.completion import Choice
 from aera.sampling.sampler import Chat
+from aera.sampling.tokens import read_tokens
+from aera.trace import ServedTokens
 
 
 class Engine(Protocol):
@@ -63,7 +67,7 @@ class VLLMSampler:
         # The engine seeds the completions of one request with seed, seed + 1 and so on.
         stepped = None if seed is None else seed + start
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        params = self._params(**{**body, "n": n}, seed=stepped)
+        params = self._params(**{**_wished(self.chat.wishes), **body, "n": n}, seed=stepped)
         self._waiting.append(_Request(messages, params, reply))
         if self._busy is None or self._busy.done():
             self._busy = asyncio.create_task(self._work())
@@ -72,7 +76,7 @@ class VLLMSampler:
             output = await asyncio.wait_for(reply, patience)
         except TimeoutError:
             return [Response("", error="the deadline passed") for _ in range(n)]
-        return _responses(output, self.chat.model, seed=stepped)
+        return add_traces(_responses(output, self.chat.model, seed=stepped), self.chat.task)
 
     async def _work(self) -> None:
         """Call the engine until nothing waits."""
@@ -112,9 +116,31 @@ def _responses(output: Any, model: str, *, seed: int | None) -> list[Response]:
             model=model,
             prompt_tokens=prompt if place == 0 else 0,
             calls=1 if place == 0 else 0,
+            source=Choice.of({}, {}, _tokens(completion)),
         )
         for place, completion in enumerate(output.outputs)
     ]
+
+
+def _wished(wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request for logprobs as the engine calls them."""
+    wanted = wishes.get("top_logprobs", 0) if wishes.get("logprobs") else None
+    return {} if wanted is None else {"logprobs": wanted}
+
+
+def _tokens(completion: Any) -> ServedTokens | None:
+    """The tokens of a completion, where the engine lists them with the likely others."""
+    likely = getattr(completion, "logprobs", None) or []
+    rows = [
+        {
+            "token": others[token].decoded_token,
+            "logprob": others[token].logprob,
+            "top_logprobs": [{"logprob": each.logprob} for each in others.values()],
+        }
+        for token, others in zip(completion.token_ids, likely, strict=False)
+        if token in others
+    ]
+    return read_tokens({"logprobs": {"content": rows}})
 
 
 def _sampling_params() -> Callable[..., Any]:

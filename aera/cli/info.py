@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aera.cli.endpoint import KeyOption, without_password
 from aera.cli.options import say
 from aera.errors import UsageError
 
@@ -24,15 +25,24 @@ def info(
         str,
         typer.Argument(
             metavar="POOL_OR_CONTROLLER",
-            help="A pool, also one that is being filled, an exported pool, or a controller.",
+            help="A pool, also one that is being filled, an exported pool, or a controller; with "
+            "--model, a model server.",
         ),
     ],
+    model: Annotated[
+        str | None,
+        typer.Option(help="Ask the model server at this address what it gives of this model."),
+    ] = None,
+    api_key_env: KeyOption = "OPENAI_API_KEY",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print it as JSON, for programs.")
     ] = False,
 ) -> None:
-    """Say what a pool or a controller is: its size, its task, and what could be read of it."""
-    told, lines = _look(address)
+    """Say what a pool or a controller is: its size, its task, and what could be read of it.
+
+    With --model, what a server gives: one request of a few tokens finds it out.
+    """
+    told, lines = _look(address) if model is None else _ask(address, model, api_key_env)
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
@@ -58,6 +68,25 @@ def _look(address: str) -> tuple[Told, Iterator[str]]:
         return told, _unfinished_lines(told)
     told = {"path": address, **_pool(open_pool(address))}
     return told, _pool_lines(told)
+
+
+def _ask(address: str, model: str, api_key_env: str) -> tuple[Told, Iterator[str]]:
+    """What a model server gives, found out by a request of a few tokens."""
+    import asyncio
+
+    from aera.sampling.probe import probe
+    from aera.sampling.upstream import Endpoint
+
+    told = {"kind": "model server", "path": without_password(address), "model": model}
+    told |= asyncio.run(probe(Endpoint(address, api_key_env, tries=1), model))
+    return told, _server_lines(told)
+
+
+def _server_lines(told: Told) -> Iterator[str]:
+    yield f"{told['path']}: a model server, asked for {told['model']}"
+    takes = "several" if told["takes_n"] else "one only, so each response is a call of its own"
+    yield f"responses of one call (n): {takes}"
+    yield f"logprobs: it gives {told['gives']}"
 
 
 # --- pools ----------------------------------------------------------------------------------------
@@ -156,6 +185,9 @@ def _common_lines(told: Told) -> Iterator[str]:
         if told["texts"]
         else (f"texts: none{only}")
     )
+    traced = f", {told['traces']:,} with a trace of their tokens" if told["traces"] else ""
+    some = f"{told['logprobs']:,} responses have them" if told["logprobs"] else "none"
+    yield f"logprobs: {some}{traced}"
 
 
 def _flat(text: str) -> str:

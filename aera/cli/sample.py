@@ -59,6 +59,17 @@ ResponsesOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option(help="Seed of the first response; later ones add one.")]
 PolicyOption = Annotated[str | None, typer.Option(help="Only fixed-N, which is --responses N.")]
+TracesOption = Annotated[
+    bool,
+    typer.Option(
+        help="Ask for the 20 likeliest tokens in every place, and keep what they say of each "
+        "response; replies are about forty times as long."
+    ),
+]
+RawOption = Annotated[
+    Path | None,
+    typer.Option(help="Keep the logprobs of every token in this file too, as JSON lines."),
+]
 BlockOption = Annotated[int, typer.Option(help="Responses asked for in one call.")]
 
 
@@ -80,6 +91,8 @@ def sample(
     api_key_env: KeyOption = "OPENAI_API_KEY",
     concurrency: ConcurrencyOption = 64,
     block: BlockOption = 16,
+    traces: TracesOption = False,
+    raw_traces: RawOption = None,
     max_tokens_total: TokensOption = None,
     max_responses: ResponsesLimit = None,
     max_seconds: SecondsOption = None,
@@ -99,12 +112,13 @@ def sample(
     from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
     from aera.sampling.spending import Spending
     from aera.sampling.upstream import Endpoint
+    from aera.trace import FULL, PLAIN
 
     chosen = get_task(task)
     names = Columns(parse_map(columns or ()))
     asked = read_question_set(questions, chosen, names, seed=seed)
     fields = {**DEFAULTS, **settings_from(settings or ()), "seed": seed}
-    chat = Chat(model, chosen, fields, system)
+    chat = Chat(model, chosen, fields, system, FULL if traces else PLAIN)
     kept = {"model": model, "system": system, **fields}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
@@ -115,20 +129,24 @@ def sample(
     if working != SERIAL:
         if budget.limited or budget.seconds is not None:
             raise UsageError("a limit is kept by one worker; give it without --workers")
+        if raw_traces is not None:
+            raise UsageError("--raw-traces is written by one worker; give it without --workers")
         connect = partial(OpenAISampler, endpoint, chat)
         _gather(out, plan, asked, connect, workers=working, concurrency=concurrency, block=block)
         return
-    begun = _begin(out, plan, asked)
+    begun = _begin(out, plan, asked, raw_traces)
     job = _Job(begun, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block)
     job.announce()
     _conclude(begun, job.spending, lambda: asyncio.run(job.run()))
 
 
-def _begin(out: Path, plan: "Plan", asked: "QuestionSet") -> "recording.Recording":
+def _begin(
+    out: Path, plan: "Plan", asked: "QuestionSet", raw: Path | None
+) -> "recording.Recording":
     """Create the pool, or take up what is there; right answers go apart from everything else."""
     from aera.sampling.recording import Recording
 
-    begun = Recording(out, plan, asked.questions)
+    begun = Recording(out, plan, asked.questions, raw=raw)
     begun.begin()
     if asked.truths is not None:
         asked.truths.save(out)

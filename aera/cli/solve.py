@@ -118,12 +118,12 @@ def solve(
     deciding = Deciding(controller, task, equivalence, scorer, policy, schedule, max_samples)
     loaded = deciding.load()
     stepped = {} if seed is None else {"seed": seed}
-    fields = {**DEFAULTS, **loaded.asks, **settings_from(settings or ()), **stepped}
+    fields = {**DEFAULTS, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
     if shared_budget:
         _check_shared(budget, policy)
-    sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system))
+    sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system, loaded.asks))
     job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
     summary = Summary(budget, loaded.task)
     try:

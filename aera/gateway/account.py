@@ -11,6 +11,7 @@ from typing import Any
 from aera.gateway.stopping import UNREADABLE
 from aera.policies.gate import OUTSIDE
 from aera.response import Response
+from aera.sampling.wishes import trim_logprobs
 from aera.solving.run import Allocation
 
 SHOWN = 20
@@ -133,19 +134,16 @@ def was_guarded(allocation: Allocation) -> bool:
 
 
 def completion(
-    voted: Sequence[VotedChoice], model: str, *, logprobs: bool = True
+    voted: Sequence[VotedChoice], model: str, asked: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The OpenAI reply: representative choices, usage summed over all samples, the account.
 
-    Logprobs that only the weigher wanted stay behind.
+    Of logprobs it holds what was asked for, and not what only the weigher wanted.
     """
     choices = []
     for place, each in enumerate(voted):
         source = each.response.source if isinstance(each.response.source, dict) else {}
-        choice = {**source, "index": place}
-        if not logprobs and "logprobs" in choice:
-            choice["logprobs"] = None
-        choices.append(choice)
+        choices.append(trim_logprobs({**source, "index": place}, asked))
     prompt, spent = (sum(counts) for counts in zip(*(v.tokens for v in voted), strict=True))
     accounts = [each.account for each in voted]
     usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}

@@ -38,9 +38,7 @@ class ChatReply:
         await send_json(send, self._completion(voted), headers)
 
     def _completion(self, voted: list[VotedChoice]) -> dict[str, Any]:
-        # Logprobs that only the weigher asked for are not shown.
-        shows = "logprobs" in self.body or not self.settings.controller.asks
-        return completion(voted, self.model, logprobs=shows)
+        return completion(voted, self.model, self.body)
 
     def _record(self, voted: list[VotedChoice]) -> dict[str, str]:
         """Count what was voted; the headers that tell of it."""

@@ -121,10 +121,12 @@ class Gateway:
         free = "tools" in body or wants_json(body)
         plan = self.planner.plan(options, Shape(body.get("temperature") == 0, wanted, free))
         told = {name: value for name, value in body.items() if name not in OWN_FIELDS}
-        asks = self.controller.asks if plan.weigher is self.controller.weigher else {}
-        request, cut = self.ceilings.limit_lengths({**asks, **told})
+        weighs = plan.weigher is not None and plan.weigher is self.controller.weigher
+        wishes, task = (self.controller.asks, self.controller.task) if weighs else ({}, None)
+        fields, cut = self.ceilings.limit_lengths(told)
         plan = replace(plan, notes=(*plan.notes, *cut)) if cut else plan
-        request, spending = RequestBody(request, size=size), Spending(plan.budget)
+        request = RequestBody(fields, size=size, wishes=wishes, task=task)
+        spending = Spending(plan.budget)
         samplers = [
             VoteSampler(upstream or self.upstream, request, place * plan.schedule.last)
             for place in range(wanted)

@@ -20,6 +20,10 @@ class Contents:
     """Responses that have a text."""
     answers: int = 0
     """Responses of which only the answer was recorded."""
+    logprobs: int = 0
+    """Responses that have the log-probability of their text."""
+    traces: int = 0
+    """Responses that have a trace."""
     models: Mapping[str, int] = field(default_factory=dict)
     """Responses of each model that is named."""
 
@@ -33,6 +37,8 @@ class Contents:
             tokens=sum(response.tokens for response in responses),
             texts=sum(bool(response.text) for response in responses),
             answers=sum(response.answer is not None for response in responses),
+            logprobs=sum(response.logprob is not None for response in responses),
+            traces=sum(response.trace is not None for response in responses),
             models=Counter(response.model for response in responses if response.model),
         )
 
@@ -47,6 +53,8 @@ class Contents:
             tokens=sum(part.tokens for part in parts),
             texts=sum(part.texts for part in parts),
             answers=sum(part.answers for part in parts),
+            logprobs=sum(part.logprobs for part in parts),
+            traces=sum(part.traces for part in parts),
             models=models,
         )
 
@@ -63,6 +71,8 @@ class Contents:
             "tokens": {"all": self.tokens, "each": each},
             "texts": self.texts,
             "answers_only": self.answers,
+            "logprobs": self.logprobs,
+            "traces": self.traces,
             "models": dict(self.models),
         }
 

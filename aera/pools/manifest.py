@@ -10,7 +10,7 @@ from aera.files import check_format, written_by
 from aera.reading.task import Task, task_from_json
 from aera.schedule import Schedule
 
-FORMAT = 3
+FORMAT = 4
 """2 had no prompt tokens, 1 no answers without text, systems, groups and questions left out."""
 
 

@@ -15,6 +15,7 @@ from aera.pools.pool import RESPONSE_FIELDS
 ANSWER = "answer"
 """The column with the truth, which is read by itself and never with the responses."""
 RESPONSE_ANSWER = "response_answer"
+TRACE = "trace"
 """The column with what a response answered where that is all that was recorded of it."""
 METADATA = b"aera"
 """Where an exported file keeps what the pool said of itself."""
@@ -88,4 +89,5 @@ def exported_schema(*, with_truths: bool, version: int = FORMAT) -> Any:
     columns |= {RESPONSE_ANSWER: str} if version >= 2 else {}
     columns |= {"prompt_tokens": int} if version >= 3 else {}
     fields = [(name, kinds.get(kind, pa.list_(pa.string()))) for name, kind in columns.items()]
+    fields += [(TRACE, pa.list_(pa.float64()))] if version >= 4 else []
     return pa.schema(fields)

@@ -34,6 +34,7 @@ from aera.pools.record import Record, batches, check_once, check_order, describe
 from aera.reading.task import Task
 from aera.response import Question, Response
 from aera.schedule import Schedule
+from aera.trace import trace_from_json, trace_to_json
 
 RESPONSE_FIELDS: dict[str, tuple[type, ...]] = {
     "text": (str,),
@@ -46,7 +47,11 @@ RESPONSE_FIELDS: dict[str, tuple[type, ...]] = {
     "model": (str, type(None)),
 }
 """What a segment says of a response, and as what."""
-SOMETIMES: dict[str, tuple[type, ...]] = {"answer": (str,), "prompt_tokens": (int,)}
+SOMETIMES: dict[str, tuple[type, ...]] = {
+    "answer": (str,),
+    "prompt_tokens": (int,),
+    "trace": (list,),
+}
 """What it says only where there is something to say."""
 GROWING = "growing"
 """The folder in a pool where what is added to it gathers until it is whole."""
@@ -279,6 +284,8 @@ def parse_line(text: str) -> Line:
     for name, kind in SOMETIMES.items():
         if name in fields:
             told[name] = take_field(fields, name, kind)
+    if "trace" in told:
+        told["trace"] = trace_from_json(told["trace"])
     return Line(
         take_field(fields, "question_id", (str,)),
         take_field(fields, "index", (int,)),
@@ -372,4 +379,6 @@ def response_line(question_id: str, index: int, *, response: Response) -> str:
     for name in SOMETIMES:
         if getattr(response, name) not in (None, 0):
             fields[name] = getattr(response, name)
+    if response.trace is not None:
+        fields["trace"] = trace_to_json(response.trace)
     return to_line({"question_id": question_id, "index": index, **fields})

@@ -11,6 +11,7 @@ from aera.pools.places import Place
 from aera.reading.equivalence import question_reader
 from aera.reading.health import Readability, read_health
 from aera.reading.task import Task
+from aera.reading.tracing import add_traces
 from aera.response import Prefix, Question, Response, unfold
 from aera.schedule import Schedule
 from aera.tally import Vote
@@ -34,6 +35,10 @@ class Record:
         """The same with what each response says."""
         votes = map(question_reader(task).read, self.responses)
         return VotedRecord(self.question, self.responses, tuple(votes))
+
+    def with_traces(self, task: Task) -> "Record":
+        """The same with a trace of each response whose tokens are known."""
+        return replace(self, responses=tuple(add_traces(self.responses, task)))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from aera.pools.manifest import FORMAT, Manifest
 from aera.pools.parquet import (
     ANSWER,
     RESPONSE_ANSWER,
+    TRACE,
     Origin,
     exported_schema,
     part_name,
@@ -32,6 +33,7 @@ from aera.pools.record import Record, check_once, check_order, describe_records
 from aera.reading.task import Task, task_from_json
 from aera.response import Question, Response
 from aera.schedule import Schedule
+from aera.trace import trace_from_json
 
 PART = re.compile(r"part-\d{5,}\.parquet")
 NEEDED = {"question_id", "index", "question", "text", "tokens"}
@@ -103,6 +105,10 @@ class Shard:
             named["answer"] = columns[RESPONSE_ANSWER]
         if "prompt_tokens" in columns:
             named["prompt_tokens"] = columns["prompt_tokens"]
+        if TRACE in columns:
+            named[TRACE] = [
+                None if each is None else trace_from_json(each) for each in columns[TRACE]
+            ]
         told = ({name: column[row] for name, column in named.items()} for row in rows)
         return Record(question, tuple(Response(**fields) for fields in told))
 

@@ -150,10 +150,14 @@ def stated_expression(text: str) -> str | None:
     return None
 
 
+def phrase_ends(text: str) -> list[int]:
+    """Where phrases and markers end behind which answers stand, from the last to the first."""
+    return [*deque((place.end() for place in _PLACE.finditer(text)), maxlen=_MOST_PLACES)][::-1]
+
+
 def _behind(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """What `pattern` finds right behind phrases and markers, from the last to the first."""
-    places = deque((place.end() for place in _PLACE.finditer(text)), maxlen=_MOST_PLACES)
-    for place in reversed(places):
+    for place in phrase_ends(text):
         if match := pattern.match(text, place):
             yield match
 

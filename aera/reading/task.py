@@ -149,7 +149,8 @@ class Task:
             return Vote(None if found is None else self.canonical(found), raw=found)
         raw = last_boxed(shown)
         if raw is None and not response.truncated:
-            return Vote(self._find(shown))
+            found = self._find(shown)
+            return Vote(None if found is None else self.canonical(found))
         return Vote(None if raw is None else self.canonical(raw), raw=raw)
 
     def _read_re2(self, text: str) -> Vote:
@@ -168,18 +169,22 @@ class Task:
         value = select(find_json(text), self.path or "")
         return value if isinstance(value, str) or value is None else canonical_json(value)
 
+    def find(self, text: str) -> str | None:
+        """The answer as it is written in what a response shows, wherever it may stand."""
+        if self.reader is not None or self.pattern is not None or self.kind == "json":
+            return self._find_own(text)
+        return last_boxed(text) or (None if self.redo else self._find(text))
+
     def _find(self, text: str) -> str | None:
         """The answer of a text without a box: a phrase or marker, a last line, a last number."""
         stated = STATED[self.kind](text)
         if stated is not None:
-            return self.canonical(stated)
+            return stated
         line = last_line(text)
-        if line is not None and len(line) <= LONGEST_LINE and self._is_answer(line):
-            answer = self.canonical(line)
-            if answer is not None:
-                return answer
-        number = last_number(text) if self.loose else None
-        return None if number is None else self.canonical(number)
+        short = line is not None and len(line) <= LONGEST_LINE
+        if line and short and self._is_answer(line) and self.canonical(line) is not None:
+            return line
+        return last_number(text) if self.loose else None
 
     def _is_answer(self, line: str) -> bool:
         """Whether a last line is an answer and no prose, which some kinds cannot tell from it."""

@@ -3,12 +3,14 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from aiohttp import payload
 from aiohttp.abc import AbstractStreamWriter
 
 from aera.errors import UsageError
+from aera.reading.task import Task
 
 LARGE = 256 * 1024
 """Bytes beyond which JSON is made and read outside the event loop."""
@@ -22,11 +24,24 @@ STRICT = json.JSONEncoder(check_circular=False, allow_nan=False)
 class RequestBody(Mapping[str, Any]):
     """The fields of a request and, from the first call on, their JSON; never changed in place.
 
-    `size` is about how long the JSON will be, where somebody knows.
+    `size` is about how long the JSON will be, where somebody knows. `wishes` are fields that it is
+    sent with as far as a server takes them (aera.sampling.wishes), and the `task` finds the answer
+    whose tokens a trace looks at.
     """
 
-    def __init__(self, fields: Mapping[str, Any], *, size: int | None = None) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        *,
+        size: int | None = None,
+        wishes: Mapping[str, Any] = MappingProxyType({}),
+        task: Task | None = None,
+    ) -> None:
         self._fields, self._size = fields, size
+        self.wishes, self.task = wishes, task
+        self._extended: dict[str, RequestBody] = {}
+        self.shows_logprobs = bool(fields.get("logprobs"))
+        """Whether whoever asked wants to see logprobs, beside what is wished for."""
         self._common: bytes | None = None
         """All but the spliced fields, without the closing brace."""
         self._made: asyncio.Future[None] | None = None
@@ -42,10 +57,23 @@ class RequestBody(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._fields)
 
+    def copy(self, fields: Mapping[str, Any]) -> "RequestBody":
+        """Other fields with the same wishes."""
+        return RequestBody(fields, wishes=self.wishes, task=self.task)
+
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "RequestBody":
         """The fields as a body, unless they are one."""
         return fields if isinstance(fields, RequestBody) else cls(fields)
+
+    def extend(self, more: Mapping[str, Any]) -> "RequestBody":
+        """The same with more fields and no wishes; made once, so that it is serialised once."""
+        key = ",".join(more)
+        if key not in self._extended:
+            made = RequestBody({**self._fields, **more}, size=self._size, task=self.task)
+            made.shows_logprobs = self.shows_logprobs
+            self._extended[key] = made
+        return self._extended[key]
 
     @property
     def size(self) -> int:

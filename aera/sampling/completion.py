@@ -1,12 +1,15 @@
 """Read an OpenAI chat completion, with what servers leave out or name differently."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from typing import Any
 
 from aera.errors import UpstreamError
+from aera.reading.task import Task
+from aera.reading.tracing import add_traces
 from aera.response import Response
 from aera.sampling.refusal import refusal_in
+from aera.sampling.tokens import read_tokens
+from aera.trace import ServedTokens
 
 CHARACTERS_PER_TOKEN = 4
 """For servers that report no usage; an estimate beats a zero that would look free."""
@@ -18,21 +21,32 @@ class Choice(dict[str, Any]):
     """A choice as the server gave it, with what the reply said beside its choices."""
 
     reply: Mapping[str, Any]
+    tokens: ServedTokens | None = None
 
     @classmethod
-    def of(cls, choice: Mapping[str, Any], reply: Mapping[str, Any]) -> "Choice":
+    def of(
+        cls, choice: Mapping[str, Any], reply: Mapping[str, Any], tokens: ServedTokens | None
+    ) -> "Choice":
         """A choice of a reply."""
         made = cls(choice)
-        made.reply = reply
+        made.reply, made.tokens = reply, tokens
         return made
 
 
 def parse_reply(
-    reply: Any, *, seed: int | None = None, latency_ms: float, sent: int = 0
+    reply: Any,
+    *,
+    seed: int | None = None,
+    latency_ms: float,
+    sent: int = 0,
+    shows_logprobs: bool = False,
+    task: Task | None = None,
 ) -> list[Response]:
     """The responses of one reply; the call and its prompt are billed to the first of them.
 
-    A server that says nothing of the prompt's tokens gets an estimate by the bytes `sent`.
+    A server that says nothing of the prompt's tokens gets an estimate by the bytes `sent`. The
+    logprobs as they came, of which there may be a lot, are kept only where somebody shows them;
+    what a trace keeps of them looks at the answer that the `task` finds.
     """
     choices = reply.get("choices") if isinstance(reply, dict) else None
     if not isinstance(choices, list) or not choices:
@@ -43,27 +57,43 @@ def parse_reply(
         if not isinstance(choice, dict):
             raise UpstreamError("the reply has a choice that is no object", retryable=True)
     texts = [choice_text(choice) for choice in choices]
+    listed = [read_tokens(choice) for choice in choices]
+    if not shows_logprobs:
+        choices = [_without_logprobs(choice) for choice in choices]
     usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
-    tokens = _tokens(choices, texts, _count(usage.get("completion_tokens")))
+    tokens = _tokens(choices, texts, listed, _count(usage.get("completion_tokens")))
     counted, took = _count(usage.get("prompt_tokens")), round(latency_ms, 1)
     prompt = sent // CHARACTERS_PER_TOKEN if counted is None else counted
     model = _name(reply.get("model"))
     beside = {name: value for name, value in reply.items() if name != "choices"}
-    return [
+    responses = [
         Response(
             text=text,
             tokens=count,
-            logprob=choice_logprob(choice),
+            logprob=None if own is None else float(own.logprobs.sum()),
             finish_reason=_name(choice.get("finish_reason")),
             seed=None if seed is None else seed + place,
             latency_ms=took,
             model=model,
             prompt_tokens=prompt if place == 0 else 0,
             calls=1 if place == 0 else 0,
-            source=Choice.of(choice, beside),
+            source=Choice.of(choice, beside, _whole(own, count)),
         )
-        for place, (choice, text, count) in enumerate(zip(choices, texts, tokens, strict=True))
+        for place, (choice, text, count, own) in enumerate(
+            zip(choices, texts, tokens, listed, strict=True)
+        )
     ]
+    return responses if task is None else add_traces(responses, task)
+
+
+def _without_logprobs(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice with null in the place of the logprobs that nobody will see."""
+    return choice if choice.get("logprobs") is None else {**choice, "logprobs": None}
+
+
+def _whole(listed: ServedTokens | None, count: int) -> ServedTokens | None:
+    """The tokens, unless most of those that were counted are not among them."""
+    return None if listed is None or 2 * len(listed.ends) < count else listed
 
 
 def _count(value: Any) -> int | None:
@@ -96,27 +126,6 @@ def _flat(content: Any) -> str:
     return ""
 
 
-def _token_logprobs(choice: Mapping[str, Any]) -> list[float]:
-    logprobs = choice.get("logprobs")
-    rows = logprobs.get("content") if isinstance(logprobs, dict) else None
-    if not isinstance(rows, list):
-        return []
-    values = [row.get("logprob") for row in rows if isinstance(row, dict)]
-    return [float(value) for value in values if value is not None and _is_logprob(value)]
-
-
-def _is_logprob(value: Any) -> bool:
-    if isinstance(value, int):
-        return not isinstance(value, bool) and abs(value) <= MOST_TOKENS
-    return isinstance(value, float) and isfinite(value)
-
-
-def choice_logprob(choice: Mapping[str, Any]) -> float | None:
-    """Sum of the token log-probabilities, None where the server gives none."""
-    values = _token_logprobs(choice)
-    return sum(values) if values else None
-
-
 def _said_tokens(choice: Mapping[str, Any]) -> int:
     """What a choice says of its own length: in a usage of its own, or by listing its tokens."""
     usage, listed = choice.get("usage"), choice.get("token_ids")
@@ -127,7 +136,10 @@ def _said_tokens(choice: Mapping[str, Any]) -> int:
 
 
 def _tokens(
-    choices: Sequence[Mapping[str, Any]], texts: Sequence[str], total: int | None
+    choices: Sequence[Mapping[str, Any]],
+    texts: Sequence[str],
+    listed: Sequence[ServedTokens | None],
+    total: int | None,
 ) -> list[int]:
     """Tokens of each choice: said, counted, its part of the total, or estimated by its length.
 
@@ -135,7 +147,10 @@ def _tokens(
     """
     if len(choices) == 1 and total is not None:
         return [total]
-    counted = [_said_tokens(choice) or len(_token_logprobs(choice)) for choice in choices]
+    counted = [
+        _said_tokens(choice) or (0 if own is None else len(own.ends))
+        for choice, own in zip(choices, listed, strict=True)
+    ]
     if all(counted):
         return counted
     if total is None:

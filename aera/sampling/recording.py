@@ -8,7 +8,7 @@ grows (growing.py).
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from aera.sampling.growing import find_base, move_in
 from aera.sampling.plan import PLAN, Plan, keep_plan
 from aera.sampling.sampler import Sampler, bound_of, sample_reserved
 from aera.sampling.spending import Spending
+from aera.trace import ServedTokens
 
 HOPELESS = 64
 """Failures without a single response after which a server is taken for dead."""
@@ -61,9 +62,17 @@ class Recording:
     """A pool directory that is being filled, or a finished pool that is being grown."""
 
     def __init__(
-        self, path: Path, plan: Plan, questions: Sequence[Question], *, grows: bool = True
+        self,
+        path: Path,
+        plan: Plan,
+        questions: Sequence[Question],
+        *,
+        grows: bool = True,
+        raw: Path | None = None,
     ) -> None:
         self.path, self.plan, self.questions = path, plan, questions
+        self.raw = raw
+        """A file beside the pool for the logprobs of every token; None keeps none."""
         self.progress = Progress(wanted=plan.responses * len(questions))
         self.paid: list[Response] = []
         """What was recorded before under this plan, without the texts."""
@@ -165,7 +174,7 @@ class Recording:
                 stretches.append(range(index, index + 1))
         return stretches
 
-    def add(self, question: Question, start: int, responses: Iterable[Response]) -> None:
+    def add(self, question: Question, start: int, responses: Sequence[Response]) -> None:
         """Write what came back. What failed is noted elsewhere, and asked for again next time."""
         assert self._file is not None
         kept, failed = [], []
@@ -182,6 +191,9 @@ class Recording:
         # One write each: what the kernel has taken survives the death of this process.
         self._file.write("".join(kept))
         self._file.flush()
+        if self.raw is not None:
+            with self.raw.open("a", encoding="utf-8") as file:
+                file.write("".join(_raw_lines(question, start, responses)))
         if failed:
             with (self.folder / FAILURES).open("a", encoding="utf-8") as file:
                 file.write("".join(failed))
@@ -236,6 +248,22 @@ class Recording:
             found = dict(enumerate(before.responses)) if before else {}
             found |= gathered.pop(question.id, {})
             yield Record(question, tuple(found[index] for index in sorted(found)))
+
+
+def _raw_lines(question: Question, start: int, responses: Sequence[Response]) -> Iterator[str]:
+    """The logprobs of the tokens as they came; a response that was asked for again comes again."""
+    for index, response in enumerate(responses, start=start):
+        tokens = getattr(response.source, "tokens", None)
+        if isinstance(tokens, ServedTokens):
+            sure = tokens.confidence
+            yield to_line(
+                {
+                    "question_id": question.id,
+                    "index": index,
+                    "logprob": tokens.logprobs.round(4).tolist(),
+                    "confidence": None if sure is None else sure.round(3).tolist(),
+                }
+            )
 
 
 def _write_once(path: Path, text: str) -> str:

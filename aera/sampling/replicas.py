@@ -212,8 +212,9 @@ class Replicas:
                 "status": health.status,
                 "resting": health.resting,
                 "active": busy,
+                **({"gives": dict(upstream.grants.seen)} if upstream.grants.seen else {}),
             }
-            for health, busy in zip(self._health, self.busy, strict=True)
+            for health, busy, upstream in zip(self._health, self.busy, self.upstreams, strict=True)
         ]
 
     async def _watch(self) -> None:

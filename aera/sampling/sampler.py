@@ -14,6 +14,7 @@ from aera.errors import PoolError, UpstreamError, UsageError
 from aera.pools.pool import Pool
 from aera.reading.task import Task
 from aera.response import Question, Response
+from aera.sampling.body import RequestBody
 from aera.sampling.budget import UNKNOWN, Bound, Budget
 from aera.sampling.replicas import Replicas
 from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
@@ -116,7 +117,7 @@ def cut_request(
     if most is None:
         return body
     named = [name for name in ("max_completion_tokens", "max_tokens") if name in body]
-    return {**body, **dict.fromkeys(named, most)}
+    return RequestBody.of(body).copy({**body, **dict.fromkeys(named, most)})
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,8 @@ class Chat:
     The content of "extra_body", a habit of the OpenAI client, goes beside the others.
     """
     system: str | None = None
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    """Fields beside those, as far as the server takes them: a controller's `asks`."""
 
     def __post_init__(self) -> None:
         seed = self.settings.get("seed")
@@ -170,8 +173,9 @@ class OpenAISampler:
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """Ask the server for `n` more responses."""
-        reservation = self._reservation
-        body = cut_request(self.chat.body(question), reservation)
+        chat, reservation = self.chat, self._reservation
+        whole = RequestBody(chat.body(question), wishes=chat.wishes, task=chat.task)
+        body = cut_request(whole, reservation)
         return await self.upstream.complete(
             body, n, start=start, deadline=deadline, reservation=reservation
         )

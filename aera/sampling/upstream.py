@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from yarl import URL
 
 from aera.errors import UpstreamError, UsageError, check_count
 from aera.response import Response
+from aera.sampling.attempts import Attempts, keep_result
 from aera.sampling.body import RequestBody
 from aera.sampling.completion import parse_reply
 from aera.sampling.exchange import connection_error, decode_reply, open_session
@@ -22,6 +24,7 @@ from aera.sampling.health import Traffic
 from aera.sampling.observed import Kind, Refusals, TakesN, model_of
 from aera.sampling.permits import ModelPermits, Permits
 from aera.sampling.spending import UNRESERVED, Reservation, Unreserved, no_room
+from aera.sampling.wishes import TOP_LOGPROBS, Grants, ask_wishing
 
 REFUSED_N = frozenset({400, 422})
 LONGEST_BACKOFF = 20.0
@@ -92,28 +95,6 @@ class Endpoint:
         return URL(self.base_url.rstrip("/") + target, encoded=True)
 
 
-@dataclass(frozen=True)
-class Attempts:
-    """What came of one call and its retries: responses, or the error that was the last."""
-
-    calls: int
-    """Calls that were made, which may be none."""
-    responses: tuple[Response, ...] = ()
-    error: UpstreamError | None = None
-
-    def fail(self) -> Response:
-        """The record of a completion that could not be had; a refusal for good is raised."""
-        assert self.error is not None
-        if not self.error.retryable and self.error.status is not None:
-            raise self.error.after(self.calls)
-        return self.records(1)[0]
-
-    def records(self, n: int) -> list[Response]:
-        """The records of `n` completions that one call was to give; its calls count once."""
-        failed = Response("", error=str(self.error), calls=self.calls, source=self.error)
-        return [failed, *[replace(failed, calls=0)] * (n - 1)]
-
-
 class Upstream:
     """Asks for completions. Use it as `async with Upstream(endpoint) as upstream`.
 
@@ -135,6 +116,8 @@ class Upstream:
         self._url = endpoint.url("/chat/completions")
         self._models = ModelPermits(endpoint.concurrency, start=None if shared else FIRST)
         self._takes_n, self._refusals = TakesN(), Refusals()
+        self.grants = Grants()
+        """What the server gives of logprobs, where somebody wishes for them."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Upstream":
@@ -171,11 +154,20 @@ class Upstream:
         given here win over the endpoint's own: another key is another client.
         """
         asked = RequestBody.of(body)
-        await asked.prepare()
         until = math.inf if deadline is None else deadline
         own = headers.get("Authorization") if headers else None
         sent = {**JSON, **headers} if headers else JSON
         order = _Order(asked, until, reservation, sent, (model_of(asked), own))
+        if not asked.wishes:
+            return await self._complete(order, asked, n, start)
+        return await ask_wishing(partial(self._complete, order), asked, n, start, self.grants)
+
+    async def _complete(
+        self, order: "_Order", body: RequestBody, n: int, start: int
+    ) -> list[Response]:
+        """The completions of a request as it stands."""
+        await body.prepare()
+        order = order._replace(body=body)
         got = await self._ask_with_n(order, n, start) if n > 1 else []
         if len(got) < n:
             some = any(response.error is None for response in got)
@@ -235,7 +227,7 @@ class Upstream:
         refused = errors[0]
         if not got or not isinstance(refused, UpstreamError):
             raise refused
-        return [_kept(task, refused) for task in tasks]
+        return [keep_result(task, refused) for task in tasks]
 
     async def _ask_one(self, order: "_Order", index: int) -> Response:
         made = await self._call(order, index, 1)
@@ -337,8 +329,17 @@ class Upstream:
         finally:
             self.traffic.leave(number)
         latency = 1000 * (time.monotonic() - begun)
-        seed, sent = order.body.seed_of(index), order.body.size
-        return parse_reply(said, seed=seed, latency_ms=latency, sent=sent)
+        read = partial(
+            parse_reply,
+            said,
+            seed=order.body.seed_of(index),
+            latency_ms=latency,
+            sent=order.body.size,
+            shows_logprobs=order.body.shows_logprobs,
+            task=order.body.task,
+        )
+        # Lists of likely tokens are long, and others wait for the loop.
+        return await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
 
 
 class _Order(NamedTuple):
@@ -368,15 +369,6 @@ class _Patience:
     def left(self) -> float | None:
         """Seconds left, None where nothing limits them yet."""
         return None if self._until == math.inf else max(0.0, self._until - time.monotonic())
-
-
-def _kept(task: "asyncio.Task[Response]", refused: UpstreamError) -> Response:
-    """What came of a call; of one that was refused or broken off, the record of that."""
-    error = refused if task.cancelled() else task.exception()
-    if error is None:
-        return task.result()
-    told = error if isinstance(error, UpstreamError) else refused
-    return Attempts(0 if task.cancelled() else told.calls, error=told).records(1)[0]
 
 
 def _pause(attempt: int, retry_after: float | None) -> float:

@@ -12,6 +12,7 @@ import pytest
 from aera import ASC, Allocator, Chat, Controller, Question, Schedule, get_task, solve
 from aera.adapters.vllm import VLLMSampler
 from aera.errors import UpstreamError, UsageError
+from aera.trace import FULL, TRACE_NAMES
 
 TASK = get_task("numeric")
 CONTROLLER = Controller(TASK, Schedule((4, 8)), ASC(0.9))
@@ -46,10 +47,24 @@ class Engine:
                 token_ids=[1, 2, 3],
                 cumulative_logprob=-0.5,
                 finish_reason="stop",
+                logprobs=_likely(params),
             )
             for _ in range(params.n)
         ]
         return SimpleNamespace(outputs=made, prompt_token_ids=[1] * 7)
+
+
+def _likely(params: SimpleNamespace) -> list[dict[int, SimpleNamespace]] | None:
+    """The likely tokens of "\\boxed{", "42" and "}", as the engine gives them."""
+    if not hasattr(params, "logprobs"):
+        return None
+    return [
+        {
+            token + 100 * place: SimpleNamespace(decoded_token=text, logprob=-0.2 - place)
+            for place in range(params.logprobs)
+        }
+        for token, text in enumerate(["\\boxed{", "42", "}"], start=1)
+    ]
 
 
 def sampler(engine: Engine, **settings: Any) -> VLLMSampler:
@@ -69,6 +84,19 @@ def test_completions_become_responses() -> None:
     ((messages, (params,)),) = engine.calls
     assert messages[0][-1]["role"] == "user"
     assert (params.n, params.seed, params.temperature) == (2, 14, 0.6)
+
+
+def test_likely_tokens_become_a_trace() -> None:
+    engine = Engine()
+    chat = Chat("m", TASK, {}, wishes=FULL)
+    [response] = asyncio.run(
+        VLLMSampler(engine, chat, SimpleNamespace).sample(Question("q", "?"), 1)
+    )
+    assert engine.calls[0][1][0].logprobs == 20
+    assert response.trace is not None
+    trace = dict(zip(TRACE_NAMES, response.trace, strict=True))
+    assert trace["trace_answer_logprob"] == pytest.approx(-0.2)
+    assert trace["trace_confidence"] == pytest.approx(0.2 + 9.5)
 
 
 def test_without_a_seed_none_is_given() -> None:

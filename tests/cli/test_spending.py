@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from live import controller_of, in_background
+from traced import TracedUpstream
 
-from aera import Controller, Question, Response, get_task
+from aera import Controller, Pool, Question, Response, get_task
 from aera.sampling.fake import Call, FakeUpstream
 
 Done = subprocess.CompletedProcess[str]
@@ -291,3 +292,28 @@ def test_a_controller_runs_its_own_weights_only_where_the_label_says_so(tmp_path
     assert bundled.run_by("asc-0.9+weighted").weigher is bundled.weigher
     assert bundled.run_by("aera-0.3").label == "aera-0.30"
     assert bundled.run_by("weighted-64").label == "weighted-64"
+
+
+# --- traces ---------------------------------------------------------------------------------------
+
+
+def test_sample_keeps_traces_and_on_request_every_token(tmp_path: Path, aera: Aera) -> None:
+    rows = "".join(f"{i},what is {i}?\n" for i in range(3))
+    (tmp_path / "questions.csv").write_text("id,question\n" + rows)
+    server = TracedUpstream(lambda call, place: "it is \\boxed{7}")
+    with in_background(server):
+        options = (
+            "--model m --task numeric --responses 4 --out pool --traces --raw-traces raw.jsonl"
+        )
+        done = aera("sample", "questions.csv", "--base-url", server.base_url, *options.split())
+        told = aera("info", server.base_url, "--model", "m", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(told.stdout)["gives"] == "full traces"
+    kept = [each for record in Pool.open(tmp_path / "pool") for each in record.responses]
+    assert all(each.trace is not None for each in kept)
+    raw = lines((tmp_path / "raw.jsonl").read_text())
+    assert sorted((each["question_id"], each["index"]) for each in raw) == [
+        (str(i), index) for i in range(3) for index in range(4)
+    ]
+    assert {len(each["logprob"]) == len(each["confidence"]) > 3 for each in raw} == {True}
+    assert "with a trace of their tokens" in aera("info", "pool").stdout

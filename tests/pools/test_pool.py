@@ -246,7 +246,7 @@ def test_a_pool_of_format_1_opens(pool: Pool) -> None:
 
 def test_the_manifest_says_who_wrote_it(pool: Pool) -> None:
     fields = json.loads((pool.path / "manifest.json").read_text())
-    assert (fields["format"], fields["written_by"]) == (3, metadata.version("aera"))
+    assert (fields["format"], fields["written_by"]) == (4, metadata.version("aera"))
 
 
 def test_open_and_sealed_segments_merge(pool: Pool) -> None:
@@ -399,8 +399,8 @@ def test_a_place_without_a_manifest_is_no_pool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 4, "written_by": "9.1"}, "format 4, which aera 9.1 wrote.*; update aera"),
-        ({"format": 4, "written_by": None}, "format 4, which a newer aera wrote"),
+        ({"format": 5, "written_by": "9.1"}, "format 5, which aera 9.1 wrote.*; update aera"),
+        ({"format": 5, "written_by": None}, "format 5, which a newer aera wrote"),
         ({"format": "new"}, "the field \"format\" is 'new'"),
         ({"format": 0}, 'the field "format" is 0'),
         ({"other_counts": {"a": "x"}}, "cannot be understood"),

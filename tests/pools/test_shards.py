@@ -475,7 +475,7 @@ def test_an_export_without_the_newer_columns_opens(folder: Path, pool: Pool) -> 
         origin = json.loads(metadata[METADATA])
         for name in ("each", "written_by", "format"):
             del origin[name]
-        older = table.drop_columns(["system", "group", "response_answer", "prompt_tokens"])
+        older = table.drop_columns(["system", "group", "response_answer", "prompt_tokens", "trace"])
         parquet.write_table(older.replace_schema_metadata({METADATA: json.dumps(origin)}), file)
     shards = Shards.open(folder)
     assert [*shards] == [*pool]
@@ -485,11 +485,11 @@ def test_an_export_without_the_newer_columns_opens(folder: Path, pool: Pool) -> 
 def test_a_newer_export_is_refused_with_what_to_do(folder: Path, tmp_path: Path) -> None:
     for file in folder.iterdir():
         table = parquet.read_table(file)
-        origin = {**json.loads(table.schema.metadata[METADATA]), "format": 4, "colour": "red"}
+        origin = {**json.loads(table.schema.metadata[METADATA]), "format": 5, "colour": "red"}
         parquet.write_table(table.replace_schema_metadata({METADATA: json.dumps(origin)}), file)
-    with pytest.raises(UsageError, match=r"format 4, .* update aera"):
+    with pytest.raises(UsageError, match=r"format 5, .* update aera"):
         Shards.open(folder)
-    with pytest.raises(UsageError, match=r"format 4, .* update aera"):
+    with pytest.raises(UsageError, match=r"format 5, .* update aera"):
         import_file(folder, tmp_path / "again")
 
 

@@ -15,6 +15,7 @@ from aera.pools.parquet import (
     ANSWER,
     METADATA,
     RESPONSE_ANSWER,
+    TRACE,
     Origin,
     exported_schema,
     part_name,
@@ -22,6 +23,7 @@ from aera.pools.parquet import (
 from aera.pools.places import Place, arrow, locate, whole_place
 from aera.pools.pool import RESPONSE_FIELDS, Pool
 from aera.pools.record import Record, batches
+from aera.trace import trace_to_json
 
 
 def export_pool(pool: Pool, out: str | Path | Place) -> None:
@@ -81,6 +83,7 @@ def _table(records: Iterable[Record], origin: Origin, truths: Truths | None) -> 
             **{name: _whole(getattr(response, name)) for name in RESPONSE_FIELDS},
             RESPONSE_ANSWER: _whole(response.answer),
             "prompt_tokens": response.prompt_tokens,
+            TRACE: None if response.trace is None else trace_to_json(response.trace),
         }
         for record in records
         for index, response in enumerate(record.responses)

@@ -220,7 +220,8 @@ class Intake:
         batch = self._next_batch()
         if not batch:
             return False
-        records, task = [entry.record for entry in batch], self.writer.task
+        task = self.writer.task
+        records = [entry.record.with_traces(task) for entry in batch]
         self.writer.add(records)
         plain = replace(task, equivalence=False)  # which answers are equal is not asked here
         self.readability = self.readability.join([health_of(read_votes(records, plain))])

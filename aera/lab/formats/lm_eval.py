@@ -9,6 +9,8 @@ from aera.lab.formats.rows import NAMES
 from aera.lab.formats.sources import read_lines
 from aera.pools.record import Record
 from aera.response import Question, Response
+from aera.sampling.completion import Choice
+from aera.sampling.tokens import read_tokens
 
 
 def read_lm_eval(file: Path) -> Iterator[Entry]:
@@ -21,20 +23,34 @@ def read_lm_eval(file: Path) -> Iterator[Entry]:
         question_id = str(need_field(row, "doc_id", int, str, where=where))
         if seen.setdefault(question_id, row.get("filter")) != row.get("filter"):
             continue
-        texts = _find_texts(row, where=where)
+        said = _find_replies(row, where=where)
         question = Question(question_id, _find_question(row, where=where))
-        responses = tuple(Response(text, estimated_tokens(text)) for text in texts)
+        responses = tuple(map(_response, said))
         truth = written(row.get("target"))
         yield Entry(where, Record(question, responses), truth, "target", estimated=True)
 
 
-def _find_texts(row: Row, *, where: str) -> list[str]:
-    """All repeats of the one request behind a generated answer."""
+def _find_replies(row: Row, *, where: str) -> list[str | Row]:
+    """All repeats of the one request behind a generated answer: texts, or choices with logprobs."""
     requests = need_field(row, "resps", list, where=where)
-    texts = requests[0] if len(requests) == 1 and isinstance(requests[0], list) else []
-    if not texts or not all(isinstance(text, str) for text in texts):
+    said = requests[0] if len(requests) == 1 and isinstance(requests[0], list) else []
+    if not said or not all(isinstance(each, str) or _is_choice(each) for each in said):
         raise RecordError(f'{where}: "resps" holds no generated texts, so there is nothing to vote')
-    return texts
+    return said
+
+
+def _is_choice(said: object) -> bool:
+    return isinstance(said, dict) and isinstance(said.get("text"), str)
+
+
+def _response(said: str | Row) -> Response:
+    if isinstance(said, str):
+        return Response(said, estimated_tokens(said))
+    text, listed = str(said["text"]), read_tokens(said)
+    if listed is None:
+        return Response(text, estimated_tokens(text))
+    summed, source = round(float(listed.logprobs.sum()), 4), Choice.of({}, {}, listed)
+    return Response(text, len(listed.ends), summed, source=source)
 
 
 def _find_question(row: Row, *, where: str) -> str:

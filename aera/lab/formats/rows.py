@@ -30,7 +30,8 @@ from aera.lab.formats.entry import (
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES
 from aera.pools.record import Record
 from aera.response import Question, Response
-from aera.sampling.completion import choice_text
+from aera.sampling.completion import Choice, choice_text
+from aera.sampling.tokens import read_tokens
 
 NAMES: dict[str, tuple[str, ...]] = {
     "question": ("question", "problem", "prompt", "input", "query"),
@@ -304,6 +305,10 @@ def _response(
     tokens = whole_number(given(told, counted))
     if counted and given(told, counted) is not None and (tokens is None or tokens < 0):
         raise bad_field(told, counted, where=where)
+    listed = read_tokens(told)
+    if listed is not None:
+        others = {"logprob": round(float(listed.logprobs.sum()), 4), **others}
+        others["source"] = Choice.of({}, {}, listed)
     guess = 0 if failed else estimated_tokens(text) if text else int(answer is not None)
     response = Response(text, guess if tokens is None else tokens, answer=answer, **others)
     return response, tokens is None and not failed

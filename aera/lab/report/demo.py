@@ -70,7 +70,7 @@ async def _solve(
 ) -> list[Allocation]:
     """Ask the recorded upstream over HTTP, as any other server would be asked."""
     async with RecordedUpstream(pool, pace=pace) as upstream:
-        chat = Chat("recorded", pool.task, {"seed": 0, **controller.asks})
+        chat = Chat("recorded", pool.task, {"seed": 0}, wishes=controller.asks)
         async with OpenAISampler(Endpoint(upstream.base_url), chat) as sampler:
             allocator = Allocator(sampler, controller, concurrency=16, watch=view.watch)
             done = []

@@ -1,0 +1,133 @@
+"""What is wished for beside a request: full traces, else logprobs, else nothing."""
+
+import asyncio
+from math import isnan
+from pathlib import Path
+
+import pytest
+from live import BODY, upstream_of
+from traced import TracedUpstream
+
+from aera import Response, get_task
+from aera.errors import UpstreamError
+from aera.sampling.body import RequestBody
+from aera.sampling.fake import Call
+from aera.sampling.probe import probe
+from aera.sampling.upstream import Endpoint
+from aera.sampling.wishes import AT_ONCE, GIVES, trim_logprobs
+from aera.trace import FULL, PLAIN, TRACE_NAMES
+
+NOTHING, TOKENS, FULLY = GIVES
+
+
+def say(call: Call, place: int) -> str:
+    return "three and four make \\boxed{7}."
+
+
+def ask(server: TracedUpstream, *blocks: int, **wishes: object) -> tuple[list[Response], str]:
+    """What came of these blocks, and what the server was seen to give."""
+
+    async def scene() -> tuple[list[Response], str]:
+        got: list[Response] = []
+        async with server, upstream_of(server) as upstream:
+            for n in blocks:
+                told = {**BODY, "model": "m", **wishes}
+                body = RequestBody(told, wishes=FULL, task=get_task("numeric"))
+                got += await upstream.complete(body, n, start=len(got))
+            return got, upstream.grants.seen["m"]
+
+    return asyncio.run(scene())
+
+
+def trace_of(response: Response) -> dict[str, float]:
+    assert response.trace is not None
+    return dict(zip(TRACE_NAMES, response.trace, strict=True))
+
+
+def test_full_traces_are_asked_for_and_kept_small() -> None:
+    server = TracedUpstream(say)
+    got, given = ask(server, 4)
+    assert given == FULLY
+    assert {call.body["top_logprobs"] for call in server.calls} == {20}
+    trace = trace_of(got[0])
+    assert trace["trace_answer_logprob"] == pytest.approx(-1.5), "the box holds the 7 alone"
+    assert trace["trace_answer_confidence"] == pytest.approx(1.5 + 9.5)
+    assert trace["trace_least"] == pytest.approx(-1.5)
+    assert not any(map(isnan, trace.values()))
+    assert got[0].source["logprobs"] is None, "the lists themselves are not held"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("refuses", "given", "asked"),
+    [({"top_logprobs"}, TOKENS, [20, None, None]), ({"logprobs"}, NOTHING, [20, None, None, None])],
+)
+def test_what_is_refused_is_asked_for_once(
+    refuses: set[str], given: str, asked: list[int | None]
+) -> None:
+    server = TracedUpstream(say, refuses=frozenset(refuses))
+    got, seen = ask(server, 1, 1)
+    assert seen == given
+    assert [call.body.get("top_logprobs") for call in server.calls] == asked
+    assert all(response.text == say(server.calls[0], 0) for response in got)
+    known = [response.trace is not None for response in got]
+    assert known == [given == TOKENS] * 2
+    if given == TOKENS:
+        trace = trace_of(got[0])
+        assert isnan(trace["trace_confidence"])
+        assert not isnan(trace["trace_logprob"])
+
+
+def test_fewer_likely_tokens_are_no_confidence() -> None:
+    got, given = ask(TracedUpstream(say, most=5), 1)
+    assert given == TOKENS
+    assert isnan(trace_of(got[0])["trace_confidence"])
+
+
+def test_a_server_that_says_nothing_gives_nothing() -> None:
+    got, given = ask(TracedUpstream(say, silent=True), 2)
+    assert given == NOTHING
+    assert [response.trace for response in got] == [None, None]
+
+
+def test_a_bad_request_is_told_as_it_came_and_changes_nothing() -> None:
+    server = TracedUpstream(say, refuses=frozenset({"messages"}))
+    with pytest.raises(UpstreamError, match="messages is not supported"):
+        ask(server, 1)
+
+
+def test_long_replies_come_in_parts_in_their_order() -> None:
+    server = TracedUpstream(lambda call, place: f"\\boxed{{{call.body['seed'] + place}}}")
+    got, _ = ask(server, 3 * AT_ONCE + 1, seed=0)
+    assert [response.text for response in got] == [f"\\boxed{{{i}}}" for i in range(len(got))]
+    assert max(call.n for call in server.calls) == AT_ONCE
+
+
+def test_a_client_keeps_its_own_logprobs_and_no_others() -> None:
+    got, _ = ask(TracedUpstream(say), 1, logprobs=True, top_logprobs=2)
+    source = got[0].source
+    assert isinstance(source, dict)
+    shown = trim_logprobs(source, {"logprobs": True, "top_logprobs": 2})
+    assert {len(row["top_logprobs"]) for row in shown["logprobs"]["content"]} == {2}
+    shown = trim_logprobs(source, {"logprobs": True})
+    assert {len(row["top_logprobs"]) for row in shown["logprobs"]["content"]} == {0}
+    assert trim_logprobs(source, {})["logprobs"] is None
+    assert not isnan(trace_of(got[0])["trace_confidence"])
+
+
+@pytest.mark.parametrize(("most", "gives", "takes_n"), [(20, FULLY, True), (3, TOKENS, False)])
+def test_a_server_can_be_asked_what_it_gives(most: int, gives: str, takes_n: bool) -> None:
+    async def scene() -> dict[str, object]:
+        async with TracedUpstream(say, most=most, honours_n=takes_n) as server:
+            return await probe(Endpoint(server.base_url), "m")
+
+    assert asyncio.run(scene()) == {"gives": gives, "takes_n": takes_n}
+
+
+def test_plain_logprobs_are_a_wish_too(tmp_path: Path) -> None:
+    async def scene() -> list[Response]:
+        server = TracedUpstream(say, refuses=frozenset({"logprobs"}))
+        async with server, upstream_of(server) as upstream:
+            return await upstream.complete(RequestBody(BODY, wishes=PLAIN), 1)
+
+    [response] = asyncio.run(scene())
+    assert (response.error, response.logprob) == (None, None)
