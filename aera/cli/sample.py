@@ -118,7 +118,7 @@ def sample(
     names = Columns(parse_map(columns or ()))
     asked = read_question_set(questions, chosen, names, seed=seed)
     fields = {**DEFAULTS, **settings_from(settings or ()), "seed": seed}
-    chat = Chat(model, chosen, fields, system, FULL if traces else PLAIN)
+    chat = Chat(model, chosen, fields, system, dict(FULL if traces else PLAIN))
     kept = {"model": model, "system": system, **fields}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))

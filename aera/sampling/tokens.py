@@ -10,7 +10,7 @@ from aera.arrays import Floats
 from aera.trace import TOP, ServedTokens
 
 LEAST = -50.0
-"""Logprobs below it are a server's way of writing minus infinity."""
+"""Of other likely tokens, less is a server's way of writing minus infinity."""
 TOPS = "top_logprobs"
 MOST = 10**9
 
@@ -27,7 +27,7 @@ def read_tokens(choice: Mapping[str, Any]) -> ServedTokens | None:
         return None
     pieces = [_written(row) for row in kept]
     ends = np.cumsum([_characters(piece) for piece in pieces], dtype=np.intp)
-    values = np.maximum(np.array([row["logprob"] for row in kept], dtype=np.float64), LEAST)
+    values = np.array([row["logprob"] for row in kept], dtype=np.float64)
     text = b"".join(pieces).decode("utf-8", "replace")
     return ServedTokens(text, ends, values, _confidence([row.get(TOPS) for row in kept]))
 

@@ -87,7 +87,7 @@ def test_what_an_upstream_says_in_bad_json_leaves_in_good_json() -> None:
 
     async def act(house: House) -> str:
         url, body = f"{house.url}/v1/chat/completions", {**BODY, "aera": {"policy": "fixed-1"}}
-        async with house.http.post(url, json=body) as reply:
+        async with house.http.post(url, json={**body, "logprobs": True}) as reply:
             return await reply.text()
 
     text, _ = proxied(act, handler)
