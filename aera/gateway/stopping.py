@@ -6,6 +6,7 @@ from aera.policies.gate import ON_A_TIE
 from aera.policies.policy import Decision, Policy
 from aera.response import Prefix, Response
 from aera.tally import Vote
+from aera.voting.structure import views
 
 UNREADABLE = "nothing could be read"
 NO_AGREEMENT = "no two answers agree"
@@ -24,7 +25,7 @@ class ServedVote:
     """Samples after which the vote ends."""
     least: int = 0
     free: bool = False
-    """Whether the answers are free text: tool calls or JSON, of which no two need be alike."""
+    """Whether the answers are tool calls or JSON, of which no two need be alike."""
     by_counting: bool = True
     """Whether votes count one each and the policy looks at nothing else."""
     fixed: bool = False
@@ -33,6 +34,18 @@ class ServedVote:
     def decide(self, prefix: Prefix) -> Decision:
         if not len(prefix.tally):
             return self._decide_unread(prefix)
+        if not self.free:
+            return self._decide_on(prefix)
+        first, *others = views(prefix)
+        decision = self._decide_on(first)
+        for view in others:
+            if not decision.stop or decision.forced:
+                break
+            decision = self._decide_on(view)
+        return decision
+
+    def _decide_on(self, prefix: Prefix) -> Decision:
+        """The policy's decision, unless nothing can come of going on."""
         decision = self.policy.decide(prefix)
         if decision.stop:
             return self._mark_tie(decision, prefix)
