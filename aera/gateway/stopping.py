@@ -6,10 +6,11 @@ from aera.policies.gate import ON_A_TIE
 from aera.policies.policy import Decision, Policy
 from aera.response import Prefix, Response
 from aera.tally import Vote
-from aera.voting.structure import views
+from aera.voting.structure import QUARTER, views
 
 UNREADABLE = "nothing could be read"
 NO_AGREEMENT = "no two answers agree"
+LITTLE_AGREEMENT = "fewer than a quarter agree"
 OUT_OF_REACH = "the answers can no longer agree"
 TO_DISAGREE = 4
 """Readable answers, all different, after which free text is not expected to agree."""
@@ -52,8 +53,8 @@ class ServedVote:
         # One block says little about the next; two that do not agree are a pattern.
         if prefix.previous is None or len(prefix) < self.least:
             return decision
-        if self.free and _all_differ(prefix):
-            return decision.force(NO_AGREEMENT)
+        if self.free and (disagreement := _find_disagreement(prefix)):
+            return decision.force(disagreement)
         if self.by_counting and not self._can_stop(prefix):
             return decision.force(OUT_OF_REACH)
         return decision
@@ -84,6 +85,11 @@ class ServedVote:
         return str(self.policy)
 
 
-def _all_differ(prefix: Prefix) -> bool:
-    readable = sum(vote.answer is not None for vote in prefix.votes)
-    return readable >= TO_DISAGREE and readable == len(prefix.tally)
+def _find_disagreement(prefix: Prefix) -> str | None:
+    """Why tool calls or JSON are not expected to agree, if so."""
+    readable, most = prefix.tally.total, prefix.tally.leaders.weight
+    if readable < TO_DISAGREE:
+        return None
+    if most == 1:
+        return NO_AGREEMENT
+    return LITTLE_AGREEMENT if most < QUARTER * readable else None

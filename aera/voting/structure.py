@@ -14,7 +14,9 @@ from aera.voting.aggregation import Aggregate
 ABSENT = "absent"
 """What a reply says in a field that it does not have; all other values are JSON."""
 TO_DISAGREE = 5
-"""Replies of which no two have the same word in a field, after which it is taken for free text."""
+"""Replies with a word in a field, after which it may be taken for free text."""
+QUARTER = 0.25
+"""Share of the replies that have the same there; fewer are no agreement."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class StructureOutcome:
     texts: tuple[Path, ...]
     """Fields that hold long strings."""
     split: tuple[Path, ...]
-    """Fields with short strings of which no two are the same."""
+    """Fields with short strings of which hardly any two are the same."""
 
     @property
     def name(self) -> str | None:
@@ -110,8 +112,7 @@ class StructureOutcome:
     @property
     def structure(self) -> Structure:
         """That of a reply with the winning name, which knows what its fields are called."""
-        found = structure_in(self.votes[self.group[0]]) if self.group else None
-        return found or Structure()
+        return _structure(self.votes[self.group[0]]) if self.group else Structure()
 
 
 def settle(votes: Sequence[Vote]) -> StructureOutcome:
@@ -122,13 +123,14 @@ def settle(votes: Sequence[Vote]) -> StructureOutcome:
     # A text in which nothing could be read counts as a text, and says no more than that.
     telling = [votes[place] for place in group if votes[place].answer is not None]
     paths = dict.fromkeys(path for vote in telling for path in _fields(vote))
-    texts = [path for path in paths if _mostly_text(telling, path)]
+    texts = [path for path in paths if _is_text(telling, path)]
     split = [path for path in paths if path not in texts and _is_split(telling, path)]
-    fields = {
-        path: Tally().add(Vote(_value(vote, path)) for vote in telling)
-        for path in paths
-        if path not in texts and path not in split
-    }
+    voted = [path for path in paths if path not in texts and path not in split]
+    if not voted and split:  # nothing else is left, so nothing is agreed on
+        voted, split = split, []
+    elif not voted and group and not _structure(votes[group[0]]).calls:
+        voted, texts = texts, []
+    fields = {path: Tally().add(Vote(_value(vote, path)) for vote in telling) for path in voted}
     return StructureOutcome(tuple(votes), names, group, fields, tuple(texts), tuple(split))
 
 
@@ -152,19 +154,17 @@ def views(prefix: Prefix) -> list[Prefix]:
     """
     found = outcome_of(prefix)
     inside, weakest = frozenset(found.group), found.weakest
-    shown = []
+    made = []
+    if weakest is None or len(found.names) > 1:
+        structures = [structure_in(vote) for vote in found.votes]
+        made.append(_show(prefix, (each.name if each else None for each in structures)))
     if weakest is not None:
-        shown.append([_value(vote, weakest) for vote in found.votes])
-    elif found.split:  # nothing is left on which they might agree
-        shown.append([vote.answer for vote in found.votes])
-    made = [
-        _show(prefix, (said if place in inside else None for place, said in enumerate(each)))
-        for each in shown
-    ]
-    if len(found.names) == 1 and made:
-        return made
-    structures = [structure_in(vote) for vote in found.votes]
-    return [_show(prefix, (each.name if each else None for each in structures)), *made]
+        said = (
+            _value(vote, weakest) if place in inside else None
+            for place, vote in enumerate(found.votes)
+        )
+        made.append(_show(prefix, said))
+    return made
 
 
 def _show(prefix: Prefix, answers: Iterable[str | None]) -> Prefix:
@@ -182,6 +182,10 @@ def _show(prefix: Prefix, answers: Iterable[str | None]) -> Prefix:
     return made
 
 
+def _structure(vote: Vote) -> Structure:
+    return structure_in(vote) or Structure()
+
+
 def structure_in(vote: Vote) -> Structure | None:
     """The structure behind a vote: its own, or that of a text with an answer."""
     if isinstance(vote, StructureVote):
@@ -190,8 +194,7 @@ def structure_in(vote: Vote) -> Structure | None:
 
 
 def _fields(vote: Vote) -> Iterable[Path]:
-    found = structure_in(vote)
-    return found.fields if found else ()
+    return _structure(vote).fields
 
 
 def _value(vote: Vote, path: Path) -> str | None:
@@ -204,22 +207,26 @@ def _value(vote: Vote, path: Path) -> str | None:
 
 
 def _kinds(votes: Iterable[Vote], path: Path) -> list[Kind]:
-    found = (structure_in(vote) for vote in votes)
-    return [each.fields[path].kind for each in found if each and path in each.fields]
+    found = (_structure(vote).fields for vote in votes)
+    return [fields[path].kind for fields in found if path in fields]
 
 
-def _mostly_text(votes: Sequence[Vote], path: Path) -> bool:
+def _is_text(votes: Sequence[Vote], path: Path) -> bool:
+    """Whether most replies have a long string here, and no half of them the same."""
     kinds = _kinds(votes, path)
-    return 2 * kinds.count(Kind.TEXT) > len(kinds)
+    if 2 * kinds.count(Kind.TEXT) <= len(kinds):
+        return False
+    [(_, most)] = Counter(_value(vote, path) for vote in votes).most_common(1)
+    return 2 * most <= len(votes)
 
 
 def _is_split(votes: Sequence[Vote], path: Path) -> bool:
-    """Whether many replies have a string here, and no two the same."""
+    """Whether many replies have a string here, and hardly any the same."""
     kinds = _kinds(votes, path)
     if len(kinds) < TO_DISAGREE or Kind.VALUE in kinds:
         return False
-    said = [value for vote in votes if (value := _value(vote, path)) != ABSENT]
-    return len(set(said)) == len(said)
+    said = Counter(value for vote in votes if (value := _value(vote, path)) != ABSENT)
+    return max(said.values()) < QUARTER * said.total()
 
 
 def _without(vote: Vote, left_out: Sequence[Path]) -> str | None:

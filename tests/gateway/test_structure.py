@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from aera import Prefix, Question, Response, Schedule, get_task
-from aera.gateway.stopping import NO_AGREEMENT
+from aera.gateway.stopping import LITTLE_AGREEMENT, NO_AGREEMENT
 from aera.reading.chat import ChatReader, tool_calls
 from aera.reading.schema import Schema, Schemas
 from aera.sampling.fake import Call
@@ -191,6 +191,12 @@ def test_words_that_never_agree_are_left_out_after_the_first_block() -> None:
 def test_numbers_that_never_agree_end_the_vote() -> None:
     told = found(replying(*([("f", {"n": n})] for n in range(99))), tools=TOOLS)
     assert (told["samples"], told["reason"], told["escalate"]) == (8, NO_AGREEMENT, True)
+
+
+def test_numbers_of_which_hardly_any_agree_do_not_run_to_the_end() -> None:
+    numbers = [n // 2 if n < 6 else n for n in range(200)]
+    told = found(replying(*([("f", {"n": n})] for n in numbers)), tools=TOOLS)
+    assert (told["samples"], told["reason"], told["escalate"]) == (16, LITTLE_AGREEMENT, True)
 
 
 def test_undecided_names_keep_the_vote_going() -> None:
