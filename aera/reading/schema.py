@@ -1,6 +1,6 @@
 """Schemas: what a request says of the JSON it wants, as far as a vote needs to know it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,27 +8,31 @@ CLOSED = ("enum", "const", "format", "pattern")
 """What makes a string one of a set, and not somebody's words."""
 SHORT = 60
 """Characters up to which a string is a word on which replies may agree; longer ones are text."""
-DEEPEST = 8
-"""References and alternatives in a row that are followed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schema:
     """A part of a JSON schema: all that may hold at one place."""
 
     root: Any = None
-    parts: tuple[Any, ...] = ()
+    parts: tuple[Mapping[str, Any], ...] = ()
+    _known: "dict[str | int, Schema]" = field(default_factory=dict, repr=False)
+    """What was found inside: every reply has the same fields."""
 
     @classmethod
     def of(cls, schema: Any) -> "Schema":
         """A whole schema; what is none says nothing."""
-        return cls(schema, tuple(_expand(schema, schema, DEEPEST)))
+        return cls(schema, _expand([schema], schema))
 
     def at(self, key: str | int) -> "Schema":
-        """What holds for a property, or for an element of a list."""
-        found = [part for each in self.parts for part in _inside(each, key)]
-        expanded = [part for each in found for part in _expand(each, self.root, DEEPEST)]
-        return Schema(self.root, tuple(expanded))
+        """What holds for a property, or for the elements of a list."""
+        if not self.parts:
+            return self
+        place = 0 if isinstance(key, int) else key
+        if place not in self._known:
+            found = [_inside(part, key) for part in self.parts]
+            self._known[place] = Schema(self.root, _expand(found, self.root))
+        return self._known[place]
 
     @property
     def closed(self) -> bool:
@@ -79,16 +83,20 @@ def _functions(tools: Any) -> Iterator[Mapping[str, Any]]:
             yield function
 
 
-def _expand(schema: Any, root: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-    """A schema and all that it refers to or allows as alternatives."""
-    if not isinstance(schema, Mapping) or not depth:
-        return
-    yield schema
-    if isinstance(schema.get("$ref"), str):
-        yield from _expand(_resolve(schema["$ref"], root), root, depth - 1)
-    for name in ("anyOf", "oneOf", "allOf"):
-        for each in _listed(schema.get(name)):
-            yield from _expand(each, root, depth - 1)
+def _expand(schemas: Iterable[Any], root: Any) -> tuple[Mapping[str, Any], ...]:
+    """Schemas and all that they refer to or allow as alternatives; each once."""
+    found: dict[int, Mapping[str, Any]] = {}
+    left = list(schemas)
+    while left:
+        schema = left.pop(0)
+        if not isinstance(schema, Mapping) or id(schema) in found:
+            continue
+        found[id(schema)] = schema
+        if isinstance(schema.get("$ref"), str):
+            left.append(_resolve(schema["$ref"], root))
+        for name in ("anyOf", "oneOf", "allOf"):
+            left += _listed(schema.get(name))
+    return tuple(found.values())
 
 
 def _resolve(reference: str, root: Any) -> Any:
@@ -100,12 +108,10 @@ def _resolve(reference: str, root: Any) -> Any:
     return found if reference.startswith("#") else None
 
 
-def _inside(part: Mapping[str, Any], key: str | int) -> Iterator[Any]:
+def _inside(part: Mapping[str, Any], key: str | int) -> Any:
     if isinstance(key, int):
-        yield part.get("items")
-        return
+        return part.get("items")
     properties = part.get("properties")
     if isinstance(properties, Mapping) and key in properties:
-        yield properties[key]
-    else:
-        yield part.get("additionalProperties")
+        return properties[key]
+    return part.get("additionalProperties")

@@ -172,6 +172,41 @@ def test_huge_and_deep_values_are_voted_on_as_a_whole() -> None:
     assert settled("[" * 500 + "]" * 500, wants_json=True).answer is not None
 
 
+def test_a_schema_that_refers_to_itself_is_followed_once() -> None:
+    root: dict[str, Any] = {"anyOf": [{"$ref": "#"}, {"$ref": "#/none"}, {"$ref": "x"}] * 300}
+    root["properties"] = {"in": {"$ref": "#"}, "word": {"enum": ["a"]}}
+    schema = Schema.of(root)
+    for _ in range(50):
+        schema = schema.at("in")
+    assert (schema.closed, schema.at("word").closed, schema.at("x").closed) == (False, True, False)
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["anyOf", "$ref", "properties", "items", "a", "maxLength"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(junk, st.lists(junk, max_size=6))
+def test_no_schema_and_no_value_makes_it_fail(schema: Any, values: list[Any]) -> None:
+    body = {
+        "tools": [{"function": {"name": "f", "parameters": schema}}, schema],
+        "functions": schema,
+    }
+    wanted = {"response_format": {"json_schema": {"schema": schema}}}
+    schemas = Schemas.of({**body, **wanted})
+    found = settled(*map(json.dumps, values), wants_json=True, schemas=schemas)
+    assert len(found.answers) == len(values)
+    found = settled(*([("f", value)] for value in values), schemas=schemas)
+    assert len(found.best) <= len(values)
+
+
 # --- when it stops --------------------------------------------------------------------------------
 
 
