@@ -1,6 +1,7 @@
 """A voted reply as /v1/responses gives it: one object, or the events of a stream."""
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -109,7 +110,9 @@ def _items(choice: Mapping[str, Any], mark: str, status: str) -> Iterator[dict[s
         yield {**made, "status": status, "content": parts}
     for place, (call_id, function) in enumerate(calls):
         own = f"fc_{mark}_{place}"
-        told = {"name": str(function["name"]), "arguments": str(function.get("arguments") or "")}
+        given = function.get("arguments")
+        written = given if isinstance(given, str) else json.dumps(given)
+        told = {"name": function["name"], "arguments": written}
         made = {"id": own, "type": "function_call", "call_id": call_id or own}
         yield {**made, **told, "status": status}
 

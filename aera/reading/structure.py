@@ -9,8 +9,8 @@ from aera.reading.json_values import canonical_json
 from aera.reading.schema import ANYTHING, SHORT, Schema, Schemas
 from aera.tally import Vote
 
-TEXT = "text"
-"""The name of a reply that calls no tool."""
+TEXT = "(text)"
+"""The name of a reply that calls no tool; no function can be called so."""
 WHOLE = "value"
 """The field of a value that has none."""
 MOST_FIELDS = 200

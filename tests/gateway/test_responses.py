@@ -260,6 +260,29 @@ def test_junk_is_translated_or_refused(body: dict[str, Any]) -> None:
     assert isinstance(made.chat["messages"], list)
 
 
+anything_at_all = st.recursive(junk, lambda inner: st.lists(inner, max_size=2), max_leaves=4)
+call = st.dictionaries(st.sampled_from(["id", "function"]), st.dictionaries(
+    st.sampled_from(["name", "arguments"]), st.text(max_size=3) | anything_at_all
+) | junk)  # fmt: skip
+message = st.fixed_dictionaries({}, optional={
+    "content": anything_at_all, "refusal": anything_at_all, "reasoning": anything_at_all,
+    "tool_calls": st.lists(call, max_size=2) | junk, "function_call": call | junk,
+})  # fmt: skip
+
+
+@given(message | junk, junk, junk)
+def test_whatever_a_model_says_becomes_a_response(said: Any, finish: Any, logprobs: Any) -> None:
+    choice = {"message": said, "finish_reason": finish, "logprobs": logprobs}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    about = {"id": "chatcmpl-1", "created": 0, "model": "m", "aera": {"warnings": []}}
+    wire = ResponsesWire.open({"input": "?"})
+    events = list(wire.events({**about, "choices": [choice], "usage": usage}))
+    last = json.loads(events[-1].split(b"data: ")[1])["response"]
+    assert last["output"]
+    done = [json.loads(each.split(b"data: ")[1]) for each in events if b"output_item.done" in each]
+    assert [each["item"] for each in done] == last["output"]
+
+
 def test_a_response_without_input_is_refused() -> None:
     with pytest.raises(openai.BadRequestError, match='"input" must be a list of objects'):
         responded(numbers("7"), input=None)

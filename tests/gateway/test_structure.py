@@ -5,12 +5,12 @@ import random
 from typing import Any
 
 import pytest
-from gateways import Scripted, account, asked, found, saying, visit
+from gateways import CONTROLLER, Scripted, account, asked, found, saying, visit
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from aera import Prefix, Question, Response, Schedule, get_task
+from aera import Controller, Prefix, Question, Response, Schedule, get_task
 from aera.gateway.stopping import LITTLE_AGREEMENT, NO_AGREEMENT
 from aera.reading.chat import ChatReader, tool_calls
 from aera.reading.schema import Schema, Schemas
@@ -74,7 +74,7 @@ def test_four_callers_with_their_own_words_beat_three_that_said_five() -> None:
     assert (call.function.name, told["answer"]) == ("f", '[{"arguments":{"n":1},"name":"f"}]')
     assert told["votes"] == {'[{"arguments":{"n":1},"name":"f"}]': 4, "5": 3}
     assert told["structure"] == {
-        "names": {"f": 4, "text": 3},
+        "names": {"f": 4, "(text)": 3},
         "other_names": 0,
         "fields": {"f.n": {"value": "1", "share": 1.0}},
         "other_fields": 0,
@@ -104,9 +104,9 @@ def test_text_that_cannot_be_read_still_says_that_no_tool_is_called() -> None:
     reply = asked(server, tools=TOOLS)
     told = account(reply)
     assert reply.choices[0].message.tool_calls is None
-    assert (told["answer"], told["structure"]["names"]) == (None, {"text": 7, "f": 1})
+    assert (told["answer"], told["structure"]["names"]) == (None, {"(text)": 7, "f": 1})
     told = found(replying([("f", {})], *["Which?"] * 9), {"policy": "fixed-4"}, tools=TOOLS)
-    assert told["structure"]["names"] == {"f": 1, "text": 3}
+    assert told["structure"]["names"] == {"f": 1, "(text)": 3}
     assert told["warnings"] == ["the replies call no tool, and nothing could be read in them"]
 
 
@@ -255,6 +255,15 @@ def test_the_policy_is_asked_about_the_field_with_the_least_agreement() -> None:
     assert structure_vote(prefix).support == 2
 
 
+def test_a_gate_decides_on_structures_too() -> None:
+    calls = [[("f", {"note": LONG.format(n), "n": 1})] for n in range(200)]
+    controller = Controller.load(CONTROLLER)
+    told = found(replying(*calls), tools=TOOLS, serving={"controller": controller})
+    assert all(0 <= chance <= 1 for chance in told["p_continue"])
+    assert (told["answer"], told["tied"]) == ('[{"arguments":{"n":1},"name":"f"}]', False)
+    assert told["votes"] == {told["answer"]: told["samples"]}
+
+
 # --- the account is bounded -----------------------------------------------------------------------
 
 
@@ -307,7 +316,7 @@ def test_what_wins_is_a_reply_that_was_given(said: list[Said]) -> None:
     first = outcome.best[0]
     assert outcome.answers[first] == outcome.answer
     names = [call["name"] for call in tool_calls(response_of(said[first]))]
-    assert (", ".join(names) or "text") == outcome.name
+    assert (", ".join(names) or "(text)") == outcome.name
     assert max(outcome.matches.values()) == outcome.matches[first]
 
 
