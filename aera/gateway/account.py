@@ -13,6 +13,7 @@ from aera.policies.gate import OUTSIDE
 from aera.response import Response
 from aera.sampling.wishes import trim_logprobs
 from aera.solving.run import Allocation
+from aera.voting.structure import StructureOutcome
 
 SHOWN = 20
 """Answers that a reply lists; the others are counted together."""
@@ -43,6 +44,8 @@ class VotedChoice:
     """Another upstream's reply, asked for because the vote was undecided."""
     second_answer: str | None = None
     notes: tuple[str, ...] = ()
+    structure: StructureOutcome | None = None
+    """How the names and the fields were voted on, where tools or JSON were asked for."""
     id: str = field(default_factory=lambda: f"chatcmpl-{os.urandom(16).hex()}")
     """Of the reply that it is, or is the first choice of."""
 
@@ -91,19 +94,48 @@ class VotedChoice:
             "escalate": is_undecided(allocation),
             "escalated": self.escalated,
             "warnings": self._warnings(),
+            **({} if self.structure is None else {"structure": describe(self.structure)}),
         }
 
     def _warnings(self) -> list[str]:
         warnings = list(self.notes)
-        if self.allocation.reason == UNREADABLE:
+        unread = self.allocation.reason == UNREADABLE
+        if unread:
             warnings.append("no reply could be read, so nothing was voted on")
         if self.allocation.aggregate.tied:
             warnings.append("the winning answer was tied and won by being first")
+        found = self.structure
+        if found is not None and found.matched < len(found.fields):
+            of = f"{found.matched} of {len(found.fields)} fields"
+            warnings.append(f"no reply has all that won; the one that is returned has {of}")
+        if found is not None and found.answer is None and found.group and not unread:
+            warnings.append("the replies call no tool, and nothing could be read in them")
         if was_guarded(self.allocation):
             warnings.append(OUTSIDE)
         if self.failures:
             warnings.append(f"{self.failures} of {self.allocation.responses} samples failed")
         return warnings
+
+
+def describe(found: StructureOutcome) -> dict[str, Any]:
+    """What was voted on of tool calls or JSON, and what was not; long lists are cut and counted."""
+    names, other_names = shorten_votes(found.names.weights)
+    show = found.structure.show
+    fields = {
+        _shorten(show(path)): {
+            "value": _shorten(tally.leaders.answer or ""),
+            "share": round(tally.majority, 3),
+        }
+        for path, tally in list(found.fields.items())[:SHOWN]
+    }
+    return {
+        "names": names,
+        "other_names": other_names,
+        "fields": fields,
+        "other_fields": len(found.fields) - len(fields),
+        "left_out": [_shorten(show(path)) for path in found.left_out[:SHOWN]],
+        "other_left_out": max(0, len(found.left_out) - SHOWN),
+    }
 
 
 def shorten_votes(votes: Mapping[str, float]) -> tuple[dict[str, float], float]:

@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aera.gateway.clients import Client, Clients, too_many
 from aera.gateway.openai import DeniedError, error_body, event, failure
 from aera.gateway.options import HEADER, RAW_HEADER
-from aera.gateway.origin import OriginCheck
+from aera.gateway.origin import CHAT, RESPONSES, OriginCheck
 from aera.gateway.telemetry import Telemetry
 
 log = logging.getLogger("aera.gateway")
-ROUTES = {"/v1/chat/completions": "chat", "/v1/models": "models", "/state": "state"}
+ROUTES = {CHAT: "chat", RESPONSES: "responses", "/v1/models": "models", "/state": "state"}
 """What a path is counted as; the others may hold anything, and are "proxy"."""
 OPEN = ("/health", "/ready")
 """Paths that answer whoever asks."""

@@ -1,7 +1,8 @@
 """OpenAI's shapes on the wire: error objects, and a finished completion as a stream of chunks."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import Any
 
@@ -97,6 +98,29 @@ async def send_json(send: Send, content: Any, headers: Mapping[str, str]) -> Non
 def event(content: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
     return b"data: " + dump(content) + b"\n\n"
+
+
+@dataclass(frozen=True)
+class ChatWire:
+    """One chat request, and its reply in its own form."""
+
+    chat: Mapping[str, Any]
+
+    def whole(self, completion: dict[str, Any]) -> dict[str, Any]:
+        """The completion itself."""
+        return completion
+
+    def events(self, completion: Mapping[str, Any]) -> Iterator[bytes]:
+        """The same as a stream."""
+        wanted = self.chat.get("stream_options")
+        with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
+        for chunk in chunks(completion, with_usage=with_usage):
+            yield event(chunk)
+        yield b"data: [DONE]\n\n"
+
+    def failed(self, error: AeraError) -> bytes:
+        """The event of a stream that failed."""
+        return event(error_body(error))
 
 
 def chunks(reply: Mapping[str, Any], *, with_usage: bool) -> list[dict[str, Any]]:

@@ -17,6 +17,8 @@ FRACTIONS = ("threshold", "deadline_s")
 class RequestOptions:
     """None leaves it to the gateway. Prompts are never looked at."""
 
+    vote: bool | None = None
+    """Whether to vote, whatever the model's name and the gateway's default say."""
     policy: str | None = None
     threshold: float | None = None
     min_samples: int | None = None
@@ -60,6 +62,11 @@ def find_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def _parse_option(name: str, value: Any) -> Any:
     """An option as what it must be."""
+    if name == "vote":
+        written = str(value).lower() if isinstance(value, bool | str) else ""
+        if written not in ("true", "false"):
+            raise UsageError(f'"aera.vote" must be true or false, but got {value!r:.40}')
+        return written == "true"
     if name == "policy":
         if not isinstance(value, str) or len(value) > 100:
             raise UsageError(f'"aera.policy" must be a label, but got {value!r:.40}')

@@ -8,7 +8,7 @@ from aera.gateway.openai import DeniedError
 LOCAL = ("localhost", "127.0.0.1", "::1")
 FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 """Bodies that a page of another origin can send without asking first."""
-CHAT = "/v1/chat/completions"
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -46,8 +46,8 @@ class OriginCheck:
         return None
 
     def _is_form(self, path: str, kind: str) -> bool:
-        """Uploads are forms on other routes than chats."""
-        return kind in (FORMS if path == CHAT else FORMS[:2])
+        """Uploads are forms on other routes than those that vote."""
+        return kind in (FORMS if path in (CHAT, RESPONSES) else FORMS[:2])
 
 
 def host_name(host: str) -> str:

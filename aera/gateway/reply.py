@@ -1,9 +1,9 @@
-"""ChatReply: what the client of a voted chat gets, whole or as a stream."""
+"""VotedReply: what the client of a voted request gets, whole or as a stream."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -11,13 +11,26 @@ from starlette.types import Receive, Scope, Send
 from aera.errors import AeraError
 from aera.gateway.account import VotedChoice, completion
 from aera.gateway.clients import Client
-from aera.gateway.openai import chunks, error_body, event, send_json, status_of
+from aera.gateway.openai import send_json, status_of
 from aera.gateway.proxy import ClosingStream, DisconnectWatch
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
 
 
-class ChatReply:
+class Wire(Protocol):
+    """How a request asks for a chat, and how its reply looks."""
+
+    @property
+    def chat(self) -> Mapping[str, Any]: ...
+
+    def whole(self, completion: dict[str, Any]) -> dict[str, Any]: ...
+
+    def events(self, completion: Mapping[str, Any]) -> Iterator[bytes]: ...
+
+    def failed(self, error: AeraError) -> bytes: ...
+
+
+class VotedReply:
     """The reply to one voted request, whole or as a stream."""
 
     def __init__(
@@ -25,20 +38,20 @@ class ChatReply:
         settings: GatewaySettings,
         telemetry: Telemetry,
         client: Client,
-        body: Mapping[str, Any],
+        wire: Wire,
+        model: str,
         begun: float,
     ) -> None:
         self.settings, self.telemetry, self.client = settings, telemetry, client
-        self.body, self.begun = body, begun
-        self.model: str = body.get("model", settings.model)
+        self.wire, self.model, self.begun = wire, model, begun
 
     async def send(self, voted: list[VotedChoice], send: Send) -> None:
         """The reply in one piece."""
         headers = self._record(voted)
-        await send_json(send, self._completion(voted), headers)
+        await send_json(send, self.wire.whole(self._completion(voted)), headers)
 
     def _completion(self, voted: list[VotedChoice]) -> dict[str, Any]:
-        return completion(voted, self.model, self.body)
+        return completion(voted, self.model, self.wire.chat)
 
     def _record(self, voted: list[VotedChoice]) -> dict[str, str]:
         """Count what was voted; the headers that tell of it."""
@@ -60,7 +73,7 @@ class ChatReply:
     async def stream(
         self, scope: Scope, receive: Receive, work: "asyncio.Task[list[VotedChoice]]"
     ) -> ClosingStream:
-        """Keep-alive comments while voting, then chunks. What fails at once is an HTTP error."""
+        """Keep-alive comments while voting, then the reply. What fails at once is an HTTP error."""
         try:
             async with DisconnectWatch(scope, receive):
                 await asyncio.wait([work], timeout=self.settings.keep_alive)
@@ -82,12 +95,9 @@ class ChatReply:
         except AeraError as error:
             # The status went out as 200; what became of it is counted apart.
             self.telemetry.counts["requests", "stream", str(status_of(error))] += 1
-            yield event(error_body(error))
+            yield self.wire.failed(error)
             return
         if not recorded:
             self._record(voted)
-        wanted = self.body.get("stream_options")
-        with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
-        for chunk in chunks(self._completion(voted), with_usage=with_usage):
-            yield event(chunk)
-        yield b"data: [DONE]\n\n"
+        for each in self.wire.events(self._completion(voted)):
+            yield each

@@ -42,20 +42,35 @@ def split_model(model: Any) -> tuple[str, bool]:
     return model.removeprefix(PREFIX), model.startswith(PREFIX)
 
 
-def refuse_vote(content: bytes) -> None:
-    """Refuse a request for a vote on a route where nothing is voted on."""
+def plain_request(body: Mapping[str, Any], model: str, content: bytes) -> bytes:
+    """A request as it is passed on: under the upstream's name of the model, without our options."""
+    if "aera" not in body and body.get("model") == model:
+        return content
+    plain = {name: value for name, value in body.items() if name != "aera"}
+    return json.dumps({**plain, "model": model}).encode()
+
+
+def refuse_vote(content: bytes) -> bytes:
+    """What is sent to a route where nothing is voted on; refuses to vote there."""
     if b'"aera' not in content:
-        return
+        return content
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
-        return  # what it is instead is for the upstream to say
-    model = body.get("model") if isinstance(body, dict) else None
+        return content  # what it is instead is for the upstream to say
+    if not isinstance(body, dict):
+        return content
+    model, options = body.get("model"), body.get("aera")
     if isinstance(model, str) and model.startswith(PREFIX):
         raise UsageError(
-            f'"{model:.80}" votes on /v1/chat/completions only; here ask for '
+            f'"{model:.80}" votes on /v1/chat/completions and /v1/responses only; here ask for '
             f'"{model.removeprefix(PREFIX):.80}"'
         )
+    if "aera" not in body:
+        return content
+    if options and options != {"vote": False}:
+        raise UsageError('nothing is voted on here: leave "aera" out of the request')
+    return json.dumps({name: value for name, value in body.items() if name != "aera"}).encode()
 
 
 def add_instruction(body: Mapping[str, Any], task: Task) -> dict[str, Any]:

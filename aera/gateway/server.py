@@ -22,12 +22,13 @@ from aera.evidence.encoder import Encoder, StaticEncoder
 from aera.gateway.clients import Clients
 from aera.gateway.middleware import AccessMiddleware
 from aera.gateway.openai import (
+    ChatWire,
     DeniedError,
     Json,
     failure,
 )
 from aera.gateway.options import RequestOptions, find_headers
-from aera.gateway.origin import CHAT, OriginCheck
+from aera.gateway.origin import CHAT, RESPONSES, OriginCheck
 from aera.gateway.proxy import (
     DisconnectWatch,
     check_chat,
@@ -37,8 +38,9 @@ from aera.gateway.proxy import (
     read_body,
 )
 from aera.gateway.readiness import Readiness
-from aera.gateway.reply import ChatReply
-from aera.gateway.request import add_instruction, refuse_vote, split_model
+from aera.gateway.reply import VotedReply, Wire
+from aera.gateway.request import add_instruction, plain_request, refuse_vote, split_model
+from aera.gateway.responses import ResponsesWire, refuse_retrieval
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
 from aera.gateway.usage import UsageTail
@@ -155,13 +157,13 @@ class _Application:
         content = await read_body(
             receive, settings.largest_request, patience=settings.body_patience
         )
-        if path == CHAT and method == "POST":
+        if path in (CHAT, RESPONSES) and method == "POST":
             await self.chat(scope, receive, send, content)
         elif method == "GET" and (path == MODELS or path.startswith(VOTING_MODEL)):
             await (await self.models(scope, receive))(scope, receive, send)
         else:
-            refuse_vote(content)
-            await self._pass_on(scope, receive, send, content)
+            refuse_retrieval(path)
+            await self._pass_on(scope, receive, send, refuse_vote(content))
 
     def _upstream_for(self, scope: Scope) -> Replicas:
         """The model servers, asked with the caller's own key where that is passed on."""
@@ -175,25 +177,25 @@ class _Application:
     # --- routes -----------------------------------------------------------------------------------
 
     async def chat(self, scope: Scope, receive: Receive, send: Send, content: bytes) -> None:
-        """Vote, or pass on, as the model's name says."""
+        """Vote, or pass on, as the model's name and the request say."""
         begun = time.monotonic()
         body = await parse_large(content)
-        model, votes = split_model(body.get("model", self.settings.model))
+        name = body.get("model", self.settings.model)
+        model, votes = split_model(name)
         options = RequestOptions.parse(body.get("aera"), find_headers(scope["headers"]))
-        if not (votes or self.settings.votes_by_default):
-            if "aera" in body or "model" not in body:
-                plain = {name: value for name, value in body.items() if name != "aera"}
-                content = json.dumps({"model": model, **plain}).encode()
-            await self._pass_on(scope, receive, send, content)
+        default = votes or self.settings.votes_by_default
+        if not (default if options.vote is None else options.vote):
+            await self._pass_on(scope, receive, send, plain_request(body, model, content))
             return
-        check_chat(body)
-        asked = {**body, "model": model}
+        wire: Wire = ResponsesWire.open(body) if scope["path"] == RESPONSES else ChatWire(body)
+        check_chat(wire.chat)
+        asked = {**wire.chat, "model": model}
         if self.settings.instruction:
             asked = add_instruction(asked, self.settings.controller.task)
         voting = self.gateway.vote(
             asked, options, size=len(content), upstream=self._upstream_for(scope)
         )
-        reply = ChatReply(self.settings, self.telemetry, scope["aera.client"], body, begun)
+        reply = VotedReply(self.settings, self.telemetry, scope["aera.client"], wire, name, begun)
         if body.get("stream"):
             made = await reply.stream(scope, receive, asyncio.create_task(voting))
             await made(scope, receive, send)

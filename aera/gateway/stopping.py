@@ -6,9 +6,11 @@ from aera.policies.gate import ON_A_TIE
 from aera.policies.policy import Decision, Policy
 from aera.response import Prefix, Response
 from aera.tally import Vote
+from aera.voting.structure import QUARTER, views
 
 UNREADABLE = "nothing could be read"
 NO_AGREEMENT = "no two answers agree"
+LITTLE_AGREEMENT = "fewer than a quarter agree"
 OUT_OF_REACH = "the answers can no longer agree"
 TO_DISAGREE = 4
 """Readable answers, all different, after which free text is not expected to agree."""
@@ -24,7 +26,7 @@ class ServedVote:
     """Samples after which the vote ends."""
     least: int = 0
     free: bool = False
-    """Whether the answers are free text: tool calls or JSON, of which no two need be alike."""
+    """Whether the answers are tool calls or JSON, of which no two need be alike."""
     by_counting: bool = True
     """Whether votes count one each and the policy looks at nothing else."""
     fixed: bool = False
@@ -33,14 +35,26 @@ class ServedVote:
     def decide(self, prefix: Prefix) -> Decision:
         if not len(prefix.tally):
             return self._decide_unread(prefix)
+        if not self.free:
+            return self._decide_on(prefix)
+        first, *others = views(prefix)
+        decision = self._decide_on(first)
+        for view in others:
+            if not decision.stop or decision.forced:
+                break
+            decision = self._decide_on(view)
+        return decision
+
+    def _decide_on(self, prefix: Prefix) -> Decision:
+        """The policy's decision, unless nothing can come of going on."""
         decision = self.policy.decide(prefix)
         if decision.stop:
             return self._mark_tie(decision, prefix)
         # One block says little about the next; two that do not agree are a pattern.
         if prefix.previous is None or len(prefix) < self.least:
             return decision
-        if self.free and _all_differ(prefix):
-            return decision.force(NO_AGREEMENT)
+        if self.free and (disagreement := _find_disagreement(prefix)):
+            return decision.force(disagreement)
         if self.by_counting and not self._can_stop(prefix):
             return decision.force(OUT_OF_REACH)
         return decision
@@ -71,6 +85,11 @@ class ServedVote:
         return str(self.policy)
 
 
-def _all_differ(prefix: Prefix) -> bool:
-    readable = sum(vote.answer is not None for vote in prefix.votes)
-    return readable >= TO_DISAGREE and readable == len(prefix.tally)
+def _find_disagreement(prefix: Prefix) -> str | None:
+    """Why tool calls or JSON are not expected to agree, if so."""
+    readable, most = prefix.tally.total, prefix.tally.leaders.weight
+    if readable < TO_DISAGREE:
+        return None
+    if most == 1:
+        return NO_AGREEMENT
+    return LITTLE_AGREEMENT if most < QUARTER * readable else None

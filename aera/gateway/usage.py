@@ -6,8 +6,8 @@ from aera.gateway.clients import Client
 
 KEPT = 4_096
 """Bytes at the end of a reply among which its usage stands."""
-PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
-COMPLETION = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
+PROMPT = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})')
+COMPLETION = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})')
 
 
 class UsageTail:

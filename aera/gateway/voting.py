@@ -20,8 +20,9 @@ from aera.gateway.request import count_choices, find_last_words
 from aera.gateway.stopping import UNREADABLE
 from aera.policies.gate import Gated
 from aera.policies.labels import label_of
-from aera.reading.chat import ChatReader, wants_json
+from aera.reading.chat import ChatReader, is_structured, wants_json, words_of
 from aera.reading.equivalence import question_reader
+from aera.reading.schema import Schemas
 from aera.response import Prefix, Question, Response
 from aera.sampling.body import RequestBody
 from aera.sampling.replicas import Replicas
@@ -32,7 +33,9 @@ from aera.solving.controller import Controller
 from aera.solving.run import Run
 from aera.solving.solve import BlockFailure, conclude, feed_run, run_off_loop
 from aera.tally import Vote
+from aera.voting.aggregation import plain_vote
 from aera.voting.best_of_n import gives_weights
+from aera.voting.structure import outcome_of, structure_vote
 
 __all__ = ["UNREADABLE", "Ballot", "Escalation", "Gateway"]
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
@@ -75,6 +78,8 @@ class Ballot:
     reader: DeadlineReader | ChatReader
     run: Run
     sampler: VoteSampler
+    structured: bool = False
+    """Whether tool calls or JSON are voted on, field by field."""
 
     @property
     def deadline(self) -> float | None:
@@ -118,8 +123,8 @@ class Gateway:
         that is passed on.
         """
         wanted = count_choices(body, self.ceilings.choices)
-        free = "tools" in body or wants_json(body)
-        plan = self.planner.plan(options, Shape(body.get("temperature") == 0, wanted, free))
+        shape = Shape(body.get("temperature") == 0, wanted, is_structured(body))
+        plan = self.planner.plan(options, shape)
         told = {name: value for name, value in body.items() if name not in OWN_FIELDS}
         weighs = plan.weigher is not None and plan.weigher is self.controller.weigher
         wishes, task = (self.controller.asks, self.controller.task) if weighs else ({}, None)
@@ -139,12 +144,13 @@ class Gateway:
     def _open(
         self, body: Mapping[str, Any], plan: VotePlan, spending: Spending, sampler: VoteSampler
     ) -> Ballot:
-        task, for_json = self.controller.task, wants_json(body)
-        merging = ChatReader(question_reader(task), for_json)
+        task, structured = self.controller.task, is_structured(body)
+        told = (wants_json(body), Schemas.of(body)) if structured else ()
+        merging = ChatReader(question_reader(task), *told)
         reader: ChatReader | DeadlineReader = merging
         if task.equivalence and spending.deadline is not None:
-            reader = DeadlineReader(merging, ChatReader(task, for_json), spending.deadline)
-        weigher = None if for_json or "tools" in body else plan.weigher
+            reader = DeadlineReader(merging, ChatReader(task, *told), spending.deadline)
+        weigher = None if structured else plan.weigher
         question = (
             QUESTION if weigher is None else Question("", task.question_in(find_last_words(body)))
         )
@@ -153,10 +159,11 @@ class Gateway:
             plan.policy,
             task=reader,
             schedule=plan.schedule,
+            rule=structure_vote if structured else plain_vote,
             weigher=weigher,
             label=label_of(plan.policy, weighted=gives_weights(weigher)),
         )
-        return Ballot(body, plan, spending, reader, run, sampler)
+        return Ballot(body, plan, spending, reader, run, sampler, structured)
 
     async def _try_vote(self, ballot: Ballot) -> VotedChoice | UpstreamError:
         """One of several votes, whose failure is not the others'."""
@@ -178,6 +185,9 @@ class Gateway:
             if not (run.steps or isinstance(failure.error, UpstreamError)):
                 raise RunError(str(failure.error))  # of what was paid for nothing could be judged
             notes = (*notes, f"no further samples could be had: {failure.error}")
+        outcome = outcome_of(run.prefix) if ballot.structured else None
+        if outcome is not None:
+            allocation = replace(allocation, votes=dict(outcome.tally.weights))
         chosen, strays = await self._pick_reply(ballot, run.prefix, allocation.answer)
         voted = VotedChoice(
             allocation=allocation,
@@ -188,6 +198,7 @@ class Gateway:
             waited=ballot.sampler.waited,
             strays=strays,
             notes=notes,
+            structure=outcome,
         )
         late = ballot.left == 0
         if self.escalation is None or late or not is_undecided(allocation):
@@ -217,6 +228,7 @@ class Gateway:
             run.policy,
             task=reader,
             schedule=ballot.plan.schedule,
+            rule=structure_vote if ballot.structured else plain_vote,
             label=run.label,
         )
         ended.prefix, ended.steps = prefix, steps
@@ -272,12 +284,14 @@ class Gateway:
             if response.error is None
         ]
         winners = [response for said, response in good if said == answer and said is not None]
+        if ballot.structured:
+            winners = [prefix.responses[place] for place in outcome_of(prefix).best]
         among = winners or [response for _, response in good]
         if (len(among) < 3 and gate is None) or ballot.left == 0:
             return among[0], ()
 
         def look() -> tuple[Response, tuple[str, ...]]:
-            vectors = self.encoder.encode([response.text for response in among])
+            vectors = self.encoder.encode([words_of(response) for response in among])
             medoid = among[int(np.argmax(vectors @ vectors.sum(axis=0)))]
             return medoid, gate.strays(prefix) if gate else ()
 

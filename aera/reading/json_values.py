@@ -17,7 +17,7 @@ def parse_json(text: str) -> Any:
 def canonical_json(value: Any) -> str | None:
     """One text for equal JSON values, whatever the order of keys, the spacing and 1 or 1.0."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return _ENCODER.encode(value)
     except RecursionError:
         return None
 
@@ -66,4 +66,5 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _DECODER = json.JSONDecoder(parse_float=_plain, parse_constant=_refuse)

@@ -305,7 +305,7 @@ def test_a_listed_name_that_votes_can_be_looked_up() -> None:
     assert (told, request.raw_path) == ("aera/org/m", "/v1/models/org%2Fm")
 
 
-@pytest.mark.parametrize("route", ["completions", "responses", "embeddings"])
+@pytest.mark.parametrize("route", ["completions", "embeddings"])
 def test_a_vote_where_nothing_is_voted_on_is_refused(route: str) -> None:
     async def act(house: House) -> tuple[int, Any]:
         body = {"model": "aera/m", "input": "x"}
@@ -314,7 +314,7 @@ def test_a_vote_where_nothing_is_voted_on_is_refused(route: str) -> None:
 
     (status, told), seen = proxied(act, fine)
     assert (status, seen) == (400, [])
-    assert told["error"]["message"].endswith('/v1/chat/completions only; here ask for "m"')
+    assert told["error"]["message"].endswith(' and /v1/responses only; here ask for "m"')
 
 
 # --- keys and limits ------------------------------------------------------------------------------
