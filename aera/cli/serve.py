@@ -87,6 +87,8 @@ def _settings(options: ServeOptions, controller: "Controller") -> "GatewaySettin
             prices_from(options.prices),
         ),
         forward_key=options.forward_key,
+        kept_headers=tuple(_words(options.keep_header or ())),
+        routes=tuple(_words(options.route or ())),
         hosts=_hosts(options.allowed_host or (), options.host, keys),
         largest_request=options.max_bytes,
         most_requests=options.max_requests,

@@ -115,6 +115,14 @@ def parse_body(content: bytes) -> dict[str, Any]:
     raise UsageError(f"the request is nested deeper than {DEEPEST} levels")
 
 
+def write_body(body: Mapping[str, Any]) -> bytes:
+    """The JSON of a request that is passed on with other fields than it came with."""
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except ValueError:  # a number beyond all bounds was read as Infinity
+        raise UsageError("the request cannot be sent as JSON: it holds Infinity") from None
+
+
 def check_chat(body: Mapping[str, Any]) -> None:
     """Refuse a request that cannot be voted on; all else is for the upstream to judge."""
     messages = body.get("messages")

@@ -20,7 +20,8 @@ from starlette.types import Receive, Scope, Send
 from aera.errors import AeraError, UpstreamError
 from aera.evidence.encoder import Encoder, StaticEncoder
 from aera.gateway.clients import Clients
-from aera.gateway.middleware import AccessMiddleware
+from aera.gateway.kept import KeptHeaders
+from aera.gateway.middleware import ID, MODEL, AccessMiddleware
 from aera.gateway.openai import (
     DeniedError,
     Json,
@@ -35,10 +36,12 @@ from aera.gateway.proxy import (
     parse_large,
     pass_reply,
     read_body,
+    write_body,
 )
 from aera.gateway.readiness import Readiness
 from aera.gateway.reply import ChatReply
 from aera.gateway.request import add_instruction, refuse_vote, split_model
+from aera.gateway.routes import AllowedRoutes
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
 from aera.gateway.usage import UsageTail
@@ -76,10 +79,15 @@ class _Application:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(settings.model)
+        self.kept = KeptHeaders.of(settings.kept_headers)
+        self.allowed = AllowedRoutes.of(settings.routes)
         self.upstream = Replicas(settings.upstreams)
         self.readiness = Readiness(self.upstream, own_key=not settings.forward_key)
         self.second = Replicas([settings.escalation[0]]) if settings.escalation else None
+        self.telemetry.upstreams["first"] = self.upstream
+        if self.second is not None:
+            self.telemetry.upstreams["second"] = self.second
         self.gateway = self._make_gateway()
         routes = [
             Route("/", self.page),
@@ -151,6 +159,7 @@ class _Application:
         if method not in METHODS:
             text = f"{method} is not answered here: method not allowed"
             raise DeniedError(text, status=405, code="method_not_allowed")
+        self.allowed.check(path, method)
         settings = self.settings
         content = await read_body(
             receive, settings.largest_request, patience=settings.body_patience
@@ -179,20 +188,21 @@ class _Application:
         begun = time.monotonic()
         body = await parse_large(content)
         model, votes = split_model(body.get("model", self.settings.model))
+        scope[MODEL] = model
         options = RequestOptions.parse(body.get("aera"), find_headers(scope["headers"]))
         if not (votes or self.settings.votes_by_default):
             if "aera" in body or "model" not in body:
                 plain = {name: value for name, value in body.items() if name != "aera"}
-                content = json.dumps({"model": model, **plain}).encode()
+                content = write_body({"model": model, **plain})
             await self._pass_on(scope, receive, send, content)
             return
         check_chat(body)
         asked = {**body, "model": model}
         if self.settings.instruction:
             asked = add_instruction(asked, self.settings.controller.task)
-        voting = self.gateway.vote(
-            asked, options, size=len(content), upstream=self._upstream_for(scope)
-        )
+        kept = self.kept.find(scope["headers"], scope[ID])
+        upstream = self._upstream_for(scope).keeping(kept)
+        voting = self.gateway.vote(asked, options, size=len(content), upstream=upstream)
         reply = ChatReply(self.settings, self.telemetry, scope["aera.client"], body, begun)
         if body.get("stream"):
             made = await reply.stream(scope, receive, asyncio.create_task(voting))
@@ -208,6 +218,8 @@ class _Application:
         tail = UsageTail.of(scope["aera.client"])
         async with DisconnectWatch(scope, receive):
             reply, place = await upstream.send(proxied)
+            if reply.status < 300 and MODEL in scope:
+                self.telemetry.models.note(scope[MODEL])
             try:
                 await pass_reply(reply, send, tail.see if tail else None)
             except (aiohttp.ClientError, OSError):

@@ -44,6 +44,10 @@ class GatewaySettings:
     key_limits: KeyLimits = field(default_factory=KeyLimits)
     forward_key: bool = False
     """Whether a client's own key goes upstream, in place of ours."""
+    kept_headers: tuple[str, ...] = ()
+    """Headers of a client that its samples carry too, beside those of a trace."""
+    routes: tuple[str, ...] = ()
+    """Paths under /v1 that are passed on, or beginnings of them with a star; none: all."""
     hosts: tuple[str, ...] = ()
     """Names by which the gateway may be called; none: any. Pages of other origins are refused."""
     largest_request: int = 16 * 2**20
