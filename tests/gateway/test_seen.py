@@ -408,3 +408,38 @@ def test_numbers_beyond_all_bounds_are_not_sent_as_infinity(model: str) -> None:
     status, _, told = visit(lambda house: house.post(body), server)
     assert (status, "Infinity" in told["error"]["message"]) == (400, True)
     assert not server.calls
+
+
+@pytest.mark.parametrize("model", ["m", "aera/m"])
+@pytest.mark.parametrize("count", [10**400, -5, "many", None])
+def test_counts_that_cannot_be_leave_the_counters_sound(model: str, count: Any) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        choices = [{"message": {"content": "\\boxed{7}"}}] * json.loads(await request.read()).get(
+            "n", 1
+        )
+        usage = {"prompt_tokens": count, "completion_tokens": count}
+        return web.json_response({"choices": choices, "usage": usage}, status=201)
+
+    async def scene() -> tuple[int, str]:
+        async with anything(handler) as url, gateway(url) as house:
+            status, _, _ = await house.post({**BODY, "model": model})
+            return status, (await house.get("/metrics"))[1]
+
+    status, metrics = asyncio.run(scene())
+    assert status == (201 if model == "m" else 200)
+    tokens = [value for key, value in values_of(metrics).items() if key[0] == "aera_tokens_total"]
+    assert all(0 <= value < 1e6 for value in tokens)
+
+
+def test_an_error_in_a_reply_of_200_is_an_error_in_its_own_words() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "out of memory", "type": "server"}})
+
+    async def scene() -> Any:
+        async with anything(handler) as url, gateway(url) as house:
+            return await house.post(BODY)
+
+    status, _, told = asyncio.run(scene())
+    assert status >= 400
+    assert "out of memory" in told["error"]["message"]
+    assert "{" not in told["error"]["message"]
