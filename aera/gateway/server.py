@@ -20,7 +20,6 @@ from starlette.types import Receive, Scope, Send
 from aera.errors import AeraError, UpstreamError
 from aera.evidence.encoder import Encoder, StaticEncoder
 from aera.gateway.clients import Clients
-from aera.gateway.kept import KeptHeaders
 from aera.gateway.middleware import ID, MODEL, AccessMiddleware
 from aera.gateway.openai import (
     DeniedError,
@@ -41,7 +40,6 @@ from aera.gateway.proxy import (
 from aera.gateway.readiness import Readiness
 from aera.gateway.reply import ChatReply
 from aera.gateway.request import add_instruction, refuse_vote, split_model
-from aera.gateway.routes import AllowedRoutes
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
 from aera.gateway.usage import UsageTail
@@ -80,8 +78,6 @@ class _Application:
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
         self.telemetry = Telemetry(settings.model)
-        self.kept = KeptHeaders.of(settings.kept_headers)
-        self.allowed = AllowedRoutes.of(settings.routes)
         self.upstream = Replicas(settings.upstreams)
         self.readiness = Readiness(self.upstream, own_key=not settings.forward_key)
         self.second = Replicas([settings.escalation[0]]) if settings.escalation else None
@@ -159,8 +155,8 @@ class _Application:
         if method not in METHODS:
             text = f"{method} is not answered here: method not allowed"
             raise DeniedError(text, status=405, code="method_not_allowed")
-        self.allowed.check(path, method)
         settings = self.settings
+        settings.routes.check(path, method)
         content = await read_body(
             receive, settings.largest_request, patience=settings.body_patience
         )
@@ -200,7 +196,7 @@ class _Application:
         asked = {**body, "model": model}
         if self.settings.instruction:
             asked = add_instruction(asked, self.settings.controller.task)
-        kept = self.kept.find(scope["headers"], scope[ID])
+        kept = self.settings.kept.find(scope["headers"], scope[ID])
         upstream = self._upstream_for(scope).keeping(kept)
         voting = self.gateway.vote(asked, options, size=len(content), upstream=upstream)
         reply = ChatReply(self.settings, self.telemetry, scope["aera.client"], body, begun)

@@ -56,7 +56,7 @@ def test_every_sample_carries_the_trace_and_the_headers_the_operator_named() -> 
     secret = {"Authorization": "Bearer mine", "Cookie": "a=b", "X-Other": "1"}
     given = {**TRACED, **secret, "X-Team": "blue", "x-aera-min-samples": "4"}
     _, headers, _ = visit(
-        lambda house: house.post(BODY, headers=given), server, kept_headers=("X-Team",)
+        lambda house: house.post(BODY, headers=given), server, kept=KeptHeaders.of(["X-Team"])
     )
     assert headers["x-request-id"] == "client-7"
     assert len(server.calls) >= 4
@@ -85,9 +85,9 @@ def test_an_id_that_cannot_stand_in_every_log_is_replaced(given: str) -> None:
 
 
 def test_configured_headers_win_and_those_of_one_connection_stay() -> None:
-    server, kept = FakeUpstream(boxed), ("x-team", "x-hop")
+    server, kept = FakeUpstream(boxed), KeptHeaders.of(["x-team", "x-hop"])
     given = {"X-Team": "theirs", "Connection": "keep-alive, X-Hop", "X-Hop": "1"}
-    serving = {"headers": {"X-Team": "ours"}, "kept_headers": kept}
+    serving = {"headers": {"X-Team": "ours"}, "kept": kept}
     visit(lambda house: house.post(BODY, headers=given), server, **serving)
     seen = lower(server.calls[0].headers)
     assert seen["x-team"] == "ours"
@@ -97,7 +97,7 @@ def test_configured_headers_win_and_those_of_one_connection_stay() -> None:
 def test_the_second_model_gets_the_trace_and_nothing_else_of_the_client() -> None:
     second = FakeUpstream(boxed)
     given = {**TRACED, "X-Team": "blue"}
-    serving = {"escalation": (second, "big"), "kept_headers": ("x-team",)}
+    serving = {"escalation": (second, "big"), "kept": KeptHeaders.of(["x-team"])}
     split = numbers(*map(str, range(200)))
     visit(lambda house: house.post(BODY, headers=given), split, **serving)
     assert len(split.calls) > 1
@@ -293,7 +293,7 @@ def test_only_the_routes_that_were_named_are_passed_on() -> None:
     }  # fmt: skip
 
     async def scene() -> Any:
-        routes = ("/v1/embeddings", "/v1/files*")
+        routes = AllowedRoutes.of(["/v1/embeddings", "/v1/files*"])
         async with anything(handler) as url, gateway(url, routes=routes) as house:
             told = {path: (await house.get(path))[0] for path in paths}
             gone = await house.http.delete(f"{house.url}/v1/models/m")
