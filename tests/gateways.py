@@ -67,7 +67,7 @@ class House:
 @asynccontextmanager
 async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
     """A gateway in front of these upstreams; `tries` and the like are for them."""
-    names = ("tries", "concurrency", "longest_wait", "timeout", "largest_reply")
+    names = ("tries", "concurrency", "longest_wait", "timeout", "largest_reply", "headers")
     own = {name: settings.pop(name) for name in names if name in settings}
     endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
     server = make_server(GatewaySettings(endpoints, "m", **settings))

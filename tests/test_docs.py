@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from aera import Controller, get_task, standard_policies
 from aera.cli import app
-from aera.gateway.telemetry import Telemetry
+from aera.gateway.telemetry import COUNTERS, GAUGES, Telemetry
 from aera.lab import Truths, evaluate, import_jsonl
 from aera.lab.formats.recognising import FORMATS
 from aera.lab.formats.rows import NAMES
@@ -332,6 +332,14 @@ def test_the_gateway_page_names_every_metric_and_no_other() -> None:
     suffix = re.compile(r"_(bucket|sum|count)$")
     page = written(ROOT / "docs" / "gateway.md")
     assert {suffix.sub("", name) for name in re.findall(r"\baera_\w+", page)} == known
+
+
+def test_the_gateway_page_names_the_labels_of_every_metric() -> None:
+    page = written(ROOT / "docs" / "gateway.md")
+    rows = re.findall(r"^\| `aera_(\w+?)(?:_total)?` \|([^|]*)\|", page, re.MULTILINE)
+    shown = {name: re.findall(r"`(\w+)`", labels) for name, labels in rows}
+    known = {name: labels for name, (_, *labels) in {**COUNTERS, **GAUGES}.items()}
+    assert {name: labels for name, labels in shown.items() if labels or name in known} == known
 
 
 def test_the_table_in_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None:

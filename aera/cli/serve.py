@@ -58,6 +58,8 @@ serve.__annotations__ = dict(ServeOptions.__annotations__)
 def _settings(options: ServeOptions, controller: "Controller") -> "GatewaySettings":
     """What the options mean."""
     from aera.gateway.ceilings import Ceilings
+    from aera.gateway.kept import KeptHeaders
+    from aera.gateway.routes import AllowedRoutes
     from aera.gateway.server import GatewaySettings
     from aera.gateway.settings import KeyLimits
     from aera.sampling.upstream import Endpoint
@@ -87,6 +89,8 @@ def _settings(options: ServeOptions, controller: "Controller") -> "GatewaySettin
             prices_from(options.prices),
         ),
         forward_key=options.forward_key,
+        kept=KeptHeaders.of(_words(options.keep_header or ())),
+        routes=AllowedRoutes.of(_words(options.route or ())),
         hosts=_hosts(options.allowed_host or (), options.host, keys),
         largest_request=options.max_bytes,
         most_requests=options.max_requests,

@@ -105,6 +105,18 @@ AllowedOption = Annotated[
     list[str] | None,
     _option("ALLOWED_HOST", "Another name by which the gateway may be called; repeatable."),
 ]
+KeptOption = Annotated[
+    list[str] | None,
+    _option("KEEP_HEADER", "Header of a client that its samples carry too; repeatable."),
+]
+RouteOption = Annotated[
+    list[str] | None,
+    _option(
+        "ROUTE",
+        "Pass on these paths only, as /v1/embeddings or /v1/files*, beside chats, responses and "
+        "models; repeatable.",
+    ),
+]
 SecondOption = Annotated[
     str | None,
     _option("ESCALATE_TO", "Second model for undecided questions, as URL#MODEL."),
@@ -188,6 +200,8 @@ class ServeOptions:
     key_money_per_day: KeyMoneyOption = None
     prices: PricesOption = "0,0"
     allowed_host: AllowedOption = None
+    keep_header: KeptOption = None
+    route: RouteOption = None
     escalate_to: SecondOption = None
     escalate_key_env: SecondKeyOption = None
     escalate_header: SecondHeaderOption = None

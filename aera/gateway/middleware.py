@@ -11,6 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aera.gateway.clients import Client, Clients, too_many
+from aera.gateway.kept import REQUEST_ID, TRACEPARENT, is_sane, trace_id
 from aera.gateway.openai import DeniedError, error_body, event, failure
 from aera.gateway.options import HEADER, RAW_HEADER
 from aera.gateway.origin import CHAT, RESPONSES, OriginCheck
@@ -25,13 +26,30 @@ STOPPING = DeniedError(
     "the gateway is stopping; ask again", status=503, kind="api_error", code="stopping"
 )
 CLOSE = (b"connection", b"close")
+LONGEST_MODEL = 100
+"""Characters of a model's name in the log; clients can make up any."""
+
+
+MODEL, ID = "aera.model", "aera.id"
+"""Where a request has the model it is for, once that is known, and its id."""
 
 
 class Exchange:
-    """One request as it is answered: its id, and how the reply began."""
+    """One request as it is answered: its id, and how the reply began.
 
-    def __init__(self, send: Send, access: "AccessMiddleware") -> None:
-        self.id, self.client = os.urandom(16).hex(), ""
+    The id is the client's own where it gave one, so that both logs tell of the same request.
+    """
+
+    def __init__(self, scope: Scope, send: Send, access: "AccessMiddleware") -> None:
+        given = self._trace = None
+        for name, value in scope["headers"]:
+            if name == REQUEST_ID:
+                given = value if given is None and is_sane(value) else given
+            elif name == TRACEPARENT:
+                self._trace = value
+        self.id = given.decode() if given else os.urandom(16).hex()
+        self._given, self._upstream_id = given, b""
+        self._scope, self.client = scope, ""
         self.begun, self.began = time.monotonic(), time.time()
         self.status, self.headers = 499, []  # type: int, list[tuple[bytes, bytes]]
         self._send, self._access = send, access
@@ -49,11 +67,15 @@ class Exchange:
 
     def _start(self, message: Message) -> None:
         headers = list(message["headers"])
-        own = next((value for name, value in headers if name == b"x-request-id"), None)
-        if own is None:
-            headers.append((b"x-request-id", self.id.encode()))
-        else:
+        own = next((value for name, value in headers if name == REQUEST_ID), None)
+        if own is not None and self._given is None:
             self.id = own.decode("latin-1")[:200]
+        elif own is None:
+            headers.append((REQUEST_ID, self.id.encode()))
+        elif own != self._given:
+            self._upstream_id = own[:200]
+            others = [(name, value) for name, value in headers if name != REQUEST_ID]
+            headers = [*others, (REQUEST_ID, self._given)]
         if self._access.draining:
             headers.append(CLOSE)
         self.status, self.headers = message["status"], headers
@@ -62,15 +84,29 @@ class Exchange:
     def line(self, route: str) -> dict[str, Any]:
         """The line of the log: what a reply says of itself, never what was said."""
         now = datetime.fromtimestamp(self.began, UTC).isoformat(timespec="milliseconds")
-        named = {"key": self.client} if self.client else {}
         told = {
             name.decode("latin-1")[len(HEADER) :]: value.decode("latin-1")
             for name, value in self.headers
             if name.startswith(RAW_HEADER)
         }
         took = round(1000 * (time.monotonic() - self.begun), 1)
-        about = {"time": now, "id": self.id, "route": route, **named, "status": self.status}
-        return {**about, **told, "ms": took}
+        about = {"time": now, "id": self.id, "route": route, **self._names()}
+        return {**about, "status": self.status, **told, "ms": took}
+
+    def _names(self) -> dict[str, str]:
+        """Whose request it is, for which model, and what others call it."""
+        named = {
+            "key": self.client,
+            "model": self.model[:LONGEST_MODEL],
+            "trace": trace_id(self._trace) if self._trace else None,
+            "upstream_id": self._upstream_id.decode("latin-1"),
+        }
+        return {name: value for name, value in named.items() if value}
+
+    @property
+    def model(self) -> str:
+        """The model it is for, "" where nobody has looked."""
+        return str(self._scope.get(MODEL, ""))
 
 
 class AccessMiddleware:
@@ -117,7 +153,7 @@ class AccessMiddleware:
         if not (path.startswith("/v1/") or path == "/state"):
             await (failure(refusal) if refusal else self.app)(scope, receive, send)
             return
-        exchange = Exchange(send, self)
+        exchange = Exchange(scope, send, self)
         try:
             client = None if refusal else self._admit(headers)
         except DeniedError as error:
@@ -127,7 +163,7 @@ class AccessMiddleware:
             await failure(refusal)(scope, receive, exchange.send)
             self._record(exchange, path)
             return
-        scope["aera.client"] = client
+        scope["aera.client"], scope[ID] = client, exchange.id
         await self._serve(scope, receive, exchange, client)
 
     def _admit(self, headers: list[tuple[bytes, bytes]]) -> Client:
@@ -161,10 +197,11 @@ class AccessMiddleware:
             self._record(exchange, scope["path"])
 
     def _record(self, exchange: Exchange, path: str) -> None:
-        route = ROUTES.get(path, "proxy")
-        self.telemetry.counts["requests", route, str(exchange.status)] += 1
+        route, counts = ROUTES.get(path, "proxy"), self.telemetry.counts
+        model = self.telemetry.models.label(exchange.model)
+        counts["requests", route, str(exchange.status), model] += 1
         if exchange.client:
-            self.telemetry.counts["key_requests", exchange.client] += 1
+            counts["key_requests", exchange.client, model] += 1
         if log.isEnabledFor(logging.INFO):
             log.info(json.dumps(exchange.line(route)))
 

@@ -27,13 +27,17 @@ class OriginCheck:
         if not self.hosts:
             return None
         host = origin = kind = ""
+        hosts = 0
         for name, value in headers:
             if name == b"host":
-                host = value.decode("latin-1").lower()
+                host, hosts = value.decode("latin-1").lower(), hosts + 1
             elif name == b"origin":
                 origin = value.decode("latin-1").lower()
             elif name == b"content-type":
                 kind = value.decode("latin-1").partition(";")[0].strip().lower()
+        if hosts > 1:
+            text = "a request takes one Host header, but this one has several"
+            return DeniedError(text, status=400, code="invalid_header")
         if host_name(host) not in self.hosts:
             text = f'the host "{host:.80}" is not served here; --allowed-host adds one'
             return DeniedError(text, status=421, code="unknown_host")
@@ -51,7 +55,9 @@ class OriginCheck:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """The name in a Host header, without its port and the dot of a full name."""
     if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
+        name, _, port = host[1:].partition("]")
+        return name if port[:1] in ("", ":") else host
+    name = host.rpartition(":")[0] if host.count(":") == 1 else host
+    return name.removesuffix(".")

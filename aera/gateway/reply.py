@@ -13,6 +13,7 @@ from aera.gateway.account import VotedChoice, completion
 from aera.gateway.clients import Client
 from aera.gateway.openai import send_json, status_of
 from aera.gateway.proxy import ClosingStream, DisconnectWatch
+from aera.gateway.request import split_model
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
 
@@ -44,6 +45,8 @@ class VotedReply:
     ) -> None:
         self.settings, self.telemetry, self.client = settings, telemetry, client
         self.wire, self.model, self.begun = wire, model, begun
+        self.asked, _ = split_model(model)
+        """The upstream's name of it."""
 
     async def send(self, voted: list[VotedChoice], send: Send) -> None:
         """The reply in one piece."""
@@ -59,11 +62,12 @@ class VotedReply:
         overhead = max(0.0, time.monotonic() - self.begun - waited)
         self.telemetry.overhead.observe(overhead)
         for each in voted:
-            self.telemetry.record(each)
+            self.telemetry.record(each, self.asked)
         prompt, spent = (sum(part) for part in zip(*(each.tokens for each in voted), strict=True))
         self.client.spend(prompt, spent)
         if self.client.name:
-            self.telemetry.counts["key_tokens", self.client.name] += prompt + spent
+            label = self.telemetry.models.label(self.asked)
+            self.telemetry.counts["key_tokens", self.client.name, label] += prompt + spent
         return {
             "x-aera-samples": str(sum(each.allocation.responses for each in voted)),
             "x-aera-stop-reason": voted[0].allocation.reason,
@@ -94,7 +98,8 @@ class VotedReply:
             voted = work.result()
         except AeraError as error:
             # The status went out as 200; what became of it is counted apart.
-            self.telemetry.counts["requests", "stream", str(status_of(error))] += 1
+            label = self.telemetry.models.label(self.asked)
+            self.telemetry.counts["requests", "stream", str(status_of(error)), label] += 1
             yield self.wire.failed(error)
             return
         if not recorded:

@@ -42,12 +42,20 @@ def split_model(model: Any) -> tuple[str, bool]:
     return model.removeprefix(PREFIX), model.startswith(PREFIX)
 
 
+def write_body(body: Mapping[str, Any]) -> bytes:
+    """The JSON of a request that is passed on with other fields than it came with."""
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except ValueError:  # a number beyond all bounds was read as Infinity
+        raise UsageError("the request cannot be sent as JSON: it holds Infinity") from None
+
+
 def plain_request(body: Mapping[str, Any], model: str, content: bytes) -> bytes:
     """A request as it is passed on: under the upstream's name of the model, without our options."""
     if "aera" not in body and body.get("model") == model:
         return content
     plain = {name: value for name, value in body.items() if name != "aera"}
-    return json.dumps({**plain, "model": model}).encode()
+    return write_body({**plain, "model": model})
 
 
 def refuse_vote(content: bytes) -> bytes:

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from aera.errors import AeraError, UpstreamError
 from aera.evidence.encoder import Encoder, StaticEncoder
 from aera.gateway.clients import Clients
-from aera.gateway.middleware import AccessMiddleware
+from aera.gateway.middleware import ID, MODEL, AccessMiddleware
 from aera.gateway.openai import (
     ChatWire,
     DeniedError,
@@ -78,10 +78,13 @@ class _Application:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(settings.model)
         self.upstream = Replicas(settings.upstreams)
         self.readiness = Readiness(self.upstream, own_key=not settings.forward_key)
         self.second = Replicas([settings.escalation[0]]) if settings.escalation else None
+        self.telemetry.upstreams["first"] = self.upstream
+        if self.second is not None:
+            self.telemetry.upstreams["second"] = self.second
         self.gateway = self._make_gateway()
         routes = [
             Route("/", self.page),
@@ -154,6 +157,7 @@ class _Application:
             text = f"{method} is not answered here: method not allowed"
             raise DeniedError(text, status=405, code="method_not_allowed")
         settings = self.settings
+        settings.routes.check(path, method)
         content = await read_body(
             receive, settings.largest_request, patience=settings.body_patience
         )
@@ -182,6 +186,7 @@ class _Application:
         body = await parse_large(content)
         name = body.get("model", self.settings.model)
         model, votes = split_model(name)
+        scope[MODEL] = model
         options = RequestOptions.parse(body.get("aera"), find_headers(scope["headers"]))
         default = votes or self.settings.votes_by_default
         if not (default if options.vote is None else options.vote):
@@ -192,9 +197,9 @@ class _Application:
         asked = {**wire.chat, "model": model}
         if self.settings.instruction:
             asked = add_instruction(asked, self.settings.controller.task)
-        voting = self.gateway.vote(
-            asked, options, size=len(content), upstream=self._upstream_for(scope)
-        )
+        kept = self.settings.kept.find(scope["headers"], scope[ID])
+        upstream = self._upstream_for(scope).keeping(kept)
+        voting = self.gateway.vote(asked, options, size=len(content), upstream=upstream)
         reply = VotedReply(self.settings, self.telemetry, scope["aera.client"], wire, name, begun)
         if body.get("stream"):
             made = await reply.stream(scope, receive, asyncio.create_task(voting))
@@ -210,6 +215,8 @@ class _Application:
         tail = UsageTail.of(scope["aera.client"])
         async with DisconnectWatch(scope, receive):
             reply, place = await upstream.send(proxied)
+            if reply.status < 300 and MODEL in scope:
+                self.telemetry.models.note(scope[MODEL])
             try:
                 await pass_reply(reply, send, tail.see if tail else None)
             except (aiohttp.ClientError, OSError):

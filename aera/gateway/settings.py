@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from aera.errors import UsageError
 from aera.gateway.ceilings import Ceilings
+from aera.gateway.kept import KeptHeaders
+from aera.gateway.routes import AllowedRoutes
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller, default_controller
 
@@ -44,6 +46,10 @@ class GatewaySettings:
     key_limits: KeyLimits = field(default_factory=KeyLimits)
     forward_key: bool = False
     """Whether a client's own key goes upstream, in place of ours."""
+    kept: KeptHeaders = field(default_factory=KeptHeaders)
+    """Headers of a client that its samples carry too."""
+    routes: AllowedRoutes = field(default_factory=AllowedRoutes)
+    """What is passed on of /v1."""
     hosts: tuple[str, ...] = ()
     """Names by which the gateway may be called; none: any. Pages of other origins are refused."""
     largest_request: int = 16 * 2**20

@@ -9,12 +9,18 @@ from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from aera.gateway.account import VotedChoice, was_guarded
 from aera.reading.health import LITTLE
+from aera.sampling.replicas import Replicas
 
 log = logging.getLogger("aera.gateway")
 KEPT = 200
@@ -25,20 +31,52 @@ ENOUGH = 40
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
 COUNTERS: dict[str, tuple[str, ...]] = {
-    "requests": ("Requests by route and status.", "route", "status"),
+    "requests": ("Requests by route, status and model.", "route", "status", "model"),
     "samples": ("Samples generated for voted requests.",),
-    "tokens": ("Tokens by kind.", "kind"),
-    "tokens_saved": ("Completion tokens not generated, estimated.",),
-    "stops": ("Votes by the reason they ended.", "reason"),
+    "tokens": ("Tokens by kind.", "kind", "model"),
+    "tokens_saved": ("Completion tokens not generated, estimated.", "model"),
+    "stops": ("Votes by the reason they ended.", "reason", "model"),
     "unread": ("Samples that could not be read.",),
     "failures": ("Samples that failed upstream.",),
     "guarded": ("Votes in which the guard kept the gate from stopping.",),
     "escalated": ("Votes answered by the second upstream.",),
     "ties": ("Votes whose winner was tied and won by being first.",),
-    "key_requests": ("Requests by the hash of their key.", "key"),
-    "key_tokens": ("Tokens of voted requests by the hash of their key.", "key"),
+    "key_requests": ("Requests by the hash of their key.", "key", "model"),
+    "key_tokens": ("Tokens of voted requests by the hash of their key.", "key", "model"),
 }
 """What each counter counts, and its labels."""
+REPLICA = ("upstream", "replica")
+GAUGES: dict[str, tuple[str, ...]] = {
+    "active_requests": ("Requests under way.",),
+    "upstream_inflight": ("Calls under way at a replica.", *REPLICA),
+    "upstream_waiting": ("Calls that wait for a permit.", *REPLICA),
+    "upstream_permits": ("Calls allowed at once to the model refused most.", *REPLICA),
+    "upstream_up": ("Whether a replica is trusted.", *REPLICA),
+}
+"""What each gauge shows, and its labels."""
+MOST_MODELS, LONGEST_MODEL = 100, 100
+OTHER = "other"
+
+
+class ModelNames:
+    """Models as labels: those that have answered, up to a number; all others are one.
+
+    Clients can name anything, and every new name would be a new series.
+    """
+
+    def __init__(self, configured: str = "") -> None:
+        self._known = {"", configured}
+
+    def label(self, name: str) -> str:
+        """What a model is counted as; "" where it is not known which it is."""
+        return name if name in self._known else OTHER
+
+    def note(self, name: str) -> str:
+        """A model has answered; returns its label."""
+        room = len(self._known) < MOST_MODELS + 2  # beside none and the configured one
+        if room and len(name) <= LONGEST_MODEL and name.isprintable():
+            self._known.add(name)
+        return self.label(name)
 
 
 def _clip(answer: str | None) -> str | None:
@@ -61,7 +99,10 @@ class Histogram:
 class Telemetry(Collector):
     """The numbers of one gateway; they become metrics only when somebody asks for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "") -> None:
+        self.models = ModelNames(model)
+        self.upstreams: dict[str, Replicas] = {}
+        """Whose calls are shown, by what they are for."""
         self.latest: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.active = 0
         self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float)
@@ -73,15 +114,16 @@ class Telemetry(Collector):
         self._begun = time.time()
         self._warned = False
 
-    def record(self, voted: VotedChoice) -> None:
+    def record(self, voted: VotedChoice, model: str = "") -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
+        label = self.models.note(model)
         allocation, account, counts = voted.allocation, voted.account, self.counts
         prompt, completion = voted.tokens
         counts["samples",] += allocation.responses
-        counts["tokens", "prompt"] += prompt
-        counts["tokens", "completion"] += completion
-        counts["tokens_saved",] += max(0, account["tokens_saved"])
-        counts["stops", allocation.reason] += 1
+        counts["tokens", "prompt", label] += prompt
+        counts["tokens", "completion", label] += completion
+        counts["tokens_saved", label] += max(0, account["tokens_saved"])
+        counts["stops", allocation.reason, label] += 1
         counts["unread",] += voted.unread
         self._watch_reading()
         counts["failures",] += voted.failures
@@ -123,10 +165,28 @@ class Telemetry(Collector):
             for said in [key[1:] for key in self.counts if key[0] == name] if labels else [()]:
                 counter.add_metric(said, self.counts[name, *said], created=self._begun)
             yield counter
+        yield from self._gauges()
         yield self._metric("samples_per_question", self.per_question)
         yield self._metric("deciding_seconds", self.deciding)
         yield self._metric("overhead_seconds", self.overhead)
         yield self._metric("vote_seconds", self.voting)
+
+    def _gauges(self) -> Iterator[Metric]:
+        """How things are right now."""
+        seen: list[tuple[str, list[str], float]] = [("active_requests", [], self.active)]
+        for kind, replicas in self.upstreams.items():
+            for place, name in enumerate(replicas.names):
+                upstream, said = replicas.upstreams[place], [kind, name]
+                seen.append(("upstream_inflight", said, replicas.busy[place]))
+                seen.append(("upstream_waiting", said, upstream.waiting))
+                seen.append(("upstream_permits", said, upstream.allowed))
+                seen.append(("upstream_up", said, replicas.healthy[place]))
+        for name, (text, *labels) in GAUGES.items():
+            gauge = GaugeMetricFamily(f"aera_{name}", text, labels=labels)
+            for about, said, value in seen:
+                if about == name:
+                    gauge.add_metric(said, value)
+            yield gauge
 
     def _metric(self, name: str, seen: Histogram) -> Metric:
         metric = HistogramMetricFamily(f"aera_{name}", seen.text)

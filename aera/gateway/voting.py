@@ -245,7 +245,8 @@ class Gateway:
         """The same with the second upstream's reply, where it has one."""
         assert self.escalation is not None
         asked = {**ballot.body, "model": self.escalation.model}
-        sampler = RequestSampler(self.escalation.upstream, asked)
+        second = self.escalation.upstream.keeping(ballot.sampler.upstream.tracing)
+        sampler = RequestSampler(second, asked)
         try:
             async with asyncio.timeout(None if ballot.left is None else ballot.left + LATE):
                 [reply] = await sampler.sample(QUESTION, 1, deadline=ballot.deadline)

@@ -48,6 +48,11 @@ class Permits:
         self._release()
 
     @property
+    def waiting(self) -> int:
+        """How many wait for a permit."""
+        return len(self._waiting)
+
+    @property
     def idle(self) -> bool:
         """Whether nobody has a permit or waits for one."""
         return not self.active and not self._waiting
@@ -115,6 +120,16 @@ class ModelPermits:
                 self._forget()
             known = self._permits[who] = Permits(self.most, start=self.start)
         return known
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a permit of any model."""
+        return sum(each.waiting for each in self._permits.values())
+
+    @property
+    def least(self) -> int:
+        """What the model may have under way that was refused most."""
+        return int(min((each.limit for each in self._permits.values()), default=self.most))
 
     def _forget(self) -> None:
         """Make room: those that nobody uses go."""

@@ -30,6 +30,8 @@ BROKEN = frozenset({None, 502, 503, 504})
 """What a server that does not work answers, None being nothing at all."""
 GENERATING = ("/chat/completions", "/completions", "/embeddings")
 """What may be asked of a second server when the first keeps silent: it changes nothing there."""
+TRACING = ("traceparent", "tracestate", "x-request-id")
+"""Headers by which one request is followed from server to server."""
 FRESH = 1.0
 """Seconds for which a check is good enough where none are made in the background."""
 
@@ -66,6 +68,7 @@ class Replicas:
         """Requests that each replica answers on the straight way through."""
         self._health = [Health() for _ in endpoints]
         self._headers: Mapping[str, str] = {}
+        self._kept: Mapping[str, str] = {}
         self._stack = AsyncExitStack()
         self._watching: asyncio.Task[None] | None = None
 
@@ -89,6 +92,27 @@ class Replicas:
         same = copy(self)
         same._headers = headers
         return same
+
+    def keeping(self, headers: Mapping[str, str]) -> "Replicas":
+        """The same servers, whose samples carry a client's headers too; their own win over them."""
+        same = copy(self)
+        same._kept = headers
+        return same
+
+    @property
+    def tracing(self) -> dict[str, str]:
+        """Of the headers that samples carry, those that any server may see."""
+        return {name: value for name, value in self._kept.items() if name in TRACING}
+
+    @property
+    def names(self) -> list[str]:
+        """What to call each replica where operators look: its address, without anything secret."""
+        names: list[str] = []
+        for upstream in self.upstreams:
+            origin = origin_of(upstream.endpoint.base_url)
+            same = sum(name.partition("#")[0] == origin for name in names)
+            names.append(f"{origin}#{same + 1}" if same else origin)
+        return names
 
     @property
     def healthy(self) -> list[bool]:
@@ -130,10 +154,10 @@ class Replicas:
     ) -> list[Response]:
         """As Upstream.complete; what a replica could not give, the next one is asked for."""
         given: dict[str, Any] = {"deadline": deadline, "reservation": reservation}
-        given["headers"] = self._headers
         got: list[Response] = []
         for place in self.order():
             upstream = self.upstreams[place]
+            given["headers"] = self._headers_for(upstream)
             if not got:
                 got = asked = await upstream.complete(body, n, start=start, **given)
             else:
@@ -148,6 +172,13 @@ class Replicas:
             if len(failed) == len(asked) and any(response.calls for response in asked):
                 self._rest(place, failed[0])
         return got
+
+    def _headers_for(self, upstream: Upstream) -> Mapping[str, str]:
+        if not self._kept:
+            return self._headers
+        own = upstream.session.headers
+        kept = {name: value for name, value in self._kept.items() if name not in own}
+        return {**kept, **self._headers}
 
     async def send(self, request: ProxiedRequest) -> tuple[aiohttp.ClientResponse, int]:
         """Pass a request on as it is; who asks reads the reply, closes it and calls `release`."""

@@ -137,6 +137,16 @@ class Upstream:
         """Whether requests of some kind are at present made without `n`, as it was not taken."""
         return self._takes_n.refused
 
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a permit."""
+        return self.permits.waiting + self._models.waiting
+
+    @property
+    def allowed(self) -> int:
+        """Calls that may be under way at once, for the model that was refused most."""
+        return min(int(self.permits.limit), self._models.least)
+
     async def complete(
         self,
         body: Mapping[str, Any],

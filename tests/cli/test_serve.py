@@ -47,7 +47,7 @@ def test_it_serves_by_options_and_stops_on_sigterm() -> None:
         _, said = process.communicate(timeout=20)
     assert (status, reply["aera"]["samples"], process.returncode) == (200, 4, 0)
     assert f"AERA on http://127.0.0.1:{port}/v1" in said
-    assert '"route": "chat", "status": 200' in said
+    assert '"route": "chat", "model": "m", "status": 200' in said
     assert "how many" not in said
 
 

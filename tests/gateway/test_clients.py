@@ -129,8 +129,8 @@ def test_keys_are_told_apart_by_their_hash_only(caplog: pytest.LogCaptureFixture
     families = text_string_to_metric_families(metrics)
     values = {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
     name = hash_key(KEYS[0])
-    assert values["aera_key_requests_total", name] == 1
-    assert values["aera_key_tokens_total", name] > 0
+    assert values["aera_key_requests_total", name, "m"] == 1
+    assert values["aera_key_tokens_total", name, "m"] > 0
     lines = [json.loads(r.message) for r in caplog.records if r.name == "aera.gateway"]
     assert [line.get("key") for line in lines] == [name, None]
     assert KEYS[0] not in metrics + caplog.text

@@ -516,12 +516,12 @@ def test_the_metrics_parse_and_add_up() -> None:
 
     families = text_string_to_metric_families(visit(act, numbers("7", "8", None, "7", "7")))
     values = {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
-    assert values["aera_requests_total", "chat", "200"] == 2
-    assert values["aera_requests_total", "chat", "400"] == 1
+    assert values["aera_requests_total", "m", "chat", "200"] == 2
+    assert values["aera_requests_total", "", "chat", "400"] == 1
     assert values["aera_samples_total",] == values["aera_samples_per_question_sum",] == 8
     assert values["aera_unread_total",] == 1
-    assert values["aera_stops_total", "confident leader"] == 1
-    assert values["aera_tokens_saved_total",] > 0
+    assert values["aera_stops_total", "m", "confident leader"] == 1
+    assert values["aera_tokens_saved_total", "m"] > 0
     assert values["aera_overhead_seconds_count",] == values["aera_vote_seconds_count",] == 1
 
 
@@ -534,7 +534,7 @@ def test_a_stream_that_fails_late_is_counted_as_failed() -> None:
 
     server = FakeUpstream(boxed, faults=[Fault.status(503)] * 9, delay=lambda call: 0.1)
     metrics = visit(act, server, keep_alive=0.01)
-    assert 'aera_requests_total{route="stream",status="503"} 1.0' in metrics
+    assert 'aera_requests_total{model="m",route="stream",status="503"} 1.0' in metrics
 
 
 def test_the_state_tells_of_votes_without_a_word_of_what_was_asked_or_said() -> None:

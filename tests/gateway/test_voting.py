@@ -199,7 +199,7 @@ def test_a_stop_on_a_tie_is_marked_escalates_and_is_counted() -> None:
     assert (told["reason"], told["tied"], told["escalate"]) == ("stopped on a tie", True, True)
     assert (told["samples"], told["votes"]) == (4, {"8": 2, "7": 2})
     assert "aera_ties_total 1.0" in metrics
-    assert 'aera_stops_total{reason="stopped on a tie"} 1.0' in metrics
+    assert 'aera_stops_total{model="m",reason="stopped on a tie"} 1.0' in metrics
 
 
 def test_equal_answers_vote_together_however_they_are_written() -> None:
