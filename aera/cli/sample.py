@@ -43,6 +43,7 @@ from aera.workers import SERIAL, Workers, parse_workers
 if TYPE_CHECKING:
     from aera.lab.formats.questions import QuestionSet
     from aera.sampling import recording
+    from aera.sampling.budget import Budget
     from aera.sampling.gathering import Connect
     from aera.sampling.plan import Plan
     from aera.sampling.sampler import OpenAISampler
@@ -127,10 +128,7 @@ def sample(
     each = _count_each(responses, policy, max_samples, points)
     plan = Plan(chosen, each, kept, seed, points)
     if working != SERIAL:
-        if budget.limited or budget.seconds is not None:
-            raise UsageError("a limit is kept by one worker; give it without --workers")
-        if raw_traces is not None:
-            raise UsageError("--raw-traces is written by one worker; give it without --workers")
+        _check_shareable(budget, raw_traces)
         connect = partial(OpenAISampler, endpoint, chat)
         _gather(out, plan, asked, connect, workers=working, concurrency=concurrency, block=block)
         return
@@ -138,6 +136,14 @@ def sample(
     job = _Job(begun, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block)
     job.announce()
     _conclude(begun, job.spending, lambda: asyncio.run(job.run()))
+
+
+def _check_shareable(budget: "Budget", raw: Path | None) -> None:
+    """Refuse what several workers could not do together."""
+    if budget.limited or budget.seconds is not None:
+        raise UsageError("a limit is kept by one worker; give it without --workers")
+    if raw is not None:
+        raise UsageError("--raw-traces is written by one worker; give it without --workers")
 
 
 def _begin(

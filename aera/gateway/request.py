@@ -78,7 +78,7 @@ def refuse_vote(content: bytes) -> bytes:
         return content
     if options and options != {"vote": False}:
         raise UsageError('nothing is voted on here: leave "aera" out of the request')
-    return json.dumps({name: value for name, value in body.items() if name != "aera"}).encode()
+    return write_body({name: value for name, value in body.items() if name != "aera"})
 
 
 def add_instruction(body: Mapping[str, Any], task: Task) -> dict[str, Any]:
