@@ -116,26 +116,22 @@ def sample(
     from aera.trace import FULL, PLAIN
 
     chosen = get_task(task)
-    names = Columns(parse_map(columns or ()))
-    asked = read_question_set(questions, chosen, names, seed=seed)
+    asked = read_question_set(questions, chosen, Columns(parse_map(columns or ())), seed=seed)
     fields = {**DEFAULTS, **settings_from(settings or ()), "seed": seed}
     chat = Chat(model, chosen, fields, system, dict(FULL if traces else PLAIN))
-    kept = {"model": model, "system": system, **fields}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
     working = parse_workers(workers)
     points = Schedule.parse(schedule) if schedule else None
     each = _count_each(responses, policy, max_samples, points)
-    plan = Plan(chosen, each, kept, seed, points)
+    plan = Plan(chosen, each, {"model": model, "system": system, **fields}, seed, points)
     if working != SERIAL:
         _check_shareable(budget, raw_traces)
         connect = partial(OpenAISampler, endpoint, chat)
         _gather(out, plan, asked, connect, workers=working, concurrency=concurrency, block=block)
         return
     begun = _begin(out, plan, asked, raw_traces)
-    job = _Job(begun, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block)
-    job.announce()
-    _conclude(begun, job.spending, lambda: asyncio.run(job.run()))
+    _Job(begun, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block).conclude()
 
 
 def _check_shareable(budget: "Budget", raw: Path | None) -> None:
@@ -213,6 +209,11 @@ class _Job:
         where = without_password(self.sampler.upstream.endpoint.base_url)
         asking = f"asking {self.sampler.chat.model} at {where}"
         say(f"{asking}, {estimate.describe(budget, concurrency=self.concurrency)}", stderr=True)
+
+    def conclude(self) -> None:
+        """Say what is about to be asked, sample it, and say what became of it."""
+        self.announce()
+        _conclude(self.recording, self.spending, lambda: asyncio.run(self.run()))
 
     async def run(self) -> object:
         """Sample what is missing."""
