@@ -35,6 +35,8 @@ class Exchange:
         self.begun, self.began = time.monotonic(), time.time()
         self.status, self.headers = 499, []  # type: int, list[tuple[bytes, bytes]]
         self._send, self._access = send, access
+        self.recorded = False
+        self.path = ""
 
     @property
     def started(self) -> bool:
@@ -45,6 +47,8 @@ class Exchange:
         """Pass a reply on; its id is in the headers and in the log."""
         if message["type"] == "http.response.start":
             self._start(message)
+        elif not message.get("more_body", False):
+            self._access.record(self)  # counted before the client can know that it is over
         await self._send(message)
 
     def _start(self, message: Message) -> None:
@@ -118,6 +122,7 @@ class AccessMiddleware:
             await (failure(refusal) if refusal else self.app)(scope, receive, send)
             return
         exchange = Exchange(send, self)
+        exchange.path = path
         try:
             client = None if refusal else self._admit(headers)
         except DeniedError as error:
@@ -125,7 +130,6 @@ class AccessMiddleware:
         if client is None:
             assert refusal is not None
             await failure(refusal)(scope, receive, exchange.send)
-            self._record(exchange, path)
             return
         scope["aera.client"] = client
         await self._serve(scope, receive, exchange, client)
@@ -158,10 +162,14 @@ class AccessMiddleware:
             client.leave()
             self.telemetry.active -= 1
             self._under_way.discard(task)
-            self._record(exchange, scope["path"])
+            self.record(exchange)
 
-    def _record(self, exchange: Exchange, path: str) -> None:
-        route = ROUTES.get(path, "proxy")
+    def record(self, exchange: Exchange) -> None:
+        """Count and log how a request ended, once."""
+        if exchange.recorded:
+            return
+        exchange.recorded = True
+        route = ROUTES.get(exchange.path, "proxy")
         self.telemetry.counts["requests", route, str(exchange.status)] += 1
         if exchange.client:
             self.telemetry.counts["key_requests", exchange.client] += 1

@@ -13,7 +13,7 @@ from aera.gateway.account import VotedChoice, completion
 from aera.gateway.clients import Client
 from aera.gateway.openai import chunks, error_body, event, send_json, status_of
 from aera.gateway.proxy import ClosingStream, DisconnectWatch
-from aera.gateway.settings import GatewaySettings
+from aera.gateway.settings import ServedModel
 from aera.gateway.telemetry import Telemetry
 
 
@@ -22,7 +22,7 @@ class ChatReply:
 
     def __init__(
         self,
-        settings: GatewaySettings,
+        settings: ServedModel,
         telemetry: Telemetry,
         client: Client,
         body: Mapping[str, Any],
@@ -30,7 +30,7 @@ class ChatReply:
     ) -> None:
         self.settings, self.telemetry, self.client = settings, telemetry, client
         self.body, self.begun = body, begun
-        self.model: str = body.get("model", settings.model)
+        self.model: str = body.get("model", settings.name)
 
     async def send(self, voted: list[VotedChoice], send: Send) -> None:
         """The reply in one piece."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,9 +19,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from aera.errors import AeraError, UpstreamError
-from aera.evidence.encoder import Encoder, StaticEncoder
 from aera.gateway.clients import Clients
+from aera.gateway.configuration import BACK, REFUSED, TAKEN, Configuration
 from aera.gateway.middleware import AccessMiddleware
+from aera.gateway.models import MODELS, fetch, list_models, route_body
 from aera.gateway.openai import (
     DeniedError,
     Json,
@@ -36,22 +38,17 @@ from aera.gateway.proxy import (
     pass_reply,
     read_body,
 )
-from aera.gateway.readiness import Readiness
 from aera.gateway.reply import ChatReply
-from aera.gateway.request import add_instruction, refuse_vote, split_model
+from aera.gateway.request import PREFIX, add_instruction, refuse_vote, split_model
+from aera.gateway.serving import SERVING, Connections, OpenModel, Serving, prepare
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
 from aera.gateway.usage import UsageTail
-from aera.gateway.voting import Escalation, Gateway
-from aera.policies.gate import PaperGate
-from aera.reading.equivalence import question_reader
-from aera.sampling.exchange import read_reply
-from aera.sampling.replicas import Replicas
+from aera.sampling.upstream import cancel_all
 from aera.web.template import fill_template
 
-__all__ = ["GatewaySettings", "collect_seldom", "create_app"]
-MODELS = "/v1/models"
-VOTING_MODEL = f"{MODELS}/aera/"
+__all__ = ["Application", "GatewaySettings", "collect_seldom", "create_app"]
+log = logging.getLogger("aera.gateway")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 PAGE = Path(__file__).parent / "page.html"
 
@@ -68,19 +65,23 @@ def collect_seldom() -> None:
 
 def create_app(settings: GatewaySettings) -> AccessMiddleware:
     """The gateway as an ASGI application."""
-    return _Application(settings).app
+    return Application(Configuration(settings)).app
 
 
-class _Application:
+class Application:
     """Everything one gateway holds; nothing of it is global."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
-        self.settings = settings
-        self.telemetry = Telemetry()
-        self.upstream = Replicas(settings.upstreams)
-        self.readiness = Readiness(self.upstream, own_key=not settings.forward_key)
-        self.second = Replicas([settings.escalation[0]]) if settings.escalation else None
-        self.gateway = self._make_gateway()
+    def __init__(
+        self, configuration: Configuration, telemetry: Telemetry | None = None, *, own: bool = True
+    ) -> None:
+        self.configuration, self.telemetry = configuration, telemetry or Telemetry()
+        self.own = own
+        """Whether it counts reloads itself; of many processes only their supervisor does."""
+        prepare(configuration.current)  # refuses before serving
+        self._connections = Connections()
+        self._serving: Serving | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._reloading = asyncio.Lock()
         routes = [
             Route("/", self.page),
             Route("/state", self.state),
@@ -98,7 +99,8 @@ class _Application:
             },
         )
         self.routed.router.redirect_slashes = False
-        most, limits = settings.most_requests, settings.key_limits
+        settings = configuration.current
+        most, limits = settings.most_requests, settings.open_limits
         self.app = AccessMiddleware(
             self.dispatch,
             clients=Clients(settings.keys, most=most, limits=limits),
@@ -107,28 +109,54 @@ class _Application:
             telemetry=self.telemetry,
         )
 
-    def _make_gateway(self) -> Gateway:
-        settings, controller = self.settings, self.settings.controller
-        question_reader(controller.task)  # where math-verify is missing, refuse before serving
-        gate = controller.gate
-        encoder: Encoder = gate.encoder if isinstance(gate, PaperGate) else StaticEncoder.load()
-        model = settings.escalation[1] if settings.escalation else ""
-        return Gateway(
-            self.upstream,
-            controller,
-            encoder,
-            minimum=settings.minimum,
-            escalation=Escalation(self.second, model) if self.second else None,
-            ceilings=settings.ceilings,
-        )
-
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(self.upstream)
-            if self.second is not None:
-                await stack.enter_async_context(self.second)
+        self._serving = await Serving(self.configuration.current, self._connections).open()
+        try:
             yield
+        finally:
+            async with self._reloading:
+                await cancel_all(self._retiring)
+                await self._connections.close_all()
+
+    @property
+    def serving(self) -> Serving:
+        """What new requests get."""
+        assert self._serving is not None
+        return self._serving
+
+    # --- other settings ---------------------------------------------------------------------------
+
+    async def reload(self, *, back: bool = False) -> None:
+        """Serve what is written now, or what was served before; what cannot be served is refused.
+
+        Requests under way end on what they began with.
+        """
+        async with self._reloading:
+            try:
+                settings = await asyncio.to_thread(self.configuration.read, back=back)
+                serving = await Serving(settings, self._connections).open()
+            except AeraError as error:
+                outcome, why = REFUSED, {"why": str(error)}
+            else:
+                outcome, why = BACK if back else TAKEN, {}
+                self.configuration.take(settings)
+                self._swap(serving)
+        if self.own:
+            tell_reload(self.telemetry, outcome, self.configuration.generation, **why)
+
+    def _swap(self, serving: Serving) -> None:
+        former, self._serving = self.serving, serving
+        settings, app = serving.settings, self.app
+        app.most, app.origins = settings.most_requests, OriginCheck(frozenset(settings.hosts))
+        app.clients = Clients(
+            settings.keys, most=app.most, limits=settings.open_limits, former=app.clients
+        )
+        task = asyncio.create_task(former.retire())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    # --- requests ---------------------------------------------------------------------------------
 
     async def dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What is under /v1 goes straight to its route, past the layers that the others need."""
@@ -136,6 +164,8 @@ class _Application:
         if not path.startswith("/v1/"):
             await self.routed(scope, receive, send)
             return
+        serving = scope[SERVING] = self.serving
+        serving.enter()
         try:
             await self._answer(path, scope, receive, send)
         except ClientDisconnect:
@@ -145,55 +175,52 @@ class _Application:
         except Exception as error:
             await (await _apologize(None, error))(scope, receive, send)
             raise
+        finally:
+            serving.leave()
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
         if method not in METHODS:
             text = f"{method} is not answered here: method not allowed"
             raise DeniedError(text, status=405, code="method_not_allowed")
-        settings = self.settings
+        settings = scope[SERVING].settings
         content = await read_body(
             receive, settings.largest_request, patience=settings.body_patience
         )
         if path == CHAT and method == "POST":
             await self.chat(scope, receive, send, content)
-        elif method == "GET" and (path == MODELS or path.startswith(VOTING_MODEL)):
-            await (await self.models(scope, receive))(scope, receive, send)
+        elif method == "GET" and path == MODELS:
+            await (await list_models(scope, receive))(scope, receive, send)
+        elif method == "GET" and path.startswith(f"{MODELS}/"):
+            await self.model(scope, receive, send)
         else:
             refuse_vote(content)
-            await self._pass_on(scope, receive, send, content)
-
-    def _upstream_for(self, scope: Scope) -> Replicas:
-        """The model servers, asked with the caller's own key where that is passed on."""
-        if not self.settings.forward_key:
-            return self.upstream
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if not given:
-            raise DeniedError("the model server needs your key", status=401, code="invalid_api_key")
-        return self.upstream.with_headers({"Authorization": given[0].decode("latin-1")})
+            model, content = await route_body(scope, content)
+            await self._pass_on(scope, receive, send, content, model)
 
     # --- routes -----------------------------------------------------------------------------------
 
     async def chat(self, scope: Scope, receive: Receive, send: Send, content: bytes) -> None:
         """Vote, or pass on, as the model's name says."""
-        begun = time.monotonic()
+        begun, serving = time.monotonic(), scope[SERVING]
         body = await parse_large(content)
-        model, votes = split_model(body.get("model", self.settings.model))
+        name, votes = split_model(body.get("model", serving.default))
+        model = serving.find(name, scope["aera.client"])
+        served, theirs = model.served, model.translate(name)
         options = RequestOptions.parse(body.get("aera"), find_headers(scope["headers"]))
-        if not (votes or self.settings.votes_by_default):
-            if "aera" in body or "model" not in body:
+        if not (votes or served.votes_by_default):
+            if "aera" in body or body.get("model") != theirs:
                 plain = {name: value for name, value in body.items() if name != "aera"}
-                content = json.dumps({"model": model, **plain}).encode()
-            await self._pass_on(scope, receive, send, content)
+                content = json.dumps({**plain, "model": theirs}).encode()
+            await self._pass_on(scope, receive, send, content, model)
             return
         check_chat(body)
-        asked = {**body, "model": model}
-        if self.settings.instruction:
-            asked = add_instruction(asked, self.settings.controller.task)
-        voting = self.gateway.vote(
-            asked, options, size=len(content), upstream=self._upstream_for(scope)
-        )
-        reply = ChatReply(self.settings, self.telemetry, scope["aera.client"], body, begun)
+        asked = {**body, "model": theirs}
+        if served.instruction:
+            asked = add_instruction(asked, served.controller.task)
+        upstream = model.upstream(scope["headers"])
+        voting = model.gateway.vote(asked, options, size=len(content), upstream=upstream)
+        reply = ChatReply(served, self.telemetry, scope["aera.client"], body, begun)
         if body.get("stream"):
             made = await reply.stream(scope, receive, asyncio.create_task(voting))
             await made(scope, receive, send)
@@ -202,9 +229,11 @@ class _Application:
             voted = await voting
         await reply.send(voted, send)
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, content: bytes) -> None:
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, content: bytes, model: OpenModel
+    ) -> None:
         """Send a request on as it is and stream back what comes."""
-        proxied, upstream = forward_request(scope, content), self._upstream_for(scope)
+        proxied, upstream = forward_request(scope, content), model.upstream(scope["headers"])
         tail = UsageTail.of(scope["aera.client"])
         async with DisconnectWatch(scope, receive):
             reply, place = await upstream.send(proxied)
@@ -218,32 +247,24 @@ class _Application:
                 if tail is not None:
                     tail.count()
 
-    async def models(self, scope: Scope, receive: Receive) -> Response:
-        """The upstream's models, each also under the name that votes; or one by that name."""
-        one = scope["path"].removeprefix(VOTING_MODEL) if scope["path"] != MODELS else None
-        if one is not None:
-            raw = f"{MODELS}/{quote(one, safe='')}".encode()
-            scope = {**scope, "path": f"{MODELS}/{one}", "raw_path": raw}
-        proxied, upstream = forward_request(scope, b""), self._upstream_for(scope)
-        async with DisconnectWatch(scope, receive):
-            reply, place = await upstream.send(proxied)
-            try:
-                content = await read_reply(reply, self.settings.upstreams[0].largest_reply)
-            except (aiohttp.ClientError, OSError):
-                raise UpstreamError("the model server broke off", status=502) from None
-            finally:
-                reply.close()
-                upstream.release(place)
+    async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One model, by its plain name or by the name that votes."""
+        asked = scope["path"].removeprefix(f"{MODELS}/")
+        name = asked.removeprefix(PREFIX)
+        model = scope[SERVING].find(name, scope["aera.client"])
+        theirs = model.translate(name)
+        if asked == theirs:
+            await self._pass_on(scope, receive, send, b"", model)
+            return
+        raw = f"{MODELS}/{quote(theirs, safe='')}".encode()
+        there = {**scope, "path": f"{MODELS}/{theirs}", "raw_path": raw}
+        status, kind, content = await fetch(there, receive, model)
         try:
-            told = json.loads(content)
-            if one is not None:
-                return Json({**told, "id": f"aera/{told['id']}"}, status_code=reply.status)
-            listed = told["data"]
-            plain = [model for model in listed if not str(model["id"]).startswith("aera/")]
-            data = [*listed, *({**model, "id": f"aera/{model['id']}"} for model in plain)]
-        except (ValueError, KeyError, TypeError):
-            return Response(content, reply.status, media_type=reply.content_type)
-        return Json({"object": "list", "data": data})
+            reply: Response = Json({**json.loads(content), "id": asked}, status_code=status)
+            assert status == 200
+        except (ValueError, TypeError, AssertionError):
+            reply = Response(content, status, media_type=kind)
+        await reply(scope, receive, send)
 
     async def health(self, request: Request) -> Response:
         """Alive."""
@@ -252,31 +273,52 @@ class _Application:
     async def ready(self, request: Request) -> Response:
         """Whether requests should come here: any replica takes them, and it is not stopping."""
         draining = self.app.draining
-        able, replicas = await self.readiness.check()
+        able, replicas = await self.serving.check()
         ready = able and not draining
         told = {"ready": ready, "draining": draining, "replicas": replicas}
         return Json(told, status_code=200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus."""
-        return Response(self.telemetry.exposition(), media_type="text/plain; version=0.0.4")
+        return Response(
+            self.telemetry.merged().exposition(), media_type="text/plain; version=0.0.4"
+        )
 
     async def state(self, request: Request) -> Response:
         """What the page shows."""
-        controller = self.settings.controller
+        serving, seen = self.serving, self.telemetry.merged()
+        models = [
+            {
+                "name": served.name,
+                "policy": served.controller.label,
+                "schedule": list(served.controller.schedule),
+            }
+            for served in serving.settings.models
+        ]
+        default = next(each for each in models if each["name"] == serving.default)
         return Json(
             {
-                "policy": controller.label,
-                "schedule": list(controller.schedule),
-                "active": self.telemetry.active - 1,  # this request is not worth showing
-                "read": self.telemetry.read,
-                "latest": list(self.telemetry.latest),
+                "policy": default["policy"],
+                "schedule": default["schedule"],
+                "models": models,
+                "generation": self.configuration.generation,
+                "since": round(self.configuration.since, 3),
+                "active": seen.active - 1,  # this request is not worth showing
+                "read": seen.read,
+                "latest": list(seen.latest),
             }
         )
 
     async def page(self, request: Request) -> Response:
         """The page itself; it asks for /state."""
         return Response(fill_template(PAGE), media_type="text/html")
+
+
+def tell_reload(telemetry: Telemetry, outcome: str, generation: int, **why: str) -> None:
+    """Count a reload, and say in the log how it ended."""
+    telemetry.counts["reloads", outcome] += 1
+    event = {"event": f"configuration {outcome}", "generation": generation, **why}
+    log.warning(json.dumps(event))
 
 
 async def _explain(request: Request, error: Exception) -> Response:

@@ -35,6 +35,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "guarded": ("Votes in which the guard kept the gate from stopping.",),
     "escalated": ("Votes answered by the second upstream.",),
     "ties": ("Votes whose winner was tied and won by being first.",),
+    "reloads": ("Reloads of the configuration by how they ended.", "outcome"),
     "key_requests": ("Requests by the hash of their key.", "key"),
     "key_tokens": ("Tokens of voted requests by the hash of their key.", "key"),
 }
@@ -70,8 +71,12 @@ class Telemetry(Collector):
         self.deciding = Histogram("Evidence and gate of one vote.", SECONDS)
         self.overhead = Histogram("What a voted request took beside waiting upstream.", SECONDS)
         self.voting = Histogram("One vote from end to end.", SECONDS)
-        self._begun = time.time()
+        self.begun = time.time()
         self._warned = False
+
+    def merged(self) -> "Telemetry":
+        """The numbers of all processes that serve together; here there is only one."""
+        return self
 
     def record(self, voted: VotedChoice) -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
@@ -121,7 +126,7 @@ class Telemetry(Collector):
         for name, (text, *labels) in COUNTERS.items():
             counter = CounterMetricFamily(f"aera_{name}", text, labels=labels)
             for said in [key[1:] for key in self.counts if key[0] == name] if labels else [()]:
-                counter.add_metric(said, self.counts[name, *said], created=self._begun)
+                counter.add_metric(said, self.counts[name, *said], created=self.begun)
             yield counter
         yield self._metric("samples_per_question", self.per_question)
         yield self._metric("deciding_seconds", self.deciding)
@@ -133,7 +138,7 @@ class Telemetry(Collector):
         bounds = [*map(floatToGoString, seen.bounds), "+Inf"]
         buckets = list(zip(bounds, accumulate(seen.counts), strict=True))
         metric.add_metric([], buckets, sum_value=seen.sum)
-        metric.add_sample(f"aera_{name}_created", {}, self._begun)
+        metric.add_sample(f"aera_{name}_created", {}, self.begun)
         return metric
 
     def exposition(self) -> bytes:
