@@ -8,7 +8,8 @@ import json
 import mmap
 import os
 from array import array
-from collections import defaultdict, deque
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,37 +61,10 @@ class SharedHistogram(Histogram):
 
     def observe(self, size: float) -> None:
         """Count one."""
-        before = list(self.counts)
         super().observe(size)
+        place = bisect_left(self.bounds, size)
+        self._store[self._keys[place]] = self.counts[place]
         self._store[self._sum] = self.sum
-        for key, old, new in zip(self._keys, before, self.counts, strict=True):
-            if old != new:
-                self._store[key] = new
-
-
-class SharedRows(deque[dict[str, Any]]):
-    """The latest votes, also in a file, which is written anew when it has grown."""
-
-    def __init__(self, folder: Path, place: str) -> None:
-        self._path = folder / f"{place}.rows"
-        super().__init__(read_rows(self._path), maxlen=KEPT)
-        self._write()
-
-    def append(self, row: dict[str, Any]) -> None:
-        """One more vote."""
-        super().append(row)
-        os.write(self._file, json.dumps(row).encode() + b"\n")
-        self._lines += 1
-        if self._lines > 2 * KEPT:
-            os.close(self._file)
-            self._write()
-
-    def _write(self) -> None:
-        fresh = self._path.with_suffix(".fresh")
-        fresh.write_text("".join(json.dumps(row) + "\n" for row in self), "utf-8")
-        fresh.replace(self._path)
-        self._lines = len(self)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
 
 
 class SharedTelemetry(Telemetry):
@@ -104,7 +78,17 @@ class SharedTelemetry(Telemetry):
         self._folder, self.counts = folder, shared
         for name, plain in histograms(self):
             setattr(self, name, SharedHistogram(name, plain, shared))
-        self.latest = SharedRows(folder, place)
+        self._rows = folder / f"{place}.rows"
+        self.latest.extend(read_rows(self._rows))
+        self._newest: Any = None
+
+    def publish(self) -> None:
+        """Let the others see the latest votes; called now and then, as each takes its time."""
+        newest = self.latest[-1] if self.latest else None
+        if newest is not self._newest:
+            self._newest, fresh = newest, self._rows.with_suffix(".fresh")
+            fresh.write_text("".join(json.dumps(row) + "\n" for row in self.latest), "utf-8")
+            fresh.replace(self._rows)
 
     @property
     def active(self) -> int:
@@ -117,6 +101,7 @@ class SharedTelemetry(Telemetry):
 
     def merged(self) -> Telemetry:
         """The numbers of all processes, also of those that are no more."""
+        self.publish()
         total, rows = Telemetry(), list[dict[str, Any]]()
         for names in sorted(self._folder.glob("*.names")):
             for key, value in read_counts(self._folder, names.stem).items():

@@ -11,6 +11,9 @@ Load = Callable[[], GatewaySettings]
 TAKEN, REFUSED, BACK = "taken", "refused", "back"
 """How a reload ends: the new settings, the old ones, or those before."""
 
+GENERATION = ("generation",)
+"""The number among the counts that says which configuration a process serves."""
+
 
 class Configuration:
     """What is served now and what was before, both in memory."""

@@ -164,6 +164,7 @@ class GatewayServer(uvicorn.Server):
             self._reloading = asyncio.create_task(work)
         if counter % 10 == 0:
             self._close_slow()
+            self.application.telemetry.publish()
         return await super().on_tick(counter)
 
     def _go_on_draining(self) -> None:

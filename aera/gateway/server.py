@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from aera.errors import AeraError, UpstreamError
 from aera.gateway.clients import Clients
-from aera.gateway.configuration import BACK, REFUSED, TAKEN, Configuration
+from aera.gateway.configuration import BACK, GENERATION, REFUSED, TAKEN, Configuration
 from aera.gateway.middleware import AccessMiddleware
 from aera.gateway.models import MODELS, fetch, list_models, route_body
 from aera.gateway.openai import (
@@ -76,7 +76,7 @@ class Application:
     ) -> None:
         self.configuration, self.telemetry = configuration, telemetry or Telemetry()
         self.own = own
-        """Whether it counts reloads itself; of many processes only their supervisor does."""
+        """Whether it counts every reload; of many processes their supervisor does."""
         prepare(configuration.current)  # refuses before serving
         self._connections = Connections()
         self._serving: Serving | None = None
@@ -142,7 +142,8 @@ class Application:
                 outcome, why = BACK if back else TAKEN, {}
                 self.configuration.take(settings)
                 self._swap(serving)
-        if self.own:
+                self.telemetry.counts[GENERATION] = self.configuration.generation
+        if self.own or outcome == REFUSED:
             tell_reload(self.telemetry, outcome, self.configuration.generation, **why)
 
     def _swap(self, serving: Serving) -> None:

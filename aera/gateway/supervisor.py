@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aera.errors import AeraError, UsageError
-from aera.gateway.board import SharedTelemetry
-from aera.gateway.configuration import BACK, REFUSED, TAKEN, Configuration
+from aera.gateway.board import SharedTelemetry, read_counts
+from aera.gateway.configuration import BACK, GENERATION, REFUSED, TAKEN, Configuration
 from aera.gateway.process import bind, make_server, run_server
 from aera.gateway.server import tell_reload
 from aera.gateway.serving import prepare
 
 log = logging.getLogger("aera.gateway")
 HANDLED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD}
+URGENT = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+FOLLOWING = 5.0
+"""Seconds in which the processes should have read the configuration too."""
 MEMORY = Path("/dev/shm")
 """Where files are in memory."""
 SETTLED = 10.0
@@ -86,7 +89,18 @@ class Supervisor:
             return
         self.configuration.take(settings)
         self._pass_on(number)
+        self._wait_for_all()
         tell_reload(self.telemetry, BACK if back else TAKEN, self.configuration.generation)
+
+    def _wait_for_all(self) -> None:
+        """Until every process serves the same, unless there is something else to do."""
+        wanted, end = self.configuration.generation, time.monotonic() + FOLLOWING
+        places = [str(place.number) for place in self.places if place.process is not None]
+        while time.monotonic() < end and not signal.sigpending() & URGENT:
+            served = [read_counts(self.folder, place).get(GENERATION, 0) for place in places]
+            if min(served, default=wanted) >= wanted:
+                return
+            time.sleep(0.02)
 
     def _pass_on(self, number: signal.Signals) -> None:
         for place in self.places:
@@ -109,6 +123,7 @@ class Supervisor:
             parent = os.getppid()
             telemetry = SharedTelemetry(self.folder, str(place.number))
             telemetry.active = 0
+            telemetry.counts[GENERATION] = self.configuration.generation
             server = make_server(
                 self.configuration, drain=self.drain, telemetry=telemetry, supervisor=parent
             )

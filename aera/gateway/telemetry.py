@@ -78,6 +78,9 @@ class Telemetry(Collector):
         """The numbers of all processes that serve together; here there is only one."""
         return self
 
+    def publish(self) -> None:
+        """Let the other processes see the latest votes; here there are none."""
+
     def record(self, voted: VotedChoice) -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
         allocation, account, counts = voted.allocation, voted.account, self.counts
