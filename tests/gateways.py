@@ -81,7 +81,14 @@ async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
     names = ("tries", "concurrency", "longest_wait", "timeout", "largest_reply")
     own = {name: settings.pop(name) for name in names if name in settings}
     endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
-    server = make_server(Configuration(settings_of(endpoints, **settings)))
+    async with housed(Configuration(settings_of(endpoints, **settings))) as house:
+        yield house
+
+
+@asynccontextmanager
+async def housed(configuration: Configuration) -> AsyncIterator[House]:
+    """A gateway that serves this."""
+    server = make_server(configuration)
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
     task = asyncio.create_task(server.serve(sockets=[listening]))

@@ -108,7 +108,8 @@ class _File:
         found = list(self._each("upstream"))
         options = self.options
         if not found:
-            return {"": (options, upstreams_from(options))}
+            with self._at("[[upstream]]"):
+                return {"": (options, upstreams_from(options))}
         headers = headers_of(options.header, "AERA_HEADER")
         if options.upstream or options.api_key_env or headers:
             raise UsageError(
@@ -196,10 +197,7 @@ class _File:
 
     def _each(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Tables that are repeated, each with its place in the file."""
-        found = self.tables.get(name, [])
-        if not isinstance(found, list):
-            raise UsageError(f"{self.path}: write [[{name}]], as there may be several")
-        for number, table in enumerate(found, 1):
+        for number, table in enumerate(self.tables.get(name, []), 1):
             called = table.get("name") if isinstance(table, dict) else None
             where = f"[[{name}]] " + (f'"{called}"' if isinstance(called, str) else str(number))
             with self._at(where):
@@ -231,6 +229,9 @@ def _parse(path: Path) -> dict[str, Any]:
     if unknown:
         known = ", ".join(f"[[{t}]]" if t in REPEATED else f"[{t}]" for t in TABLES)
         raise UsageError(f'{path}: "{unknown[0]}" is unknown; there are default, {known}')
+    for name in REPEATED:
+        if not isinstance(tables.get(name, []), list):
+            raise UsageError(f"{path}: write [[{name}]], as there may be several")
     return tables
 
 
@@ -254,6 +255,7 @@ def _check(table: Any, kinds: Kinds) -> dict[str, Any]:
 
 
 def _kinds_in(annotated: Any) -> tuple[Any, ...]:
+    """The kinds that an option may be of."""
     plain = (
         getattr(annotated, "__origin__", annotated)
         if hasattr(annotated, "__metadata__")

@@ -23,9 +23,7 @@ LISTED = {"object": "model", "created": 0, "owned_by": "aera"}
 async def list_models(scope: Scope, receive: Receive) -> Response:
     """The models that may be asked for, each also under the name that votes."""
     serving, client = scope[SERVING], scope["aera.client"]
-    own = [model.served for model in serving.models.values()]
-    # One whose names are all the upstream's is listed there.
-    told = [each.name for each in own if each.upstream_name or not each.other_names]
+    told = [] if serving.plain else list(serving.models)  # all are the upstream's own names
     listed: list[dict[str, Any]] = [{"id": name, **LISTED} for name in told]
     if serving.others is not None:
         status, kind, content = await fetch(scope, receive, serving.others)
@@ -46,7 +44,7 @@ async def route_body(scope: Scope, content: bytes) -> tuple[OpenModel, bytes]:
     """The model that a request on some route is for, and the request in that server's words."""
     serving, client = scope[SERVING], scope["aera.client"]
     body: dict[str, Any] = {}
-    if not serving.is_open_to(client):
+    if not serving.plain or client.models:
         with contextlib.suppress(UsageError):  # what it is instead is for the upstream to say
             body = await parse_large(content) if content else {}
     name = body.get("model")

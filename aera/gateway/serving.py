@@ -153,11 +153,11 @@ class Serving:
             raise DeniedError(text, status=403, code="model_not_allowed")
         return found
 
-    def is_open_to(self, client: Client) -> bool:
-        """Whether any name this client asks for goes to the same servers, as it is."""
+    @property
+    def plain(self) -> bool:
+        """Whether every name goes to the same servers, as it is."""
         one = next(iter(self.models.values())).served
-        alone = len(self.models) == 1 and one.other_names and not one.upstream_name
-        return alone and not client.models
+        return len(self.models) == 1 and one.other_names and not one.upstream_name
 
     @property
     def others(self) -> OpenModel | None:
