@@ -18,6 +18,9 @@ from typer.main import get_command
 
 from aera import Controller, get_task, standard_policies
 from aera.cli import app
+from aera.cli.serve_file import TABLES
+from aera.cli.serve_options import ServeOptions
+from aera.cli.serve_settings import read_settings
 from aera.gateway.telemetry import Telemetry
 from aera.lab import Truths, evaluate, import_jsonl
 from aera.lab.formats.recognising import FORMATS
@@ -32,7 +35,7 @@ FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)|\b(?:src|href|srcset)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
-EXECUTED, SHOWN = ("python", "console", "output"), ("", "sh", "text", "json", "yaml")
+EXECUTED, SHOWN = ("python", "console", "output"), ("", "sh", "text", "json", "yaml", "toml")
 IMPORT = shlex.split("aera import aera/demo/gsm8k.jsonl.gz --task gsm8k --out")
 OTHER_PROGRAMS = {
     *("--api-key", "--enable-deterministic-inference", "--model-path"),  # engines
@@ -332,6 +335,25 @@ def test_the_gateway_page_names_every_metric_and_no_other() -> None:
     suffix = re.compile(r"_(bucket|sum|count)$")
     page = written(ROOT / "docs" / "gateway.md")
     assert {suffix.sub("", name) for name in re.findall(r"\baera_\w+", page)} == known
+
+
+def test_the_file_on_the_gateway_page_can_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [text] = [
+        text for kind, text in FENCE.findall(written(ROOT / "docs/gateway.md")) if kind == "toml"
+    ]
+    (tmp_path / "gateway.toml").write_text(text, "utf-8")
+    (tmp_path / "controllers").mkdir()
+    (tmp_path / "controllers/mine").symlink_to(ROOT / "aera/demo/controller")
+    (tmp_path / "keys.txt").write_text("a-key-from-the-file\n", "utf-8")
+    for name in ("GPU_KEY", "CLOUD_KEY", "BLUE_KEY", "AERA_KEYS"):
+        monkeypatch.setenv(name, f"a-key-of-{name}")
+    settings = read_settings(ServeOptions(config=tmp_path / "gateway.toml"))
+    assert [model.name for model in settings.models] == ["small", "large"]
+    assert [key.name for key in settings.keys] == ["", "", "blue"]
+    fields = {name for kinds in TABLES.values() for name in kinds}
+    assert not [name for name in fields if not re.search(rf"\b{name}\b", text)]
 
 
 def test_the_table_in_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None:

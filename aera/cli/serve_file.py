@@ -256,11 +256,7 @@ def _check(table: Any, kinds: Kinds) -> dict[str, Any]:
 
 def _kinds_in(annotated: Any) -> tuple[Any, ...]:
     """The kinds that an option may be of."""
-    plain = (
-        getattr(annotated, "__origin__", annotated)
-        if hasattr(annotated, "__metadata__")
-        else annotated
-    )
+    plain = annotated.__origin__ if hasattr(annotated, "__metadata__") else annotated
     if plain in WORDS:
         return (plain,)
     return get_args(plain) or (plain,)

@@ -1,4 +1,4 @@
-"""`aera serve --config`: what a file says, what is wrong with it, and every option by environment."""
+"""`aera serve --config`: what a file says, what is wrong with it; options by environment."""
 
 import subprocess
 import sys
@@ -172,7 +172,7 @@ def test_an_option_may_name_the_default_model(tmp_path: Path) -> None:
         (SMALL + "[[model]]\npolicy = 'fixed-1'", "gateway.toml, [[model]] 2: name is missing"),
         (SMALL + "[[model]]\nname = 'aera/x'", 'must not begin with "aera/"'),
         (SMALL + "[[upstream]]\nname = 'gpu'\nurl = 'http://x/v1'", "before it has the same name"),
-        (SMALL + "[[upstream]]\nname = 'x'\nurl = 'x'", '[[upstream]] "x": the base URL must start'),
+        (SMALL + "[[upstream]]\nname = 'x'\nurl = 'x'", '"x": the base URL must start'),
         (SMALL + "[[upstream]]\nname = 'x'", "give either url or urls"),
         (
             SMALL + "[[upstream]]\nname = 'x'\nurl = 'http://x/v1'\napi_key_env = 'GONE_KEY'",

@@ -100,19 +100,22 @@ def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:
         return handle
 
     async def scene() -> list[int]:
-        async with anything(named("one")) as one, anything(named("two")) as two:
-            async with housed(Configuration(team(one, two))) as house:
-                url, statuses = f"{house.url}/v1", []
-                for path, given in (
-                    ("embeddings", {"json": {"model": "large", "input": "x"}}),
-                    ("embeddings", {"json": {"model": "small", "input": "x"}}),
-                    ("embeddings", {"json": {"model": "other", "input": "x"}}),
-                    ("audio", {"data": b"\xff\x00"}),
-                ):
-                    async with house.http.post(f"{url}/{path}", **given) as reply:  # type: ignore[arg-type]
-                        statuses.append(reply.status)
-                async with house.http.get(f"{url}/files") as reply:
-                    return [*statuses, reply.status]
+        async with (
+            anything(named("one")) as one,
+            anything(named("two")) as two,
+            housed(Configuration(team(one, two))) as house,
+        ):
+            url, statuses = f"{house.url}/v1", []
+            for path, given in (
+                ("embeddings", {"json": {"model": "large", "input": "x"}}),
+                ("embeddings", {"json": {"model": "small", "input": "x"}}),
+                ("embeddings", {"json": {"model": "other", "input": "x"}}),
+                ("audio", {"data": b"\xff\x00"}),
+            ):
+                async with house.http.post(f"{url}/{path}", **given) as reply:  # type: ignore[arg-type]
+                    statuses.append(reply.status)
+            async with house.http.get(f"{url}/files") as reply:
+                return [*statuses, reply.status]
 
     assert asyncio.run(scene()) == [200, 200, 404, 200, 200]
     assert [(name, path) for name, path, _ in seen] == [

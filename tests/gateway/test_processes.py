@@ -78,14 +78,16 @@ def test_requests_under_way_end_when_all_are_told_to_stop() -> None:
 
 def test_processes_leave_when_their_supervisor_is_gone() -> None:
     port = free_port()
-    with in_background(FakeUpstream(boxed)) as server:
-        with served(port, "--processes", "2", AERA_UPSTREAM=server.base_url) as process:
-            family = children(process.pid)
-            process.kill()
-            end = time.monotonic() + 10
-            while any(Path(f"/proc/{n}").exists() for n in family) and time.monotonic() < end:
-                time.sleep(0.05)
-            left = [n for n in family if Path(f"/proc/{n}").exists()]
+    with (
+        in_background(FakeUpstream(boxed)) as server,
+        served(port, "--processes", "2", AERA_UPSTREAM=server.base_url) as process,
+    ):
+        family = children(process.pid)
+        process.kill()
+        end = time.monotonic() + 10
+        while any(Path(f"/proc/{n}").exists() for n in family) and time.monotonic() < end:
+            time.sleep(0.05)
+        left = [n for n in family if Path(f"/proc/{n}").exists()]
     assert len(family) == 2
     assert left == []
 
