@@ -78,7 +78,11 @@ class _File:
         if "prices" in limits:
             limits["prices"] = ",".join(map(str, limits["prices"]))
         keys = self._table("keys")
-        given = {"keys_env": keys["env"]} if "env" in keys else {}
+        given: dict[str, Any] = {}
+        if "env" in keys:
+            with self._at("[keys]"):
+                given["keys_env"] = keys["env"]
+                _variable(keys, "env")
         if "file" in keys:
             given["keys_file"] = self._beside(keys["file"])
         self.options = replace(options, **limits, **given)
@@ -131,8 +135,8 @@ class _File:
         if not urls or "urls" in own:
             raise UsageError("give either url or urls")
         key = own.pop("api_key_env", None)
-        if key is not None and not os.environ.get(key, "").strip():
-            raise UsageError(f"api_key_env names the variable {key}, which is not set")
+        if key is not None:
+            _variable(table, "api_key_env")
         if "ca_file" in own:
             own["ca_file"] = str(self._beside(own["ca_file"]))
         plain = {name: own[name] for name in own if name not in ("name", "headers")}
@@ -171,9 +175,7 @@ class _File:
         for where, table in self._each("key"):
             with self._at(where):
                 variable, name = _need(table, "env"), _need(table, "name")
-                secret = os.environ.get(variable, "").strip()
-                if not secret:
-                    raise UsageError(f"env names the variable {variable}, which is not set")
+                secret = _variable(table, "env")
                 check_key(secret, variable)
                 if secret in seen:
                     raise UsageError("the same key stands in another place")
@@ -279,6 +281,14 @@ def _need(table: Mapping[str, Any], name: str) -> str:
     if name not in table:
         raise UsageError(f"{name} is missing")
     return str(table[name])
+
+
+def _variable(table: Mapping[str, Any], field: str) -> str:
+    """What is in the variable that a field names."""
+    found = os.environ.get(table[field], "").strip()
+    if not found:
+        raise UsageError(f"{field} names the variable {table[field]}, which is not set")
+    return found
 
 
 def _choose(upstreams: Mapping[str, Any], name: str | None, field: str) -> Any:

@@ -39,9 +39,13 @@ class Configuration:
         try:
             settings = self._load()
             prepare(settings)
+        except AeraError:
+            raise
         except OSError as error:
             where = f' "{error.filename}"' if error.filename else ""
             raise AeraError(f"{error.strerror or error}{where}") from None
+        except Exception as error:  # somebody's own task or scorer: what is served goes on
+            raise AeraError(f"{type(error).__name__}: {error}") from error
         return settings
 
     def take(self, settings: GatewaySettings) -> None:

@@ -179,6 +179,7 @@ def test_an_option_may_name_the_default_model(tmp_path: Path) -> None:
             '[[upstream]] "x": api_key_env names the variable GONE_KEY, which is not set',
         ),
         (SMALL + "[[key]]\nname = 'x'\nenv = 'GONE_KEY'", 'env names the variable GONE_KEY'),
+        (SMALL + "[keys]\nenv = 'GONE_KEY'", "gateway.toml, [keys]: env names the variable GONE"),
         (SMALL + "[keys]\nfile = 'gone'", "gateway.toml, [keys]: the file of keys"),
         (SMALL + "[limits]\nkey_money_per_day = 1.0", "gateway.toml, [limits]: a limit in money"),
         (SMALL + "[limits]\nkey_share = 2", "key_share must be from 0 to 1, but is 2"),

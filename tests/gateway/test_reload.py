@@ -32,11 +32,12 @@ class Shelf:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings: GatewaySettings | None = settings
+        self.broken: Exception = UsageError("the file is broken")
         self.configuration = Configuration(settings, self.load)
 
     def load(self) -> GatewaySettings:
         if self.settings is None:
-            raise UsageError("the file is broken")
+            raise self.broken
         return self.settings
 
     def change(self, **model: Any) -> None:
@@ -105,7 +106,9 @@ def test_what_cannot_be_served_is_refused_and_the_way_back_is_open() -> None:
                 shelf.change(controller=controller_of(Fixed(8)))
                 await application.reload()
                 shelf.settings = None
-                await application.reload()
+                for broken in (shelf.broken, FileNotFoundError(2, "gone", "x"), KeyError("x")):
+                    shelf.broken = broken
+                    await application.reload()
                 told.append(await samples(house))
                 await application.reload(back=True)
                 told.append(await samples(house))
@@ -116,7 +119,7 @@ def test_what_cannot_be_served_is_refused_and_the_way_back_is_open() -> None:
     told, counts = asyncio.run(scene())
     assert told == [8, 4, 8]
     ended = {key[1]: count for key, count in counts.items() if key[0] == "reloads"}
-    assert ended == {"taken": 1, "refused": 2, "back": 2}
+    assert ended == {"taken": 1, "refused": 4, "back": 2}
 
 
 def test_what_a_key_has_used_stays_used() -> None:
