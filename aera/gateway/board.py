@@ -18,6 +18,8 @@ from aera.gateway.telemetry import KEPT, Histogram, Telemetry
 
 Key = tuple[str, ...]
 ACTIVE: Key = ("active",)
+GAUGES = frozenset({"active"})
+"""Numbers that are about a process while it lives: whoever comes after it begins at 0."""
 HISTOGRAM, SUM = "histogram", "sum"
 SLOTS = 1_024
 """Numbers for which a file has room at first."""
@@ -72,6 +74,8 @@ class SharedTelemetry(Telemetry):
 
     def __init__(self, folder: Path, place: str) -> None:
         shared = SharedCounts(folder, place)
+        for key in [key for key in shared if key[0] in GAUGES]:
+            shared[key] = 0
         self._active = 0
         self._shared = shared
         super().__init__()

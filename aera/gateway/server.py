@@ -26,6 +26,7 @@ from aera.gateway.models import MODELS, fetch, list_models, route_body
 from aera.gateway.openai import (
     DeniedError,
     Json,
+    dump,
     failure,
 )
 from aera.gateway.options import RequestOptions, find_headers
@@ -260,12 +261,10 @@ class Application:
         raw = f"{MODELS}/{quote(theirs, safe='')}".encode()
         there = {**scope, "path": f"{MODELS}/{theirs}", "raw_path": raw}
         status, kind, content = await fetch(there, receive, model)
-        try:
-            reply: Response = Json({**json.loads(content), "id": asked}, status_code=status)
-            assert status == 200
-        except (ValueError, TypeError, AssertionError):
-            reply = Response(content, status, media_type=kind)
-        await reply(scope, receive, send)
+        with contextlib.suppress(ValueError, TypeError):
+            if status == 200:
+                content, kind = dump({**json.loads(content), "id": asked}), "application/json"
+        await Response(content, status, media_type=kind)(scope, receive, send)
 
     async def health(self, request: Request) -> Response:
         """Alive."""

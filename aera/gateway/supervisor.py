@@ -122,7 +122,6 @@ class Supervisor:
         try:
             parent = os.getppid()
             telemetry = SharedTelemetry(self.folder, str(place.number))
-            telemetry.active = 0
             telemetry.counts[GENERATION] = self.configuration.generation
             server = make_server(
                 self.configuration, drain=self.drain, telemetry=telemetry, supervisor=parent

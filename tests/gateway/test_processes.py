@@ -48,16 +48,17 @@ def test_the_counters_of_a_killed_process_are_not_lost() -> None:
                 assert status == 200
             seen, state = numbers(port), ask(port, "/state")[1]
             process.send_signal(signal.SIGHUP)
-            time.sleep(0.5)
-            again = ask(port, "/state")[1]
+            end = time.monotonic() + 10
+            while (again := ask(port, "/state")[1])["generation"] < 2 or len(again["latest"]) < 75:
+                assert time.monotonic() < end
             process.send_signal(signal.SIGTERM)
             assert process.wait(15) == 0
     assert seen["aera_requests_total", "chat", "200"] == 300
     assert seen["aera_samples_total",] == 150 * 4
     assert seen["aera_samples_per_question_count",] == 150
     assert seen["aera_samples_per_question_sum",] == 600
-    assert len(state["latest"]) >= 100
     assert (state["generation"], again["generation"]) == (1, 2)
+    assert 75 <= len(again["latest"]) <= 150  # the killed one may not have shown its last second
 
 
 def test_requests_under_way_end_when_all_are_told_to_stop() -> None:
@@ -107,7 +108,7 @@ def test_who_comes_after_counts_on(tmp_path: Path) -> None:
     other.voting.observe(700)
     after = SharedTelemetry(tmp_path, "0")
     after.counts["requests", "chat", "200"] += 1
-    after.active = 1
+    after.active += 1
     seen = other.merged()
     assert seen.counts["requests", "chat", "200"] == 8
     assert (sum(seen.voting.counts), seen.voting.sum, seen.active) == (2, 700.7, 1)
