@@ -7,12 +7,14 @@ import uvicorn
 
 from aera import Endpoint, Pool, RecordedUpstream
 from aera.gateway.server import GatewaySettings, create_app
+from aera.gateway.settings import ServedModel
 
 
 async def main(path: str, port: int) -> None:
     async with RecordedUpstream(Pool.open(path)) as upstream:
         # It listens on a port of its own choice; a gateway that only passes on gives it ours.
-        app = create_app(GatewaySettings((Endpoint(upstream.base_url),), "recorded"))
+        model = ServedModel("recorded", (Endpoint(upstream.base_url),), other_names=True)
+        app = create_app(GatewaySettings((model,)))
         await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +21,9 @@ from live import boxed
 from openai import AsyncOpenAI
 
 from aera import Response
+from aera.gateway.configuration import Configuration
 from aera.gateway.process import GatewayServer, bind, make_server
-from aera.gateway.server import GatewaySettings
+from aera.gateway.settings import ClientKey, GatewaySettings, KeyLimits, ServedModel
 from aera.sampling.fake import Call, FakeUpstream
 from aera.sampling.upstream import Endpoint
 
@@ -64,13 +65,30 @@ class House:
             return reply.status, await reply.text()
 
 
+def settings_of(endpoints: tuple[Endpoint, ...], **settings: Any) -> GatewaySettings:
+    """Settings of one model "m" that takes every other name too; keys are strings here."""
+    limits = settings.pop("key_limits", KeyLimits())
+    keys = tuple(ClientKey(key, limits) for key in settings.pop("keys", ()))
+    names = {each.name for each in fields(ServedModel)}
+    own = {name: settings.pop(name) for name in names & settings.keys()}
+    model = ServedModel("m", endpoints, **{"other_names": True, **own})
+    return GatewaySettings((model,), keys=keys, open_limits=limits, **settings)
+
+
 @asynccontextmanager
 async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
     """A gateway in front of these upstreams; `tries` and the like are for them."""
     names = ("tries", "concurrency", "longest_wait", "timeout", "largest_reply", "headers")
     own = {name: settings.pop(name) for name in names if name in settings}
     endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
-    server = make_server(GatewaySettings(endpoints, "m", **settings))
+    async with housed(Configuration(settings_of(endpoints, **settings))) as house:
+        yield house
+
+
+@asynccontextmanager
+async def housed(configuration: Configuration) -> AsyncIterator[House]:
+    """A gateway that serves this."""
+    server = make_server(configuration)
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
     task = asyncio.create_task(server.serve(sockets=[listening]))

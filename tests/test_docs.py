@@ -18,6 +18,9 @@ from typer.main import get_command
 
 from aera import Controller, get_task, standard_policies
 from aera.cli import app
+from aera.cli.serve_file import TABLES
+from aera.cli.serve_options import ServeOptions
+from aera.cli.serve_settings import read_settings
 from aera.gateway.telemetry import COUNTERS, GAUGES, Telemetry
 from aera.lab import Truths, evaluate, import_jsonl
 from aera.lab.formats.recognising import FORMATS
@@ -32,7 +35,7 @@ FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)|\b(?:src|href|srcset)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
-EXECUTED, SHOWN = ("python", "console", "output"), ("", "sh", "text", "json", "yaml")
+EXECUTED, SHOWN = ("python", "console", "output"), ("", "sh", "text", "json", "yaml", "toml")
 IMPORT = shlex.split("aera import aera/demo/gsm8k.jsonl.gz --task gsm8k --out")
 OTHER_PROGRAMS = {
     *("--api-key", "--enable-deterministic-inference", "--model-path"),  # engines
@@ -340,6 +343,25 @@ def test_the_gateway_page_names_the_labels_of_every_metric() -> None:
     shown = {name: re.findall(r"`(\w+)`", labels) for name, labels in rows}
     known = {name: labels for name, (_, *labels) in {**COUNTERS, **GAUGES}.items()}
     assert {name: labels for name, labels in shown.items() if labels or name in known} == known
+
+
+def test_the_file_on_the_gateway_page_can_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [text] = [
+        text for kind, text in FENCE.findall(written(ROOT / "docs/gateway.md")) if kind == "toml"
+    ]
+    (tmp_path / "gateway.toml").write_text(text, "utf-8")
+    (tmp_path / "controllers").mkdir()
+    (tmp_path / "controllers/mine").symlink_to(ROOT / "aera/demo/controller")
+    (tmp_path / "keys.txt").write_text("a-key-from-the-file\n", "utf-8")
+    for name in ("GPU_KEY", "CLOUD_KEY", "BLUE_KEY", "AERA_KEYS"):
+        monkeypatch.setenv(name, f"a-key-of-{name}")
+    settings = read_settings(ServeOptions(config=tmp_path / "gateway.toml"))
+    assert [model.name for model in settings.models] == ["small", "large"]
+    assert [key.name for key in settings.keys] == ["", "", "blue"]
+    fields = {name for kinds in TABLES.values() for name in kinds}
+    assert not [name for name in fields if not re.search(rf"\b{name}\b", text)]
 
 
 def test_the_table_in_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from aera import (
 from aera.adapters.inspect import VoteStopping
 from aera.errors import ControllerError, UsageError
 from aera.gateway.server import GatewaySettings, create_app
+from aera.gateway.settings import ServedModel
 from aera.pools.pool import write_pool
 from aera.pools.record import read_votes
 from aera.reading import equivalence as module
@@ -317,5 +318,6 @@ def test_a_controller_that_compares_is_refused_where_nothing_can(saved: Path) ->
 
 @pytest.mark.usefixtures("missing")
 def test_a_gateway_that_could_not_compare_is_not_even_made() -> None:
+    served = ServedModel("m", (Endpoint("http://127.0.0.1:1/v1"),), controller_of())
     with pytest.raises(UsageError, match="math-verify"):
-        create_app(GatewaySettings((Endpoint("http://127.0.0.1:1/v1"),), "m", controller_of()))
+        create_app(GatewaySettings((served,)))

@@ -13,9 +13,29 @@ def _option(variable: str, text: str, **limits: Any) -> Any:
 
 
 UpstreamOption = Annotated[
-    list[str], _option("UPSTREAM", "Model server, up to /v1; repeat it for each replica.")
+    list[str] | None, _option("UPSTREAM", "Model server, up to /v1; repeat it for each replica.")
 ]
-ModelOption = Annotated[str, _option("MODEL", "Model for requests that name none.")]
+ConfigOption = Annotated[
+    Path | None,
+    _option(
+        "CONFIG",
+        "TOML file with models, upstreams, keys and limits; what it says wins over options, "
+        "which fill in what it leaves out.",
+    ),
+]
+CheckOption = Annotated[
+    bool, _option("CHECK", "Read and check everything, say what would be served, and end.")
+]
+ProcessesOption = Annotated[
+    int,
+    _option("PROCESSES", "Processes that serve together; limits are shared out to them.", min=1),
+]
+KeysFileOption = Annotated[
+    Path | None, _option("KEYS_FILE", "File with clients' keys, one a line; SIGHUP reads it again.")
+]
+ModelOption = Annotated[
+    str, _option("MODEL", "Model for requests that name none; with --config, one of its models.")
+]
 ControllerOption = Annotated[
     Path | None,
     _option("CONTROLLER", "Controller directory; without one, ASC(0.95) on plain votes decides."),
@@ -170,7 +190,7 @@ TriesOption = Annotated[int, _option("TRIES", "Tries of one call to the model se
 class ServeOptions:
     """What `aera serve` takes, in the order of its help."""
 
-    upstream: UpstreamOption
+    upstream: UpstreamOption = None
     model: ModelOption = "default"
     controller: ControllerOption = None
     task: TaskOption = "expression"
@@ -194,6 +214,7 @@ class ServeOptions:
     max_requests: RequestsOption = 512
     max_bytes: BytesOption = 16 * 2**20
     keys_env: KeysOption = "AERA_KEYS"
+    keys_file: KeysFileOption = None
     key_share: ShareOption = 0.5
     key_requests_per_minute: KeyRequestsOption = None
     key_tokens_per_minute: KeyTokensOption = None
@@ -213,3 +234,6 @@ class ServeOptions:
     forward_key: ForwardOption = False
     concurrency: CallsOption = 256
     tries: TriesOption = 3
+    config: ConfigOption = None
+    check: CheckOption = False
+    processes: ProcessesOption = 1

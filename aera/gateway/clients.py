@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aera.gateway.openai import DeniedError
-from aera.gateway.settings import KeyLimits
+from aera.gateway.settings import ClientKey, KeyLimits
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -21,6 +21,13 @@ class Bucket:
     def __init__(self, most: float, seconds: float = MINUTE) -> None:
         self._most, self._left, self._filled = most, most, time.monotonic()
         self._rate = most / seconds
+
+    def resized(self, most: float) -> "Bucket":
+        """One of another size, of which as much is used."""
+        self._fill()
+        made = Bucket(most, self._most / self._rate)
+        made._left = most - (self._most - self._left)
+        return made
 
     def take(self, count: float) -> None:
         """Use some, also more than there are: the next one waits for it."""
@@ -43,9 +50,11 @@ class Client:
     """Whoever holds one key."""
 
     name: str
-    """A hash of the key, for logs and metrics; empty where there are no keys."""
+    """What logs and metrics call it: its name or a hash of the key; empty without keys."""
     most: int
     """Requests at once."""
+    models: frozenset[str] = frozenset()
+    """Models that it may ask for; none: all."""
     requests: Bucket | None = None
     tokens: Bucket | None = None
     money: Bucket | None = None
@@ -96,19 +105,33 @@ def too_many(text: str, wait: float) -> DeniedError:
 
 
 class Clients:
-    """Finds the client of a request by its key."""
+    """Finds the client of a request by its key.
 
-    def __init__(self, keys: Sequence[str], *, most: int, limits: KeyLimits) -> None:
-        share = limits.share if len(keys) > 1 else 1.0
-        per_key = max(1, int(share * most))
-        named = [hash_key(key) for key in keys] or [""]
-        self._clients = [_make(name, per_key, limits) for name in named]
-        self._keys = [key.encode() for key in keys]
+    Clients that were there before the settings changed keep what they have used.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[ClientKey],
+        *,
+        most: int,
+        limits: KeyLimits | None = None,
+        former: "Clients | None" = None,
+    ) -> None:
+        known = former._by_hash if former else {}
+        rules = {hash_key(key.secret): key for key in keys}
+        rules = rules or {"": ClientKey("", limits or KeyLimits())}
+        self._by_hash: dict[str, Client] = {
+            found: _make(key.name or found, key, _at_once(key, len(keys), most), known.get(found))
+            for found, key in rules.items()
+        }
+        self._clients = [self._by_hash[hash_key(key.secret)] for key in keys]
+        self._keys = [key.secret.encode() for key in keys]
 
     def find(self, headers: Headers) -> Client:
         """The client of a request; DeniedError for an unknown one."""
         if not self._keys:
-            return self._clients[0]
+            return self._by_hash[""]
         given = [value for name, value in headers if name == b"authorization"]
         if len(given) > 1:
             text = "a request takes one Authorization header, but this one has several"
@@ -122,18 +145,26 @@ class Clients:
 
 
 def hash_key(key: str) -> str:
-    """What logs and metrics call the holder of a key."""
+    """What logs and metrics call the holder of a key that has no name."""
     return hashlib.sha256(key.encode()).hexdigest()[:8]
 
 
-def _make(name: str, most: int, limits: KeyLimits) -> Client:
-    requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
-    money = limits.money_per_day
-    return Client(
-        name,
-        most,
-        Bucket(requests) if requests else None,
-        Bucket(tokens) if tokens else None,
-        Bucket(money, DAY) if money else None,
-        limits.prices,
-    )
+def _at_once(key: ClientKey, keys: int, most: int) -> int:
+    """Requests of one key at once: a share, where there are others."""
+    return max(1, int((key.limits.share if keys > 1 else 1.0) * most))
+
+
+def _make(name: str, key: ClientKey, most: int, former: Client | None) -> Client:
+    """A client, or the former one under its present limits: its requests are still under way."""
+    limits, made = key.limits, former or Client(name, most)
+    made.name, made.most, made.models, made.prices = name, most, key.models, limits.prices
+    made.requests = _bucket(made.requests, limits.requests_per_minute, MINUTE)
+    made.tokens = _bucket(made.tokens, limits.tokens_per_minute, MINUTE)
+    made.money = _bucket(made.money, limits.money_per_day, DAY)
+    return made
+
+
+def _bucket(former: Bucket | None, most: float | None, seconds: float) -> Bucket | None:
+    if not most:
+        return None
+    return former.resized(most) if former else Bucket(most, seconds)

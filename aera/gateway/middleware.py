@@ -53,6 +53,8 @@ class Exchange:
         self.begun, self.began = time.monotonic(), time.time()
         self.status, self.headers = 499, []  # type: int, list[tuple[bytes, bytes]]
         self._send, self._access = send, access
+        self.path: str = scope["path"]
+        self.recorded = False
 
     @property
     def started(self) -> bool:
@@ -63,6 +65,8 @@ class Exchange:
         """Pass a reply on; its id is in the headers and in the log."""
         if message["type"] == "http.response.start":
             self._start(message)
+        elif not message.get("more_body", False):
+            self._access.record(self)  # counted before the client can know that it is over
         await self._send(message)
 
     def _start(self, message: Message) -> None:
@@ -161,7 +165,6 @@ class AccessMiddleware:
         if client is None:
             assert refusal is not None
             await failure(refusal)(scope, receive, exchange.send)
-            self._record(exchange, path)
             return
         scope["aera.client"], scope[ID] = client, exchange.id
         await self._serve(scope, receive, exchange, client)
@@ -194,10 +197,14 @@ class AccessMiddleware:
             client.leave()
             self.telemetry.active -= 1
             self._under_way.discard(task)
-            self._record(exchange, scope["path"])
+            self.record(exchange)
 
-    def _record(self, exchange: Exchange, path: str) -> None:
-        route, counts = ROUTES.get(path, "proxy"), self.telemetry.counts
+    def record(self, exchange: Exchange) -> None:
+        """Count and log how a request ended, once."""
+        if exchange.recorded:
+            return
+        exchange.recorded = True
+        route, counts = ROUTES.get(exchange.path, "proxy"), self.telemetry.counts
         model = self.telemetry.models.label(exchange.model)
         counts["requests", route, str(exchange.status), model] += 1
         if exchange.client:

@@ -1,4 +1,4 @@
-"""The gateway as a process: slow connections are closed, and stopping has a bound."""
+"""The gateway as a process: slow connections are closed, stopping has a bound, signals reload."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,11 @@ from typing import Any
 
 import uvicorn
 
-from aera.gateway.middleware import AccessMiddleware
+from aera.gateway.configuration import Configuration
 from aera.gateway.openai import DeniedError, dump, error_body
 from aera.gateway.proxy import CONNECTION
-from aera.gateway.server import GatewaySettings, collect_seldom, create_app
+from aera.gateway.server import Application, collect_seldom
+from aera.gateway.telemetry import Telemetry
 
 log = logging.getLogger("aera.gateway")
 BACKLOG = 2_048
@@ -100,16 +101,24 @@ def protocol_class() -> type[Any]:
 
 
 class GatewayServer(uvicorn.Server):
-    """Drains on SIGTERM or SIGINT: not ready, but answering, until all is done or time is up."""
+    """Drains on SIGTERM or SIGINT: not ready, but answering, until all is done or time is up.
 
-    def __init__(self, config: uvicorn.Config, app: AccessMiddleware, drain: float) -> None:
+    SIGHUP reads the configuration again, SIGUSR1 goes back to the one before.
+    """
+
+    def __init__(self, config: uvicorn.Config, application: Application, drain: float) -> None:
         super().__init__(config)
-        self.app, self.drain = app, drain
+        self.application, self.app, self.drain = application, application.app, drain
         self.alone = False
         """Whether the process does nothing else, and ends with it."""
         self.cut_off = 0
         """Requests that were ended before they had their answer."""
+        self.supervisor: int | None = None
+        """The process that watches over this one; without it there is nothing to serve for."""
         self._signals = 0
+        self._reloads: list[bool] = []
+        """Reloads that somebody asked for: whether each goes back."""
+        self._reloading: asyncio.Task[None] | None = None
         self._until: float | None = None
 
     @contextlib.contextmanager
@@ -118,9 +127,16 @@ class GatewayServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handled = (signal.SIGTERM, signal.SIGINT)
-        former = {each: signal.signal(each, self.handle_exit) for each in handled}
-        former[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # Ctrl-C goes to the whole family of processes; the supervisor passes it on as SIGTERM.
+        interrupt = self.handle_exit if self.supervisor is None else signal.SIG_IGN
+        handlers = {
+            signal.SIGTERM: self.handle_exit,
+            signal.SIGINT: interrupt,
+            signal.SIGHUP: self.handle_reload,
+            signal.SIGUSR1: self.handle_reload,
+        }
+        former = {each: signal.signal(each, handler) for each, handler in handlers.items()}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)  # a supervisor holds them back
         try:
             yield
         finally:
@@ -131,12 +147,24 @@ class GatewayServer(uvicorn.Server):
         """The first signal begins to drain, the second ends it."""
         self._signals += 1
 
+    def handle_reload(self, sig: int, frame: FrameType | None) -> None:
+        """Several that come before the first is dealt with are one."""
+        back = sig == signal.SIGUSR1
+        if back not in self._reloads and (back or self.application.configuration.readable):
+            self._reloads.append(back)
+
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: go on draining; once a second: close those that are too slow."""
+        if self.supervisor is not None and os.getppid() != self.supervisor:
+            self._signals = self._signals or 1
         if self._signals:
             self._go_on_draining()
+        elif self._reloads and (self._reloading is None or self._reloading.done()):
+            work = self.application.reload(back=self._reloads.pop(0))
+            self._reloading = asyncio.create_task(work)
         if counter % 10 == 0:
             self._close_slow()
+            self.application.telemetry.publish()
         return await super().on_tick(counter)
 
     def _go_on_draining(self) -> None:
@@ -168,21 +196,29 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Where clients will connect."""
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Where clients will connect; a `shared` address can be bound again, and clients are spread."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    listening = socket.create_server(
+        (host, port), family=family, backlog=BACKLOG, reuse_port=shared
+    )
     # Accepted sockets inherit it. Else a reply of two packets waits 40 ms for an acknowledgement:
     # asyncio sets it only on sockets that were made with the protocol's number.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
-def make_server(settings: GatewaySettings, *, drain: float = 30.0) -> GatewayServer:
+def make_server(
+    configuration: Configuration,
+    *,
+    drain: float = 30.0,
+    telemetry: Telemetry | None = None,
+    supervisor: int | None = None,
+) -> GatewayServer:
     """A gateway that is ready to run."""
-    app = create_app(settings)
+    application = Application(configuration, telemetry, own=supervisor is None)
     config = uvicorn.Config(
-        app,
+        application.app,
         http=protocol_class(),
         ws="none",
         log_config=None,
@@ -193,12 +229,13 @@ def make_server(settings: GatewaySettings, *, drain: float = 30.0) -> GatewaySer
         server_header=False,
         proxy_headers=False,  # nobody asks for the client's address
     )
-    return GatewayServer(config, app, drain)
+    server = GatewayServer(config, application, drain)
+    server.supervisor = supervisor
+    return server
 
 
-def run_gateway(settings: GatewaySettings, listening: socket.socket, *, drain: float) -> int:
+def run_server(server: GatewayServer, listening: socket.socket) -> int:
     """Serve until told to stop; returns how many requests were cut off then."""
-    server = make_server(settings, drain=drain)
     server.alone = True
     collect_seldom()
     # uvloop lets one client in for each socket and round of its loop, and rounds are long when it

@@ -14,7 +14,7 @@ from aera.gateway.clients import Client
 from aera.gateway.openai import send_json, status_of
 from aera.gateway.proxy import ClosingStream, DisconnectWatch
 from aera.gateway.request import split_model
-from aera.gateway.settings import GatewaySettings
+from aera.gateway.settings import ServedModel
 from aera.gateway.telemetry import Telemetry
 
 
@@ -36,7 +36,7 @@ class VotedReply:
 
     def __init__(
         self,
-        settings: GatewaySettings,
+        settings: ServedModel,
         telemetry: Telemetry,
         client: Client,
         wire: Wire,
@@ -46,7 +46,7 @@ class VotedReply:
         self.settings, self.telemetry, self.client = settings, telemetry, client
         self.wire, self.model, self.begun = wire, model, begun
         self.asked, _ = split_model(model)
-        """The upstream's name of it."""
+        """The model without the word that it votes."""
 
     async def send(self, voted: list[VotedChoice], send: Send) -> None:
         """The reply in one piece."""

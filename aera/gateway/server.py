@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,13 +19,15 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from aera.errors import AeraError, UpstreamError
-from aera.evidence.encoder import Encoder, StaticEncoder
 from aera.gateway.clients import Clients
+from aera.gateway.configuration import BACK, GENERATION, REFUSED, TAKEN, Configuration
 from aera.gateway.middleware import ID, MODEL, AccessMiddleware
+from aera.gateway.models import MODELS, fetch, list_models, route_body
 from aera.gateway.openai import (
     ChatWire,
     DeniedError,
     Json,
+    dump,
     failure,
 )
 from aera.gateway.options import RequestOptions, find_headers
@@ -37,23 +40,24 @@ from aera.gateway.proxy import (
     pass_reply,
     read_body,
 )
-from aera.gateway.readiness import Readiness
 from aera.gateway.reply import VotedReply, Wire
-from aera.gateway.request import add_instruction, plain_request, refuse_vote, split_model
+from aera.gateway.request import (
+    PREFIX,
+    add_instruction,
+    plain_request,
+    refuse_vote,
+    split_model,
+)
 from aera.gateway.responses import ResponsesWire, refuse_retrieval
+from aera.gateway.serving import SERVING, Connections, OpenModel, Serving, prepare
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
 from aera.gateway.usage import UsageTail
-from aera.gateway.voting import Escalation, Gateway
-from aera.policies.gate import PaperGate
-from aera.reading.equivalence import question_reader
-from aera.sampling.exchange import read_reply
-from aera.sampling.replicas import Replicas
+from aera.sampling.upstream import cancel_all
 from aera.web.template import fill_template
 
-__all__ = ["GatewaySettings", "collect_seldom", "create_app"]
-MODELS = "/v1/models"
-VOTING_MODEL = f"{MODELS}/aera/"
+__all__ = ["Application", "GatewaySettings", "collect_seldom", "create_app"]
+log = logging.getLogger("aera.gateway")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 PAGE = Path(__file__).parent / "page.html"
 
@@ -70,22 +74,23 @@ def collect_seldom() -> None:
 
 def create_app(settings: GatewaySettings) -> AccessMiddleware:
     """The gateway as an ASGI application."""
-    return _Application(settings).app
+    return Application(Configuration(settings)).app
 
 
-class _Application:
+class Application:
     """Everything one gateway holds; nothing of it is global."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
-        self.settings = settings
-        self.telemetry = Telemetry(settings.model)
-        self.upstream = Replicas(settings.upstreams)
-        self.readiness = Readiness(self.upstream, own_key=not settings.forward_key)
-        self.second = Replicas([settings.escalation[0]]) if settings.escalation else None
-        self.telemetry.upstreams["first"] = self.upstream
-        if self.second is not None:
-            self.telemetry.upstreams["second"] = self.second
-        self.gateway = self._make_gateway()
+    def __init__(
+        self, configuration: Configuration, telemetry: Telemetry | None = None, *, own: bool = True
+    ) -> None:
+        self.configuration, self.telemetry = configuration, telemetry or Telemetry()
+        self.own = own
+        """Whether it counts every reload; of many processes their supervisor does."""
+        prepare(configuration.current)  # refuses before serving
+        self._connections = Connections()
+        self._serving: Serving | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._reloading = asyncio.Lock()
         routes = [
             Route("/", self.page),
             Route("/state", self.state),
@@ -103,7 +108,8 @@ class _Application:
             },
         )
         self.routed.router.redirect_slashes = False
-        most, limits = settings.most_requests, settings.key_limits
+        settings = configuration.current
+        most, limits = settings.most_requests, settings.open_limits
         self.app = AccessMiddleware(
             self.dispatch,
             clients=Clients(settings.keys, most=most, limits=limits),
@@ -112,28 +118,61 @@ class _Application:
             telemetry=self.telemetry,
         )
 
-    def _make_gateway(self) -> Gateway:
-        settings, controller = self.settings, self.settings.controller
-        question_reader(controller.task)  # where math-verify is missing, refuse before serving
-        gate = controller.gate
-        encoder: Encoder = gate.encoder if isinstance(gate, PaperGate) else StaticEncoder.load()
-        model = settings.escalation[1] if settings.escalation else ""
-        return Gateway(
-            self.upstream,
-            controller,
-            encoder,
-            minimum=settings.minimum,
-            escalation=Escalation(self.second, model) if self.second else None,
-            ceilings=settings.ceilings,
-        )
-
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(self.upstream)
-            if self.second is not None:
-                await stack.enter_async_context(self.second)
+        self._serve(await Serving(self.configuration.current, self._connections).open())
+        try:
             yield
+        finally:
+            async with self._reloading:
+                await cancel_all(self._retiring)
+                await self._connections.close_all()
+
+    @property
+    def serving(self) -> Serving:
+        """What new requests get."""
+        assert self._serving is not None
+        return self._serving
+
+    # --- other settings ---------------------------------------------------------------------------
+
+    async def reload(self, *, back: bool = False) -> None:
+        """Serve what is written now, or what was served before; what cannot be served is refused.
+
+        Requests under way end on what they began with.
+        """
+        async with self._reloading:
+            try:
+                settings = await asyncio.to_thread(self.configuration.read, back=back)
+                serving = await Serving(settings, self._connections).open()
+            except AeraError as error:
+                outcome, why = REFUSED, {"why": str(error)}
+            else:
+                outcome, why = BACK if back else TAKEN, {}
+                self.configuration.take(settings)
+                self._swap(serving)
+                self.telemetry.counts[GENERATION] = self.configuration.generation
+        if self.own or outcome == REFUSED:
+            tell_reload(self.telemetry, outcome, self.configuration.generation, **why)
+
+    def _serve(self, serving: Serving) -> None:
+        self._serving = serving
+        self.telemetry.models.configure(serving.models)
+        self.telemetry.upstreams = serving.upstreams
+
+    def _swap(self, serving: Serving) -> None:
+        former = self.serving
+        self._serve(serving)
+        settings, app = serving.settings, self.app
+        app.most, app.origins = settings.most_requests, OriginCheck(frozenset(settings.hosts))
+        app.clients = Clients(
+            settings.keys, most=app.most, limits=settings.open_limits, former=app.clients
+        )
+        task = asyncio.create_task(former.retire())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    # --- requests ---------------------------------------------------------------------------------
 
     async def dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What is under /v1 goes straight to its route, past the layers that the others need."""
@@ -141,6 +180,8 @@ class _Application:
         if not path.startswith("/v1/"):
             await self.routed(scope, receive, send)
             return
+        serving = scope[SERVING] = self.serving
+        serving.enter()
         try:
             await self._answer(path, scope, receive, send)
         except ClientDisconnect:
@@ -150,57 +191,55 @@ class _Application:
         except Exception as error:
             await (await _apologize(None, error))(scope, receive, send)
             raise
+        finally:
+            serving.leave()
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
         if method not in METHODS:
             text = f"{method} is not answered here: method not allowed"
             raise DeniedError(text, status=405, code="method_not_allowed")
-        settings = self.settings
+        settings = scope[SERVING].settings
         settings.routes.check(path, method)
         content = await read_body(
             receive, settings.largest_request, patience=settings.body_patience
         )
         if path in (CHAT, RESPONSES) and method == "POST":
             await self.chat(scope, receive, send, content)
-        elif method == "GET" and (path == MODELS or path.startswith(VOTING_MODEL)):
-            await (await self.models(scope, receive))(scope, receive, send)
+        elif method == "GET" and path == MODELS:
+            await (await list_models(scope, receive))(scope, receive, send)
+        elif method == "GET" and path.startswith(f"{MODELS}/"):
+            await self.model(scope, receive, send)
         else:
             refuse_retrieval(path)
-            await self._pass_on(scope, receive, send, refuse_vote(content))
-
-    def _upstream_for(self, scope: Scope) -> Replicas:
-        """The model servers, asked with the caller's own key where that is passed on."""
-        if not self.settings.forward_key:
-            return self.upstream
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if not given:
-            raise DeniedError("the model server needs your key", status=401, code="invalid_api_key")
-        return self.upstream.with_headers({"Authorization": given[0].decode("latin-1")})
+            model, content = await route_body(scope, refuse_vote(content))
+            await self._pass_on(scope, receive, send, content, model)
 
     # --- routes -----------------------------------------------------------------------------------
 
     async def chat(self, scope: Scope, receive: Receive, send: Send, content: bytes) -> None:
         """Vote, or pass on, as the model's name and the request say."""
-        begun = time.monotonic()
+        begun, serving = time.monotonic(), scope[SERVING]
         body = await parse_large(content)
-        name = body.get("model", self.settings.model)
-        model, votes = split_model(name)
-        scope[MODEL] = model
+        asked_for = body.get("model", serving.default)
+        name, votes = split_model(asked_for)
+        model = serving.find(name, scope["aera.client"])
+        scope[MODEL] = name
+        served, theirs = model.served, model.translate(name)
         options = RequestOptions.parse(body.get("aera"), find_headers(scope["headers"]))
-        default = votes or self.settings.votes_by_default
+        default = votes or served.votes_by_default
         if not (default if options.vote is None else options.vote):
-            await self._pass_on(scope, receive, send, plain_request(body, model, content))
+            await self._pass_on(scope, receive, send, plain_request(body, theirs, content), model)
             return
         wire: Wire = ResponsesWire.open(body) if scope["path"] == RESPONSES else ChatWire(body)
         check_chat(wire.chat)
-        asked = {**wire.chat, "model": model}
-        if self.settings.instruction:
-            asked = add_instruction(asked, self.settings.controller.task)
-        kept = self.settings.kept.find(scope["headers"], scope[ID])
-        upstream = self._upstream_for(scope).keeping(kept)
-        voting = self.gateway.vote(asked, options, size=len(content), upstream=upstream)
-        reply = VotedReply(self.settings, self.telemetry, scope["aera.client"], wire, name, begun)
+        asked = {**wire.chat, "model": theirs}
+        if served.instruction:
+            asked = add_instruction(asked, served.controller.task)
+        kept = serving.settings.kept.find(scope["headers"], scope[ID])
+        upstream = model.upstream(scope["headers"]).keeping(kept)
+        voting = model.gateway.vote(asked, options, size=len(content), upstream=upstream)
+        reply = VotedReply(served, self.telemetry, scope["aera.client"], wire, asked_for, begun)
         if body.get("stream"):
             made = await reply.stream(scope, receive, asyncio.create_task(voting))
             await made(scope, receive, send)
@@ -209,9 +248,11 @@ class _Application:
             voted = await voting
         await reply.send(voted, send)
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, content: bytes) -> None:
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, content: bytes, model: OpenModel
+    ) -> None:
         """Send a request on as it is and stream back what comes."""
-        proxied, upstream = forward_request(scope, content), self._upstream_for(scope)
+        proxied, upstream = forward_request(scope, content), model.upstream(scope["headers"])
         tail = UsageTail.of(scope["aera.client"])
         async with DisconnectWatch(scope, receive):
             reply, place = await upstream.send(proxied)
@@ -227,32 +268,22 @@ class _Application:
                 if tail is not None:
                     tail.count()
 
-    async def models(self, scope: Scope, receive: Receive) -> Response:
-        """The upstream's models, each also under the name that votes; or one by that name."""
-        one = scope["path"].removeprefix(VOTING_MODEL) if scope["path"] != MODELS else None
-        if one is not None:
-            raw = f"{MODELS}/{quote(one, safe='')}".encode()
-            scope = {**scope, "path": f"{MODELS}/{one}", "raw_path": raw}
-        proxied, upstream = forward_request(scope, b""), self._upstream_for(scope)
-        async with DisconnectWatch(scope, receive):
-            reply, place = await upstream.send(proxied)
-            try:
-                content = await read_reply(reply, self.settings.upstreams[0].largest_reply)
-            except (aiohttp.ClientError, OSError):
-                raise UpstreamError("the model server broke off", status=502) from None
-            finally:
-                reply.close()
-                upstream.release(place)
-        try:
-            told = json.loads(content)
-            if one is not None:
-                return Json({**told, "id": f"aera/{told['id']}"}, status_code=reply.status)
-            listed = told["data"]
-            plain = [model for model in listed if not str(model["id"]).startswith("aera/")]
-            data = [*listed, *({**model, "id": f"aera/{model['id']}"} for model in plain)]
-        except (ValueError, KeyError, TypeError):
-            return Response(content, reply.status, media_type=reply.content_type)
-        return Json({"object": "list", "data": data})
+    async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One model, by its plain name or by the name that votes."""
+        asked = scope["path"].removeprefix(f"{MODELS}/")
+        name = asked.removeprefix(PREFIX)
+        model = scope[SERVING].find(name, scope["aera.client"])
+        theirs = model.translate(name)
+        if asked == theirs:
+            await self._pass_on(scope, receive, send, b"", model)
+            return
+        raw = f"{MODELS}/{quote(theirs, safe='')}".encode()
+        there = {**scope, "path": f"{MODELS}/{theirs}", "raw_path": raw}
+        status, kind, content = await fetch(there, receive, model)
+        with contextlib.suppress(ValueError, TypeError):
+            if status == 200:
+                content, kind = dump({**json.loads(content), "id": asked}), "application/json"
+        await Response(content, status, media_type=kind)(scope, receive, send)
 
     async def health(self, request: Request) -> Response:
         """Alive."""
@@ -261,31 +292,52 @@ class _Application:
     async def ready(self, request: Request) -> Response:
         """Whether requests should come here: any replica takes them, and it is not stopping."""
         draining = self.app.draining
-        able, replicas = await self.readiness.check()
+        able, replicas = await self.serving.check()
         ready = able and not draining
         told = {"ready": ready, "draining": draining, "replicas": replicas}
         return Json(told, status_code=200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus."""
-        return Response(self.telemetry.exposition(), media_type="text/plain; version=0.0.4")
+        return Response(
+            self.telemetry.merged().exposition(), media_type="text/plain; version=0.0.4"
+        )
 
     async def state(self, request: Request) -> Response:
         """What the page shows."""
-        controller = self.settings.controller
+        serving, seen = self.serving, self.telemetry.merged()
+        models = [
+            {
+                "name": served.name,
+                "policy": served.controller.label,
+                "schedule": list(served.controller.schedule),
+            }
+            for served in serving.settings.models
+        ]
+        default = next(each for each in models if each["name"] == serving.default)
         return Json(
             {
-                "policy": controller.label,
-                "schedule": list(controller.schedule),
-                "active": self.telemetry.active - 1,  # this request is not worth showing
-                "read": self.telemetry.read,
-                "latest": list(self.telemetry.latest),
+                "policy": default["policy"],
+                "schedule": default["schedule"],
+                "models": models,
+                "generation": self.configuration.generation,
+                "since": round(self.configuration.since, 3),
+                "active": seen.active - 1,  # this request is not worth showing
+                "read": seen.read,
+                "latest": list(seen.latest),
             }
         )
 
     async def page(self, request: Request) -> Response:
         """The page itself; it asks for /state."""
         return Response(fill_template(PAGE), media_type="text/html")
+
+
+def tell_reload(telemetry: Telemetry, outcome: str, generation: int, **why: str) -> None:
+    """Count a reload, and say in the log how it ended."""
+    telemetry.counts["reloads", outcome] += 1
+    event = {"event": f"configuration {outcome}", "generation": generation, **why}
+    log.warning(json.dumps(event))
 
 
 async def _explain(request: Request, error: Exception) -> Response:

@@ -1,6 +1,6 @@
-"""GatewaySettings: how to serve."""
+"""GatewaySettings: which models to serve, and whom."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aera.errors import UsageError
 from aera.gateway.ceilings import Ceilings
@@ -27,34 +27,52 @@ class KeyLimits:
         if self.money_per_day is not None and not any(self.prices):
             raise UsageError("a limit in money needs a price per million tokens: give --prices")
 
+    def share_among(self, processes: int) -> "KeyLimits":
+        """An equal part of all that is counted."""
+
+        def part(whole: int | None) -> int | None:
+            return None if whole is None else -(-whole // processes)
+
+        money = self.money_per_day
+        return replace(
+            self,
+            requests_per_minute=part(self.requests_per_minute),
+            tokens_per_minute=part(self.tokens_per_minute),
+            money_per_day=None if money is None else money / processes,
+        )
+
 
 @dataclass(frozen=True)
-class GatewaySettings:
-    """How to serve."""
+class ClientKey:
+    """A key that clients present, and what its holder may do."""
 
+    secret: str = field(repr=False)
+    limits: KeyLimits = field(default_factory=KeyLimits)
+    name: str = ""
+    """What logs and metrics call its holder; a hash of the key where there is none."""
+    models: frozenset[str] = frozenset()
+    """Models that its holder may ask for; none: all."""
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One model as clients see it: where it is, and how votes on it are decided."""
+
+    name: str
+    """By which clients ask for it."""
     upstreams: tuple[Endpoint, ...]
     """Replicas of one model server."""
-    model: str
-    """For requests that name none."""
     controller: Controller = field(default_factory=default_controller)
+    upstream_name: str = ""
+    """What the model server calls it, where that is another name."""
+    other_names: bool = False
+    """Whether names that no model has are asked for here, as they are."""
     votes_by_default: bool = False
     """Whether a plain model name votes too."""
     instruction: bool = False
     """Whether the task's answer instruction is put behind the last user message."""
-    keys: tuple[str, ...] = field(default=(), repr=False)
-    """Keys clients must present; none: anybody on this machine may ask."""
-    key_limits: KeyLimits = field(default_factory=KeyLimits)
     forward_key: bool = False
     """Whether a client's own key goes upstream, in place of ours."""
-    kept: KeptHeaders = field(default_factory=KeptHeaders)
-    """Headers of a client that its samples carry too."""
-    routes: AllowedRoutes = field(default_factory=AllowedRoutes)
-    """What is passed on of /v1."""
-    hosts: tuple[str, ...] = ()
-    """Names by which the gateway may be called; none: any. Pages of other origins are refused."""
-    largest_request: int = 16 * 2**20
-    most_requests: int = 512
-    """Requests under way at once; more are answered with 429."""
     ceilings: Ceilings = field(default_factory=Ceilings)
     escalation: tuple[Endpoint, str] | None = None
     """A second upstream and its model, for undecided questions."""
@@ -62,5 +80,68 @@ class GatewaySettings:
     """Minimum samples before a vote may stop."""
     keep_alive: float = 5.0
     """Seconds of silence after which a stream sends a comment; what fails before is a status."""
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """How to serve."""
+
+    models: tuple[ServedModel, ...]
+    default: str = ""
+    """The model for requests that name none; the first where it is empty."""
+    keys: tuple[ClientKey, ...] = ()
+    """Keys clients must present; none: anybody on this machine may ask."""
+    open_limits: KeyLimits = field(default_factory=KeyLimits)
+    """What all may take together where there are no keys."""
+    hosts: tuple[str, ...] = ()
+    """Names by which the gateway may be called; none: any. Pages of other origins are refused."""
+    largest_request: int = 16 * 2**20
+    most_requests: int = 512
+    """Requests under way at once; more are answered with 429."""
+    kept: KeptHeaders = field(default_factory=KeptHeaders)
+    """Headers of a client that its samples carry too."""
+    routes: AllowedRoutes = field(default_factory=AllowedRoutes)
+    """What is passed on of /v1."""
     body_patience: float = 20.0
     """Seconds for the body of a request, beside what its size takes on a slow line."""
+
+    def __post_init__(self) -> None:
+        names = [model.name for model in self.models]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if not names:
+            raise UsageError("no model is to be served")
+        if twice:
+            raise UsageError(f'two models are called "{twice[0]}": give each a name of its own')
+        if sum(model.other_names for model in self.models) > 1:
+            raise UsageError("only one model can take the names that no other has")
+        if self.default and self.default not in names:
+            raise UsageError(f'the default model "{self.default}" is none of {", ".join(names)}')
+        unknown = sorted({name for key in self.keys for name in key.models} - set(names))
+        if unknown and not any(model.other_names for model in self.models):
+            raise UsageError(f'a key names the model "{unknown[0]}", which is none of those served')
+
+    def share_among(self, processes: int) -> "GatewaySettings":
+        """What one of several processes may take, so that together they keep to the limits."""
+        if processes == 1:
+            return self
+        models = tuple(
+            replace(
+                model,
+                upstreams=tuple(_share_calls(each, processes) for each in model.upstreams),
+                escalation=model.escalation
+                and (_share_calls(model.escalation[0], processes), model.escalation[1]),
+            )
+            for model in self.models
+        )
+        keys = tuple(replace(key, limits=key.limits.share_among(processes)) for key in self.keys)
+        return replace(
+            self,
+            models=models,
+            keys=keys,
+            open_limits=self.open_limits.share_among(processes),
+            most_requests=-(-self.most_requests // processes),
+        )
+
+
+def _share_calls(endpoint: Endpoint, processes: int) -> Endpoint:
+    return replace(endpoint, concurrency=-(-endpoint.concurrency // processes))

@@ -4,7 +4,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -41,6 +41,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "guarded": ("Votes in which the guard kept the gate from stopping.",),
     "escalated": ("Votes answered by the second upstream.",),
     "ties": ("Votes whose winner was tied and won by being first.",),
+    "reloads": ("Reloads of the configuration by how they ended.", "outcome"),
     "key_requests": ("Requests by the hash of their key.", "key", "model"),
     "key_tokens": ("Tokens of voted requests by the hash of their key.", "key", "model"),
 }
@@ -64,8 +65,13 @@ class ModelNames:
     Clients can name anything, and every new name would be a new series.
     """
 
-    def __init__(self, configured: str = "") -> None:
-        self._known = {"", configured}
+    def __init__(self) -> None:
+        self._known, self._configured = {""}, 1
+
+    def configure(self, names: Iterable[str]) -> None:
+        """Names that count whether they have answered or not."""
+        self._known.update(names)
+        self._configured = len(self._known)
 
     def label(self, name: str) -> str:
         """What a model is counted as; "" where it is not known which it is."""
@@ -73,7 +79,7 @@ class ModelNames:
 
     def note(self, name: str) -> str:
         """A model has answered; returns its label."""
-        room = len(self._known) < MOST_MODELS + 2  # beside none and the configured one
+        room = len(self._known) < MOST_MODELS + self._configured
         if room and len(name) <= LONGEST_MODEL and name.isprintable():
             self._known.add(name)
         return self.label(name)
@@ -99,10 +105,10 @@ class Histogram:
 class Telemetry(Collector):
     """The numbers of one gateway; they become metrics only when somebody asks for them."""
 
-    def __init__(self, model: str = "") -> None:
-        self.models = ModelNames(model)
-        self.upstreams: dict[str, Replicas] = {}
-        """Whose calls are shown, by what they are for."""
+    def __init__(self) -> None:
+        self.models = ModelNames()
+        self.upstreams: Mapping[str, Replicas] = {}
+        """Whose calls are shown, by the model they are for."""
         self.latest: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.active = 0
         self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float)
@@ -111,8 +117,15 @@ class Telemetry(Collector):
         self.deciding = Histogram("Evidence and gate of one vote.", SECONDS)
         self.overhead = Histogram("What a voted request took beside waiting upstream.", SECONDS)
         self.voting = Histogram("One vote from end to end.", SECONDS)
-        self._begun = time.time()
+        self.begun = time.time()
         self._warned = False
+
+    def merged(self) -> "Telemetry":
+        """The numbers of all processes that serve together; here there is only one."""
+        return self
+
+    def publish(self) -> None:
+        """Let the other processes see the latest votes; here there are none."""
 
     def record(self, voted: VotedChoice, model: str = "") -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
@@ -163,7 +176,7 @@ class Telemetry(Collector):
         for name, (text, *labels) in COUNTERS.items():
             counter = CounterMetricFamily(f"aera_{name}", text, labels=labels)
             for said in [key[1:] for key in self.counts if key[0] == name] if labels else [()]:
-                counter.add_metric(said, self.counts[name, *said], created=self._begun)
+                counter.add_metric(said, self.counts[name, *said], created=self.begun)
             yield counter
         yield from self._gauges()
         yield self._metric("samples_per_question", self.per_question)
@@ -171,21 +184,25 @@ class Telemetry(Collector):
         yield self._metric("overhead_seconds", self.overhead)
         yield self._metric("vote_seconds", self.voting)
 
-    def _gauges(self) -> Iterator[Metric]:
-        """How things are right now."""
-        seen: list[tuple[str, list[str], float]] = [("active_requests", [], self.active)]
-        for kind, replicas in self.upstreams.items():
+    def gauges(self) -> dict[tuple[str, ...], float]:
+        """How things are right now at every replica, by gauge and labels."""
+        seen: dict[tuple[str, ...], float] = {}
+        for model, replicas in self.upstreams.items():
             for place, name in enumerate(replicas.names):
-                upstream, said = replicas.upstreams[place], [kind, name]
-                seen.append(("upstream_inflight", said, replicas.busy[place]))
-                seen.append(("upstream_waiting", said, upstream.waiting))
-                seen.append(("upstream_permits", said, upstream.allowed))
-                seen.append(("upstream_up", said, replicas.healthy[place]))
+                upstream = replicas.upstreams[place]
+                seen["upstream_inflight", model, name] = replicas.busy[place]
+                seen["upstream_waiting", model, name] = upstream.waiting
+                seen["upstream_permits", model, name] = upstream.allowed
+                seen["upstream_up", model, name] = replicas.healthy[place]
+        return seen
+
+    def _gauges(self) -> Iterator[Metric]:
+        seen = {("active_requests",): float(self.active), **self.gauges()}
         for name, (text, *labels) in GAUGES.items():
             gauge = GaugeMetricFamily(f"aera_{name}", text, labels=labels)
-            for about, said, value in seen:
-                if about == name:
-                    gauge.add_metric(said, value)
+            for key, value in seen.items():
+                if key[0] == name:
+                    gauge.add_metric(key[1:], value)
             yield gauge
 
     def _metric(self, name: str, seen: Histogram) -> Metric:
@@ -193,7 +210,7 @@ class Telemetry(Collector):
         bounds = [*map(floatToGoString, seen.bounds), "+Inf"]
         buckets = list(zip(bounds, accumulate(seen.counts), strict=True))
         metric.add_metric([], buckets, sum_value=seen.sum)
-        metric.add_sample(f"aera_{name}_created", {}, self._begun)
+        metric.add_sample(f"aera_{name}_created", {}, self.begun)
         return metric
 
     def exposition(self) -> bytes:

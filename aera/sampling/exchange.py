@@ -25,7 +25,7 @@ def open_session(
     for name, value in headers.items():
         own[name] = value
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=_tls(ca_file)),
+        connector=aiohttp.TCPConnector(limit=0, ssl=tls_context(ca_file)),
         headers=own,
         # A cookie would be one client's, sent along with the requests of all others.
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -42,7 +42,8 @@ def _proxy(base_url: str) -> str | None:
     return None if own or proxy_bypass(host) else getproxies().get(parts.scheme)
 
 
-def _tls(ca_file: str | None) -> ssl.SSLContext | bool:
+def tls_context(ca_file: str | None) -> ssl.SSLContext | bool:
+    """Whom to trust; True is whom the system trusts."""
     if ca_file is None:
         return True
     try:

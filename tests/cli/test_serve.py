@@ -19,9 +19,9 @@ from live import boxed, in_background
 
 from aera import BestOfN, Controller, Fixed, Schedule, get_task
 from aera.cli.serve_options import ServeOptions
+from aera.cli.serve_settings import read_settings
 from aera.errors import UsageError
 from aera.sampling.fake import FakeUpstream
-from aera.solving.controller import default_controller
 
 KEY = "a-key-of-some-length-"
 command = import_module("aera.cli.serve")  # the package has a function of that name
@@ -104,7 +104,7 @@ def test_a_short_key_is_refused_in_one_sentence() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
 def test_a_private_address_needs_no_key(host: str) -> None:
-    assert command._keys("NO_SUCH_VARIABLE", host) == ()
+    assert settings_of(keys_env="NO_SUCH_VARIABLE", host=host).keys == ()
 
 
 def test_a_refusal_is_one_sentence_and_exit_code_two() -> None:
@@ -193,30 +193,34 @@ def test_a_password_in_an_address_is_not_shown() -> None:
 
 def settings_of(**given: Any) -> Any:
     options = ServeOptions(**{"upstream": ["http://one.test/v1"], **given})
-    return command._settings(options, default_controller())
+    return read_settings(options)
 
 
 def test_a_second_upstream_has_an_address_a_model_and_credentials_of_its_own() -> None:
     first = {"header": ["X-Secret: one"], "api_key_env": ["ONE_KEY"]}
-    endpoint, model = settings_of(escalate_to="http://two.test/v1#large", **first).escalation
+    endpoint, model = (
+        settings_of(escalate_to="http://two.test/v1#large", **first).models[0].escalation
+    )
     assert (endpoint.base_url, model) == ("http://two.test/v1", "large")
     assert (endpoint.api_key_env, endpoint.headers) == (None, {})
     own = {"escalate_key_env": "TWO_KEY", "escalate_header": ["X-Secret: two"]}
-    endpoint, _ = settings_of(escalate_to="http://two.test/v1#large", **first, **own).escalation
+    endpoint, _ = (
+        settings_of(escalate_to="http://two.test/v1#large", **first, **own).models[0].escalation
+    )
     assert (endpoint.api_key_env, endpoint.headers) == ("TWO_KEY", {"X-Secret": "two"})
 
 
 def test_a_second_model_at_the_same_address_has_the_same_credentials() -> None:
     first = {"header": ["X-Secret: one"], "api_key_env": ["ONE_KEY"]}
-    endpoint, _ = settings_of(escalate_to="http://ONE.test/v1#large", **first).escalation
+    endpoint, _ = settings_of(escalate_to="http://ONE.test/v1#large", **first).models[0].escalation
     assert (endpoint.api_key_env, endpoint.headers) == ("ONE_KEY", {"X-Secret": "one"})
 
 
 def test_each_upstream_may_have_a_key_of_its_own() -> None:
     both = ["http://one.test/v1", "http://two.test/v1"]
-    own = settings_of(upstream=both, api_key_env=["ONE_KEY", "TWO_KEY"]).upstreams
+    own = settings_of(upstream=both, api_key_env=["ONE_KEY", "TWO_KEY"]).models[0].upstreams
     assert [each.api_key_env for each in own] == ["ONE_KEY", "TWO_KEY"]
-    same = settings_of(upstream=both, api_key_env=["ONE_KEY"]).upstreams
+    same = settings_of(upstream=both, api_key_env=["ONE_KEY"]).models[0].upstreams
     assert [each.api_key_env for each in same] == ["ONE_KEY", "ONE_KEY"]
     with pytest.raises(UsageError, match="once, or once for each of 2 upstreams, but got 3"):
         settings_of(upstream=both, api_key_env=["ONE_KEY"] * 3)

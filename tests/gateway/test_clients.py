@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aera.errors import UsageError
 from aera.gateway.clients import Bucket, Clients, hash_key
-from aera.gateway.settings import KeyLimits
+from aera.gateway.settings import ClientKey, KeyLimits
 from aera.sampling.fake import FakeUpstream
 
 KEYS = ("the-first-key-of-two", "the-second-key-of-two")
@@ -147,7 +147,7 @@ def test_two_authorization_headers_are_one_too_many() -> None:
 
 def test_the_money_of_a_key_is_for_a_day_and_counts_both_kinds_of_tokens() -> None:
     limits = KeyLimits(money_per_day=0.001, prices=(1.0, 10.0))
-    client = Clients(["k" * 16], most=4, limits=limits).find(
+    client = Clients([ClientKey("k" * 16, limits)], most=4).find(
         [(b"authorization", b"Bearer " + b"k" * 16)]
     )
     client.spend(100, 80)

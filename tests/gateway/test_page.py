@@ -12,6 +12,7 @@ from browser import CHROMIUM, QUIET
 
 from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
 from aera.gateway.server import GatewaySettings, create_app
+from aera.gateway.settings import ServedModel
 
 LOGGING = ["--enable-logging=stderr", "--virtual-time-budget=4000"]
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
@@ -21,7 +22,8 @@ async def browsed(profile: Path) -> tuple[str, str]:
     """The page's final DOM and what the browser logged, after three votes."""
     controller = Controller(get_task("numeric"), Schedule((4, 8)), ASC(0.95))
     async with FakeUpstream(lambda call, place: "\\boxed{7}") as upstream:
-        app = create_app(GatewaySettings((Endpoint(upstream.base_url),), "m", controller))
+        served = ServedModel("m", (Endpoint(upstream.base_url),), controller)
+        app = create_app(GatewaySettings((served,)))
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(server.serve())
         while not server.started:
