@@ -53,7 +53,7 @@ def test_the_counters_of_a_killed_process_are_not_lost() -> None:
                 assert time.monotonic() < end
             process.send_signal(signal.SIGTERM)
             assert process.wait(15) == 0
-    assert seen["aera_requests_total", "chat", "200"] == 300
+    assert seen["aera_requests_total", "m", "chat", "200"] == 300
     assert seen["aera_samples_total",] == 150 * 4
     assert seen["aera_samples_per_question_count",] == 150
     assert seen["aera_samples_per_question_sum",] == 600

@@ -210,7 +210,8 @@ def test_models_that_answered_are_labels_and_made_up_ones_are_not() -> None:
 
 
 def test_the_names_of_models_are_bounded() -> None:
-    names = ModelNames("mine")
+    names = ModelNames()
+    names.configure(["mine"])
     labels = {names.note(f"model-{place}") for place in range(10 * MOST_MODELS)}
     assert (len(labels), "other" in labels) == (MOST_MODELS + 1, True)
     assert (names.label("mine"), names.label(""), names.label("x")) == ("mine", "", "other")
@@ -237,7 +238,7 @@ def test_gauges_show_what_is_under_way_and_waits_at_each_replica() -> None:
 
     during, after = visit(act, server, dead, concurrency=3)
     seen = values_of(during)
-    alive, gone = (server.base_url.removesuffix("/v1"), "first"), ("http://127.0.0.1:1", "first")
+    alive, gone = (server.base_url.removesuffix("/v1"), "m"), ("http://127.0.0.1:1", "m")
     assert [key[1:] for key in seen if key[0] == "aera_upstream_up"] == [alive, gone]
     assert seen["aera_upstream_inflight", *alive] == 3
     assert seen["aera_upstream_waiting", *alive] == 5
@@ -258,7 +259,7 @@ def test_a_server_that_says_too_many_is_seen_to_be_allowed_less() -> None:
         return (await house.get("/metrics"))[1]
 
     seen = values_of(visit(act, server, concurrency=8))
-    assert seen["aera_upstream_permits", server.base_url.removesuffix("/v1"), "first"] == 4
+    assert seen["aera_upstream_permits", server.base_url.removesuffix("/v1"), "m"] == 4
 
 
 def test_the_same_address_twice_is_two_replicas() -> None:
