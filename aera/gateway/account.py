@@ -42,6 +42,8 @@ class VotedChoice:
     """Another upstream's reply, asked for because the vote was undecided."""
     second_answer: str | None = None
     notes: tuple[str, ...] = ()
+    abroad: bool = False
+    """Whether plain votes stood in for the controller, which was not at home."""
     id: str = field(default_factory=lambda: f"chatcmpl-{os.urandom(16).hex()}")
     """Of the reply that it is, or is the first choice of."""
 

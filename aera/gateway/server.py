@@ -270,6 +270,7 @@ class _Application:
                 "schedule": list(controller.schedule),
                 "active": self.telemetry.active - 1,  # this request is not worth showing
                 "read": self.telemetry.read,
+                "abroad": self.gateway.lookout.abroad,
                 "latest": list(self.telemetry.latest),
             }
         )
