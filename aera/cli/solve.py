@@ -132,7 +132,7 @@ def solve(
         _check_shared(budget, policy)
     sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system))
     job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
-    summary = Summary(budget, loaded.task)
+    summary = Summary(budget, loaded.task, stepped_aside)
     try:
         asyncio.run(job.run(asked, out, summary))
     except KeyboardInterrupt:
@@ -140,8 +140,6 @@ def solve(
             say("what was paid for is kept; run the same command again to go on", stderr=True)
         raise
     summary.say(job.spending)
-    if stepped_aside:
-        say(f"aera: all of them by {job.label} on plain votes: {stepped_aside}", stderr=True)
     if summary.unanswered:
         raise typer.Exit(SOME_UNANSWERED)
 

@@ -1,4 +1,4 @@
-"""What a controller is told of its home: the questions, and the answers it was taught on."""
+"""What a controller is told of its home, and whether a pool is another: before and after."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ import numpy as np
 from aera.arrays import Columns
 from aera.lab.learning.learner import Table
 from aera.lab.learning.votes import VoteTable
+from aera.pools.record import Records
+from aera.solving.controller import Controller
 from aera.solving.home import Home
 from aera.voting.best_of_n import BestOfN
 from aera.voting.weigher import Weigher, Weighting
@@ -28,6 +30,25 @@ def find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | 
             told["tier"] = "logprobs and text" if weigher.uses_logprobs else "text"
             told["overturned"] = _overturned(table, weigher, rows)
     return Home.of(table.questions, **told)
+
+
+def find_abroad(controller: Controller, records: Records) -> str | None:
+    """What a controller would say that was brought to a pool it does not know; None at home."""
+    lookout = controller.make_lookout()
+    if lookout.home is None:
+        return None
+    doubt = lookout.survey(records.questions.values())
+    kinds = controller.task.kind, records.task.kind
+    if kinds[0] != kinds[1]:
+        why = f"their answers are {kinds[1]}, not {kinds[0]}"
+    elif doubt:
+        why = f"they are {lookout.reason}"
+    else:
+        return None
+    return (
+        f"these questions are not like those it was taught on: {why}; aera solve and aera serve "
+        "would let plain votes decide, and here it is shown as it stands"
+    )
 
 
 def _overturned(table: VoteTable, weigher: Weigher, rows: Columns) -> tuple[float, ...]:
