@@ -35,19 +35,12 @@ def find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | 
 def find_abroad(controller: Controller, records: Records) -> str | None:
     """What a controller would say that was brought to a pool it does not know; None at home."""
     lookout = controller.make_lookout()
-    if lookout.home is None:
-        return None
-    doubt = lookout.survey(records.questions.values())
-    kinds = controller.task.kind, records.task.kind
-    if kinds[0] != kinds[1]:
-        why = f"their answers are {kinds[1]}, not {kinds[0]}"
-    elif doubt:
-        why = f"they are {lookout.reason}"
-    else:
+    if not lookout.survey(records.questions.values()):
         return None
     return (
-        f"these questions are not like those it was taught on: {why}; aera solve and aera serve "
-        "would let plain votes decide, and here it is shown as it stands"
+        "these questions are not like those it was taught on: they are "
+        f"{lookout.reason}; aera solve and aera serve would let plain votes decide, and here it is "
+        "shown as it stands"
     )
 
 
