@@ -73,10 +73,6 @@ def _measure(texts: Iterable[str]) -> Floats:
     return np.array(rows, np.float64).reshape(len(rows), len(FACTS))
 
 
-def _words(question: Question) -> str:
-    return " ".join([question.text, *question.choices])
-
-
 @dataclass(frozen=True)
 class Home:
     """What a controller was taught on, beside its task: whose answers, and questions of what kind.
@@ -104,11 +100,12 @@ class Home:
     @classmethod
     def of(cls, questions: Sequence[Question], **told: Any) -> "Home | None":
         """The home that these questions are; None where they are few or their words unknown."""
-        worded = [_words(each) for each in questions if each.text != each.id]
+        worded = [each for each in questions if each.text != each.id]
         if len(worded) < FEWEST:
             return None
+        frame = Frame.around(worded)
         at = (np.arange(PLACES) + 0.5) / PLACES
-        values = np.quantile(_measure(worded), at, axis=0).T
+        values = np.quantile(_measure(map(frame.strip, worded)), at, axis=0).T
         spread = {
             name: tuple(round(float(v), 6) for v in own)
             for name, own in zip(FACTS, values, strict=True)
@@ -224,10 +221,11 @@ class Lookout:
             return self.doubt
         self._start()
         self._seen.update(fresh)
-        self._frame = frame = reduce(Frame.join, map(Frame.of, fresh.values()))
+        self._frame = frame = Frame.around(fresh.values())
         if len(fresh) > 1:
-            self._bets = self.home.bets(frame.strip(each) for each in fresh.values())
-        self.abroad = self.evidence >= -log(ERROR)
+            self._bets = self.home.bets(map(frame.strip, fresh.values()))
+        stays = self.abroad and (self.evidence > 0 or len(fresh) < WINDOW)
+        self.abroad = stays or self.evidence >= -log(ERROR)
         return self.doubt
 
 
@@ -244,6 +242,11 @@ class Frame:
         """All that one question could be wrapped in."""
         words = tuple(question.text.split())
         return cls(words, words[::-1])
+
+    @classmethod
+    def around(cls, questions: Iterable[Question]) -> "Frame":
+        """What all of these are wrapped in."""
+        return reduce(cls.join, map(cls.of, questions))
 
     def join(self, other: "Frame") -> "Frame":
         """What both have."""

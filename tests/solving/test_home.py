@@ -81,6 +81,18 @@ def test_how_all_questions_are_wrapped_is_no_part_of_them(before: str, after: st
     assert not BUNDLED.make_lookout().survey(wrapped)
 
 
+def test_a_home_of_wrapped_questions_is_the_same_home() -> None:
+    wrapped = [replace(each, text=f"Q: {each.text}\nAnswer:") for each in AT_HOME]
+    assert Home.of(wrapped) == Home.of(AT_HOME)
+
+
+def test_a_small_batch_does_not_bring_it_home() -> None:
+    lookout = BUNDLED.make_lookout()
+    lookout.survey(SHORT)
+    assert lookout.survey(AT_HOME[:5])
+    assert not lookout.survey(AT_HOME)
+
+
 def test_a_change_late_in_life_is_noticed_and_so_is_the_way_back() -> None:
     lookout = sent_home(AT_HOME)
     for question in short_questions(2 * WINDOW):
