@@ -22,7 +22,7 @@ from aera.lab.learning.paper import PaperTable
 from aera.lab.learning.states import RecordedEncoder, recorded_encoder
 from aera.policies.gate import Gated
 from aera.pools.record import HeldRecords, hold
-from aera.response import Prefix
+from aera.response import Prefix, Question
 from aera.voting.traits import describe_question
 
 
@@ -70,9 +70,11 @@ def learned_decisions(pool: Pool) -> None:
     block = record.responses[:4]
     weighing, deciding = [], []
     for _ in range(200):
-        run = controller.start(record.question)
+        run, lookout = controller.start(record.question), controller.make_lookout()
+        lookout.see(Question("first", "only shows how questions are asked"))
         describe_question.cache_clear()
         start = time.perf_counter()
+        lookout.see(record.question)
         run.feed(block)
         deciding.append(1000 * (time.perf_counter() - start))
         votes = [pool.task.read(response) for response in block]

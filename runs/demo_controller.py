@@ -14,6 +14,8 @@ from aera.lab import Truths, VoteLearner, build, import_jsonl, limit_for
 DEMO = ROOT / "aera" / "demo"
 TASK = replace(get_task("gsm8k"), system="You are a helpful assistant.")
 """The prompt that the pool was sampled with."""
+MODEL = "Qwen2.5-Coder-1.5B-Instruct"
+"""Who answered, which the pool's file does not say."""
 
 
 def main() -> None:
@@ -32,7 +34,10 @@ def main() -> None:
         learner = VoteLearner()
         table = learner.prepare(pool, truths)
         built = build(learner, table, limit_for(learner, 0.02, 0.1), seed=0)
-        built.controller.save(DEMO / "controller")
+        controller = built.controller
+        assert controller.home is not None
+        home = replace(controller.home, models=(MODEL,))
+        replace(controller, home=home).save(DEMO / "controller")
     print(built.learned)
     print(built.choice.summary)
 

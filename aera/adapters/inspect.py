@@ -16,7 +16,7 @@ from aera.errors import UsageError
 from aera.response import Question, Response
 from aera.solving.controller import Controller
 from aera.solving.run import Run
-from aera.solving.solve import run_off_loop
+from aera.solving.solve import run_off_loop, warn
 
 
 class VoteStopping:
@@ -28,7 +28,7 @@ class VoteStopping:
     """
 
     def __init__(self, controller: Controller) -> None:
-        self.controller = controller
+        self.controller = self._decides = controller
         self._runs: dict[str | int, Run] = {}
         self._early: dict[str | int, dict[int, Response]] = {}
         self._locks: dict[str | int, asyncio.Lock] = {}
@@ -37,11 +37,15 @@ class VoteStopping:
 
     async def start_task(self, task: Any, samples: list[Any], epochs: int) -> str:
         """Begin to decide every sample of a task."""
-        self._runs = {each.id: self.controller.start(_question(each)) for each in samples}
+        questions, lookout = [*map(_question, samples)], self.controller.make_lookout()
+        self._decides = self.controller.plain if lookout.survey(questions) else self.controller
+        warn(lookout)
+        pairs = zip(samples, questions, strict=True)
+        self._runs = {each.id: self._decides.start(asked) for each, asked in pairs}
         self._early = {each.id: {} for each in samples}
         self._locks = {each.id: asyncio.Lock() for each in samples}
         self._stopped = 0
-        return f"aera {self.controller.label}"
+        return f"aera {self._decides.label}"
 
     async def schedule_sample(self, id: str | int, epoch: int) -> Any:  # noqa: A002
         """An EarlyStop where the sample's votes have been decided, else None."""
@@ -74,7 +78,7 @@ class VoteStopping:
         for run in self._runs.values():
             await run_off_loop(self.controller, partial(run.end, "epochs"))
         return {
-            "policy": self.controller.label,
+            "policy": self._decides.label,
             "stopped_epochs": self._stopped,
             "samples": {str(key): _account(run) for key, run in self._runs.items()},
         }

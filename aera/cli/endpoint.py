@@ -133,6 +133,8 @@ class Deciding:
     policy: str | None = None
     schedule: str | None = None
     max_samples: int | None = None
+    trust: bool = False
+    """Whether to keep the controller where it finds itself abroad."""
 
     def load(self) -> "Controller":
         """A saved controller, or ASC on plain votes, under the policy that was stated."""
@@ -141,6 +143,8 @@ class Deciding:
         made = choose_controller(
             self.controller, self.task, equivalence=self.equivalence, scorer=self.scorer
         )
+        if self.trust:
+            made = replace(made, home=None)
         if self.schedule is not None:
             made = replace(made, schedule=Schedule.parse(self.schedule))
         if self.policy is not None:

@@ -259,6 +259,7 @@ def _controller(path: Path) -> Told:
         "weighs": made.weigher is not None,
         "encoder": config["encoder"],
         "scorer": config.get("scorer"),
+        "home": made.home.as_json() if made.home else None,
         "calibration": dict(made.calibration),
     }
 
@@ -277,10 +278,26 @@ def _controller_lines(told: Told) -> Iterator[str]:
         if told["fitted"] or tuned
         else ("taught on nothing")
     )
+    yield _home_line(told["home"])
     for name in ("summary", "learned"):
         if calibration.get(name):
             yield f"{calibration[name]}"
     encoder = told["encoder"]["identity"]
     yield f"inputs: {len(told['features'])}, encoder {encoder or 'none'}, " + (
         "weighted votes" if told["weighs"] else "plain votes"
+    )
+
+
+def _home_line(home: Told | None) -> str:
+    """What it was taught on, or that it cannot know where it is."""
+    if home is None:
+        return "home: not recorded, so it does not notice when questions are of another kind"
+    middle = len(home["spread"]["length"]) // 2
+    length, numbers = (home["spread"][name][middle] for name in ("length", "numbers"))
+    turned = home["overturned"]
+    weights = f"; weights overturn {100 * turned[-1]:.0f} % of the full votes" if turned else ""
+    return (
+        f"home: {home['questions']:,} questions, half of them above {length:.0f} characters and "
+        f"{numbers:.0f} numbers; answers of {', '.join(home['models']) or 'a model not recorded'}, "
+        f"weighed by {home['tier']}{weights}"
     )

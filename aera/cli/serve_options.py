@@ -55,6 +55,10 @@ ScorerOption = Annotated[
     str | None,
     _option("SCORER", "Scorer as MODULE:NAME, for a controller that was saved with one."),
 ]
+TrustOption = Annotated[
+    bool,
+    _option("TRUST", "Keep the controller where questions are unlike those it was taught on."),
+]
 HostOption = Annotated[str, _option("HOST", "Address to listen on.")]
 PortOption = Annotated[int, _option("PORT", "Port to listen on; 0 takes a free one.", max=65535)]
 VoteOption = Annotated[
@@ -198,6 +202,7 @@ class ServeOptions:
     schedule: ScheduleOption = None
     equivalence: EqualOption = False
     scorer: ScorerOption = None
+    trust: TrustOption = False
     host: HostOption = "127.0.0.1"
     port: PortOption = 8001
     vote_by_default: VoteOption = False

@@ -78,6 +78,7 @@ def model_from(
         options.scorer,
         options.policy,
         options.schedule,
+        trust=options.trust,
     )
     ceilings = Ceilings(
         samples=options.max_samples,

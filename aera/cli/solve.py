@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,6 +75,12 @@ SharedOption = Annotated[
         "--shared-budget", help="Spend the limit on the questions where it promises most."
     ),
 ]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Keep the controller where the questions are unlike those it was taught on."
+    ),
+]
 
 
 def solve(
@@ -90,6 +96,7 @@ def solve(
     max_samples: MaximumOption = None,
     equivalence: EquivalenceOption = False,
     scorer: ScorerOption = None,
+    trust: TrustOption = False,
     seed: SeedOption = None,
     system: SystemOption = None,
     settings: SettingOption = None,
@@ -115,8 +122,8 @@ def solve(
     from aera.sampling.upstream import Endpoint
 
     asked = _read_questions(question, file, columns or ())
-    deciding = Deciding(controller, task, equivalence, scorer, policy, schedule, max_samples)
-    loaded = deciding.load()
+    deciding = Deciding(controller, task, equivalence, scorer, policy, schedule, max_samples, trust)
+    loaded, stepped_aside = _look(deciding.load(), asked)
     stepped = {} if seed is None else {"seed": seed}
     fields = {**DEFAULTS, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
@@ -125,7 +132,7 @@ def solve(
         _check_shared(budget, policy)
     sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system, loaded.asks))
     job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
-    summary = Summary(budget, loaded.task)
+    summary = Summary(budget, loaded.task, stepped_aside)
     try:
         asyncio.run(job.run(asked, out, summary))
     except KeyboardInterrupt:
@@ -135,6 +142,22 @@ def solve(
     summary.say(job.spending)
     if summary.unanswered:
         raise typer.Exit(SOME_UNANSWERED)
+
+
+def _look(loaded: "Controller", asked: "list[Question]") -> "tuple[Controller, str | None]":
+    """Who decides these questions, and why it is not the controller where it is not.
+
+    All that are asked are looked at, also those answered before: going on is by the same votes.
+    """
+    lookout = loaded.make_lookout()
+    if not lookout.survey(asked):
+        return replace(loaded, home=None), None
+    news = lookout.tell() or (
+        "it is not clear that these questions are like those that the controller was taught on: "
+        f"they are {lookout.reason}; it steps aside and plain votes decide (--trust keeps it)"
+    )
+    say(f"aera: {news}", stderr=True)
+    return loaded.plain, news.partition(";")[0]
 
 
 def _check_shared(budget: "Budget", policy: str | None) -> None:

@@ -102,6 +102,8 @@ class Summary:
 
     budget: Budget
     task: "Task"
+    stepped_aside: str | None = None
+    """Why plain votes decided and not the controller that was given."""
     lines: list[dict[str, Any]] = field(default_factory=list)
     """The answers, each as it is written."""
 
@@ -135,6 +137,9 @@ class Summary:
             f"{_many(total['responses'], 'response')} and {_many(spent, 'token')}{money}; saved "
             f"about {_many(saved, 'token')}{share}{worth}"
         )
+        if self.stepped_aside:
+            many = _many(len(self.lines), "question")
+            yield f"{many} decided by plain votes: {self.stepped_aside}"
         yield from self._reading()
         yield from self._trouble()
 

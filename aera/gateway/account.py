@@ -46,6 +46,8 @@ class VotedChoice:
     notes: tuple[str, ...] = ()
     structure: StructureOutcome | None = None
     """How the names and the fields were voted on, where tools or JSON were asked for."""
+    abroad: bool = False
+    """Whether plain votes stood in for the controller, which was not at home."""
     id: str = field(default_factory=lambda: f"chatcmpl-{os.urandom(16).hex()}")
     """Of the reply that it is, or is the first choice of."""
 

@@ -48,6 +48,8 @@ class VotePlan:
     budget: Budget
     weigher: Weighting | None = None
     notes: tuple[str, ...] = ()
+    abroad: bool = False
+    """Whether plain votes stand in for a controller that is not at home."""
 
 
 @dataclass(frozen=True, eq=False)

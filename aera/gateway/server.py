@@ -311,6 +311,7 @@ class Application:
                 "name": served.name,
                 "policy": served.controller.label,
                 "schedule": list(served.controller.schedule),
+                "abroad": serving.models[served.name].gateway.lookout.abroad,
             }
             for served in serving.settings.models
         ]
@@ -319,6 +320,7 @@ class Application:
             {
                 "policy": default["policy"],
                 "schedule": default["schedule"],
+                "abroad": default["abroad"],
                 "models": models,
                 "generation": self.configuration.generation,
                 "since": round(self.configuration.since, 3),

@@ -39,6 +39,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "unread": ("Samples that could not be read.",),
     "failures": ("Samples that failed upstream.",),
     "guarded": ("Votes in which the guard kept the gate from stopping.",),
+    "abroad": ("Plain votes on questions unlike those the controller was taught on.",),
     "escalated": ("Votes answered by the second upstream.",),
     "ties": ("Votes whose winner was tied and won by being first.",),
     "reloads": ("Reloads of the configuration by how they ended.", "outcome"),
@@ -141,6 +142,7 @@ class Telemetry(Collector):
         self._watch_reading()
         counts["failures",] += voted.failures
         counts["guarded",] += was_guarded(allocation)
+        counts["abroad",] += voted.abroad
         counts["escalated",] += voted.escalated
         counts["ties",] += allocation.aggregate.tied
         self.per_question.observe(allocation.responses)

@@ -1,6 +1,7 @@
 """The gateway's decisions: one chat request in, voted choices with their accounts out. No HTTP."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from aera.sampling.sampler import RequestSampler
 from aera.sampling.spending import Spending
 from aera.sampling.upstream import run_together
 from aera.solving.controller import Controller
+from aera.solving.home import Lookout
 from aera.solving.run import Run
 from aera.solving.solve import BlockFailure, conclude, feed_run, run_off_loop
 from aera.tally import Vote
@@ -37,8 +39,11 @@ from aera.voting.aggregation import plain_vote
 from aera.voting.best_of_n import gives_weights
 from aera.voting.structure import outcome_of, structure_vote
 
+log = logging.getLogger("aera.gateway")
 __all__ = ["UNREADABLE", "Ballot", "Escalation", "Gateway"]
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
+ABROAD = "plain votes, for the questions here are not those that the controller was taught on"
+DOUBT = "plain votes, until it is clear that the controller was taught on questions like these"
 LATE = 0.03
 """Seconds beyond a deadline in which a block under way may still be counted."""
 QUESTION = Question("", "")
@@ -109,6 +114,16 @@ class Gateway:
         """Makes the plans of requests."""
         return Planner(self.controller, self.ceilings, self.minimum)
 
+    @cached_property
+    def plain_planner(self) -> Planner:
+        """Makes them where the controller is abroad."""
+        return Planner(self.controller.plain, self.ceilings, self.minimum)
+
+    @cached_property
+    def lookout(self) -> Lookout:
+        """Tells the controller that it is abroad."""
+        return self.controller.make_lookout()
+
     async def vote(
         self,
         body: Mapping[str, Any],
@@ -124,7 +139,7 @@ class Gateway:
         """
         wanted = count_choices(body, self.ceilings.choices)
         shape = Shape(body.get("temperature") == 0, wanted, is_structured(body))
-        plan = self.planner.plan(options, shape)
+        plan = self._plan(body, options, shape)
         told = {name: value for name, value in body.items() if name not in OWN_FIELDS}
         weighs = plan.weigher is not None and plan.weigher is self.controller.weigher
         wishes, task = (self.controller.asks, self.controller.task) if weighs else ({}, None)
@@ -140,6 +155,22 @@ class Gateway:
         if wanted == 1:
             return [await self._vote_once(ballots[0])]
         return _gather_choices(await run_together(map(self._try_vote, ballots)))
+
+    def _plan(self, body: Mapping[str, Any], options: RequestOptions, shape: Shape) -> VotePlan:
+        """The controller's plan, or that of plain votes where it may be abroad.
+
+        What a request asks for by name it gets; what is voted on as JSON is no question of a task.
+        """
+        if shape.free or options.policy or options.threshold is not None:
+            return self.planner.plan(options, shape)
+        words = self.controller.task.question_in(find_last_words(body))
+        doubt = self.lookout.see(Question("", words))
+        if (news := self.lookout.tell()) is not None:
+            log.warning("%s", news)
+        if not doubt:
+            return self.planner.plan(options, shape)
+        plan, abroad = self.plain_planner.plan(options, shape), self.lookout.abroad
+        return replace(plan, notes=(*plan.notes, ABROAD if abroad else DOUBT), abroad=abroad)
 
     def _open(
         self, body: Mapping[str, Any], plan: VotePlan, spending: Spending, sampler: VoteSampler
@@ -199,6 +230,7 @@ class Gateway:
             strays=strays,
             notes=notes,
             structure=outcome,
+            abroad=ballot.plan.abroad,
         )
         late = ballot.left == 0
         if self.escalation is None or late or not is_undecided(allocation):

@@ -1,7 +1,7 @@
 """Controller: task, schedule and calibrated policy as one directory that can be shipped.
 
 config.json         schedule, task, inputs in order, encoder, policy, threshold, seen questions,
-                    and whether it takes a scorer, which is code and is not kept
+                    its home, and whether it takes a scorer, which is code and is not kept
 model.safetensors   the arrays of the gate and of the weigher, where there is one
 calibration.json    what calibration decided, and on what grounds
 README.md           a model card
@@ -35,6 +35,7 @@ from aera.reading.presets import get_task
 from aera.reading.task import Task, task_from_json
 from aera.response import Question
 from aera.schedule import Schedule
+from aera.solving.home import Home, Lookout, home_from_json
 from aera.solving.run import Run
 from aera.solving.stored import (
     WEIGHER,
@@ -88,6 +89,8 @@ class Controller:
     """Hashes of the questions the threshold was chosen on."""
     card: str = ""
     """Its model card, the README.md of its directory."""
+    home: Home | None = None
+    """What it was taught on; without it nothing tells it that it is elsewhere."""
 
     @property
     def live_policy(self) -> Policy:
@@ -123,6 +126,21 @@ class Controller:
     def seen(self) -> frozenset[str]:
         """Every question that had a part in it."""
         return self.fitted | self.calibrated
+
+    @property
+    def plain(self) -> "Controller":
+        """What answers where it is abroad: plain votes, by ASC(0.95) or its own fixed budget."""
+        bounds = self.policy if isinstance(self.policy, Bounded) else None
+        inner = bounds.policy if bounds else self.policy
+        rule: Policy = inner if isinstance(inner, Fixed) else ASC(0.95)
+        policy = replace(bounds, policy=rule) if bounds else rule
+        return replace(self, policy=policy, gate=None, weigher=None, home=None)
+
+    def make_lookout(self) -> Lookout:
+        """Who tells it that it is abroad; nobody need where nothing that was learned is used."""
+        inner = self.policy.policy if isinstance(self.policy, Bounded) else self.policy
+        learned = gives_weights(self.weigher) or isinstance(inner, Gated)
+        return Lookout(self.home if learned else None)
 
     def start(self, question: Question) -> Run:
         """Begin to decide one question."""
@@ -197,6 +215,7 @@ class Controller:
             "encoder": {"name": self.encoder_name, "identity": encoder},
             "scorer": self.weigher.as_json() if isinstance(self.weigher, BestOfN) else None,
             "model_sha256": file_hash(model) if tensors else None,
+            "home": self.home.as_json() if self.home else None,
             "fitted": sorted(self.fitted),
             "calibrated": sorted(self.calibrated),
         }
@@ -261,6 +280,7 @@ class Controller:
                 fitted=frozenset(config["fitted"]),
                 calibrated=frozenset(config["calibrated"]),
                 card=read_card(path),
+                home=home_from_json(config.get("home")),
             )
             _check_label(config["policy"], made)
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:

@@ -33,6 +33,7 @@ from aera.solving.solve import (
     feed_block,
     recall,
     run_off_loop,
+    warn,
 )
 from aera.tally import beta_confidence
 from aera.voting.best_of_n import gives_weights
@@ -157,6 +158,10 @@ async def solve_shared(
     """
     check_count("concurrency", concurrency)
     spending = Spending(budget) if isinstance(budget, Budget) else budget
+    questions, lookout = list(questions), controller.make_lookout()
+    if lookout.survey(questions):
+        controller = controller.plain
+    warn(lookout)
     feeder = _Feeder(sampler, controller, journal)
     shared = SharedBudget(
         questions,

@@ -1,8 +1,9 @@
 """Solve questions live: one, or many at once, spending only what each is worth."""
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -20,10 +21,12 @@ from aera.sampling.sampler import (
 )
 from aera.sampling.spending import NO_ROOM, Reservation, Spending
 from aera.solving.controller import Controller
+from aera.solving.home import Lookout
 from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
 from aera.voting.best_of_n import BestOfN
 
+log = logging.getLogger("aera.solving")
 COMPARING = 256
 """Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
 Done = TypeVar("Done")
@@ -45,15 +48,32 @@ async def solve(
     *,
     budget: Budget | None = None,
     watch: Callable[[Run], None] | None = None,
+    lookout: Lookout | None = None,
 ) -> Allocation:
     """Sample until the controller stops, or a limit is hit; then the best answer so far.
 
-    An upstream that fails for good gives an Allocation with its error, never an exception.
+    An upstream that fails for good gives an Allocation with its error, never an exception. Who
+    asks one question after the other shares a `lookout` between them, controller.make_lookout().
     """
     if isinstance(question, str):
         question = Question("question", question)
+    if lookout is not None:
+        controller = look_at(question, controller, lookout)
     run, spending = controller.start(question), Spending(budget or Budget())
     return await advance(run, sampler, controller, spending=spending, watch=watch)
+
+
+def look_at(question: Question, controller: Controller, lookout: Lookout) -> Controller:
+    """Who decides this question: the controller, or plain votes where it may be abroad."""
+    doubt = lookout.see(question)
+    warn(lookout)
+    return controller.plain if doubt else controller
+
+
+def warn(lookout: Lookout) -> None:
+    """Say it in the log, once, when a controller goes abroad or comes home."""
+    if (news := lookout.tell()) is not None:
+        log.warning("%s", news)
 
 
 async def run_off_loop(controller: Controller, work: Callable[[], Done]) -> Done:
@@ -216,6 +236,7 @@ class Allocator:
         journal: Journal | None = None,
     ) -> None:
         self.sampler, self.controller = sampler, controller
+        self.lookout = controller.make_lookout()
         self.concurrency, self.watch, self.journal = concurrency, watch, journal
         self.spending = budget if isinstance(budget, Spending) else Spending(budget or Budget())
         self._refusal: UpstreamError | None = None
@@ -224,7 +245,12 @@ class Allocator:
             self.spending.book(journal.paid)
 
     async def solve(self, questions: Iterable[Question]) -> AsyncIterator[Allocation]:
-        """Allocations as questions stop. One failing question is an Allocation with its error."""
+        """Allocations as questions stop. One failing question is an Allocation with its error.
+
+        Where all questions are there, as in a list, all are looked at before any is asked.
+        """
+        if isinstance(questions, Sequence):
+            self.lookout.survey(questions)
         waiting = enumerate(questions)
         active: set[asyncio.Task[Allocation]] = set()
         try:
@@ -242,7 +268,8 @@ class Allocator:
             await asyncio.gather(*active, return_exceptions=True)
 
     async def _solve_one(self, turn: int, question: Question) -> Allocation:
-        run = self.controller.start(question)
+        controller = look_at(question, self.controller, self.lookout)
+        run = controller.start(question)
         if self._refusal is not None:
             run.end("upstream failed")
             return replace(run.allocation, error=str(self._refusal))
@@ -250,7 +277,7 @@ class Allocator:
         failure = await feed_run(
             run,
             self.sampler,
-            self.controller,
+            controller,
             spending=self.spending,
             watch=self.watch,
             journal=self.journal,

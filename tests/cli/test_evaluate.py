@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foreign_questions import DEMO, short_questions
 from small_study import Bench
 
 from aera.cli.train import train
@@ -132,8 +133,23 @@ def test_a_controller_on_its_own_questions_is_marked_in_sample(shell: Shell) -> 
     label = Controller.load(shell.folder / "C").label
     assert made["controller"]["policy"] == label
     assert made["controller"]["seen"] == 60
+    assert made["controller"]["abroad"] is None
     assert made["controller"]["status"].startswith("in-sample: 60 questions")
     assert label in {point["policy"] for point in made["points"]}
+
+
+def test_a_pool_of_another_kind_is_remarked_upon(shell: Shell) -> None:
+    lines = [
+        {"id": each.id, "question": each.text, "answer": "7", "responses": said}
+        for each in short_questions(40)
+        for said in [[{"text": "\\boxed{7}", "tokens": 5}] * 4]
+    ]
+    (shell.folder / "short.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert shell("import", "short.jsonl", "--out", "short", "--task", "gsm8k").returncode == 0
+    known = ("--controller", DEMO / "controller", "--schedule", "2,4")
+    told = shell.json("evaluate", "short", *known)["controller"]["abroad"]
+    assert told.startswith("these questions are not like those it was taught on: they are ")
+    assert "not like those" in " ".join(shell("evaluate", "short", *known).stdout.split())
 
 
 def test_workers_change_nothing(shell: Shell, trained: Done) -> None:

@@ -173,10 +173,13 @@ def test_a_controller_says_what_it_was_taught_on(bench: Bench, tmp_path: Path) -
     assert found["label"] in said
     assert found["calibration"]["summary"] in said
     assert f"taught on {found['fitted']:,} questions" in said
+    assert f"home: {found['home']['questions']} questions" in said
+    assert found["home"]["models"][0] in said
     controller_of().save(tmp_path / "plain")
     said = info(tmp_path / "plain")
     assert "the controller asc-0.95, written by aera " in said
     assert "taught on nothing" in said
+    assert "home: not recorded" in said
 
 
 def test_a_controller_with_a_scorer_needs_none_to_be_looked_at(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from foreign_questions import DEMO, short_questions
 from live import boxed, controller_of, in_background
 
 from aera import BestOfN, Fixed, Pool
@@ -357,6 +358,38 @@ def test_sample_with_a_refused_key_is_one_line_and_exit_1(
     server._faults = iter([Fault.status(401, "who are you?")] * 99)
     assert "401 planned_401: who are you?" in refused(aera(*sampling), 1)
     assert len(server.calls) <= 6
+
+
+# --- abroad ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bundled(tmp_path: Path, server: FakeUpstream) -> list[object]:
+    """The options of `aera solve` with the bundled controller, and questions it does not know."""
+    lines = [json.dumps({"id": each.id, "question": each.text}) for each in short_questions(30)]
+    (tmp_path / "short.jsonl").write_text("\n".join(lines))
+    known = ["--controller", DEMO / "controller", "--file", "short.jsonl"]
+    return ["solve", *known, "--base-url", server.base_url, "--model", "m"]
+
+
+def test_questions_of_another_kind_are_solved_by_plain_votes_and_that_is_said(
+    here: Aera, bundled: list[object]
+) -> None:
+    done = here(*bundled, "--out", "answers.jsonl")
+    assert done.returncode == 0
+    said = done.stderr
+    assert "not like those that the controller was taught on: they are " in said
+    assert "by asc-0.95+vote" in said
+    assert "30 questions decided by plain votes: the questions are not like" in said
+    again = here(*bundled, "--out", "answers.jsonl")
+    assert "30 answers and 120 responses were there already" in again.stderr
+    assert again.returncode == 0
+
+
+def test_who_knows_better_keeps_the_controller(here: Aera, bundled: list[object]) -> None:
+    done = here(*bundled, "--trust")
+    assert "taught on" not in done.stderr
+    assert {json.loads(line)["policy"] for line in done.stdout.splitlines()} == {"aera-0.17+vote"}
 
 
 # --- demo -----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from aera.lab.calibrating.families import Family
 from aera.lab.judging.certified import LOSSES, certify_card
 from aera.lab.judging.figures import Stated
 from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.judging.taught import find_home
 from aera.lab.learning.learner import Learner, Measured, T, check_enough, policy_of
 from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.rewards import UtilityChoice
@@ -96,6 +97,7 @@ def build(
         },
         fitted=hash_questions(table.questions, np.concatenate([split.fit, split.held])),
         calibrated=hash_questions(table.questions, split.tune),
+        home=find_home(table, model.weigher, split.tune if len(split.tune) else split.fit),
     )
     carded = replace(controller, card=_card(controller, choice, model.learned))
     columns = choice.stops(tried[best], tuning.values[tried[best].name])

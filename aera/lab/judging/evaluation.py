@@ -19,6 +19,7 @@ from aera.lab.judging.summary import (
     judgement_sections,
     summarize,
 )
+from aera.lab.judging.taught import find_abroad
 from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
 from aera.lab.learning.votes import VoteLearner
@@ -191,6 +192,7 @@ class Evaluation:
         if "controller" in self.sections:
             known = self.sections["controller"]
             told.append(f"{known['policy']}: {known['status']}")
+            told += [f"{known['policy']}: {known['abroad']}"] if known["abroad"] else []
         if self.settings.scoring is not None:
             told.append(self.settings.scoring.told(self.truths))
         return [*told, *self._tell_money()]
@@ -337,6 +339,7 @@ def _with_controller(
     status = f"in-sample: {len(seen)} questions were seen in training" if seen else "unseen"
     told: dict[str, Any] = {"policy": point.policy, "seen": len(seen), "status": status}
     told |= {"task": controller.task.name, "calibration": dict(controller.calibration)}
+    told["abroad"] = find_abroad(controller, made.records)
     sections: dict[str, Any] = {**made.sections, "controller": told}
     scoring = made.settings.scoring
     if scoring is not None:

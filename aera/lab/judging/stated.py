@@ -11,6 +11,7 @@ from aera.lab.judging.asked import check_fixed, gate_threshold, needs_controller
 from aera.lab.judging.build import Built, hash_questions, make_card
 from aera.lab.judging.figures import Stated
 from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.judging.taught import find_home
 from aera.lab.learning.learner import Learner, Measured, Model, check_enough
 from aera.lab.learning.rewards import RewardLearner
 from aera.lab.learning.votes import VoteLearner, VoteTable
@@ -109,6 +110,7 @@ class Statement:
             weigher=model.weigher,
             encoder_name=self.encoder_name,
             fitted=hash_questions(table.questions, np.concatenate([split.fit, split.held])),
+            home=find_home(table, model.weigher, split.fit),
         )
         return self._finish(controller, point, model.learned, table.readability)
 

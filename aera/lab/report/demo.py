@@ -74,7 +74,7 @@ async def _solve(
         async with OpenAISampler(Endpoint(upstream.base_url), chat) as sampler:
             allocator = Allocator(sampler, controller, concurrency=16, watch=view.watch)
             done = []
-            async for allocation in allocator.solve(record.question for record in records):
+            async for allocation in allocator.solve([each.question for each in records]):
                 view.finish(allocation)
                 done.append(allocation)
             return done

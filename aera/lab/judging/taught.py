@@ -1,0 +1,55 @@
+"""What a controller is told of its home, and whether a pool is another: before and after."""
+
+from typing import Any
+
+import numpy as np
+
+from aera.arrays import Columns
+from aera.lab.learning.learner import Table
+from aera.lab.learning.votes import VoteTable
+from aera.pools.record import Records
+from aera.solving.controller import Controller
+from aera.solving.home import Home
+from aera.voting.best_of_n import BestOfN
+from aera.voting.weigher import Weigher, Weighting
+
+
+def find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | None:
+    """The home that a table is; how often weights overturn the vote is counted in these rows.
+
+    Best-of-n has none: a scorer is somebody else's, and without it there is nothing to fall back
+    to.
+    """
+    if isinstance(weigher, BestOfN):
+        return None
+    told: dict[str, Any] = {"read": round(table.readability.share, 4)}
+    if isinstance(table, VoteTable):
+        responses = (each for record in table.records for each in record.responses)
+        told["models"] = tuple(sorted({each.model for each in responses if each.model}))
+        if isinstance(weigher, Weigher):
+            told["tier"] = "logprobs and text" if weigher.uses_logprobs else "text"
+            told["overturned"] = _overturned(table, weigher, rows)
+    return Home.of(table.questions, **told)
+
+
+def find_abroad(controller: Controller, records: Records) -> str | None:
+    """What a controller would say that was brought to a pool it does not know; None at home."""
+    lookout = controller.make_lookout()
+    if not lookout.survey(records.questions.values()):
+        return None
+    return (
+        "these questions are not like those it was taught on: they are "
+        f"{lookout.reason}; aera solve and aera serve would let plain votes decide, and here it is "
+        "shown as it stands"
+    )
+
+
+def _overturned(table: VoteTable, weigher: Weigher, rows: Columns) -> tuple[float, ...]:
+    """How often weights overturn the plain vote, at every checkpoint."""
+    weighted = table.weigh(rows, weigher.weights(table.responses.traits[rows]))
+    changed = []
+    for plain, weighed in zip(table.weigh(rows, None), weighted, strict=True):
+        pairs = zip(plain.prefixes(table.schedule), weighed.prefixes(table.schedule), strict=True)
+        answers = [(one.tally.leaders.answer, other.tally.leaders.answer) for one, other in pairs]
+        changed.append([one != other for one, other in answers])
+    return tuple(round(float(share), 4) for share in np.mean(changed, axis=0))

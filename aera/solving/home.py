@@ -1,0 +1,264 @@
+"""Home: what a controller was taught on. Lookout: whether the questions here are of that kind.
+
+Weights travel from one model to another on the same task, and not from one task to another. So only
+the questions are looked at, which no model can change: how long they are, how many numbers they
+hold, how long their sentences are and how much of them is symbols.
+
+Each question has a place among the taught ones, 0 to 1, in each of these. At home the places
+average a half. A bet that they lie lower, or higher, grows by 1 + (distance from a half - SLACK);
+as long as the true average is within SLACK of a half no bet grows on average, and the mean of all
+bets exceeds 1 / ERROR with chance ERROR at most, however long one looks (Ville's inequality).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from itertools import takewhile
+from math import log
+from typing import Any
+
+import numpy as np
+
+from aera.arrays import Floats
+from aera.response import Question
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_WORD = re.compile(r"\w+")
+_END = re.compile(r"[.?!](?=\s|$)")
+_SYMBOL = re.compile(r"[^\w\s]")
+PLACES = 20
+"""Taught questions that are kept of each fact: those at every twentieth of the way."""
+FEWEST = 20
+"""Questions below which nothing is known of their kind."""
+SLACK = 0.1
+"""How far the average place may be from a half at home: other years, other ways to ask."""
+ERROR = 0.05
+"""The chance of calling home abroad."""
+WINDOW = 64
+"""Questions after which a lookout starts anew, so that a change is noticed late in life too."""
+
+
+def _sentence_length(text: str) -> float:
+    return len(_WORD.findall(text)) / max(1, len(_END.findall(text)))
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something a question shows of its kind, and what it is called to have less or more of it."""
+
+    measure: Callable[[str], float]
+    less: str
+    more: str
+
+
+FACTS: dict[str, Fact] = {
+    "length": Fact(len, "shorter", "longer"),
+    "numbers": Fact(
+        lambda text: len(set(_NUMBER.findall(text))), "with fewer numbers", "with more numbers"
+    ),
+    "sentence_length": Fact(_sentence_length, "in shorter sentences", "in longer sentences"),
+    "symbols": Fact(
+        lambda text: len(_SYMBOL.findall(text)) / max(1, len(text)),
+        "with fewer symbols",
+        "with more symbols",
+    ),
+}
+
+
+def _measure(texts: Iterable[str]) -> Floats:
+    """The facts of some texts, shape (texts, facts); white space does not count."""
+    plain = [" ".join(text.split()) for text in texts]
+    rows = [[fact.measure(text) for fact in FACTS.values()] for text in plain]
+    return np.array(rows, np.float64).reshape(len(rows), len(FACTS))
+
+
+@dataclass(frozen=True)
+class Home:
+    """What a controller was taught on, beside its task: whose answers, and questions of what kind.
+
+    Models, tier, read and overturned are for the reader. They change with the model as much as with
+    the task, so nothing is decided by them.
+    """
+
+    spread: Mapping[str, tuple[float, ...]]
+    """Of each fact the values at every twentieth of the taught questions."""
+    questions: int
+    models: tuple[str, ...] = ()
+    """Who answered, where that was recorded."""
+    tier: str = "counts"
+    """What its votes weigh by: logprobs and text, text, or counts alone."""
+    read: float | None = None
+    """The share of responses that could be read."""
+    overturned: tuple[float, ...] = ()
+    """The share of questions whose plain vote the weights overturn, at every checkpoint."""
+
+    def __post_init__(self) -> None:
+        if set(self.spread) != set(FACTS) or any(len(v) != PLACES for v in self.spread.values()):
+            raise ValueError(f"a home has {PLACES} values of each of {', '.join(FACTS)}")
+
+    @classmethod
+    def of(cls, questions: Sequence[Question], **told: Any) -> "Home | None":
+        """The home that these questions are; None where they are few or their words unknown."""
+        worded = [each for each in questions if each.text != each.id]
+        if len(worded) < FEWEST:
+            return None
+        frame = Frame.around(worded)
+        at = (np.arange(PLACES) + 0.5) / PLACES
+        values = np.quantile(_measure(map(frame.strip, worded)), at, axis=0).T
+        spread = {
+            name: tuple(round(float(v), 6) for v in own)
+            for name, own in zip(FACTS, values, strict=True)
+        }
+        return cls(spread, len(worded), **told)
+
+    def places(self, texts: Iterable[str]) -> Floats:
+        """Where texts stand among the taught questions, 0 to 1; shape (texts, facts)."""
+        found = np.round(_measure(texts), 6)
+        columns = []
+        for name, values in zip(FACTS, found.T, strict=True):
+            taught = self.spread[name]
+            below = np.searchsorted(taught, values, "left") + np.searchsorted(
+                taught, values, "right"
+            )
+            columns.append(below / (2 * PLACES))
+        return np.stack(columns, axis=1)
+
+    def bets(self, texts: Iterable[str]) -> Floats:
+        """The logs of all bets after these texts: for each fact one on less and one on more."""
+        off = self.places(texts) - 0.5
+        grown = np.stack([np.log1p(-off - SLACK), np.log1p(off - SLACK)])
+        total: Floats = grown.sum(axis=1)
+        return total
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field, as the config of a controller holds it."""
+        return asdict(self)
+
+
+def home_from_json(fields: Mapping[str, Any] | None) -> Home | None:
+    """The home that a config holds; older ones have none."""
+    if fields is None:
+        return None
+    known = {name: value for name, value in fields.items() if name in Home.__dataclass_fields__}
+    spread = {name: tuple(map(float, values)) for name, values in known["spread"].items()}
+    lists = {name: tuple(known.get(name, ())) for name in ("models", "overturned")}
+    return Home(**{**known, **lists, "spread": spread})
+
+
+class Lookout:
+    """Looks at questions as they come and says whether they are those of a home.
+
+    `abroad` is said when the evidence is in, and taken back after a whole window that shows none.
+    In `doubt` is whoever has any evidence against being at home, be it little.
+    """
+
+    def __init__(self, home: Home | None) -> None:
+        self.home = home
+        self.abroad = self._told = False
+        self._start()
+
+    def _start(self) -> None:
+        self._bets = np.zeros((2, len(FACTS)))
+        self._seen: set[str] = set()
+        self._frame: Frame | None = None
+
+    @property
+    def evidence(self) -> float:
+        """The log of what all bets together have grown to; 0 at the start."""
+        bets = self._bets
+        return float(np.logaddexp.reduce(bets, axis=None) - log(bets.size))
+
+    @property
+    def doubt(self) -> bool:
+        """Whether more speaks against being at home than for it."""
+        return self.abroad or self.evidence > 0
+
+    @property
+    def reason(self) -> str:
+        """What is different here: the best bet."""
+        side, fact = divmod(int(self._bets.argmax()), len(FACTS))
+        found = [*FACTS.values()][fact]
+        return found.more if side else found.less
+
+    def tell(self) -> str | None:
+        """What has changed since this was last asked, in one sentence; None where nothing has."""
+        if self.abroad == self._told:
+            return None
+        self._told = self.abroad
+        if self.abroad:
+            return (
+                "the questions are not like those that the controller was taught on: they are "
+                f"{self.reason}; it steps aside and plain votes decide (--trust keeps it)"
+            )
+        return "the questions are again like those that the controller was taught on; it decides"
+
+    def see(self, question: Question) -> bool:
+        """Look at one more question; returns whether there is doubt. One asked again says nothing.
+
+        The first one only shows what the others may be wrapped in.
+        """
+        key = question.keys[0]
+        if self.home is None or key in self._seen:
+            return self.doubt
+        if len(self._seen) >= WINDOW:
+            self.abroad = self.abroad and self.evidence > 0
+            self._start()
+        self._seen.add(key)
+        own = Frame.of(question)
+        if self._frame is None:
+            self._frame = own
+            return self.doubt
+        self._frame = self._frame.join(own)
+        self._bets += self.home.bets([self._frame.strip(question)])
+        self.abroad = self.abroad or self.evidence >= -log(ERROR)
+        return self.doubt
+
+    def survey(self, questions: Iterable[Question]) -> bool:
+        """Look at many questions at once, in no order; returns whether there is doubt."""
+        fresh = {each.keys[0]: each for each in questions}
+        if self.home is None or not fresh.keys() - self._seen:
+            return self.doubt
+        self._start()
+        self._seen.update(fresh)
+        self._frame = frame = Frame.around(fresh.values())
+        if len(fresh) > 1:
+            self._bets = self.home.bets(map(frame.strip, fresh.values()))
+        stays = self.abroad and (self.evidence > 0 or len(fresh) < WINDOW)
+        self.abroad = stays or self.evidence >= -log(ERROR)
+        return self.doubt
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The words that all questions begin and end with: how they are asked, and no part of them."""
+
+    head: tuple[str, ...]
+    tail: tuple[str, ...]
+    """From the last word backwards."""
+
+    @classmethod
+    def of(cls, question: Question) -> "Frame":
+        """All that one question could be wrapped in."""
+        words = tuple(question.text.split())
+        return cls(words, words[::-1])
+
+    @classmethod
+    def around(cls, questions: Iterable[Question]) -> "Frame":
+        """What all of these are wrapped in."""
+        return reduce(cls.join, map(cls.of, questions))
+
+    def join(self, other: "Frame") -> "Frame":
+        """What both have."""
+        return Frame(_common(self.head, other.head), _common(self.tail, other.tail))
+
+    def strip(self, question: Question) -> str:
+        """The words of a question without it."""
+        words = question.text.split()
+        bare = words[len(self.head) : max(len(self.head), len(words) - len(self.tail))]
+        return " ".join([*bare, *question.choices])
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return tuple(word for word, _ in pairs)

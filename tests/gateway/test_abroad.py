@@ -1,0 +1,72 @@
+"""A gateway whose controller is asked what it was not taught on."""
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+from foreign_questions import home_questions, short_questions
+from gateways import CONTROLLER, House, account, visit
+from live import boxed
+
+from aera import Question
+from aera.gateway.voting import ABROAD, DOUBT
+from aera.sampling.fake import FakeUpstream
+from aera.solving.controller import Controller
+
+BUNDLED = Controller.load(CONTROLLER)
+SHORT = short_questions(40)
+
+
+async def ask(house: House, question: Question, **options: object) -> dict[str, object]:
+    said = [{"role": "user", "content": BUNDLED.task.prompt(question)}]
+    return account(await house.ask(messages=said, extra_body={"aera": options}))
+
+
+async def visit_all(house: House) -> tuple[list[dict[str, object]], dict[str, object], str]:
+    accounts = [await ask(house, each) for each in SHORT]
+    state = json.loads((await house.get("/state"))[1])
+    return accounts, state, (await house.get("/metrics"))[1]
+
+
+def test_a_gateway_abroad_votes_plainly_counts_it_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "aera.gateway")
+    accounts, state, metrics = visit(visit_all, FakeUpstream(boxed), controller=BUNDLED)
+    assert accounts[0]["policy"] == "aera-0.17+vote"
+    assert accounts[-1]["policy"] == "asc-0.95+vote"
+    warned = [each["warnings"] for each in accounts]
+    assert [DOUBT] in warned
+    assert warned[-1] == [ABROAD]
+    assert state["abroad"] is True
+    assert f"aera_abroad_total {warned.count([ABROAD])}.0" in metrics
+    said = [each.getMessage() for each in caplog.records if "taught on" in each.getMessage()]
+    assert len(said) == 1
+
+
+def test_a_gateway_at_home_is_its_controllers() -> None:
+    async def act(house: House) -> tuple[set[object], object]:
+        asked = [await ask(house, each) for each in home_questions()[:40]]
+        state = json.loads((await house.get("/state"))[1])
+        return {each["policy"] for each in asked}, state["abroad"]
+
+    assert visit(act, FakeUpstream(boxed), controller=BUNDLED) == ({"aera-0.17+vote"}, False)
+
+
+def test_what_a_request_names_it_gets_wherever_it_is() -> None:
+    async def act(house: House) -> set[object]:
+        await visit_all(house)
+        named = [await ask(house, SHORT[-1], policy="aera-0.30")]
+        named += [await ask(house, SHORT[-1], threshold=0.3)]
+        return {each["policy"] for each in named}
+
+    assert visit(act, FakeUpstream(boxed), controller=BUNDLED) == {"aera-0.30+vote"}
+
+
+def test_a_trusted_controller_stays() -> None:
+    trusted = replace(BUNDLED, home=None)
+    accounts, state, metrics = visit(visit_all, FakeUpstream(boxed), controller=trusted)
+    assert {each["policy"] for each in accounts} == {"aera-0.17+vote"}
+    assert state["abroad"] is False
+    assert "aera_abroad_total 0.0" in metrics

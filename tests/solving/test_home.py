@@ -1,0 +1,236 @@
+"""A controller at home, in doubt and abroad; and what is made of it by all that solve."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from foreign_questions import DEMO, home_questions, short_questions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from live import boxed, sampler_of
+
+from aera import ASC, Allocation, Allocator, Bounded, Budget, Fixed, Question, solve, solve_shared
+from aera.errors import ControllerError
+from aera.sampling.fake import FakeUpstream
+from aera.solving.controller import Controller
+from aera.solving.home import FACTS, PLACES, WINDOW, Home, Lookout
+
+BUNDLED = Controller.load(DEMO / "controller")
+AT_HOME = home_questions()
+SHORT = short_questions(WINDOW)
+
+
+def sent_home(questions: Iterable[Question]) -> Lookout:
+    """A lookout of the bundled controller that has seen these, one after the other."""
+    lookout = BUNDLED.make_lookout()
+    for question in questions:
+        lookout.see(question)
+    return lookout
+
+
+# --- what is noticed ------------------------------------------------------------------------------
+
+
+def test_unseen_questions_of_the_same_kind_are_home() -> None:
+    lookout = BUNDLED.make_lookout()
+    doubts = [lookout.see(question) for question in AT_HOME]
+    assert not lookout.abroad
+    assert sum(doubts) <= 5
+    assert lookout.tell() is None
+
+
+def test_questions_of_another_kind_are_noticed_within_the_window_and_said_once() -> None:
+    lookout = sent_home(SHORT[: WINDOW // 2])
+    assert lookout.abroad
+    told = lookout.tell()
+    assert told is not None
+    assert "they are shorter" in told or "sentences" in told
+    assert lookout.tell() is None
+
+
+def test_doubt_comes_long_before_the_verdict() -> None:
+    lookout = sent_home(SHORT[:6])
+    assert (lookout.doubt, lookout.abroad) == (True, False)
+
+
+def test_a_first_question_is_never_doubted() -> None:
+    assert not BUNDLED.make_lookout().see(SHORT[0])
+    assert not BUNDLED.make_lookout().survey(SHORT[:1])
+
+
+def test_a_question_asked_again_says_nothing_new() -> None:
+    lookout = sent_home([SHORT[0], SHORT[1]] * WINDOW)
+    assert lookout.evidence == sent_home(SHORT[:2]).evidence
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Question: ", "\nAnswer:"),
+        ("Read this with care, and take your time!\n\n", "\n\nThink. Then give one number (> 0)."),
+        ("  ", "\n\n"),
+    ],
+)
+def test_how_all_questions_are_wrapped_is_no_part_of_them(before: str, after: str) -> None:
+    wrapped = [replace(each, text=before + each.text + after) for each in AT_HOME]
+    assert not sent_home(wrapped).abroad
+    assert not BUNDLED.make_lookout().survey(wrapped)
+
+
+def test_a_home_of_wrapped_questions_is_the_same_home() -> None:
+    wrapped = [replace(each, text=f"Q: {each.text}\nAnswer:") for each in AT_HOME]
+    assert Home.of(wrapped) == Home.of(AT_HOME)
+
+
+def test_a_small_batch_does_not_bring_it_home() -> None:
+    lookout = BUNDLED.make_lookout()
+    lookout.survey(SHORT)
+    assert lookout.survey(AT_HOME[:5])
+    assert not lookout.survey(AT_HOME)
+
+
+def test_a_change_late_in_life_is_noticed_and_so_is_the_way_back() -> None:
+    lookout = sent_home(AT_HOME)
+    for question in short_questions(2 * WINDOW):
+        lookout.see(question)
+    assert lookout.abroad
+    lookout.tell()
+    for question in AT_HOME[:10]:
+        lookout.see(question)
+    assert lookout.abroad, "a few questions do not bring it home"
+    for question in AT_HOME[10:]:
+        lookout.see(question)
+    assert not lookout.abroad
+    assert lookout.tell() is not None
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.permutations(range(40)), st.booleans())
+def test_a_batch_is_judged_in_no_order(order: list[int], away: bool) -> None:
+    questions = [(SHORT if away else AT_HOME)[place] for place in order]
+    lookout, other = BUNDLED.make_lookout(), BUNDLED.make_lookout()
+    assert lookout.survey(questions) == other.survey(sorted(questions, key=lambda q: q.id)) == away
+    assert lookout.evidence == pytest.approx(other.evidence)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(), st.text())
+def test_any_text_has_a_place(one: str, other: str) -> None:
+    lookout = BUNDLED.make_lookout()
+    lookout.survey([Question("a", one), Question("b", other)])
+    lookout.see(Question("c", other + one))
+    assert lookout.evidence < 3
+
+
+def test_no_bet_grows_on_average_at_home() -> None:
+    home = Home({name: tuple(map(float, range(PLACES))) for name in FACTS}, PLACES)
+    lengths = home.places("x" * length for length in range(PLACES))[:, 0]
+    for side in (-1, 1):
+        assert sum(1 + side * (place - 0.5) - 0.1 for place in lengths) <= len(lengths)
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def test_a_home_is_kept_with_its_controller(tmp_path: Path) -> None:
+    BUNDLED.save(tmp_path)
+    assert Controller.load(tmp_path).home == BUNDLED.home
+    assert BUNDLED.home is not None
+    assert BUNDLED.home.questions == 650
+
+
+def test_an_older_controller_has_none_and_never_doubts(tmp_path: Path) -> None:
+    BUNDLED.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    del config["home"]
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    older = Controller.load(tmp_path)
+    assert older.home is None
+    assert not older.make_lookout().survey(SHORT)
+
+
+@pytest.mark.parametrize(
+    "home", [{"spread": {}, "questions": 3}, {"questions": 3}, 7, {"spread": 1}]
+)
+def test_a_damaged_home_is_refused_in_one_sentence(tmp_path: Path, home: object) -> None:
+    BUNDLED.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "home": home}), "utf-8")
+    with pytest.raises(ControllerError, match="is not a controller of this version"):
+        Controller.load(tmp_path)
+
+
+def test_few_questions_and_questions_without_words_are_no_home() -> None:
+    assert Home.of(AT_HOME[:19]) is None
+    assert Home.of([Question(f"q{n}", f"q{n}") for n in range(50)]) is None
+
+
+def test_who_uses_nothing_learned_needs_no_lookout() -> None:
+    assert BUNDLED.run_by("asc-0.9").make_lookout().home is None
+    assert BUNDLED.run_by("asc-0.9+weighted").make_lookout().home is not None
+    assert BUNDLED.run_by("aera-0.3").make_lookout().home is not None
+
+
+def test_plain_votes_stand_in_within_the_same_bounds() -> None:
+    assert (BUNDLED.plain.label, BUNDLED.plain.task) == ("asc-0.95", BUNDLED.task)
+    assert BUNDLED.run_by("weighted-64").plain.policy == Fixed(64)
+    bounded = replace(BUNDLED, policy=Bounded(BUNDLED.policy, minimum=8))
+    assert bounded.plain.policy == Bounded(ASC(0.95), minimum=8)
+
+
+# --- what is made of it ---------------------------------------------------------------------------
+
+
+def solved(questions: Iterable[Question], controller: Controller = BUNDLED) -> list[Allocation]:
+    """By an allocator, over real sockets."""
+
+    async def work() -> list[Allocation]:
+        async with FakeUpstream(boxed) as server, sampler_of(server) as sampler:
+            return [made async for made in Allocator(sampler, controller).solve(questions)]
+
+    return asyncio.run(work())
+
+
+def policies(done: Iterable[Allocation]) -> set[str]:
+    return {each.policy for each in done}
+
+
+def test_a_list_is_looked_at_before_any_question_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    assert policies(solved(AT_HOME[:30])) == {"aera-0.17+vote"}
+    assert not caplog.records
+    assert policies(solved(SHORT)) == {"asc-0.95+vote"}
+    assert [each.levelno for each in caplog.records] == [logging.WARNING]
+
+
+def test_a_stream_of_questions_is_looked_at_one_by_one() -> None:
+    done = {each.question_id: each.policy for each in solved(iter(SHORT))}
+    assert done["s0"] == "aera-0.17+vote"
+    assert {done[each.id] for each in SHORT[10:]} == {"asc-0.95+vote"}
+
+
+def test_who_drops_the_home_is_trusted() -> None:
+    assert policies(solved(SHORT, replace(BUNDLED, home=None))) == {"aera-0.17+vote"}
+
+
+def test_a_shared_budget_is_spent_by_plain_votes_abroad() -> None:
+    async def work(questions: list[Question]) -> list[Allocation]:
+        async with FakeUpstream(boxed) as server, sampler_of(server) as sampler:
+            limit = Budget(responses=200)
+            return await solve_shared(questions, sampler, BUNDLED, budget=limit)
+
+    assert policies(asyncio.run(work([*AT_HOME[:12]]))) == {"shared-budget+weighted"}
+    assert policies(asyncio.run(work(SHORT[:30]))) == {"shared-budget"}
+
+
+def test_single_questions_can_share_a_lookout() -> None:
+    async def work() -> list[Allocation]:
+        async with FakeUpstream(boxed) as server, sampler_of(server) as sampler:
+            lookout = BUNDLED.make_lookout()
+            return [await solve(each, sampler, BUNDLED, lookout=lookout) for each in SHORT[:12]]
+
+    done = asyncio.run(work())
+    assert (done[0].policy, done[-1].policy) == ("aera-0.17+vote", "asc-0.95+vote")
