@@ -40,8 +40,8 @@ TABLES: dict[str, Kinds] = {
     "model": {"name": NAME, "upstream": NAME, "model": NAME, "other_names": YES, "escalate": PAIRS}
     | {name: OPTIONS[name] for name in (
         "controller", "task", "policy", "schedule", "equivalence", "scorer", "trust",
-        "vote_by_default", "instruction", "min_samples", "max_samples", "max_n", "max_tokens", "max_tokens_total",
-        "deadline", "max_deadline"
+        "vote_by_default", "instruction", "min_samples", "max_samples", "max_n", "max_tokens",
+        "max_tokens_total", "deadline", "max_deadline"
     )},
     "keys": {"env": NAME, "file": NAME},
     "key": {"name": NAME, "env": NAME, "models": NAMES, "prices": list[float]}
