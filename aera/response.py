@@ -58,6 +58,8 @@ class Response:
     model: str | None = None
     answer: str | None = None
     """What it answered, where that is all that was recorded of it."""
+    trace: tuple[float, ...] | None = None
+    """What its tokens' log-probabilities say (aera/trace.py), where the server gives them."""
     prompt_tokens: int = 0
     """Billed with it; 0 for the siblings that came from the same call."""
     calls: int = 0

@@ -40,6 +40,7 @@ def serve(*given: Any, **named: Any) -> None:
         options.scorer,
         options.policy,
         options.schedule,
+        weights=options.weights,
     )
     chosen = deciding.load()
     settings = _settings(options, chosen)

@@ -102,7 +102,8 @@ class VotedChoice:
             warnings.append(OUTSIDE)
         if self.failures:
             warnings.append(f"{self.failures} of {self.allocation.responses} samples failed")
-        return warnings
+        lacking = self.allocation.lacking.items()
+        return [*warnings, *(f"{count} samples {said}" for said, count in lacking)]
 
 
 def shorten_votes(votes: Mapping[str, float]) -> tuple[dict[str, float], float]:

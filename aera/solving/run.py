@@ -5,7 +5,7 @@ budget and the gateway are thin loops around it, so they cannot disagree.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aera.errors import RunError
@@ -17,7 +17,8 @@ from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
 from aera.tally import Vote
 from aera.voting.aggregation import Aggregate, Rule, find_winner, plain_vote
-from aera.voting.weigher import Weighting
+from aera.voting.trace_weights import TraceWeights
+from aera.voting.weigher import Weigher, Weighting
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Allocation:
     """The response that stands for the answer."""
     full_budget: int = 0
     """Responses it would have taken without stopping early."""
+    lacking: Mapping[str, int] = field(default_factory=dict)
+    """Votes that brought less than the weigher needs: what they came without, and how many."""
 
     @property
     def tokens_saved(self) -> int:
@@ -207,10 +210,21 @@ class Run:
             readability=Readability.of(self.question.id, self.prefix.responses, self.prefix.votes),
             text=winner.text if winner else None,
             full_budget=self.prefix.schedule.last,
+            lacking=self._count_lacking(),
         )
 
+    def _count_lacking(self) -> dict[str, int]:
+        """Votes that brought less than the weigher needs, where it can tell."""
+        if not isinstance(self._weigher, Weigher | TraceWeights):
+            return {}
+        return dict(self._weigher.count_lacking(self.prefix.responses, self.prefix.votes))
+
     def _next_prefix(self) -> Prefix:
-        votes: Sequence[Vote] = self._read
-        if self._weigher is not None:
-            votes = self._weigher.weigh(self.question, self._waiting, votes)
+        votes, start, weigher = self._read, len(self.prefix), self._weigher
+        if weigher is not None and getattr(weigher, "looks_back", False):
+            everything = [*self.prefix.responses, *self._waiting]
+            known = [*self.prefix.votes, *votes]
+            votes = [*weigher.weigh(self.question, everything, known)][start:]
+        elif weigher is not None:
+            votes = [*weigher.weigh(self.question, self._waiting, votes)]
         return self.prefix.extend(self._waiting, votes)
