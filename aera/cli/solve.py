@@ -117,10 +117,9 @@ def solve(
     from aera.sampling.upstream import Endpoint
 
     asked = _read_questions(question, file, columns or ())
-    deciding = Deciding(
+    loaded = Deciding(
         controller, task, equivalence, scorer, policy, schedule, max_samples, weights
-    )
-    loaded = deciding.load()
+    ).load()
     stepped = {} if seed is None else {"seed": seed}
     fields = {**DEFAULTS, **loaded.asks, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)

@@ -7,7 +7,7 @@ included. So a usual vote weighs one, and a rule for plain votes as ASC(0.95) ke
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, isnan
+from math import exp, isfinite
 from typing import ClassVar
 
 from aera.errors import UsageError
@@ -40,7 +40,7 @@ class TraceWeights:
         total, count, weighed = 0.0, 0, []
         for response, vote in zip(responses, votes, strict=True):
             sureness = confidence_of(response)
-            if vote.answer is None or isnan(sureness):
+            if vote.answer is None or not isfinite(sureness):
                 weighed.append(replace(vote, weight=1.0))
                 continue
             own = exp(min(sureness, SUREST) / SCALE)
@@ -51,12 +51,12 @@ class TraceWeights:
     def count_lacking(self, responses: Sequence[Response], votes: Sequence[Vote]) -> Counter[str]:
         """How many votes came without a trace."""
         pairs = zip(responses, votes, strict=True)
-        bare = sum(v.answer is not None and isnan(confidence_of(r)) for r, v in pairs)
+        bare = sum(v.answer is not None and not isfinite(confidence_of(r)) for r, v in pairs)
         return Counter({"came without traces and weigh one each": bare} if bare else {})
 
 
 def confidence_of(response: Response) -> float:
-    """The mean confidence of its tokens, NaN where it is not known."""
+    """The mean confidence of its tokens, not finite where it is not known."""
     return (response.trace or UNKNOWN)[_CONFIDENCE]
 
 

@@ -206,7 +206,8 @@ def _given(seen: Seen) -> float:
 
 
 def _traced(place: int, seen: Seen) -> float:
-    return (seen.response.trace or UNKNOWN)[place]
+    number = (seen.response.trace or UNKNOWN)[place]
+    return number if isfinite(number) else nan
 
 
 TRAITS: tuple[Trait, ...] = (
@@ -344,7 +345,7 @@ def brought(response: Response) -> frozenset[str]:
     has = {
         TEXT: not seen.textless,
         LOGPROBS: not isnan(_logprob(seen)),
-        TRACE: not isnan((response.trace or UNKNOWN)[_CONFIDENCE]),
+        TRACE: not isnan(_traced(_CONFIDENCE, seen)),
     }
     return frozenset(group for group in GROUPS if has[group])
 

@@ -48,7 +48,7 @@ class Weigher:
 
     def __post_init__(self) -> None:
         known = tuple(name for name in TRAIT_NAMES if name in self.features)
-        check_features(self.features, known if known else UNTRACED)
+        check_features(self.features, known if len(known) == len(self.network.means) else UNTRACED)
 
     @cached_property
     def needs(self) -> frozenset[str]:

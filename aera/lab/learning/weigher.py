@@ -82,13 +82,13 @@ class WeigherFit:
 
         The groups of traits in `without` are left out.
         """
-        features, seen = learned.taught(without)
         voted = learned.voted
         if not voted.any():
             raise ProtocolError(
                 "none of the responses to learn from can be read, so there is nothing to weigh; "
                 "look at the task of the pool"
             )
+        features, seen = learned.taught(without)
         known = seen[voted]
         medians, _, _ = statistics(known)
         filled = np.where(np.isnan(known), medians, known)
