@@ -25,6 +25,7 @@ from aera.policies.labels import (
     GATED,
     Maker,
     check_runs_live,
+    confident_rule,
     label_of,
     parse_policy,
     strip_weighted,
@@ -51,7 +52,7 @@ from aera.solving.stored import (
 )
 from aera.voting.best_of_n import BestOfN, Scorer, gives_weights
 from aera.voting.trace_weights import TraceWeights, name_weights
-from aera.voting.weigher import Weigher, Weighting
+from aera.voting.weigher import ASKS_TRACES, Weigher, Weighting
 
 FORMAT = 1
 
@@ -111,6 +112,8 @@ class Controller:
     @property
     def asks(self) -> dict[str, Any]:
         """Fields a request needs for its responses to be judged as in training."""
+        if confident_rule(self.policy) is not None:
+            return dict(ASKS_TRACES)
         if isinstance(self.weigher, Weigher | TraceWeights):
             return dict(self.weigher.asks)
         wants = isinstance(self.weigher, BestOfN) and self.weigher.uses_logprobs

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from aera.errors import RunError
 from aera.evidence.semantics import encoder_milliseconds
+from aera.policies.labels import confident_rule
 from aera.policies.policy import UNREADABLE, Decision, Policy
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Reader
@@ -17,6 +18,7 @@ from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
 from aera.tally import Vote
 from aera.voting.aggregation import Aggregate, Rule, find_winner, plain_vote
+from aera.voting.confident import CONFIDENT
 from aera.voting.trace_weights import TraceWeights
 from aera.voting.weigher import Weigher, Weighting
 
@@ -96,7 +98,7 @@ class Run:
         *,
         task: Reader,
         schedule: Schedule,
-        rule: Rule = plain_vote,
+        rule: Rule | None = None,
         weigher: Weighting | None = None,
         label: str | None = None,
     ) -> None:
@@ -106,7 +108,8 @@ class Run:
         self.prefix = Prefix(question, schedule)
         self.reason: str | None = None
         self._task = task
-        self._rule = rule
+        self._confident = confident_rule(policy)
+        self._rule = rule or CONFIDENT.get(self._confident or "", plain_vote)
         self._weigher = weigher
         self._waiting: list[Response] = []
         self._read: list[Vote] = []
@@ -215,9 +218,10 @@ class Run:
 
     def _count_lacking(self) -> dict[str, int]:
         """Votes that brought less than the weigher needs, where it can tell."""
-        if not isinstance(self._weigher, Weigher | TraceWeights):
+        weigher = TraceWeights() if self._confident else self._weigher
+        if not isinstance(weigher, Weigher | TraceWeights):
             return {}
-        return dict(self._weigher.count_lacking(self.prefix.responses, self.prefix.votes))
+        return dict(weigher.count_lacking(self.prefix.responses, self.prefix.votes))
 
     def _next_prefix(self) -> Prefix:
         votes, start, weigher = self._read, len(self.prefix), self._weigher

@@ -52,7 +52,7 @@ class TraceWeights:
         """How many votes came without a trace."""
         pairs = zip(responses, votes, strict=True)
         bare = sum(v.answer is not None and not isfinite(confidence_of(r)) for r, v in pairs)
-        return Counter({"came without traces and weigh one each": bare} if bare else {})
+        return Counter({"came without traces and weigh as a usual one": bare} if bare else {})
 
 
 def confidence_of(response: Response) -> float:

@@ -89,7 +89,7 @@ def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size:
 def test_votes_without_a_trace_are_counted() -> None:
     run = Run(QUESTION, ASC(0.5), task=TASK, schedule=SCHEDULE, weigher=TraceWeights())
     run.feed([sure(None), sure(3.0), Response("no idea"), sure(None)])
-    assert run.allocation.lacking == {"came without traces and weigh one each": 2}
+    assert run.allocation.lacking == {"came without traces and weigh as a usual one": 2}
 
 
 # --- as a controller ------------------------------------------------------------------------------
