@@ -90,7 +90,7 @@ LIMITS = {
     "+minN": "not before N responses",
     "+maxN": "not beyond N responses",
     "+vote": "not without a vote, as long as more may be asked for",
-    "+weighted": "on votes that carry a controller's learned weights",
+    "+weighted": "on votes that carry a controller's learned weights, or those of --weights",
 }
 
 
