@@ -291,3 +291,14 @@ def test_a_controller_runs_its_own_weights_only_where_the_label_says_so(tmp_path
     assert bundled.run_by("asc-0.9+weighted").weigher is bundled.weigher
     assert bundled.run_by("aera-0.3").label == "aera-0.30"
     assert bundled.run_by("weighted-64").label == "weighted-64"
+
+
+def test_votes_without_what_the_weights_need_are_counted_and_said(
+    aera: Aera, solving: list[object], server: FakeUpstream
+) -> None:
+    bundled = Path(__file__).parents[2] / "aera/demo/controller"
+    done = aera(*solving, "--controller", bundled, "--policy", "weighted-4")
+    assert all(call.body["logprobs"] for call in server.calls)
+    lacking = sum(sum(line["lacking"].values()) for line in lines(done.stdout))
+    assert lacking > 40
+    assert f"{lacking} responses came without logprobs and all weigh the same" in done.stderr

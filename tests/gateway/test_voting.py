@@ -415,3 +415,15 @@ def test_the_gateway_decides_as_replay_does(pool: Pool) -> None:
         assert (told["votes"], told["tokens"]) == (known.votes, known.completion_tokens)
         chances = [step.decision.p_continue for step in known.steps]
         assert told["p_continue"] == pytest.approx(chances, abs=1e-9)
+
+
+def test_samples_without_what_the_weights_need_are_warned_of() -> None:
+    told = found(
+        numbers("1", "1", "1", "1"), {"policy": "weighted-4"}, serving={"controller": gated()}
+    )
+    assert told["warnings"] == ["4 samples came without logprobs and all weigh the same"]
+
+
+def test_a_policy_of_the_sure_is_refused_where_nobody_asks_for_traces() -> None:
+    with pytest.raises(openai.BadRequestError, match="--weights traces"):
+        found(options={"policy": "cisc-4"})
