@@ -16,7 +16,7 @@ from aera.policies.labels import (
     parse_policy,
     strip_weighted,
 )
-from aera.policies.policy import Bounded, Fixed, Policy
+from aera.policies.policy import Bounded, Confident, Fixed, Policy
 from aera.sampling.budget import Budget
 from aera.schedule import Schedule
 from aera.solving.controller import Controller
@@ -87,12 +87,13 @@ class Planner:
             schedule = _add_bounds(self.controller.schedule, least, most)
         if shape.choices > 1 and self._allowed(shape) < self.controller.schedule.last:
             notes = (*notes, f"each of {shape.choices} choices may take {most} samples here")
+        inner = _inner(policy)
         served = ServedVote(
             bounded,
             most=min(most, schedule.last),
             least=least,
             free=shape.free,
-            by_counting=weigher is None and not isinstance(_inner(policy), Guarded),
+            by_counting=weigher is None and not isinstance(inner, Guarded | Confident),
             fixed=fixed,
         )
         return VotePlan(served, schedule, budget, weigher, (*cut, *notes))

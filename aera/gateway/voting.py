@@ -19,7 +19,7 @@ from aera.gateway.reading import DeadlineReader
 from aera.gateway.request import count_choices, find_last_words
 from aera.gateway.stopping import UNREADABLE
 from aera.policies.gate import Gated
-from aera.policies.labels import label_of
+from aera.policies.labels import confident_rule, label_of
 from aera.reading.chat import ChatReader, wants_json
 from aera.reading.equivalence import question_reader
 from aera.response import Prefix, Question, Response
@@ -121,7 +121,8 @@ class Gateway:
         free = "tools" in body or wants_json(body)
         plan = self.planner.plan(options, Shape(body.get("temperature") == 0, wanted, free))
         told = {name: value for name, value in body.items() if name not in OWN_FIELDS}
-        asks = self.controller.asks if plan.weigher is self.controller.weigher else {}
+        own = plan.weigher is self.controller.weigher or confident_rule(plan.policy) is not None
+        asks = self.controller.asks if own else {}
         request, cut = self.ceilings.limit_lengths({**asks, **told})
         plan = replace(plan, notes=(*plan.notes, *cut)) if cut else plan
         request, spending = RequestBody(request, size=size), Spending(plan.budget)

@@ -17,7 +17,6 @@ from aera.policies.policy import (
     Lead,
     Majority,
     Policy,
-    ServedPolicy,
 )
 from aera.schedule import Schedule
 
@@ -150,11 +149,10 @@ def label_of(policy: Policy, *, weighted: bool) -> str:
 
 def confident_rule(policy: Policy) -> str | None:
     """The rule that selects a policy's answer from the surest votes; None for the vote itself."""
-    while not isinstance(policy, Confident):
-        if not isinstance(policy, Bounded | ServedPolicy):
-            return None
-        policy = policy.policy
-    return policy.rule
+    inner: Policy | None = policy
+    while inner is not None and not isinstance(inner, Confident):
+        inner = getattr(inner, "policy", None)  # what stands around it: limits, the gateway's
+    return None if inner is None else inner.rule
 
 
 def strip_weighted(label: str) -> str:
