@@ -8,7 +8,8 @@ from aera.evidence.feature import Feature
 from aera.evidence.paper import FEATURES
 from aera.evidence.votes import VOTE_FEATURES
 from aera.lab.judging.audit import PROVENANCE
-from aera.voting.traits import TRAITS
+from aera.trace import TRACES
+from aera.voting.traits import COUNTS, TRAITS
 
 PAGE = ROOT / "docs" / "evidence.md"
 INTRODUCTION = f"""# Evidence
@@ -20,8 +21,8 @@ where every input comes from.
   single responses.
 - `aera train --paper` makes the paper's gate, on plain votes and [{len(FEATURES)} features](#the-papers-features).
 
-*First checkpoint* is the value used where there is no earlier checkpoint to compare with. Some inputs may be missing,
-such as a log-probability that the server did not send. The training median then takes their place.
+*First checkpoint* is the value used where there is no earlier checkpoint to compare with. An input may be missing, such
+as the size of an answer that is no number. The training median then takes its place.
 
 `runs/evidence_page.py` writes this page from the tables in the code.
 """
@@ -35,6 +36,13 @@ TRAITS_TEXT = f"""## Traits
 {len(TRAITS)} numbers of one response and its question, from `aera/voting/traits.py`. The weigher turns them into the
 weight of that response's vote. Other responses, other questions and the truth play no part. A value outside the range
 seen in training counts as the edge of that range.
+
+*Needs* says what a response must bring: its text, its log-probability, the trace of its tokens, or nothing beyond its
+answer and its tokens. A weigher learns from what nearly all responses of its pool brought. One that comes with less is
+weighed by a second weigher, taught on the same questions without what is missing, and where there is none all such
+responses weigh the same. `aera solve` says how many there were, and the gateway warns. A trace is
+{len(TRACES)} numbers that a server's `logprobs` with `top_logprobs` 20 are turned into; the confidence of a token is
+minus the mean log-probability of the twenty likeliest tokens in its place.
 """
 FEATURES_TEXT = f"""## The paper's features
 
@@ -46,8 +54,11 @@ FEATURES_TEXT = f"""## The paper's features
 def render() -> str:
     """The page as it should be."""
     parts = [INTRODUCTION, VOTES_TEXT, *_groups(VOTE_FEATURES)]
-    rows = [[f"`{trait.name}`", trait.meaning] for trait in TRAITS]
-    parts += [TRAITS_TEXT, _left(["trait", "meaning"], rows)]
+    rows = [
+        [f"`{trait.name}`", "" if trait.group == COUNTS else trait.group, trait.meaning]
+        for trait in TRAITS
+    ]
+    parts += [TRAITS_TEXT, _left(["trait", "needs", "meaning"], rows)]
     parts += [FEATURES_TEXT, *_groups(FEATURES)]
     return "\n".join(parts)
 

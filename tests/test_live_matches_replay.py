@@ -28,7 +28,7 @@ from aera.solving.controller import Controller
 from aera.solving.replay import replay
 from aera.solving.solve import Allocator
 from aera.voting.best_of_n import BestOfN, ChanceRight
-from aera.voting.traits import TRAIT_NAMES, traits
+from aera.voting.traits import UNTRACED, traits
 from aera.voting.weigher import Weigher
 
 DEMO = Path(aera.__file__).parent / "demo"
@@ -53,8 +53,8 @@ def weigher_of(records: list[VotedRecord]) -> Weigher:
     """Chance weights on the range of these responses: nothing is learned, but all traits count."""
     rng = np.random.default_rng(0)
     known = [traits(r.question, r.responses, r.votes) for r in records]
-    seen = np.nan_to_num(np.concatenate(known))
-    layer = Layer(rng.normal(size=(6, len(TRAIT_NAMES))), *rng.normal(size=(3, 6)))
+    seen = np.nan_to_num(np.concatenate(known))[:, : len(UNTRACED)]
+    layer = Layer(rng.normal(size=(6, len(UNTRACED))), *rng.normal(size=(3, 6)))
     lows, highs = seen.min(axis=0), seen.max(axis=0)
     frozen = (np.median(seen, axis=0), seen.mean(axis=0), seen.std(axis=0) + 1e-9)
     head = (rng.normal(size=(1, 6)), np.zeros(1))

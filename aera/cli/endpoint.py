@@ -53,6 +53,12 @@ PolicyOption = Annotated[
     str | None,
     typer.Option(help="Policy by its label, as asc-0.9 or asc-0.9+weighted (aera policies)."),
 ]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Weights that need no training: traces, for a server that gives top_logprobs."
+    ),
+]
 MaximumOption = Annotated[
     int | None, typer.Option("--max-samples", help="Most responses for one question.")
 ]
@@ -135,16 +141,22 @@ class Deciding:
     max_samples: int | None = None
     trust: bool = False
     """Whether to keep the controller where it finds itself abroad."""
+    weights: str | None = None
 
     def load(self) -> "Controller":
         """A saved controller, or ASC on plain votes, under the policy that was stated."""
         from aera.schedule import Schedule
+        from aera.voting.trace_weights import find_weights
 
         made = choose_controller(
             self.controller, self.task, equivalence=self.equivalence, scorer=self.scorer
         )
         if self.trust:
             made = replace(made, home=None)
+        if self.weights is not None:
+            if self.controller is not None:
+                raise UsageError("--weights goes without --controller, which has its own votes")
+            made = replace(made, weigher=find_weights(self.weights))
         if self.schedule is not None:
             made = replace(made, schedule=Schedule.parse(self.schedule))
         if self.policy is not None:

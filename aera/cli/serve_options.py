@@ -45,6 +45,13 @@ PolicyOption = Annotated[
     str | None,
     _option("POLICY", "Policy by its label, as asc-0.9 or asc-0.9+weighted (aera policies)."),
 ]
+WeightsOption = Annotated[
+    str | None,
+    _option(
+        "WEIGHTS",
+        "Weights that need no training: traces, for a server that gives top_logprobs.",
+    ),
+]
 ScheduleOption = Annotated[
     str | None, _option("SCHEDULE", 'Checkpoints at which to decide, as "4,8,16" or "1-128".')
 ]
@@ -199,6 +206,7 @@ class ServeOptions:
     controller: ControllerOption = None
     task: TaskOption = "expression"
     policy: PolicyOption = None
+    weights: WeightsOption = None
     schedule: ScheduleOption = None
     equivalence: EqualOption = False
     scorer: ScorerOption = None

@@ -79,6 +79,7 @@ def model_from(
         options.policy,
         options.schedule,
         trust=options.trust,
+        weights=options.weights,
     )
     ceilings = Ceilings(
         samples=options.max_samples,

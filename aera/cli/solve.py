@@ -34,6 +34,7 @@ from aera.cli.endpoint import (
     TaskOption,
     TokensOption,
     URLOption,
+    WeightsOption,
     headers_from,
     prices_from,
     settings_from,
@@ -92,6 +93,7 @@ def solve(
     controller: ControllerOption = None,
     task: TaskOption = "expression",
     policy: PolicyOption = None,
+    weights: WeightsOption = None,
     schedule: ScheduleOption = None,
     max_samples: MaximumOption = None,
     equivalence: EquivalenceOption = False,
@@ -122,7 +124,9 @@ def solve(
     from aera.sampling.upstream import Endpoint
 
     asked = _read_questions(question, file, columns or ())
-    deciding = Deciding(controller, task, equivalence, scorer, policy, schedule, max_samples, trust)
+    deciding = Deciding(
+        controller, task, equivalence, scorer, policy, schedule, max_samples, trust, weights
+    )
     loaded, stepped_aside = _look(deciding.load(), asked)
     stepped = {} if seed is None else {"seed": seed}
     fields = {**DEFAULTS, **settings_from(settings or ()), **stepped}

@@ -1,6 +1,7 @@
 """What the commands that spend say of it: before, while and after."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -141,6 +142,7 @@ class Summary:
             many = _many(len(self.lines), "question")
             yield f"{many} decided by plain votes: {self.stepped_aside}"
         yield from self._reading()
+        yield from self._weighing()
         yield from self._trouble()
 
     def _sum(self, name: str) -> int:
@@ -169,6 +171,14 @@ class Summary:
                 f"{task.describe()}{example}. Give another --task (aera tasks), a task file with "
                 "a pattern or path, or MODULE:NAME"
             )
+
+    def _weighing(self) -> Iterable[str]:
+        """Which votes brought less than the weights need; older lines do not say."""
+        lacking: Counter[str] = Counter()
+        for line in self.lines:
+            lacking.update(line.get("lacking", {}))
+        for said, count in lacking.items():
+            yield f"{_many(count, 'response')} {said}"
 
     def _trouble(self) -> Iterable[str]:
         """Ties, failures, limits, and who has no answer."""

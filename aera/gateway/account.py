@@ -116,7 +116,8 @@ class VotedChoice:
             warnings.append(OUTSIDE)
         if self.failures:
             warnings.append(f"{self.failures} of {self.allocation.responses} samples failed")
-        return warnings
+        lacking = self.allocation.lacking.items()
+        return [*warnings, *(f"{count} samples {said}" for said, count in lacking)]
 
 
 def describe(found: StructureOutcome) -> dict[str, Any]:

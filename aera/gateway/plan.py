@@ -9,8 +9,14 @@ from aera.gateway.ceilings import Ceilings
 from aera.gateway.options import RequestOptions
 from aera.gateway.stopping import ServedVote
 from aera.policies.gate import Gated, Guarded
-from aera.policies.labels import ON_WEIGHTS, WEIGHTED, parse_policy, strip_weighted
-from aera.policies.policy import Bounded, Fixed, Policy
+from aera.policies.labels import (
+    ON_WEIGHTS,
+    WEIGHTED,
+    confident_rule,
+    parse_policy,
+    strip_weighted,
+)
+from aera.policies.policy import Bounded, Confident, Fixed, Policy
 from aera.sampling.budget import Budget
 from aera.schedule import Schedule
 from aera.solving.controller import Controller
@@ -83,12 +89,13 @@ class Planner:
             schedule = _add_bounds(self.controller.schedule, least, most)
         if shape.choices > 1 and self._allowed(shape) < self.controller.schedule.last:
             notes = (*notes, f"each of {shape.choices} choices may take {most} samples here")
+        inner = _inner(policy)
         served = ServedVote(
             bounded,
             most=min(most, schedule.last),
             least=least,
             free=shape.free,
-            by_counting=weigher is None and not isinstance(_inner(policy), Guarded),
+            by_counting=weigher is None and not isinstance(inner, Guarded | Confident),
             fixed=fixed,
         )
         return VotePlan(served, schedule, budget, weigher, (*cut, *notes))
@@ -162,8 +169,13 @@ class Planner:
                     f'on plain votes it is "{strip_weighted(label):.40}"'
                 )
             return parse_policy(strip_weighted(label)), own.weigher
+        policy = parse_policy(label)
+        if confident_rule(policy) is not None and "top_logprobs" not in own.asks:
+            raise UsageError(
+                f'"{label:.40}" needs top_logprobs, which are asked for with --weights traces'
+            )
         # A scorer is no weight: what it scores is voted on under every label.
-        return parse_policy(label), None if gives_weights(own.weigher) else own.weigher
+        return policy, None if gives_weights(own.weigher) else own.weigher
 
 
 def _bounds_of(policy: Policy, last: int) -> tuple[int, int]:

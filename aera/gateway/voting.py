@@ -20,7 +20,7 @@ from aera.gateway.reading import DeadlineReader
 from aera.gateway.request import count_choices, find_last_words
 from aera.gateway.stopping import UNREADABLE
 from aera.policies.gate import Gated
-from aera.policies.labels import label_of
+from aera.policies.labels import confident_rule, label_of
 from aera.reading.chat import ChatReader, is_structured, wants_json, words_of
 from aera.reading.equivalence import question_reader
 from aera.reading.schema import Schemas
@@ -141,8 +141,9 @@ class Gateway:
         shape = Shape(body.get("temperature") == 0, wanted, is_structured(body))
         plan = self._plan(body, options, shape)
         told = {name: value for name, value in body.items() if name not in OWN_FIELDS}
-        weighs = plan.weigher is not None and plan.weigher is self.controller.weigher
-        wishes, task = (self.controller.asks, self.controller.task) if weighs else ({}, None)
+        own = plan.weigher is not None and plan.weigher is self.controller.weigher
+        looks = own or confident_rule(plan.policy) is not None
+        wishes, task = (self.controller.asks, self.controller.task) if looks else ({}, None)
         fields, cut = self.ceilings.limit_lengths(told)
         plan = replace(plan, notes=(*plan.notes, *cut)) if cut else plan
         request = RequestBody(fields, size=size, wishes=wishes, task=task)

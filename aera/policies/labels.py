@@ -8,7 +8,16 @@ from types import MappingProxyType
 from aera.errors import UsageError
 from aera.policies.baselines import ASC, ESC, Consensus, EmpiricalBayes
 from aera.policies.gate import Gated, OneShot
-from aera.policies.policy import Bounded, Entropy, FirstValid, Fixed, Lead, Majority, Policy
+from aera.policies.policy import (
+    Bounded,
+    Confident,
+    Entropy,
+    FirstValid,
+    Fixed,
+    Lead,
+    Majority,
+    Policy,
+)
 from aera.schedule import Schedule
 
 Maker = Callable[[str], Policy]
@@ -20,6 +29,8 @@ _MAKERS: dict[str, Maker] = {
     "majority": lambda setting: Majority(float(setting)),
     "entropy": lambda setting: Entropy(float(setting)),
     "lead": lambda setting: Lead(float(setting)),
+    "cisc": lambda setting: Confident(int(setting), "cisc"),
+    "deepconf": lambda setting: Confident(int(setting), "deepconf"),
 }
 GATED, FIXED, WEIGHTED = "aera-", "fixed-", "weighted-"
 """How the labels of a gate, of a plain and of a weighted fixed budget begin."""
@@ -55,6 +66,16 @@ DESCRIPTIONS = (
     Description("lead-M", "when the leader is M votes ahead of the runner-up"),
     Description("first-valid", "as soon as any response can be read"),
     Description(
+        "cisc-N",
+        "after N responses, each weighing exp(mean confidence of its tokens / 2); needs traces",
+        "CISC, Taubenfeld 2025",
+    ),
+    Description(
+        "deepconf-N",
+        "after N responses, of which the surest tenth votes, at least 16; needs traces",
+        "DeepConf, Fu 2025",
+    ),
+    Description(
         "eb-C",
         "when the leader is the most likely answer with confidence C, given past questions "
         "(empirical Bayes; evaluate only)",
@@ -68,7 +89,7 @@ LIMITS = {
     "+minN": "not before N responses",
     "+maxN": "not beyond N responses",
     "+vote": "not without a vote, as long as more may be asked for",
-    "+weighted": "on votes that carry a controller's learned weights",
+    "+weighted": "on votes that carry a controller's learned weights, or those of --weights",
 }
 
 
@@ -126,6 +147,14 @@ def label_of(policy: Policy, *, weighted: bool) -> str:
     return text + ON_WEIGHTS
 
 
+def confident_rule(policy: Policy) -> str | None:
+    """The rule that selects a policy's answer from the surest votes; None for the vote itself."""
+    inner: Policy | None = policy
+    while inner is not None and not isinstance(inner, Confident):
+        inner = getattr(inner, "policy", None)  # what stands around it: limits, the gateway's
+    return None if inner is None else inner.rule
+
+
 def strip_weighted(label: str) -> str:
     """The label of the same policy on plain votes."""
     if label.startswith(WEIGHTED):
@@ -165,6 +194,7 @@ _FAMILIES: dict[type, tuple[str, str | None]] = {
     Entropy: ("entropy", "ceiling"),
     Lead: ("lead", "margin"),
     FirstValid: ("first-valid", None),
+    Confident: ("confident", "responses"),
     EmpiricalBayes: ("eb", "confidence"),
     Consensus: ("consensus", "share"),
     Gated: ("aera", "threshold"),
@@ -194,9 +224,10 @@ def name_policies(policies: Iterable[Policy], *, weighted: bool = False) -> list
 def _name(policy: Policy, *, weighted: bool) -> Name:
     inner = policy.policy if isinstance(policy, Bounded) else policy
     family, setting = _FAMILIES.get(type(inner), (str(inner), None))
+    family = inner.rule if isinstance(inner, Confident) else family
     return Name(
         label_of(policy, weighted=weighted),
         family,
         float(getattr(policy, setting)) if setting and inner is policy else None,
-        isinstance(policy, Fixed),
+        type(policy) is Fixed,
     )

@@ -61,6 +61,16 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Confident(Fixed):
+    """A fixed budget whose answer a rule of aera/voting/confident.py selects, by its name."""
+
+    rule: str = "cisc"
+
+    def __str__(self) -> str:
+        return f"{self.rule}-{self.responses}"
+
+
+@dataclass(frozen=True)
 class FirstValid:
     """Stop as soon as any response can be read."""
 

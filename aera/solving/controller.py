@@ -25,6 +25,7 @@ from aera.policies.labels import (
     GATED,
     Maker,
     check_runs_live,
+    confident_rule,
     label_of,
     parse_policy,
     strip_weighted,
@@ -38,19 +39,21 @@ from aera.schedule import Schedule
 from aera.solving.home import Home, Lookout, home_from_json
 from aera.solving.run import Run
 from aera.solving.stored import (
-    WEIGHER,
     check_equivalence,
     load_best_of_n,
     load_gate,
     load_tensors,
     load_weigher,
+    load_weights,
     problem_of,
     read_card,
     read_config,
     read_json,
+    weigher_tensors,
 )
 from aera.voting.best_of_n import BestOfN, Scorer, gives_weights
-from aera.voting.weigher import Weigher, Weighting
+from aera.voting.trace_weights import TraceWeights, name_weights
+from aera.voting.weigher import ASKS_TRACES, Weigher, Weighting
 
 FORMAT = 1
 
@@ -112,15 +115,18 @@ class Controller:
     @property
     def asks(self) -> dict[str, Any]:
         """Fields a request needs for its responses to be judged as in training."""
-        weigher = self.weigher
-        wants = isinstance(weigher, Weigher | BestOfN) and weigher.uses_logprobs
+        if confident_rule(self.policy) is not None:
+            return dict(ASKS_TRACES)
+        if isinstance(self.weigher, Weigher | TraceWeights):
+            return dict(self.weigher.asks)
+        wants = isinstance(self.weigher, BestOfN) and self.weigher.uses_logprobs
         return {"logprobs": True} if wants else {}
 
     @property
     def threaded(self) -> bool:
         """Whether deciding is kept off the event loop: it embeds, scores or compares."""
-        works = isinstance(self.gate, PaperGate) or self.weigher is not self._learned
-        return works or self.task.equivalence
+        quick = isinstance(self.weigher, Weigher | TraceWeights | None)
+        return isinstance(self.gate, PaperGate) or not quick or self.task.equivalence
 
     @property
     def seen(self) -> frozenset[str]:
@@ -171,7 +177,8 @@ class Controller:
                 f'"{label}" is on weighted votes, and weights come with a trained controller; '
                 f'without one the policy is "{plain}"'
             )
-        keeps = plain != label or label.startswith(GATED) or not learned
+        stated = isinstance(self.weigher, TraceWeights)  # somebody asked for these
+        keeps = plain != label or label.startswith(GATED) or stated or not learned
         schedule = self.schedule
         if isinstance(policy, Fixed) and policy.responses > schedule.last:
             schedule = Schedule((*schedule, policy.responses))
@@ -212,6 +219,10 @@ class Controller:
             "threshold": self.policy.threshold if isinstance(self.policy, Gated) else None,
             "features": list(self.gate.features) if self.gate else [],
             "traits": list(self._learned.features) if self._learned else [],
+            "lower_traits": [list(each.features) for each in self._learned.lower]
+            if self._learned
+            else [],
+            "weights": name_weights(self.weigher),
             "encoder": {"name": self.encoder_name, "identity": encoder},
             "scorer": self.weigher.as_json() if isinstance(self.weigher, BestOfN) else None,
             "model_sha256": file_hash(model) if tensors else None,
@@ -225,8 +236,7 @@ class Controller:
 
     def _tensors(self) -> dict[str, Any]:
         gate = self.gate.tensors() if self.gate else {}
-        weigher = self._learned.network.tensors() if self._learned else {}
-        named = {**gate, **{WEIGHER + name: array for name, array in weigher.items()}}
+        named = {**gate, **(weigher_tensors(self._learned) if self._learned else {})}
         return {name: np.ascontiguousarray(array, np.float64) for name, array in named.items()}
 
     @property
@@ -236,7 +246,7 @@ class Controller:
 
     def _check_lasting(self) -> None:
         """Refuse weights of unknown kind, and a policy that label and gate could not bring back."""
-        if not isinstance(self.weigher, Weigher | BestOfN | None):
+        if not isinstance(self.weigher, Weigher | BestOfN | TraceWeights | None):
             raise ControllerError(
                 f"a controller cannot keep a {type(self.weigher).__name__}; save it with "
                 "weigher=None, and put yours back after loading"
@@ -268,7 +278,11 @@ class Controller:
             check_format(config, FORMAT, where=f'"{path / "config.json"}"', error=ControllerError)
             tensors = load_tensors(path / "model.safetensors", config["model_sha256"])
             gate = load_gate(path, tensors, config) if tensors and config["features"] else None
-            weigher = load_best_of_n(path, config, scorer) or load_weigher(path, tensors, config)
+            weigher = (
+                load_best_of_n(path, config, scorer)
+                or load_weigher(path, tensors, config)
+                or load_weights(config)
+            )
             made = cls(
                 task=task_from_json(config["task"]),
                 schedule=Schedule(tuple(map(index, config["schedule"]))),

@@ -5,11 +5,12 @@ budget and the gateway are thin loops around it, so they cannot disagree.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aera.errors import RunError
 from aera.evidence.semantics import encoder_milliseconds
+from aera.policies.labels import confident_rule
 from aera.policies.policy import UNREADABLE, Decision, Policy
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Reader
@@ -17,7 +18,9 @@ from aera.response import Prefix, Question, Response
 from aera.schedule import Schedule
 from aera.tally import Vote
 from aera.voting.aggregation import Aggregate, Rule, find_winner, plain_vote
-from aera.voting.weigher import Weighting
+from aera.voting.confident import CONFIDENT
+from aera.voting.trace_weights import TraceWeights
+from aera.voting.weigher import Weigher, Weighting
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Allocation:
     """The response that stands for the answer."""
     full_budget: int = 0
     """Responses it would have taken without stopping early."""
+    lacking: Mapping[str, int] = field(default_factory=dict)
+    """Votes that brought less than the weigher needs: what they came without, and how many."""
 
     @property
     def tokens_saved(self) -> int:
@@ -93,7 +98,7 @@ class Run:
         *,
         task: Reader,
         schedule: Schedule,
-        rule: Rule = plain_vote,
+        rule: Rule | None = None,
         weigher: Weighting | None = None,
         label: str | None = None,
     ) -> None:
@@ -103,7 +108,8 @@ class Run:
         self.prefix = Prefix(question, schedule)
         self.reason: str | None = None
         self._task = task
-        self._rule = rule
+        self._confident = confident_rule(policy)
+        self._rule = rule or CONFIDENT.get(self._confident or "", plain_vote)
         self._weigher = weigher
         self._waiting: list[Response] = []
         self._read: list[Vote] = []
@@ -207,10 +213,22 @@ class Run:
             readability=Readability.of(self.question.id, self.prefix.responses, self.prefix.votes),
             text=winner.text if winner else None,
             full_budget=self.prefix.schedule.last,
+            lacking=self._count_lacking(),
         )
 
+    def _count_lacking(self) -> dict[str, int]:
+        """Votes that brought less than the weigher needs, where it can tell."""
+        weigher = TraceWeights() if self._confident else self._weigher
+        if not isinstance(weigher, Weigher | TraceWeights):
+            return {}
+        return dict(weigher.count_lacking(self.prefix.responses, self.prefix.votes))
+
     def _next_prefix(self) -> Prefix:
-        votes: Sequence[Vote] = self._read
-        if self._weigher is not None:
-            votes = self._weigher.weigh(self.question, self._waiting, votes)
+        votes, start, weigher = self._read, len(self.prefix), self._weigher
+        if weigher is not None and getattr(weigher, "looks_back", False):
+            everything = [*self.prefix.responses, *self._waiting]
+            known = [*self.prefix.votes, *votes]
+            votes = [*weigher.weigh(self.question, everything, known)][start:]
+        elif weigher is not None:
+            votes = [*weigher.weigh(self.question, self._waiting, votes)]
         return self.prefix.extend(self._waiting, votes)

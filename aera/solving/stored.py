@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from aera.policies.gate import Gate, PaperGate, VoteGate
 from aera.reading.equivalence import check_installed
 from aera.reading.task import Task
 from aera.voting.best_of_n import BestOfN, Scorer
+from aera.voting.trace_weights import WEIGHTS, TraceWeights
+from aera.voting.traits import TRAIT_NAMES
 from aera.voting.weigher import Weigher
 
 WEIGHER = "weigher."
@@ -43,7 +46,7 @@ def load_tensors(file: Path, expected: str | None) -> dict[str, Floats]:
 def load_gate(path: Path, tensors: Mapping[str, Floats], config: Mapping[str, Any]) -> Gate:
     """The gate whose inputs the file names."""
     features = tuple(config["features"])
-    own = {name: array for name, array in tensors.items() if not name.startswith(WEIGHER)}
+    own = {name: array for name, array in tensors.items() if WEIGHER not in name}
     try:
         network = Network.from_tensors(own)
         if features[0] in VOTE_FEATURE_NAMES:
@@ -60,20 +63,49 @@ def load_gate(path: Path, tensors: Mapping[str, Floats], config: Mapping[str, An
     return PaperGate(network, projection, encoder, features)
 
 
+def weigher_tensors(weigher: Weigher) -> dict[str, Floats]:
+    """The arrays of a weigher and of its lower ones, by the names they are kept under."""
+    named = zip(_prefixes(len(weigher.lower)), (weigher, *weigher.lower), strict=True)
+    return {
+        prefix + name: array
+        for prefix, each in named
+        for name, array in each.network.tensors().items()
+    }
+
+
 def load_weigher(
     path: Path, tensors: Mapping[str, Floats], config: Mapping[str, Any]
 ) -> Weigher | None:
     """The weigher, if traits or arrays say that there is one; half of one is refused."""
-    own = {name.removeprefix(WEIGHER): a for name, a in tensors.items() if name.startswith(WEIGHER)}
-    if not own and not config.get("traits"):
+    if not config.get("traits") and not any(name.startswith(WEIGHER) for name in tensors):
         return None
+    inputs = [config["traits"], *config.get("lower_traits", ())]
     try:
-        weigher = Weigher(Network.from_tensors(own), tuple(config["traits"]))
-        weigher.weights(np.zeros((1, len(weigher.features))))
+        best, *lower = (
+            _load_weigher(tensors, prefix, tuple(features))
+            for prefix, features in zip(_prefixes(len(inputs) - 1), inputs, strict=True)
+        )
     except (KeyError, ValueError) as error:
         raise ControllerError(
             f'"{path / "model.safetensors"}" does not hold a weigher: {problem_of(error)}'
         ) from None
+    return replace(best, lower=tuple(lower))
+
+
+def load_weights(config: Mapping[str, Any]) -> TraceWeights | None:
+    """Weights that were not learned, where it was saved with some."""
+    name = config.get("weights")
+    return None if name is None else WEIGHTS[name]
+
+
+def _prefixes(lower: int) -> list[str]:
+    return [WEIGHER, *(f"lower{number}.{WEIGHER}" for number in range(lower))]
+
+
+def _load_weigher(tensors: Mapping[str, Floats], prefix: str, features: tuple[str, ...]) -> Weigher:
+    own = {n.removeprefix(prefix): array for n, array in tensors.items() if n.startswith(prefix)}
+    weigher = Weigher(Network.from_tensors(own), features)
+    weigher.weights(np.zeros((1, len(TRAIT_NAMES))))
     return weigher
 
 

@@ -2,20 +2,27 @@
 
 Nothing here looks at other responses, at other questions or at the truth. A trait that does not
 exist (no logprob, an answer that is no number) is NaN.
+
+Not every response brings all that a trait needs. What it needs is the trait's group: the text, the
+logprob, the trace of its tokens, or nothing beyond the counts that everybody has.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import isfinite, isnan, log, log1p, nan
 
 import numpy as np
 
-from aera.arrays import Floats
+from aera.arrays import Flags, Floats
 from aera.response import Question, Response
 from aera.tally import Vote
+from aera.trace import TRACE_NAMES, TRACES, UNKNOWN
 
+COUNTS, TEXT, LOGPROBS, TRACE = "counts", "text", "logprobs", "traces"
+GROUPS = (TEXT, LOGPROBS, TRACE)
+"""What a response may bring beyond its answer and its tokens; what is had last is lost first."""
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 _WORD = re.compile(r"[a-z]+")
 _STEP = re.compile(r"\n[ \t]*(?:#+\s|\*\*|\d{1,3}\.|[sS]tep\b|-\s)")
@@ -169,8 +176,8 @@ class Trait:
     name: str
     meaning: str
     measure: Measure
-    from_text: bool = True
-    """Whether it needs the response's text, which not every recording has."""
+    group: str = TEXT
+    """What a response must bring for it."""
 
 
 def _logprob(seen: Seen) -> float:
@@ -198,16 +205,21 @@ def _given(seen: Seen) -> float:
     return _if_number(seen, seen.value in seen.asked.numbers)
 
 
+def _traced(place: int, seen: Seen) -> float:
+    number = (seen.response.trace or UNKNOWN)[place]
+    return number if isfinite(number) else nan
+
+
 TRAITS: tuple[Trait, ...] = (
-    Trait("mean_logprob", "mean token logprob", lambda s: _logprob(s) / s.tokens, from_text=False),
-    Trait("logprob", "sum of the token logprobs", _logprob, from_text=False),
-    Trait("log_tokens", "log of its completion tokens", lambda s: log(s.tokens), from_text=False),
+    Trait("mean_logprob", "mean token logprob", lambda s: _logprob(s) / s.tokens, LOGPROBS),
+    Trait("logprob", "sum of the token logprobs", _logprob, LOGPROBS),
+    Trait("log_tokens", "log of its completion tokens", lambda s: log(s.tokens), COUNTS),
     Trait("token_length", "characters per token", lambda s: len(s.text) / s.tokens),
     Trait(
         "truncated",
         "cut off by the token limit",
         lambda s: float(s.response.truncated),
-        from_text=False,
+        COUNTS,
     ),
     Trait("log_lines", "log(1 + lines)", lambda s: log1p(_lines(s))),
     Trait("line_length", "characters per line", lambda s: len(s.text) / _lines(s)),
@@ -262,57 +274,87 @@ TRAITS: tuple[Trait, ...] = (
         "share of the question's words it uses",
         lambda s: _share(len(s.words & s.asked.words), len(s.asked.words)),
     ),
-    Trait("answer_given", "the question has the answer", _given, from_text=False),
+    Trait("answer_given", "the question has the answer", _given, COUNTS),
     Trait("answer_mentions", "how often the answer is said", lambda s: float(s.mentions)),
     Trait("answer_first", "where the answer is said first", _first_mention),
-    Trait(
-        "answer_size", "log(1 + size of the answer)", lambda s: log1p(abs(s.value)), from_text=False
-    ),
+    Trait("answer_size", "log(1 + size of the answer)", lambda s: log1p(abs(s.value)), COUNTS),
     Trait(
         "answer_whole",
         "the answer is a whole number",
         lambda s: _if_number(s, s.value % 1 == 0),
-        from_text=False,
+        COUNTS,
     ),
     Trait(
         "answer_negative",
         "the answer is below zero",
         lambda s: _if_number(s, s.value < 0),
-        from_text=False,
+        COUNTS,
     ),
     Trait(
         "answer_length",
         "characters of the answer",
         lambda s: float(len(s.answer or "")),
-        from_text=False,
+        COUNTS,
     ),
     Trait(
         "answer_round",
         "the answer is a multiple of ten",
         lambda s: _if_number(s, s.value % 10 == 0),
-        from_text=False,
+        COUNTS,
     ),
     Trait(
         "question_length",
         "log of the question's length",
         lambda s: log1p(s.asked.length),
-        from_text=False,
+        COUNTS,
     ),
     Trait(
         "question_numbers",
         "numbers in the question",
         lambda s: float(len(s.asked.numbers)),
-        from_text=False,
+        COUNTS,
+    ),
+    *(
+        Trait(number.name, number.meaning, partial(_traced, place), TRACE)
+        for place, number in enumerate(TRACES)
     ),
 )
 TRAIT_NAMES: tuple[str, ...] = tuple(trait.name for trait in TRAITS)
+UNTRACED: tuple[str, ...] = tuple(trait.name for trait in TRAITS if trait.group != TRACE)
+"""Those that need no trace."""
+_TELLING = {TEXT: "token_length", LOGPROBS: "mean_logprob", TRACE: "trace_confidence"}
+"""A trait of each group that every response has that brings what the group needs."""
+_CONFIDENCE = TRACE_NAMES.index(_TELLING[TRACE])
+_NOTHING_ASKED = Asked(frozenset(), frozenset(), 0)
+
+
+def columns_of(names: Iterable[str]) -> list[int]:
+    """Where these traits stand in the table."""
+    return [TRAIT_NAMES.index(name) for name in names]
+
+
+def having(seen: Floats, group: str) -> Flags:
+    """Which rows of traits are of responses that brought what a group needs."""
+    known: Flags = ~np.isnan(seen[..., TRAIT_NAMES.index(_TELLING[group])])
+    return known
+
+
+def brought(response: Response) -> frozenset[str]:
+    """The groups whose traits a response has; the same that its row of traits tells."""
+    seen = Seen(_NOTHING_ASKED, response, None)
+    has = {
+        TEXT: not seen.textless,
+        LOGPROBS: not isnan(_logprob(seen)),
+        TRACE: not isnan(_traced(_CONFIDENCE, seen)),
+    }
+    return frozenset(group for group in GROUPS if has[group])
 
 
 def traits(question: Question, responses: Sequence[Response], votes: Sequence[Vote]) -> Floats:
     """The traits of some responses to one question, shape (responses, traits)."""
     known = describe_question(question)
     rows = [
-        [nan if trait.from_text and seen.textless else trait.measure(seen) for trait in TRAITS]
+        [nan if trait.group == TEXT and seen.textless else trait.measure(seen) for trait in TRAITS]
         for seen in (Seen(known, r, v.answer) for r, v in zip(responses, votes, strict=True))
     ]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAITS))

@@ -1,16 +1,35 @@
-"""Weigher: one response in, the weight of its vote out. Frozen, plain numpy."""
+"""Weigher: one response in, the weight of its vote out. Frozen, plain numpy.
 
+Not every response brings what a weigher was taught with: a server may give no logprobs, and few
+give those of the other likely tokens. Such a response is weighed by a lower weigher, taught on the
+same questions without what it lacks, or all of its kind weigh the same; never by guessed traits.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from aera.arrays import Floats
+from aera.arrays import Flags, Floats
 from aera.network import Network, check_features, sigmoid
 from aera.response import Question, Response
 from aera.tally import Vote
-from aera.voting.traits import TRAIT_NAMES, traits
+from aera.voting.traits import (
+    COUNTS,
+    GROUPS,
+    LOGPROBS,
+    TRACE,
+    TRAIT_NAMES,
+    TRAITS,
+    UNTRACED,
+    brought,
+    columns_of,
+    having,
+    traits,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,29 +37,50 @@ class Weigher:
     """A learned chance of being right, used as the weight of a vote.
 
     Trained so that the true answer gets as much of the vote as possible. What lies outside the
-    range seen in training counts as its edge; a missing trait (no logprob) as the median.
+    range seen in training counts as its edge; a trait that this response has not (its answer is no
+    number) as the median.
     """
 
     network: Network
-    features: tuple[str, ...] = TRAIT_NAMES
+    features: tuple[str, ...] = UNTRACED
+    lower: tuple["Weigher", ...] = ()
+    """For responses that bring less, the one that needs most first."""
 
     def __post_init__(self) -> None:
-        check_features(self.features, TRAIT_NAMES)
+        known = tuple(name for name in TRAIT_NAMES if name in self.features)
+        check_features(self.features, known if len(known) == len(self.network.means) else UNTRACED)
 
-    def weights(self, seen: Floats) -> Floats:
-        """Weights for rows of traits, between 0 and 1.
+    @cached_property
+    def needs(self) -> frozenset[str]:
+        """The groups of traits that differed in training: what a response must bring."""
+        lows, highs = self.network.lows, self.network.highs
+        varied = [True] * len(self.features) if lows is None or highs is None else lows < highs
+        used = {name for name, differs in zip(self.features, varied, strict=True) if differs}
+        return frozenset(each.group for each in TRAITS if each.name in used) - {COUNTS}
 
-        Rounded, for the last bits depend on how many rows are multiplied at once.
-        """
-        held = np.clip(seen, self.network.lows, self.network.highs)
-        return np.round(sigmoid(self.network.outputs(held))[..., 0], 9)
+    @property
+    def tier(self) -> str:
+        """The most that a response must bring: traces, logprobs, text, or counts alone."""
+        return next((group for group in reversed(GROUPS) if group in self.needs), COUNTS)
+
+    @property
+    def asks(self) -> dict[str, object]:
+        """The fields of a request whose responses bring what it needs."""
+        if TRACE in self.needs:
+            return ASKS_TRACES
+        return {"logprobs": True} if self.uses_logprobs else {}
 
     @property
     def uses_logprobs(self) -> bool:
         """Whether it learned from logprobs, and so should be given them."""
-        lows, highs = self.network.lows, self.network.highs
-        place = self.features.index("mean_logprob")
-        return lows is None or highs is None or bool(lows[place] < highs[place])
+        return not self.needs.isdisjoint({LOGPROBS, TRACE})
+
+    def weights(self, seen: Floats) -> Floats:
+        """Weights for rows of all traits, between 0 and 1."""
+        weights: Floats = np.empty(seen.shape[:-1])
+        for weigher, own in self._shared(seen):
+            weights[own] = self._usual if weigher is None else weigher._weights(seen[own])
+        return weights
 
     def weigh(
         self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]
@@ -49,9 +89,61 @@ class Weigher:
         weights = self.weights(traits(question, responses, votes))
         return [replace(v, weight=float(w)) for v, w in zip(votes, weights, strict=True)]
 
+    def count_lacking(self, responses: Sequence[Response], votes: Sequence[Vote]) -> Counter[str]:
+        """What votes came without that it needs, and how they were weighed."""
+        lacking: Counter[str] = Counter()
+        for response in (r for r, v in zip(responses, votes, strict=True) if v.answer is not None):
+            has = brought(response)
+            by = next((each for each in (self, *self.lower) if each.needs <= has), None)
+            if by is not self:
+                missing = " and ".join(each for each in GROUPS if each in self.needs - has)
+                lacking[f"came without {missing} and {_weighed_by(by)}"] += 1
+        return lacking
+
+    def _shared(self, seen: Floats) -> list[tuple["Weigher | None", Flags]]:
+        """Who weighs which rows: the first that needs no more than they have; None: nobody."""
+        left: Flags = np.ones(seen.shape[:-1], dtype=bool)
+        shared: list[tuple[Weigher | None, Flags]] = []
+        for weigher in (self, *self.lower):
+            own = left.copy()
+            for group in weigher.needs:
+                own &= having(seen, group)
+            shared.append((weigher, own))
+            left &= ~own
+        return [*shared, (None, left)]
+
+    def _weights(self, seen: Floats) -> Floats:
+        """Its own, rounded, for the last bits depend on how many rows are multiplied at once."""
+        held = np.clip(seen[..., self._columns], self.network.lows, self.network.highs)
+        return np.round(sigmoid(self.network.outputs(held))[..., 0], 9)
+
+    @cached_property
+    def _columns(self) -> list[int]:
+        return columns_of(self.features)
+
+    @cached_property
+    def _usual(self) -> float:
+        """The weight of a response in the middle of training: the scale its votes are on."""
+        return float(self._weights(np.full(len(TRAIT_NAMES), np.nan)))
+
+
+ASKS_TRACES: dict[str, object] = {"logprobs": True, "top_logprobs": 20}
+"""What a server is asked for where every token's other likely tokens are wanted."""
+
+
+def _weighed_by(weigher: Weigher | None) -> str:
+    if weigher is None:
+        return "all weigh the same"
+    known = " and ".join(group for group in GROUPS if group in weigher.needs)
+    return f"were weighed by their {known} alone"
+
 
 class Weighting(Protocol):
-    """Anything that gives votes their weights; a Weigher does."""
+    """Anything that gives votes their weights; a Weigher does.
+
+    It is given one block at a time. One with a true `looks_back` is given everything from the first
+    response on, and what it gave to a vote must not change with what comes after.
+    """
 
     def weigh(
         self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]

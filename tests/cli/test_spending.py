@@ -317,3 +317,14 @@ def test_sample_keeps_traces_and_on_request_every_token(tmp_path: Path, aera: Ae
     ]
     assert {len(each["logprob"]) == len(each["confidence"]) > 3 for each in raw} == {True}
     assert "with a trace of their tokens" in aera("info", "pool").stdout
+
+
+def test_votes_without_what_the_weights_need_are_counted_and_said(
+    aera: Aera, solving: list[object], server: FakeUpstream
+) -> None:
+    bundled = Path(__file__).parents[2] / "aera/demo/controller"
+    done = aera(*solving, "--controller", bundled, "--policy", "weighted-4")
+    assert all(call.body["logprobs"] for call in server.calls)
+    lacking = sum(sum(line["lacking"].values()) for line in lines(done.stdout))
+    assert lacking > 40
+    assert f"{lacking} responses came without logprobs and all weigh the same" in done.stderr

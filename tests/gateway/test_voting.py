@@ -35,6 +35,7 @@ from aera.pools.record import read_votes
 from aera.sampling.fake import Call, FakeUpstream, Fault, RecordedUpstream
 from aera.solving.controller import Controller, default_controller
 from aera.solving.replay import replay
+from aera.voting.trace_weights import TraceWeights
 
 
 @cache
@@ -415,3 +416,25 @@ def test_the_gateway_decides_as_replay_does(pool: Pool) -> None:
         assert (told["votes"], told["tokens"]) == (known.votes, known.completion_tokens)
         chances = [step.decision.p_continue for step in known.steps]
         assert told["p_continue"] == pytest.approx(chances, abs=1e-9)
+
+
+def test_samples_without_what_the_weights_need_are_warned_of() -> None:
+    told = found(
+        numbers("1", "1", "1", "1"), {"policy": "weighted-4"}, serving={"controller": gated()}
+    )
+    assert told["warnings"] == ["4 samples came without logprobs and all weigh the same"]
+
+
+@pytest.mark.parametrize("policy", ["cisc-4", "asc-0.95+weighted"])
+def test_a_gateway_with_weights_of_traces_asks_for_them(policy: str) -> None:
+    controller = replace(default_controller(get_task("gsm8k")), weigher=TraceWeights())
+    server = numbers("1", "1", "1", "1")
+    told = found(server, {"policy": policy}, serving={"controller": controller})
+    assert {call.body["top_logprobs"] for call in server.calls} == {20}
+    assert told["policy"].startswith(policy.partition("+")[0])
+    assert told["warnings"] == ["4 samples came without traces and weigh as a usual one"]
+
+
+def test_a_policy_of_the_sure_is_refused_where_nobody_asks_for_traces() -> None:
+    with pytest.raises(openai.BadRequestError, match="--weights traces"):
+        found(options={"policy": "cisc-4"})

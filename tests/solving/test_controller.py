@@ -18,11 +18,11 @@ from aera.policies.baselines import ASC
 from aera.policies.gate import Gated, OneShot, PaperGate
 from aera.policies.policy import Bounded, Fixed, Policy
 from aera.solving.controller import Controller, question_hashes
-from aera.voting.traits import TRAIT_NAMES
+from aera.voting.traits import UNTRACED
 from aera.voting.weigher import Weigher
 
 SCHEDULE = Schedule((2, 4, 8))
-NOTHING, ONES = np.zeros(len(TRAIT_NAMES)), np.ones(len(TRAIT_NAMES))
+NOTHING, ONES = np.zeros(len(UNTRACED)), np.ones(len(UNTRACED))
 WEIGHER = Weigher(
     Network(NOTHING, NOTHING, ONES, (), np.zeros((1, len(ONES))), np.zeros(1), -ONES, ONES)
 )

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aera import Question, Response, Task, Vote
+from aera.trace import TRACE_NAMES
 from aera.voting.traits import TRAIT_NAMES, TRAITS, Seen, check_sums, describe_question, traits
 
 QUESTION = Question("q", "Tom has 3 boxes of 12 pens and 1,500 coins. How many pens?")
@@ -240,6 +241,7 @@ def test_an_empty_response_has_no_shares() -> None:
         *("logprob", "mean_logprob", "latex", "box_place", "numbers_given", "words_given"),
         *("after_box", "answer_size", "answer_whole", "answer_given"),
         *("answer_negative", "answer_round"),
+        *TRACE_NAMES,
     }
     assert found["log_tokens"] == 0
 

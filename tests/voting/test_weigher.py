@@ -20,10 +20,10 @@ from aera.network import Layer, Network
 from aera.policies.gate import Gated, VoteGate
 from aera.solving.controller import Controller
 from aera.solving.replay import replay
-from aera.voting.traits import TRAIT_NAMES, traits
+from aera.voting.traits import TRAIT_NAMES, UNTRACED, traits
 from aera.voting.weigher import Weigher
 
-SIZE = len(TRAIT_NAMES)
+SIZE, USED = len(TRAIT_NAMES), len(UNTRACED)
 QUESTION = Question("q", "Tom has 3 boxes of 12 pens. How many pens?")
 SCHEDULE = Schedule((2, 4, 8))
 TASK = get_task("numeric")
@@ -39,13 +39,13 @@ def network_of(seed: int, inputs: int, spread: float = 1.0) -> Network:
 
 
 def weigher_of(seed: int = 0, spread: float = 1.0) -> Weigher:
-    return Weigher(network_of(seed, SIZE, spread))
+    return Weigher(network_of(seed, USED, spread))
 
 
 def wide_weigher(seed: int = 0) -> Weigher:
     """One whose range holds real traits, so that responses differ by their weights."""
-    ones = np.ones(SIZE)
-    return Weigher(replace(network_of(seed, SIZE), lows=-100 * ones, highs=100 * ones))
+    ones = np.ones(USED)
+    return Weigher(replace(network_of(seed, USED), lows=-100 * ones, highs=100 * ones))
 
 
 def some_responses(seed: int, count: int = 8) -> list[Response]:
@@ -53,7 +53,10 @@ def some_responses(seed: int, count: int = 8) -> list[Response]:
     bits = ["3 * 12 = 36 ", "so ", "wait ", "12 pens\n"]
     ends = ["\\boxed{36}", "\\boxed{36}", "\\boxed{15}", "no idea"]
     texts = ["".join(rng.choices(bits, k=rng.randrange(1, 9))) for _ in range(count)]
-    return [Response(text + rng.choice(ends), tokens=rng.randrange(1, 90)) for text in texts]
+    return [
+        Response(text + rng.choice(ends), tokens=rng.randrange(1, 90), logprob=-9 * rng.random())
+        for text in texts
+    ]
 
 
 def controller_of(policy: Policy | None = None, seed: int = 0) -> Controller:
@@ -83,6 +86,7 @@ def test_a_missing_trait_counts_as_the_median() -> None:
     weigher, rng = weigher_of(), np.random.default_rng(1)
     seen = rng.uniform(-1, 1, size=(20, SIZE))
     gaps = rng.random(seen.shape) < 0.3
+    gaps[:, [TRAIT_NAMES.index("token_length"), TRAIT_NAMES.index("mean_logprob")]] = False
     filled = np.where(gaps, 0.25, seen)
     np.testing.assert_array_equal(
         weigher.weights(np.where(gaps, np.nan, seen)), weigher.weights(filled)
@@ -107,12 +111,16 @@ def test_a_table_of_questions_is_weighed_as_its_rows_are() -> None:
     np.testing.assert_allclose(table.ravel(), weigher.weights(seen.reshape(20, SIZE)), atol=1e-12)
 
 
-def test_a_response_without_a_logprob_weighs_as_one_with_the_median() -> None:
+def test_an_answer_that_is_no_number_weighs_as_one_with_the_median() -> None:
     weigher = weigher_of()
-    bare, said = Response("\\boxed{36}", 1), Response("\\boxed{36}", 1, logprob=0.25)
-    votes = [TASK.read(bare)] * 2
-    one, other = weigher.weigh(QUESTION, [bare, said], votes)
-    assert one.weight == pytest.approx(other.weight)
+    word, number = Vote("none of these"), Vote("0")
+    one = traits(QUESTION, [Response("\\boxed{}", 1, logprob=-1.0)], [word])
+    other = traits(QUESTION, [Response("\\boxed{}", 1, logprob=-1.0)], [number])
+    missing = np.isnan(one) & ~np.isnan(other)
+    assert missing.sum() == 5
+    np.testing.assert_array_equal(
+        weigher.weights(one), weigher.weights(np.where(missing, 0.25, one))
+    )
 
 
 def test_votes_get_their_weights_and_nothing_else_changes() -> None:
@@ -140,7 +148,7 @@ def test_nobody_to_weigh_is_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [TRAIT_NAMES[::-1], TRAIT_NAMES[1:], (*TRAIT_NAMES[:-1], "truth")]
+    "names", [UNTRACED[::-1], UNTRACED[1:], (*UNTRACED[:-1], "truth"), TRAIT_NAMES]
 )
 def test_other_traits_or_another_order_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(ControllerError, match="train it again"):
@@ -284,7 +292,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         "does not hold a gate",
     ),
     "other traits": (lambda p: edit(p, traits=["truth"]), "other inputs"),
-    "traits in another order": (lambda p: edit(p, traits=[*TRAIT_NAMES[::-1]]), "other inputs"),
+    "traits in another order": (lambda p: edit(p, traits=[*UNTRACED[::-1]]), "other inputs"),
     "traits that are no list": (lambda p: edit(p, traits=3), "not a controller"),
     "no traits": (lambda p: edit(p, traits=[]), "other inputs"),
     "no field for traits": (lambda p: edit(p, "traits"), "weigher"),

@@ -207,7 +207,9 @@ def _inputs(path: Path) -> list[str]:
     """The inputs a controller says it has, however broken the rest of it is."""
     config = _config(path)
     try:
-        return [str(name) for name in (*config["features"], *config.get("traits", ()))]
+        lower = [name for names in config.get("lower_traits", ()) for name in names]
+        inputs = (*config["features"], *config.get("traits", ()), *lower)
+        return [*dict.fromkeys(map(str, inputs))]
     except (TypeError, KeyError):
         return []
 

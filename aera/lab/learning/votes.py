@@ -240,7 +240,7 @@ class VoteLearner:
         own = _measure(seen, self.gate.out_of_fold(seen.states, groups=groups, seed=seed))
         better = mean_saving(own, GATE_FAMILY) >= mean_saving(own, ASC_FAMILY)
         return VoteModel(
-            weigher=self.weigher.fit(responses, seed=seed) if keeps else None,
+            weigher=self.weigher.fit_tiers(responses, seed=seed) if keeps else None,
             gate=self.gate.fit(seen.states),
             family=GATE_FAMILY if better else ASC_FAMILY,
             own=own,

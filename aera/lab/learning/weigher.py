@@ -1,6 +1,6 @@
 """Fit the weigher on graded responses: the truth's share of the vote, and each one's own grade."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,11 +18,23 @@ from aera.lab.learning.perceptron import (
     statistics,
     torch_alone,
 )
+from aera.voting.traits import (
+    COUNTS,
+    GROUPS,
+    TRACE,
+    TRAIT_NAMES,
+    TRAITS,
+    UNTRACED,
+    columns_of,
+    having,
+)
 from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Workers
 
 EDGES = (0.001, 0.999)
 """Traits beyond these quantiles of training count as the quantile."""
+NEARLY_ALL = 0.95
+"""Share of the responses that must bring what a group of traits needs for it to be learned from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +48,18 @@ class Responses:
 
     def __len__(self) -> int:
         return len(self.traits)
+
+    def taught(self, without: Container[str] = ()) -> tuple[tuple[str, ...], Floats]:
+        """The traits to learn from; those that too few responses have are missing in all."""
+        had = {
+            group
+            for group in GROUPS
+            if group not in without and having(self.traits[self.voted], group).mean() > NEARLY_ALL
+        }
+        features = TRAIT_NAMES if TRACE in had else UNTRACED
+        kept = [each.group in (COUNTS, *had) for each in TRAITS]
+        seen = np.where(kept, self.traits, np.nan)
+        return features, seen[..., columns_of(features)]
 
     def subset(self, rows: Columns) -> "Responses":
         """The responses to some of the questions."""
@@ -53,14 +77,18 @@ class WeigherFit:
     responses: int = 32
     """Of each question in a batch."""
 
-    def fit(self, learned: Responses, *, seed: int) -> Weigher:
-        """A weigher of all these questions."""
-        seen, voted = learned.traits, learned.voted
+    def fit(self, learned: Responses, *, seed: int, without: Container[str] = ()) -> Weigher:
+        """A weigher of all these questions, from what nearly all of their responses bring.
+
+        The groups of traits in `without` are left out.
+        """
+        voted = learned.voted
         if not voted.any():
             raise ProtocolError(
                 "none of the responses to learn from can be read, so there is nothing to weigh; "
                 "look at the task of the pool"
             )
+        features, seen = learned.taught(without)
         known = seen[voted]
         medians, _, _ = statistics(known)
         filled = np.where(np.isnan(known), medians, known)
@@ -76,7 +104,15 @@ class WeigherFit:
             )
             self._descend(torch, model, tensors, seed=seed)
             network = extract_network(torch, model, medians, means=means, deviations=deviations)
-        return Weigher(replace(network, lows=lows, highs=highs))
+        return Weigher(replace(network, lows=lows, highs=highs), features)
+
+    def fit_tiers(self, learned: Responses, *, seed: int) -> Weigher:
+        """The same with a lower weigher for responses that bring less, as long as any is left."""
+        best = self.fit(learned, seed=seed)
+        needed = [group for group in reversed(GROUPS) if group in best.needs]
+        lost = [needed[:count] for count in range(1, len(needed))]
+        lower = tuple(self.fit(learned, seed=seed, without=without) for without in lost)
+        return replace(best, lower=lower)
 
     def out_of_fold(
         self, learned: Responses, *, groups: Columns, seed: int, workers: Workers = SERIAL

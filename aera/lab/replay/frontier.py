@@ -16,6 +16,7 @@ from aera.lab.replay.trajectory import Trajectories, pick
 from aera.policies.labels import name_policies
 from aera.policies.policy import Fixed, Policy
 from aera.reading.health import NOTHING, Readability
+from aera.voting.confident import CONFIDENT
 
 
 class Kind(StrEnum):
@@ -305,7 +306,11 @@ class Frontier:
             own = point.kind is Kind.FIXED and point.weighted is weighted
             if own and not np.any(point.columns != self.trajectories.tokens.shape[1] - 1):
                 return point
-        alike = [point.trajectories for point in self.points if point.weighted is weighted]
+        alike = [
+            point.trajectories
+            for point in self.points
+            if point.weighted is weighted and point.family not in CONFIDENT
+        ]
         return fixed_points(alike[0] if alike else self.trajectories, weighted=weighted)[-1]
 
     def nondominated(self, spend: str = "responses") -> list[Point]:

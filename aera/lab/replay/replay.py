@@ -1,7 +1,7 @@
 """Evaluation: what each policy would have done on recorded responses, graded, in one pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
 from typing import Any
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns, Floats
+from aera.errors import UsageError
 from aera.lab.replay.frontier import Frontier, hindsight_point, replayed_points
 from aera.lab.replay.hindsight import oracle
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Grader, Truths
+from aera.policies.labels import confident_rule
 from aera.policies.policy import Policy
 from aera.pools.record import Record, Records, VotedRecord, health_of, read_votes
 from aera.reading.health import NOTHING, Readability
@@ -21,6 +23,8 @@ from aera.schedule import Schedule
 from aera.solving.replay import OBSERVED, Replay, replay_records
 from aera.solving.run import Run
 from aera.voting.aggregation import Rule, plain_vote
+from aera.voting.confident import CONFIDENT
+from aera.voting.traits import TRACE, brought
 from aera.voting.weigher import Weighting
 from aera.workers import SERIAL, Workers
 
@@ -84,7 +88,23 @@ class ReplaySettings:
     def evaluate(
         self, records: Records, policies: Sequence[Policy], *, workers: Workers = SERIAL
     ) -> Frontier:
-        """Replay every policy on every question, part by part."""
+        """Replay every policy; one whose answer another rule selects is judged by that rule."""
+        frontier = self._evaluate(records, policies, workers=workers)
+        points, rules = [*frontier.points], [confident_rule(policy) for policy in policies]
+        for rule in dict.fromkeys(each for each in rules if each is not None):
+            own = [place for place, each in enumerate(rules) if each == rule]
+            asked = [policies[place] for place in own]
+            check_traced(records, str(asked[0]))
+            other = replace(self, rule=CONFIDENT[rule], weigher=None)
+            judged = other._evaluate(records, asked, workers=workers).points
+            for place, point in zip(own, judged, strict=False):
+                points[place] = point
+        return replace(frontier, points=tuple(points))
+
+    def _evaluate(
+        self, records: Records, policies: Sequence[Policy], *, workers: Workers
+    ) -> Frontier:
+        """Replay every policy on every question, part by part, by the one rule."""
         done = [*workers.map(partial(self.replay, policies=policies), records.parts())]
         replayed = Replayed.join(done)
         trajectories = replayed.trajectories
@@ -100,6 +120,16 @@ class ReplaySettings:
         if self.truths is not None:
             points.append(hindsight_point("oracle", oracle(trajectories), trajectories))
         return Frontier(tuple(points), trajectories, replayed.readability)
+
+
+def check_traced(records: Records, label: str) -> None:
+    """Refuse a policy that needs traces where the first question has none."""
+    first = next(iter(records), None)
+    if first is not None and not any(TRACE in brought(each) for each in first.responses):
+        raise UsageError(
+            f'"{label}" needs to know how sure the model was of its tokens, and the responses in '
+            f'"{records.name}" have no traces'
+        )
 
 
 @dataclass(frozen=True, eq=False)

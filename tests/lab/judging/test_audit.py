@@ -17,7 +17,7 @@ from aera.lab import Built, VoteLearner, build, limit_for
 from aera.lab.judging.audit import Audit, audit_controller, audit_pool
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.weigher import WeigherFit
-from aera.voting.traits import TRAIT_NAMES
+from aera.voting.traits import UNTRACED
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def taught(tmp_path: Path) -> Path:
 def test_a_controller_that_weighs_votes_passes_with_all_its_inputs_named(taught: Path) -> None:
     audit = audit_controller(taught)
     assert audit.leaks == ()
-    assert [finding.subject for finding in audit.admitted] == [*VOTE_FEATURE_NAMES, *TRAIT_NAMES]
+    assert [finding.subject for finding in audit.admitted] == [*VOTE_FEATURE_NAMES, *UNTRACED]
     assert [finding.provenance for finding in audit.checks] == [
         "60 and 0, by stored hashes of their words and groups"
     ]
@@ -175,7 +175,7 @@ def test_a_controller_that_weighs_votes_passes_with_all_its_inputs_named(taught:
 
 
 @pytest.mark.parametrize(
-    ("field", "names"), [("features", VOTE_FEATURE_NAMES), ("traits", TRAIT_NAMES)]
+    ("field", "names"), [("features", VOTE_FEATURE_NAMES), ("traits", UNTRACED)]
 )
 def test_an_input_of_the_truth_is_a_leak_there_too(
     taught: Path, field: str, names: tuple[str, ...]

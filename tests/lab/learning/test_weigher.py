@@ -12,7 +12,8 @@ from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.votes import VoteTable
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.pools.record import HeldRecords, read_votes
-from aera.voting.traits import TRAIT_NAMES, traits
+from aera.trace import TRACE_NAMES
+from aera.voting.traits import TRAIT_NAMES, columns_of, traits
 from aera.voting.weigher import Weigher
 
 EVERY = np.arange(60)
@@ -107,9 +108,9 @@ def test_what_abstainers_look_like_is_not_part_of_the_range(seen: Responses) -> 
 
 
 def test_a_missing_trait_is_filled_with_the_median_of_training(seen: Responses) -> None:
-    column = TRAIT_NAMES.index("logprob")
-    assert np.isnan(seen.traits[..., column]).all(), "nobody gave logprobs"
+    column = TRAIT_NAMES.index("box_place")
     traits = seen.traits.copy()
+    traits[..., column] = np.nan
     traits[:, ::2, column] = -5.0
     network = FIT.fit(replace(seen, traits=traits), seed=0).network
     assert network.medians[column] == -5.0
@@ -217,3 +218,50 @@ def test_a_table_of_other_truths_differs_only_in_grades() -> None:
     np.testing.assert_array_equal(one.traits, other.traits)
     assert np.flatnonzero((one.grades != other.grades).any(axis=1)).tolist() == [2]
     assert SCHEDULE.last == one.traits.shape[1]
+
+
+# --- tiers ----------------------------------------------------------------------------------------
+
+
+def traced(seen: Responses, share: float = 1.0) -> Responses:
+    """The same with logprobs, and a share of the responses with traces that know the grade."""
+    rng, values = np.random.default_rng(0), seen.traits.copy()
+    noise = rng.normal(size=(*seen.voted.shape, len(TRACE_NAMES)))
+    values[..., columns_of(["mean_logprob", "logprob"])] = noise[..., :2]
+    told = noise + 4 * seen.grades[..., None]
+    told[rng.random(seen.voted.shape) > share] = np.nan
+    values[..., columns_of(TRACE_NAMES)] = told
+    return replace(seen, traits=values)
+
+
+def test_traces_are_learned_from_where_nearly_all_have_them(seen: Responses) -> None:
+    assert FIT.fit(traced(seen), seed=0).tier == "traces"
+    assert FIT.fit(traced(seen, 0.98), seed=0).tier == "traces"
+    assert FIT.fit(traced(seen, 0.6), seed=0).tier == "logprobs"
+    assert FIT.fit(seen, seed=0).tier == "text"
+
+
+def test_a_weigher_brings_one_for_each_lower_tier(seen: Responses) -> None:
+    weigher = FIT.fit_tiers(traced(seen), seed=0)
+    assert [each.tier for each in (weigher, *weigher.lower)] == ["traces", "logprobs", "text"]
+    assert FIT.fit_tiers(seen, seed=0).lower == ()
+
+
+def test_a_lower_weigher_is_what_the_same_questions_teach_without_the_rest(
+    seen: Responses,
+) -> None:
+    full, bare = traced(seen), traced(seen, 0.0)
+    weigher = FIT.fit_tiers(full, seed=3)
+    np.testing.assert_array_equal(
+        weigher.weights(bare.traits), FIT.fit(bare, seed=3).weights(bare.traits)
+    )
+    np.testing.assert_array_equal(
+        weigher.weights(seen.traits), FIT.fit(seen, seed=3).weights(seen.traits)
+    )
+
+
+def test_traces_that_know_the_grade_are_used(seen: Responses) -> None:
+    full = traced(seen)
+    weights = FIT.fit(full, seed=0).weights(full.traits)
+    right, wrong = weights[seen.grades == 1].mean(), weights[seen.grades == 0].mean()
+    assert right > wrong + 0.5

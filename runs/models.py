@@ -1,0 +1,110 @@
+"""Taught on one model's answers, used on another's: does a weigher belong to a task or to a model?
+
+A controller is trained, 2 points allowed, on GSM8K questions answered by a model of 1.5 billion
+parameters and used on other questions answered by one of half a billion, and the other way round.
+Neither has traces here. Five seeds of the whole training, intervals over the judged questions.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pools import SEEDS, interval, pools_argument, publish, table
+from small import LEARNER, MAX_LOSS, prepared
+
+from aera.arrays import Columns, Floats
+from aera.lab import bootstrap_ratio, limit_for, paired_bootstrap
+from aera.lab.calibrating.families import ASC_FAMILY
+from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.learning.votes import VoteTable
+from aera.lab.replay.trajectory import pick
+
+LARGE, SMALL = "gsm8k", "traces/gsm8k-half"
+TAUGHT_LARGE = range(400, 800)
+"""GSM8K questions of the larger model; the smaller one has 0 to 299."""
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Some questions of one model."""
+
+    title: str
+    known: VoteTable
+    rows: Columns
+
+    @property
+    def keys(self) -> set[str]:
+        """What makes its questions one with others."""
+        return {key for row in self.rows for key in self.known.questions[row].keys}
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """What one training is worth on another model's answers, question by question."""
+
+    full: Floats
+    """Weighted, at every response."""
+    scores: Floats
+    spent: Floats
+    responses: Floats
+    weighted: bool
+
+
+def carry(taught: Questions, judged: Questions, seed: int) -> Carried:
+    """Train on one model's answers, then decide on the other's."""
+    limit = limit_for(LEARNER, MAX_LOSS)
+    model, tuning = learn_and_tune(LEARNER, taught.known, taught.rows, certified=False, seed=seed)
+    family = model.families["aera"]
+    choice = tuning.choose(family, limit, seed=seed)
+    seen = model.values(judged.known, judged.rows)
+    stops = choice.stops(family, seen.values[family.name])
+    grades, tokens = seen.trajectories.known_grades, seen.trajectories.tokens
+    counts = np.array([*judged.known.schedule], float)[stops]
+    return Carried(
+        grades[:, -1], pick(grades, stops), pick(tokens, stops), counts, model.weigher is not None
+    )
+
+
+def row_of(taught: Questions, judged: Questions) -> list[str]:
+    """One direction, mean over the seeds for every question."""
+    assert taught.keys.isdisjoint(judged.keys), "a question stands on both sides"
+    runs = [carry(taught, judged, seed) for seed in SEEDS]
+    plain = judged.known.replay(judged.rows, None)
+    votes, tokens = plain.trajectories.known_grades, plain.trajectories.tokens
+    asc = ASC_FAMILY.stops(plain.confidence, 0.95)
+    full, scores, spent, counts = (
+        np.mean([getattr(run, name) for run in runs], axis=0)
+        for name in ("full", "scores", "spent", "responses")
+    )
+    gain = paired_bootstrap(100 * full, 100 * votes[:, -1], seed=0)
+    lost = paired_bootstrap(100 * scores, 100 * full, seed=0)
+    ahead = paired_bootstrap(100 * scores, 100 * pick(votes, asc), seed=0)
+    share = bootstrap_ratio(spent, pick(tokens, asc), seed=0)
+    return [
+        f"{taught.title} → {judged.title}",
+        f"{100 * votes[:, -1].mean():.2f}",
+        f"{100 * full.mean():.2f}",
+        f"{gain.difference:+.2f} {interval(gain.low, gain.high)}",
+        f"{sum(run.weighted for run in runs)} of {len(runs)}",
+        f"{100 * scores.mean():.2f} at {counts.mean():.1f}",
+        f"{lost.difference:+.2f} {interval(lost.low, lost.high)}",
+        f"{ahead.difference:+.2f} {interval(ahead.low, ahead.high)}",
+        f"{100 - share.percent:.1f} [{100 - share.high:.1f}, {100 - share.low:.1f}]",
+    ]
+
+
+HEADER = ["taught → judged", "128 plain votes %", "128 weighted votes %", "gained", "weights kept"]
+HEADER += ["controller % at responses", "against its own full budget", "against ASC(0.95)"]
+HEADER += ["tokens, % of ASC(0.95)'s"]
+
+
+def main(folder: Path) -> None:
+    large, small = prepared(folder, LARGE), prepared(folder, SMALL)
+    later = np.flatnonzero([int(each.id[-5:]) in TAUGHT_LARGE for each in large.questions])
+    one = Questions("1.5B, questions 400 to 799", large, later)
+    other = Questions("0.5B, questions 0 to 299", small, np.arange(len(small)))
+    publish("models", table(HEADER, [row_of(one, other), row_of(other, one)]))
+
+
+if __name__ == "__main__":
+    main(pools_argument(__doc__ or ""))
