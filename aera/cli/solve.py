@@ -136,7 +136,11 @@ def solve(
         _check_shared(budget, policy)
     sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system, loaded.asks))
     job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
-    summary = Summary(budget, loaded.task, stepped_aside)
+    _conclude(job, asked, out, Summary(budget, loaded.task, stepped_aside))
+
+
+def _conclude(job: "_Job", asked: "list[Question]", out: Path | None, summary: Summary) -> None:
+    """Do it, and say what became of it."""
     try:
         asyncio.run(job.run(asked, out, summary))
     except KeyboardInterrupt:

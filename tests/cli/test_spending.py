@@ -323,7 +323,7 @@ def test_votes_without_what_the_weights_need_are_counted_and_said(
     aera: Aera, solving: list[object], server: FakeUpstream
 ) -> None:
     bundled = Path(__file__).parents[2] / "aera/demo/controller"
-    done = aera(*solving, "--controller", bundled, "--policy", "weighted-4")
+    done = aera(*solving, "--controller", bundled, "--policy", "weighted-4", "--trust")
     assert all(call.body["logprobs"] for call in server.calls)
     lacking = sum(sum(line["lacking"].values()) for line in lines(done.stdout))
     assert lacking > 40
