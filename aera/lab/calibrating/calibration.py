@@ -1,6 +1,9 @@
-"""Choose the setting of a family on calibration questions: the paper's rule, or certified."""
+"""Choose the setting of a family on calibration questions: the paper's rule, or certified.
 
-from collections.abc import Sequence
+A loss is one of accuracy, where there are truths, or of agreement: the share of questions whose
+answer differs from that of the full budget, which needs none.
+"""
+
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +42,8 @@ class Choice:
     """Where certification failed: how many calibration questions it might take."""
     margin: float = 0.0
     """Standard errors by which the loss stayed below the limit, where nothing is certified."""
+    by_agreement: bool = False
+    """Whether answers were held against those of the full budget, and not against truths."""
 
     @property
     def feasible(self) -> bool:
@@ -51,24 +56,36 @@ class Choice:
         return f", {self.margin:g} standard error to spare" if self.margin else ""
 
     @property
+    def limit(self) -> str:
+        """What was allowed."""
+        if self.by_agreement:
+            return f"{100 * self.max_loss:g} % of the answers"
+        return f"{100 * self.max_loss:g} points"
+
+    @property
     def summary(self) -> str:
         """One sentence for people."""
-        limit = f"{100 * self.max_loss:g} points"
         if self.setting is None:
             more = (
                 f"; about {self.needed} calibration questions would be needed"
                 if self.needed
                 else ""
             )
-            how = "be certified to lose" if self.alpha else "lose"
+            verb = "change" if self.by_agreement else "lose"
+            how = f"be certified to {verb}" if self.alpha else verb
             return (
                 f"NOT FEASIBLE: no {self.family} setting that was tried could {how} at most "
-                f"{limit} on {self.questions} questions{self.safely}, so the full budget is "
+                f"{self.limit} on {self.questions} questions{self.safely}, so the full budget is "
                 f"kept{more}"
             )
-        promise = "within" if self.alpha is None else f"certified ({1 - self.alpha:.0%}) within"
+        sure = "" if self.alpha is None else f"certified ({1 - self.alpha:.0%}) "
+        promise = (
+            f"{sure}to change at most {self.limit}"
+            if self.by_agreement
+            else f"{sure}within {self.limit}"
+        )
         return (
-            f"{self.family} {self.setting:g}: {promise} {limit} of the full budget on "
+            f"{self.family} {self.setting:g}: {promise} of the full budget on "
             f"{self.questions} questions{self.safely}, saving {100 * self.token_saving:.1f} % of "
             "the tokens"
         )
@@ -108,6 +125,8 @@ class LossLimit:
     max_loss: float = 0.02
     alpha: float | None = None
     margin: float | None = None
+    by_agreement: bool = False
+    """Whether a loss is an answer that differs from the full budget's: no truth is looked at."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_loss < 1:
@@ -130,10 +149,11 @@ class LossLimit:
         """The cheapest setting within the limit; None of them where all lose more."""
         grid = family.settings if self.alpha is None and self.margin is None else family.fine
         columns = [family.stops(values, setting) for setting in grid]
-        losses = _losses(columns, trajectories)
+        grades = self.grades(trajectories)
+        losses = np.stack([grades[:, -1] - pick(grades, column) for column in columns], axis=1)
         costs = [float(pick(trajectories.tokens, column).sum()) for column in columns]
         best = min(self._allowed(losses, seed), key=lambda i: (costs[i], i), default=None)
-        reference = float(trajectories.known_grades[:, -1].mean())
+        reference = float(grades[:, -1].mean())
         return Choice(
             family=family.name,
             setting=None if best is None else grid[best],
@@ -145,7 +165,12 @@ class LossLimit:
             token_saving=0.0 if best is None else _saving(costs[best], trajectories),
             needed=self._needed(losses) if best is None else None,
             margin=(self.margin or 0.0) if self.alpha is None else 0.0,
+            by_agreement=self.by_agreement,
         )
+
+    def grades(self, trajectories: Trajectories) -> Floats:
+        """What is lost: accuracy, or agreement with the full budget."""
+        return trajectories.agreement if self.by_agreement else trajectories.known_grades
 
     def _allowed(self, losses: Floats, seed: int) -> list[int]:
         """The settings that stay within the limit, by their place on the grid."""
@@ -173,9 +198,3 @@ class LossLimit:
 def _saving(cost: float, trajectories: Trajectories) -> float:
     full = float(trajectories.tokens[:, -1].sum())
     return 1 - cost / full if full else 0.0
-
-
-def _losses(columns: Sequence[Columns], trajectories: Trajectories) -> Floats:
-    """Grade at the full budget minus grade at the stop, shape (questions, settings)."""
-    grades = trajectories.known_grades
-    return np.stack([grades[:, -1] - pick(grades, column) for column in columns], axis=1)

@@ -86,16 +86,19 @@ def advise(questions: int, max_loss: float) -> str:
 
 def _promise(choice: Calibration) -> str:
     sure = 100 * (1 - choice["alpha"])
+    if choice.get("by_agreement"):
+        return f"P(answers that differ from its own full budget's ≤ {_points(choice)}) ≥ {sure:g} %"
     return f"P(loss ≤ {_points(choice)} against its own full budget) ≥ {sure:g} %"
 
 
 def _points(choice: Calibration) -> str:
-    return f"{100 * choice['max_loss']:g} points"
+    return f"{100 * choice['max_loss']:g} {'%' if choice.get('by_agreement') else 'points'}"
 
 
 def _failure(choice: Calibration) -> str:
     """Why the full budget is kept."""
-    shown = "be proved to lose" if choice["alpha"] is not None else "keep to a loss of"
+    verb = "change" if choice.get("by_agreement") else "lose"
+    shown = f"be proved to {verb}" if choice["alpha"] is not None else f"be seen to {verb}"
     needed = choice.get("needed")
     more = f" (it takes about {needed})" if needed else ""
     return (
@@ -112,7 +115,8 @@ def _measured(choice: Calibration, folds: int) -> str:
         far = ", too few to say what it loses on others"
     else:
         far = f" with {margin:g} standard error to spare, which promises nothing" if margin else ""
+    verb = "changed" if choice.get("by_agreement") else "lost"
     return (
-        f"the setting is the cheapest that lost at most {_points(choice)} on {questions} "
+        f"the setting is the cheapest that {verb} at most {_points(choice)} on {questions} "
         f"calibration questions{each}{far}"
     )

@@ -8,6 +8,7 @@ same votes. Calibration and judgement belong to other questions.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import nan
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class VoteTable:
     records: tuple[VotedRecord, ...]
     """Without their texts, which have been read."""
     responses: Responses
-    truths: Truths
+    truths: Truths | None
     readability: Readability = NOTHING
 
     def __len__(self) -> int:
@@ -157,7 +158,7 @@ class VoteModel:
         traits = table.responses.traits[rows]
         weights = self.weigher.weights(traits) if self.weigher else None
         replayed = table.replay(rows, weights)
-        measured = _measure(replayed, self.gate.chances(replayed.evidence))
+        measured = measure_votes(replayed, self.gate.chances(replayed.evidence))
         return replace(measured, records=tuple(table.weigh(rows, weights)))
 
     def policy(self, setting: float, family: Family | None = None) -> Policy:
@@ -166,15 +167,39 @@ class VoteModel:
         return make(setting) if make else Gated(self.gate, setting)
 
 
-def _measure(replayed: ReplayedVotes, p_continue: Floats) -> Measured:
+def measure_votes(replayed: ReplayedVotes, p_continue: Floats) -> Measured:
+    """Questions as a gate and ASC see them."""
     values = {GATE_FAMILY.name: p_continue, ASC_FAMILY.name: replayed.confidence}
     return Measured(replayed.trajectories, values)
 
 
-def mean_saving(measured: Measured, family: Family) -> float:
+def mean_saving(measured: Measured, family: Family, *, by_agreement: bool = False) -> float:
     """Tokens saved, mean over a few allowed losses, as measured."""
-    limits = [LossLimit(loss, margin=0.0) for loss in LOSSES]
+    limits = [LossLimit(loss, margin=0.0, by_agreement=by_agreement) for loss in LOSSES]
     return float(np.mean([measured.choose(family, limit, seed=0).token_saving for limit in limits]))
+
+
+def describe_pool(
+    records: Records,
+    truths: Truths | None,
+    *,
+    schedule: Schedule | None = None,
+    workers: Workers = SERIAL,
+    track: Track = quiet,
+) -> VoteTable:
+    """The traits of the first responses to every question, and their grades by the truths."""
+    checkpoints = schedule or records.schedule
+    work = partial(_describe, truths=truths, task=records.task, responses=checkpoints.last)
+    parts = map_tracked(workers, work, records.parts(), name="traits", track=track)
+    voted = tuple(record for part, _, _ in parts for record in part)
+    records.check_whole(record.question.id for record in voted)
+    responses = Responses(
+        np.concatenate([seen.traits for _, seen, _ in parts]),
+        np.concatenate([seen.voted for _, seen, _ in parts]),
+        np.concatenate([seen.grades for _, seen, _ in parts]),
+    )
+    health = Readability().join(each for _, _, each in parts)
+    return VoteTable(records.name, records.task, checkpoints, voted, responses, truths, health)
 
 
 @dataclass(frozen=True)
@@ -201,18 +226,7 @@ class VoteLearner:
         track: Track = quiet,
     ) -> VoteTable:
         """Read the traits of the first responses to every question, and grade their answers."""
-        checkpoints = schedule or records.schedule
-        work = partial(_describe, truths=truths, task=records.task, responses=checkpoints.last)
-        parts = map_tracked(workers, work, records.parts(), name="traits", track=track)
-        voted = tuple(record for part, _, _ in parts for record in part)
-        records.check_whole(record.question.id for record in voted)
-        responses = Responses(
-            np.concatenate([seen.traits for _, seen, _ in parts]),
-            np.concatenate([seen.voted for _, seen, _ in parts]),
-            np.concatenate([seen.grades for _, seen, _ in parts]),
-        )
-        health = Readability().join(each for _, _, each in parts)
-        return VoteTable(records.name, records.task, checkpoints, voted, responses, truths, health)
+        return describe_pool(records, truths, schedule=schedule, workers=workers, track=track)
 
     def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
@@ -237,7 +251,7 @@ class VoteLearner:
             gains.append(_gains(again, plain))
         keeps = _clarity(gains) > 1
         seen = weighted if keeps else plain
-        own = _measure(seen, self.gate.out_of_fold(seen.states, groups=groups, seed=seed))
+        own = measure_votes(seen, self.gate.out_of_fold(seen.states, groups=groups, seed=seed))
         better = mean_saving(own, GATE_FAMILY) >= mean_saving(own, ASC_FAMILY)
         return VoteModel(
             weigher=self.weigher.fit_tiers(responses, seed=seed) if keeps else None,
@@ -273,12 +287,14 @@ def _clarity(gains: Sequence[Floats]) -> float:
 
 
 def _describe(
-    part: Iterable[Record], *, truths: Truths, task: Task, responses: int
+    part: Iterable[Record], *, truths: Truths | None, task: Task, responses: int
 ) -> tuple[list[VotedRecord], Responses, Readability]:
     """The traits and grades of one part; texts stay behind."""
     voted = [record.first(responses) for record in read_votes(part, task)]
     grades = [
-        Grader(task, truths[record.question.id]).grade(vote.answer for vote in record.votes)
+        [nan] * len(record.votes)
+        if truths is None
+        else Grader(task, truths[record.question.id]).grade(vote.answer for vote in record.votes)
         for record in voted
     ]
     answered = [[vote.answer is not None for vote in record.votes] for record in voted]

@@ -1,0 +1,267 @@
+"""Learning without truths: weights taught by clear votes, a gate by whether answers would change.
+
+The teacher is the crowd: on questions whose full vote is clear its winner is called right, and the
+same weigher is fitted on that. What it then says of other questions is kept only where the crowd
+supports it: taught by one half of the responses to some questions, its weights must not lead the
+other half's vote on other questions away from their first half. The gate learns when an answer
+would still change, and everything is calibrated by agreement with the full budget, so no truth is
+looked at; where there are truths they are for whoever judges.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from aera.arrays import Columns, Flags, Floats
+from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
+from aera.lab.learning.folds import Fold, out_of_fold, split_rows
+from aera.lab.learning.learner import Split, check_enough
+from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
+from aera.lab.learning.votes import (
+    ReplayedVotes,
+    VoteModel,
+    VoteTable,
+    describe_pool,
+    mean_saving,
+    measure_votes,
+)
+from aera.lab.learning.weigher import Responses, WeigherFit
+from aera.lab.truths import Truths
+from aera.pools.record import Records, VotedRecord
+from aera.schedule import Schedule
+from aera.tally import Tally
+from aera.voting.weigher import Weigher
+from aera.workers import SERIAL, Track, Workers, quiet
+
+CLEAR = 0.6
+"""Share of the questions, those with the clearest votes, that teach."""
+HARM = 0.05
+"""Agreement that weights may cost between the halves of the responses; more and they are refused.
+
+None to 0.04 where weights gained or did no harm in truth, 0.1 and more where they did.
+"""
+UNSURE = 0.03
+"""Standard error of that cost above which nothing is known; a hundred questions bring it below."""
+
+
+@dataclass(frozen=True)
+class Support:
+    """Whether the crowd supports some weights: halves of the responses, one against the other."""
+
+    plain: float
+    """Share of questions on which the plain votes of both halves agree."""
+    weighted: float
+    """The same with the second half weighted."""
+    error: float = 0.0
+    """Standard error of their difference."""
+
+    @classmethod
+    def of(
+        cls,
+        first: Sequence[str | None],
+        plain: Sequence[str | None],
+        weighted: Sequence[str | None],
+    ) -> "Support":
+        """From what the votes of the halves say of every question."""
+        agrees = np.array([one == other for one, other in zip(first, plain, strict=True)])
+        still = np.array([one == other for one, other in zip(first, weighted, strict=True)])
+        spread = (agrees.astype(float) - still).std()
+        return cls(agrees.mean(), still.mean(), float(spread / np.sqrt(len(agrees))))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the weights may be used."""
+        return self.error <= UNSURE and self.plain - self.weighted <= HARM
+
+    @property
+    def summary(self) -> str:
+        """What was found, to be said after the weights."""
+        found = f"{100 * (self.weighted - self.plain):+.1f} ± {100 * self.error:.1f} points"
+        if self.error > UNSURE:
+            return f"{found} of agreement between halves, too few questions to say"
+        allowed = f"{'within' if self.holds else 'beyond'} the {100 * HARM:g} allowed"
+        return f"{found} of agreement between halves, {allowed}"
+
+
+@dataclass(frozen=True, eq=False)
+class CrowdModel(VoteModel):
+    """What some questions taught without their truths."""
+
+    support: Support | None = None
+    borrowed: bool = False
+    """Whether the weigher was brought along and not taught here."""
+
+    @property
+    def learned(self) -> str:
+        """What was kept, what was left out, and why."""
+        assert self.support is not None
+        whose = "weights brought along" if self.borrowed else "weights taught by the clear votes"
+        votes = f"{whose} ({self.support.summary}) are {'used' if self.weigher else 'refused'}"
+        gate, asc = (
+            mean_saving(self.own, each, by_agreement=True) for each in (GATE_FAMILY, ASC_FAMILY)
+        )
+        chosen = "the gate" if self.family is GATE_FAMILY else "ASC"
+        return (
+            f"without truths: {votes}; at equal changes the gate saves {gate:.0%} of the tokens "
+            f"and ASC {asc:.0%}, so {chosen} is what was calibrated"
+        )
+
+
+@dataclass(frozen=True)
+class CrowdLearner:
+    """The learner for pools without truths."""
+
+    weigher: WeigherFit = field(default_factory=WeigherFit)
+    gate: VoteGateFit = field(default_factory=VoteGateFit)
+    shares: tuple[float, float] = (0.5, 0.5)
+    """Questions for learning and for a certificate."""
+    margin: float = 1.0
+    workers: Workers = SERIAL
+    weighted: bool = True
+    """Whether weights are tried at all."""
+    given: Weigher | None = None
+    """Weights from elsewhere, tried in the place of those that the crowd would teach."""
+
+    def prepare(
+        self,
+        records: Records,
+        truths: Truths | None,
+        *,
+        schedule: Schedule | None = None,
+        workers: Workers = SERIAL,
+        track: Track = quiet,
+    ) -> VoteTable:
+        """The traits of every response; truths, where there are any, are only passed on."""
+        table = describe_pool(records, truths, schedule=schedule, workers=workers, track=track)
+        return replace(table, responses=replace(table.responses, grades=crowd_grades(table)))
+
+    def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
+        """A certificate needs questions that nothing was learned from; else all of them teach."""
+        none = rows[:0]
+        if not certified:
+            return Split(rows, none, none)
+        fit, tune = split_rows(rows, self.shares, groups=table.groups, seed=seed)
+        return Split(fit, none, tune)
+
+    def fit(
+        self, table: VoteTable, rows: Columns, *, held: Columns | None = None, seed: int
+    ) -> CrowdModel:
+        """Weigher, gate and family from these questions alone."""
+        check_enough(table)
+        clear = clear_rows(table, rows)
+        support = self._support(table, rows, clear, seed=seed) if self.weighted else NEVER
+        keeps = self.weighted and support.holds
+        own_responses = table.responses.subset(rows)
+        weights = (
+            self._weights(table.groups[rows], own_responses, own_responses, clear, seed=seed)
+            if keeps
+            else None
+        )
+        seen = table.replay(rows, weights, workers=self.workers)
+        states = agreement_states(seen)
+        chances = self.gate.out_of_fold(states, groups=table.groups[rows], seed=seed)
+        own = measure_votes(seen, chances)
+        savings = [mean_saving(own, each, by_agreement=True) for each in (GATE_FAMILY, ASC_FAMILY)]
+        taught = table.responses.subset(rows[clear])
+        return CrowdModel(
+            weigher=(self.given or self.weigher.fit_tiers(taught, seed=seed)) if keeps else None,
+            gate=self.gate.fit(states),
+            family=GATE_FAMILY if savings[0] >= savings[1] else ASC_FAMILY,
+            own=own,
+            gain=0.0,
+            support=support,
+            borrowed=self.given is not None,
+        )
+
+    def _weights(
+        self, groups: Columns, taught: Responses, weighed: Responses, clear: Flags, *, seed: int
+    ) -> Floats:
+        """The weights of questions, each taught by the clear ones among the others."""
+        if self.given is not None:
+            return self.given.weights(weighed.traits)
+        work = partial(self._fold, taught, weighed, clear, seed=seed)
+        return out_of_fold(work, groups, seed=seed, workers=self.workers)
+
+    def _fold(
+        self, taught: Responses, weighed: Responses, clear: Flags, fold: Fold, *, seed: int
+    ) -> Floats:
+        teachers = taught.subset(fold.rest[clear[fold.rest]])
+        return self.weigher.fit(teachers, seed=seed + fold.number).weights(weighed.traits[fold.own])
+
+    def _support(self, table: VoteTable, rows: Columns, clear: Flags, *, seed: int) -> Support:
+        """One half of the responses teaches; what becomes of the vote of the other half?"""
+        first, second = (half_of(table, rows, start) for start in (0, 1))
+        weights = self._weights(table.groups[rows], first.taught, second.taught, clear, seed=seed)
+        return Support.of(first.winners(), second.winners(), second.winners(weights))
+
+
+NEVER = Support(1.0, 0.0, 1.0)
+"""Weights that were never tried."""
+
+
+def agreement_states(seen: ReplayedVotes) -> VoteStates:
+    """What a gate learns from: whether each answer is that of the full budget."""
+    known = seen.trajectories
+    return VoteStates(seen.evidence, known.agreement, known.tokens)
+
+
+# --- the crowd ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Half:
+    """Every other response to some questions."""
+
+    records: tuple[VotedRecord, ...]
+    taught: Responses
+
+    def winners(self, weights: Floats | None = None) -> list[str | None]:
+        """What each question's vote says."""
+        chosen = (
+            self.records
+            if weights is None
+            else [each.with_weights(own) for each, own in zip(self.records, weights, strict=True)]
+        )
+        return [winner_of(each) for each in chosen]
+
+
+def half_of(table: VoteTable, rows: Columns, start: int) -> Half:
+    """Every second response to these questions, graded by the vote of this half."""
+    records = tuple(
+        replace(each, responses=each.responses[start::2], votes=each.votes[start::2])
+        for each in (table.records[row] for row in rows)
+    )
+    known = table.responses.subset(rows)
+    taught = Responses(known.traits[:, start::2], known.voted[:, start::2], crowd_says(records))
+    return Half(records, taught)
+
+
+def winner_of(record: VotedRecord) -> str | None:
+    """What the vote of all its responses says."""
+    return Tally().add(record.votes).leaders.answer
+
+
+def crowd_says(records: "tuple[VotedRecord, ...]") -> Floats:
+    """1 for every response that says what the vote says; shape (questions, responses)."""
+    winners = [winner_of(each) for each in records]
+    return np.array(
+        [
+            [float(vote.answer is not None and vote.answer == winner) for vote in record.votes]
+            for record, winner in zip(records, winners, strict=True)
+        ]
+    )
+
+
+def crowd_grades(table: VoteTable) -> Floats:
+    """The grades that the crowd gives in the place of truths."""
+    return crowd_says(table.records)
+
+
+def clear_rows(table: VoteTable, rows: Columns) -> Flags:
+    """Those of these questions whose full vote is clearest, by the winner's share of it."""
+    grades, voted = table.responses.grades[rows], table.responses.voted[rows]
+    shares = (grades * voted).sum(axis=1) / np.maximum(1, voted.sum(axis=1))
+    clear: Flags = shares >= np.quantile(shares, 1 - CLEAR)
+    return clear
