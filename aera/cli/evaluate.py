@@ -70,6 +70,14 @@ PoliciesOption = Annotated[
 RuleOption = Annotated[
     str, typer.Option(help="How votes are counted: vote, or re2-vote to compare with Re2.")
 ]
+WithoutOption = Annotated[
+    bool,
+    typer.Option(
+        "--without-truths",
+        help="Nested, holdout: learn and calibrate as where a pool has no truths; those it has "
+        "only judge.",
+    ),
+]
 CleanOption = Annotated[
     bool, typer.Option(help="Crossfit: end training on an inner split, not on the judged fold.")
 ]
@@ -87,6 +95,7 @@ def evaluate(
     price: PriceOption = None,
     judge: JudgeOption = None,
     prices: TokenPricesOption = None,
+    without_truths: WithoutOption = False,
     paper: PaperOption = False,
     clean: CleanOption = False,
     max_loss: LossOption = None,
@@ -103,7 +112,7 @@ def evaluate(
     from aera.lab.judging.asked import ask_policies, choose_schedule
     from aera.lab.judging.evaluation import EvaluationSettings, evaluate_pool
 
-    outputs = Outputs(json_file, report, figures)
+    (outputs := Outputs(json_file, report, figures)).check()
     settings = EvaluationSettings(
         protocol=protocol.value,
         rule=rule,
@@ -115,8 +124,8 @@ def evaluate(
         seed=seed,
         schedule=Schedule.parse(schedule) if schedule else None,
         prices=read_prices(prices),
+        without_truths=without_truths,
     )
-    outputs.check()
     working, loaded = parse_workers(workers), None
     if controller is not None:
         loaded = load_controller(controller, equivalence=equivalence, scorer=scorer)

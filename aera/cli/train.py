@@ -38,6 +38,7 @@ from aera.workers import parse_workers
 if TYPE_CHECKING:
     from aera.lab.judging.build import Built
     from aera.lab.replay.money import Prices
+    from aera.voting.weigher import Weigher
 
 FEW = 300
 """Questions below which a threshold without a certificate is not to be trusted."""
@@ -45,6 +46,25 @@ FEW = 300
 StatedOption = Annotated[
     str | None,
     typer.Option(help="Run this policy as it stands, by its label, as asc-0.95; choose nothing."),
+]
+WithoutOption = Annotated[
+    bool,
+    typer.Option(
+        "--without-truths",
+        help="Look at no truth, as where a pool has none: learn from clear votes, calibrate by "
+        "agreement with the full budget.",
+    ),
+]
+LabelsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Right answers to a few questions, as aera label lists them: without truths they "
+        "decide whether weights are used."
+    ),
+]
+WeigherOption = Annotated[
+    Path | None,
+    typer.Option(help="Use the weights of this controller, taught elsewhere on the same task."),
 ]
 BaselineOption = Annotated[
     list[str] | None,
@@ -64,6 +84,9 @@ def train(
     price: PriceOption = None,
     judge: JudgeOption = None,
     prices: TokenPricesOption = None,
+    without_truths: WithoutOption = False,
+    labels: LabelsOption = None,
+    weigher: WeigherOption = None,
     paper: PaperOption = False,
     baseline: BaselineOption = None,
     encoder: EncoderOption = None,
@@ -73,6 +96,7 @@ def train(
 ) -> None:
     """Learn how votes weigh and when to stop, calibrate, and write the controller."""
     from aera.lab.judging.asked import choose_schedule
+    from aera.lab.judging.labelling import read_labels
     from aera.lab.judging.training import TrainSettings, train_pool
 
     _check_call(out, max_loss, scorer=scorer, policy=policy)
@@ -87,6 +111,9 @@ def train(
         baselines=tuple(baseline or ()),
         encoder=encoder,
         seed=seed,
+        without_truths=without_truths,
+        labels=None if labels is None else read_labels(labels),
+        weigher=None if weigher is None else _find_weigher(weigher),
     )
     records, truths = open_judged(pool, equivalence=equivalence, workers=working)
     own, asked = records.schedule, Schedule.parse(schedule) if schedule else None
@@ -100,6 +127,17 @@ def train(
         say(scoring.told(truths))
     if policy is None and scoring is None:
         _advise(built, settings.max_loss)
+
+
+def _find_weigher(path: Path) -> "Weigher":
+    """The weights of a controller."""
+    from aera.cli.endpoint import load_controller
+    from aera.voting.weigher import Weigher
+
+    found = load_controller(path, equivalence=False).weigher
+    if not isinstance(found, Weigher):
+        raise UsageError(f'the controller at "{path}" has no learned weights; its votes are plain')
+    return found
 
 
 def _check_call(

@@ -87,11 +87,13 @@ class Home:
     models: tuple[str, ...] = ()
     """Who answered, where that was recorded."""
     tier: str = "counts"
-    """What its votes weigh by: logprobs and text, text, or counts alone."""
+    """What its votes weigh by: traces, logprobs and text, or less, down to counts alone."""
     read: float | None = None
     """The share of responses that could be read."""
     overturned: tuple[float, ...] = ()
     """The share of questions whose plain vote the weights overturn, at every checkpoint."""
+    deciding: float | None = None
+    """How many votes of the full budget decide in effect, the weights being what they are."""
 
     def __post_init__(self) -> None:
         if set(self.spread) != set(FACTS) or any(len(v) != PLACES for v in self.spread.values()):

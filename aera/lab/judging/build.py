@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns
-from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import Family
 from aera.lab.judging.certified import LOSSES, certify_card
@@ -15,16 +14,13 @@ from aera.lab.judging.figures import Stated
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.judging.taught import find_home
 from aera.lab.learning.learner import Learner, Measured, T, check_enough, policy_of
-from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.rewards import UtilityChoice
-from aera.lab.learning.votes import VoteLearner
 from aera.lab.replay.frontier import Point, replayed_points
 from aera.lab.replay.trajectory import Trajectories
 from aera.reading.health import NOTHING, Readability
 from aera.response import Question
 from aera.solving.controller import Controller, question_hashes
 from aera.voting.best_of_n import BestOfN, gives_weights
-from aera.workers import Workers
 
 BUILD_SHARES = (0.55, 0.15, 0.3)
 """The paper's gate in a controller: questions to fit, to end the fit in time, to calibrate."""
@@ -50,13 +46,6 @@ class Built:
     def card(self) -> str:
         """Its model card."""
         return self.controller.card
-
-
-def choose_learner(*, paper: bool, encoder: str | None, workers: Workers) -> Learner[Any]:
-    """What a controller is learned by: ours, or the paper's with its shares for a controller."""
-    if paper:
-        return PaperLearner(load_encoder(encoder), shares=BUILD_SHARES)
-    return VoteLearner(workers=workers)
 
 
 def build(
@@ -196,6 +185,31 @@ paying for. Policy: `{controller.label}`.
 """
 
 
+def _measured(choice: Choice) -> str:
+    return (
+        f"**Accuracy in calibration**, which is no test: {100 * choice.accuracy:.2f} %, its own "
+        f"full budget\n  {100 * choice.reference:.2f} %, on {choice.questions} questions."
+    )
+
+
+def _agreed(controller: Controller, choice: Choice) -> list[str]:
+    """What agreement says, and what it leaves open."""
+    told = [
+        f"**Agreement in calibration**, which is no test: {100 * choice.accuracy:.2f} % of the "
+        f"answers are those of\n  its own full budget, on {choice.questions} questions.",
+        "**Without truths**: accuracy lost against that full budget cannot exceed the share that "
+        "differs;\n  how right the full budget is, nobody has looked.",
+    ]
+    home = controller.home
+    if home is not None and home.overturned and home.deciding:
+        told.append(
+            f"**Weights** overturn the plain vote on {100 * home.overturned[-1]:.1f} % of the "
+            f"questions at the full budget,\n  where {home.deciding:.0f} of "
+            f"{controller.schedule.last} votes decide in effect."
+        )
+    return told
+
+
 def _card(controller: Controller, choice: Choice, learned: str) -> str:
     """The card of what calibration chose."""
     others = len(controller.calibrated)
@@ -203,12 +217,12 @@ def _card(controller: Controller, choice: Choice, learned: str) -> str:
     voted = [
         f"**Setting**: {describe_setting(choice)}.",
         f"**Certificate**: {certify_card(asdict(choice))}",
-        f"**Accuracy in calibration**, which is no test: {100 * choice.accuracy:.2f} %, its own "
-        f"full budget\n  {100 * choice.reference:.2f} %, on {choice.questions} questions.",
+        *(_agreed(controller, choice) if choice.by_agreement else [_measured(choice)]),
     ]
     lines = [
         *([f"**Calibration**: {choice.summary}."] if isinstance(choice, UtilityChoice) else voted),
         f"**Learned**: {learned}.",
+        *([f"**Weighs by** {home.tier}."] if (home := controller.home) and home.tier else []),
         f"**Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};\n"
         "  their hashes are in `config.json`, so that a test on them is noticed.",
     ]

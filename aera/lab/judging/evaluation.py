@@ -20,9 +20,9 @@ from aera.lab.judging.summary import (
     summarize,
 )
 from aera.lab.judging.taught import find_abroad
+from aera.lab.learning.crowd import CrowdLearner, learn_votes
 from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
-from aera.lab.learning.votes import VoteLearner
 from aera.lab.open import need_truths
 from aera.lab.replay.columns import table_columns
 from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points
@@ -61,6 +61,8 @@ class EvaluationSettings:
     """Of tokens; with them every policy's cost is told in money."""
     scoring: Scoring | None = None
     """Best-of-n; None where answers are voted on."""
+    without_truths: bool = False
+    """Whether to learn and calibrate as where there are no truths; those there are still judge."""
 
     def __post_init__(self) -> None:
         LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
@@ -69,6 +71,10 @@ class EvaluationSettings:
         if self.rule != "vote" and self.protocol != REPLAY:
             raise UsageError(
                 "--rule goes with replay: everything else is learned from the plain vote"
+            )
+        if self.without_truths and (self.by_paper or self.scoring is not None):
+            raise UsageError(
+                "--without-truths goes without --paper, --scorer and --protocol crossfit"
             )
         if self.scoring is not None:
             self._check_scored()
@@ -93,11 +99,15 @@ class EvaluationSettings:
         return Terms(self.prices, None if self.scoring is None else self.scoring.price)
 
     @property
-    def learner(self) -> Learner[Any]:
+    def by_paper(self) -> bool:
+        """Whether the paper's gate is learned, which cannot do without truths."""
+        return self.paper or self.protocol == CROSSFIT
+
+    def learner(self, truths: Truths | None) -> Learner[Any]:
         """What crossfit, nested and holdout learn."""
-        if self.paper or self.protocol == CROSSFIT:
+        if self.by_paper:
             return PaperLearner(load_encoder(self.encoder), one_shot=self.protocol == CROSSFIT)
-        return VoteLearner()
+        return learn_votes(None if self.without_truths else truths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,8 +294,10 @@ def _with_protocol(
     known: dict[str, Any] = {"workers": workers, "track": track}
     if made.settings.scoring is not None:
         return _with_scoring(made, made.settings.scoring, schedule, known)
-    truths = need_truths(made.records, made.truths)
-    settings, learner = made.settings, made.settings.learner
+    settings, truths = made.settings, made.truths
+    if settings.by_paper:
+        truths = need_truths(made.records, truths)
+    learner = settings.learner(truths)
     table = learner.prepare(made.records, truths, schedule=schedule, **known)
     seed, given = settings.seed, made.frontier.points
     if settings.protocol == CROSSFIT:
@@ -295,7 +307,8 @@ def _with_protocol(
         frontier = replace(frontier, readability=made.readability)
         sections = crossfit_sections(done, frontier, seed=seed)
         return replace(made, frontier=frontier, sections=sections, done=done)
-    limit = limit_for(learner, settings.max_loss, settings.alpha)
+    by_agreement = isinstance(learner, CrowdLearner)
+    limit = limit_for(learner, settings.max_loss, settings.alpha, by_agreement=by_agreement)
     if settings.protocol == NESTED:
         [judged] = nested(learner, table, [limit], seed=seed, **known)
     else:

@@ -60,11 +60,14 @@ class Headline:
     """None without truths, and on questions it was trained on."""
     beside: tuple[Beside, ...] = ()
     """Fixed budgets of plain votes; none where there is no gap."""
+    changed: Gap | None = None
+    """Answers that are not those of the full budget, where that was what was allowed."""
 
     @property
     def lines(self) -> list[str]:
         """Everything it says, one sentence each."""
         told = [f"{self.claim} ({self.status}).", self.grounds]
+        told += [] if self.changed is None else [_tell_changed(self.changed, self.reference)]
         return [*told, *(each.sentence for each in self.beside if each.full), self.certificate]
 
     def as_json(self) -> dict[str, Any]:
@@ -101,6 +104,7 @@ def make_headline(
     spent = _spent(point, full)
     certified, certificate = _certificate(protocol, task, sections, graded=point.graded)
     tested = point.graded and not point.in_sample
+    agreed = any(choice.get("by_agreement") for choice in _choices(sections))
     gap = paired_gap(point.scores, full.scores) if tested else None
     unit = "tokens" if full.tokens else "responses"
     price = f"{spent.percent:.0f} % of the {unit}"
@@ -115,10 +119,23 @@ def make_headline(
         spent=spent,
         gap=gap,
         beside=_beside(point, frontier) if tested else (),
+        changed=changed_gap(point) if agreed and point.kind is Kind.CALIBRATED else None,
     )
 
 
+def changed_gap(point: Point) -> Gap:
+    """How many answers are not those of the full budget; every one of them counts as worse."""
+    return paired_gap(point.agreements, np.ones_like(point.agreements))
+
+
+def _tell_changed(changed: Gap, reference: str) -> str:
+    share = f"{-changed.difference:.2f} %, 95 % [{max(0, -changed.high):.2f}, {-changed.low:.2f}]"
+    return f"{changed.worse} of {changed.questions} answers differ from {reference}'s: {share}."
+
+
 def _status(point: Point) -> str:
+    if not point.graded and point.kind is Kind.CALIBRATED:
+        return "on questions kept apart, without truths"
     if not point.graded:
         return "dry run"
     if point.kind is Kind.CONTROLLER:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aera.errors import UsageError
 from aera.files import whole_file
+from aera.lab.truths import Truths
 from aera.policies.labels import label_of
 from aera.policies.policy import Fixed, Policy
 from aera.pools.record import Records, VotedRecord
@@ -94,6 +95,21 @@ def write_labels(out: Path, candidates: Iterable[Candidate]) -> None:
         table = csv.DictWriter(file, ["id", "question", "choices", ANSWER, "answers"])
         table.writeheader()
         table.writerows(rows)
+
+
+def read_labels(path: Path) -> Truths:
+    """The right answers that somebody has filled in; questions left empty are left out."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f'the labels "{path}" cannot be read: {error}') from None
+    if rows and not {"id", ANSWER} <= rows[0].keys():
+        raise UsageError(f'"{path}" has no columns "id" and "{ANSWER}", as aera label writes them')
+    found = {row["id"]: said for row in rows if (said := (row[ANSWER] or "").strip())}
+    if not found:
+        raise UsageError(f'"{path}" has no right answer yet: fill in its column "{ANSWER}"')
+    return Truths(found)
 
 
 def _row(candidate: Candidate) -> dict[str, str]:

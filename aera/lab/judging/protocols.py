@@ -267,6 +267,12 @@ def _merge(parts: Sequence[Judgement], dealt: Sequence[Fold]) -> Judgement:
     )
 
 
-def limit_for(learner: Learner[Any], max_loss: float, alpha: float | None = None) -> LossLimit:
+def limit_for(
+    learner: Learner[Any],
+    max_loss: float,
+    alpha: float | None = None,
+    *,
+    by_agreement: bool = False,
+) -> LossLimit:
     """A limit on the loss with the margin that a learner keeps."""
-    return LossLimit(max_loss, alpha, learner.margin)
+    return LossLimit(max_loss, alpha, learner.margin, by_agreement)

@@ -25,7 +25,7 @@ from aera.lab.judging.diagnostics import (
     worst_group,
 )
 from aera.lab.judging.difference import paired_gaps
-from aera.lab.judging.headline import SHOWN_THRESHOLD, make_headline
+from aera.lab.judging.headline import SHOWN_THRESHOLD, changed_gap, make_headline
 from aera.lab.judging.protocols import CrossFit, Judgement
 from aera.lab.learning.paper import PaperTable
 from aera.lab.replay.frontier import Frontier, Kind, Point, hindsight_point
@@ -221,14 +221,15 @@ def judgement_frontier(done: Judgement, points: Sequence[Point] = ()) -> Frontie
         for p in points
         if p.kind is not Kind.HINDSIGHT
     ]
-    best = hindsight_point("oracle", oracle(done.trajectories), done.trajectories)
-    kept = _distinct([*done.fixed(), *given, *done.points(), *done.sweep(), best])
-    return Frontier(kept, done.trajectories)
+    kept = [*done.fixed(), *given, *done.points(), *done.sweep()]
+    if done.trajectories.grades is not None:
+        kept.append(hindsight_point("oracle", oracle(done.trajectories), done.trajectories))
+    return Frontier(_distinct(kept), done.trajectories)
 
 
 def judgement_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dict[str, Any]:
     """What calibration chose, whether routing is real, and the token savings with intervals."""
-    points = done.points()
+    points, graded = done.points(), done.trajectories.grades is not None
     spent = np.array([point.spent for point in points])
     savings = bootstrap_ratios(spent, done.trajectories.tokens[:, -1], seed=seed)
     return {
@@ -237,8 +238,11 @@ def judgement_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dic
             name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
             for name, choices in done.choices.items()
         },
-        "mixtures": [_mixture_row(point, frontier, seed=seed) for point in points[:1]],
-        "matched_random": [_matched_row(point, done.folds, seed=seed) for point in points],
+        "mixtures": [_mixture_row(point, frontier, seed=seed) for point in points[:graded]],
+        "matched_random": [
+            _matched_row(point, done.folds, seed=seed) for point in (points if graded else ())
+        ],
+        "changed": [{"policy": point.policy, **asdict(changed_gap(point))} for point in points],
         "savings": [
             {"policy": point.policy, "family": point.family, **asdict(saving)}
             for point, saving in zip(points, savings, strict=True)

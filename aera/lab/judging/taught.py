@@ -11,7 +11,16 @@ from aera.pools.record import Records
 from aera.solving.controller import Controller
 from aera.solving.home import Home
 from aera.voting.best_of_n import BestOfN
+from aera.voting.traits import COUNTS, LOGPROBS, TEXT, TRACE
 from aera.voting.weigher import Weigher, Weighting
+
+TIERS = {
+    TRACE: "traces, logprobs and text",
+    LOGPROBS: "logprobs and text",
+    TEXT: "text",
+    COUNTS: "counts",
+}
+"""What a weigher looks at, by the most that it needs."""
 
 
 def find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | None:
@@ -27,8 +36,9 @@ def find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | 
         responses = (each for record in table.records for each in record.responses)
         told["models"] = tuple(sorted({each.model for each in responses if each.model}))
         if isinstance(weigher, Weigher):
-            told["tier"] = "logprobs and text" if weigher.uses_logprobs else "text"
+            told["tier"] = TIERS[weigher.tier]
             told["overturned"] = _overturned(table, weigher, rows)
+            told["deciding"] = _deciding(table, weigher, rows)
     return Home.of(table.questions, **told)
 
 
@@ -42,6 +52,14 @@ def find_abroad(controller: Controller, records: Records) -> str | None:
         f"{lookout.reason}; aera solve and aera serve would let plain votes decide, and here it is "
         "shown as it stands"
     )
+
+
+def _deciding(table: VoteTable, weigher: Weigher, rows: Columns) -> float:
+    """How many equal votes would decide as surely as the weighted ones: Kish's effective size."""
+    known = table.responses.subset(rows)
+    weights = np.where(known.voted, weigher.weights(known.traits), 0.0)
+    squares = np.maximum(1e-12, (weights**2).sum(axis=1))
+    return round(float((weights.sum(axis=1) ** 2 / squares).mean()), 1)
 
 
 def _overturned(table: VoteTable, weigher: Weigher, rows: Columns) -> tuple[float, ...]:

@@ -4,16 +4,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from aera.errors import UsageError
+from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import Goal, LossLimit
 from aera.lab.judging.best_of_n import Scoring
-from aera.lab.judging.build import Built, build, choose_learner
+from aera.lab.judging.build import BUILD_SHARES, Built, build
 from aera.lab.judging.protocols import limit_for
 from aera.lab.judging.stated import Statement, check_label
+from aera.lab.learning.crowd import CrowdLearner, learn_votes
 from aera.lab.learning.learner import Learner
+from aera.lab.learning.paper import PaperLearner
 from aera.lab.open import need_truths
 from aera.lab.truths import Truths
 from aera.pools.record import Records
 from aera.schedule import Schedule
+from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Track, Workers, quiet
 
 
@@ -33,6 +37,12 @@ class TrainSettings:
     schedule: Schedule | None = None
     """Other checkpoints than the pool's own."""
     seed: int = 0
+    without_truths: bool = False
+    """Whether to look at no truth, as where there are none."""
+    labels: Truths | None = None
+    """The right answers to a few questions, which decide on weights where there are no others."""
+    weigher: Weigher | None = None
+    """Weights that were taught elsewhere, to be used in the place of new ones."""
 
     def __post_init__(self) -> None:
         LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
@@ -43,6 +53,8 @@ class TrainSettings:
                 "--scorer goes without --paper and --certify: best-of-n has a gate of its own, "
                 "and a price in the place of an allowed loss"
             )
+        if (self.paper or self.scoring is not None) and (self.without_truths or self.weigher):
+            raise UsageError("--without-truths and --weigher go without --paper and --scorer")
         if self.policy is not None and (self.alpha is not None or self.baselines):
             raise UsageError(
                 "--policy states what runs, so there is nothing to choose: leave out --certify "
@@ -53,7 +65,9 @@ class TrainSettings:
         """What learns: best-of-n, the paper's gate or ours."""
         if self.scoring is not None:
             return self.scoring.learner(records, truths)
-        return choose_learner(paper=self.paper, encoder=self.encoder, workers=workers)
+        if self.paper:
+            return PaperLearner(load_encoder(self.encoder), shares=BUILD_SHARES)
+        return learn_votes(truths, self.weigher, labels=self.labels, workers=workers)
 
 
 def train_pool(
@@ -68,10 +82,16 @@ def train_pool(
     schedule, scoring = settings.schedule or records.schedule, settings.scoring
     if settings.policy is not None:
         check_label(settings.policy, schedule, scored=scoring is not None, paper=settings.paper)
+    truths = None if settings.without_truths else truths
+    if settings.labels is not None and truths is not None:
+        raise UsageError("a pool with truths needs no --labels; --without-truths leaves them out")
     learner = settings.learner(records, truths, workers)
     # Best-of-n by the score looks at no truth.
-    known = truths or Truths({}) if scoring is not None else need_truths(records, truths)
+    known = truths if scoring is None else truths or Truths({})
+    if settings.policy is not None or settings.paper:
+        known = need_truths(records, truths) if scoring is None else known
     if settings.policy is not None:
+        assert known is not None
         stated = Statement(settings.policy, learner, schedule, settings.encoder, settings.seed)
         return stated.build(records, known, workers=workers, track=track)
     table = learner.prepare(records, known, schedule=schedule, workers=workers, track=track)
@@ -91,7 +111,8 @@ def _goal(settings: TrainSettings, learner: Learner[Any]) -> Goal:
     """What the one setting is chosen for."""
     if settings.scoring is not None:
         return settings.scoring.goal
-    return limit_for(learner, settings.max_loss, settings.alpha)
+    by_agreement = isinstance(learner, CrowdLearner)
+    return limit_for(learner, settings.max_loss, settings.alpha, by_agreement=by_agreement)
 
 
 def _check_baselines(settings: TrainSettings, known: dict[str, Any]) -> None:

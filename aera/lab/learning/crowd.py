@@ -21,6 +21,7 @@ from aera.lab.learning.learner import Split, check_enough
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.learning.votes import (
     ReplayedVotes,
+    VoteLearner,
     VoteModel,
     VoteTable,
     describe_pool,
@@ -28,7 +29,7 @@ from aera.lab.learning.votes import (
     measure_votes,
 )
 from aera.lab.learning.weigher import Responses, WeigherFit
-from aera.lab.truths import Truths
+from aera.lab.truths import Grader, Truths
 from aera.pools.record import Records, VotedRecord
 from aera.schedule import Schedule
 from aera.tally import Tally
@@ -44,6 +45,9 @@ None to 0.04 where weights gained or did no harm in truth, 0.1 and more where th
 """
 UNSURE = 0.03
 """Standard error of that cost above which nothing is known; a hundred questions bring it below."""
+
+DECIDING = 15
+"""Labelled questions on which plain and weighted votes differ, from which on labels decide."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +89,40 @@ class Support:
         return f"{found} of agreement between halves, {allowed}"
 
 
+@dataclass(frozen=True)
+class Labelled:
+    """What the right answers say where plain and weighted votes differ."""
+
+    differ: int
+    plain: float
+    """Of those, the questions that plain votes answer rightly."""
+    weighted: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the weights may be used."""
+        return self.weighted >= self.plain
+
+    @property
+    def summary(self) -> str:
+        """What was found, to be said after the weights."""
+        return (
+            f"right on {self.weighted:g} of the {self.differ} labelled questions where they "
+            f"differ from plain votes, which are right on {self.plain:g}"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class CrowdModel(VoteModel):
     """What some questions taught without their truths."""
 
-    support: Support | None = None
-    borrowed: bool = False
-    """Whether the weigher was brought along and not taught here."""
+    support: Support | Labelled | None = None
 
     @property
     def learned(self) -> str:
         """What was kept, what was left out, and why."""
         assert self.support is not None
-        whose = "weights brought along" if self.borrowed else "weights taught by the clear votes"
+        whose = "weights taught elsewhere" if self.borrowed else "weights taught by the clear votes"
         votes = f"{whose} ({self.support.summary}) are {'used' if self.weigher else 'refused'}"
         gate, asc = (
             mean_saving(self.own, each, by_agreement=True) for each in (GATE_FAMILY, ASC_FAMILY)
@@ -123,6 +148,8 @@ class CrowdLearner:
     """Whether weights are tried at all."""
     given: Weigher | None = None
     """Weights from elsewhere, tried in the place of those that the crowd would teach."""
+    labels: Truths | None = None
+    """The right answers to a few questions: they decide on weights where enough of them differ."""
 
     def prepare(
         self,
@@ -151,14 +178,15 @@ class CrowdLearner:
         """Weigher, gate and family from these questions alone."""
         check_enough(table)
         clear = clear_rows(table, rows)
-        support = self._support(table, rows, clear, seed=seed) if self.weighted else NEVER
+        responses = table.responses.subset(rows)
+        weigh = partial(self._weights, table.groups[rows], responses, responses, clear, seed=seed)
+        weights = weigh() if self.weighted and self.labels is not None else None
+        support: Support | Labelled = NEVER
+        if self.weighted:
+            told = None if weights is None else self._ask_labels(table, rows, weights)
+            support = told or self._support(table, rows, clear, seed=seed)
         keeps = self.weighted and support.holds
-        own_responses = table.responses.subset(rows)
-        weights = (
-            self._weights(table.groups[rows], own_responses, own_responses, clear, seed=seed)
-            if keeps
-            else None
-        )
+        weights = (weigh() if weights is None else weights) if keeps else None
         seen = table.replay(rows, weights, workers=self.workers)
         states = agreement_states(seen)
         chances = self.gate.out_of_fold(states, groups=table.groups[rows], seed=seed)
@@ -174,6 +202,18 @@ class CrowdLearner:
             support=support,
             borrowed=self.given is not None,
         )
+
+    def _ask_labels(self, table: VoteTable, rows: Columns, weights: Floats) -> "Labelled | None":
+        """What labels say of these weights; None where too few of them decide anything."""
+        assert self.labels is not None
+        right = np.zeros(2)
+        differ = 0
+        pairs = zip(table.weigh(rows, None), table.weigh(rows, weights), strict=True)
+        for answers, name in (([*map(winner_of, pair)], pair[0].question.id) for pair in pairs):
+            if name in self.labels and answers[0] != answers[1]:
+                right += Grader(table.task, self.labels[name]).grade(answers)
+                differ += 1
+        return None if differ < DECIDING else Labelled(differ, float(right[0]), float(right[1]))
 
     def _weights(
         self, groups: Columns, taught: Responses, weighed: Responses, clear: Flags, *, seed: int
@@ -199,6 +239,19 @@ class CrowdLearner:
 
 NEVER = Support(1.0, 0.0, 1.0)
 """Weights that were never tried."""
+
+
+def learn_votes(
+    truths: Truths | None,
+    weigher: Weigher | None = None,
+    *,
+    labels: Truths | None = None,
+    workers: Workers = SERIAL,
+) -> "VoteLearner | CrowdLearner":
+    """What learns from truths, or where there are none, from the crowd."""
+    if truths is None:
+        return CrowdLearner(given=weigher, labels=labels, workers=workers)
+    return VoteLearner(given=weigher, workers=workers)
 
 
 def agreement_states(seen: ReplayedVotes) -> VoteStates:

@@ -173,7 +173,7 @@ class Learner(Protocol[T]):
     def prepare(
         self,
         records: Records,
-        truths: Truths,
+        truths: Truths | None,
         *,
         schedule: Schedule | None = None,
         workers: Workers = SERIAL,

@@ -13,6 +13,7 @@ from math import nan
 import numpy as np
 
 from aera.arrays import Columns, Floats
+from aera.errors import ProtocolError
 from aera.evidence.votes import describe_votes
 from aera.lab.calibrating.calibration import LossLimit
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
@@ -133,6 +134,8 @@ class VoteModel:
     """The same questions out of fold: every one weighed and judged by models of others."""
     gain: float
     """Points the weigher gained there, mean over the checkpoints."""
+    borrowed: bool = False
+    """Whether the weights were taught elsewhere."""
 
     @property
     def families(self) -> Mapping[str, Family]:
@@ -143,11 +146,11 @@ class VoteModel:
     def learned(self) -> str:
         """What was kept, what was left out, and why; all of it measured out of fold."""
         gate, asc = mean_saving(self.own, GATE_FAMILY), mean_saving(self.own, ASC_FAMILY)
+        which = "weights taught elsewhere" if self.borrowed else "learned weights"
         votes = (
-            f"learned weights gain {self.gain:+.1f} points and are used"
+            f"{which} gain {self.gain:+.1f} points and are used"
             if self.weigher
-            else f"learned weights ({self.gain:+.1f} points) do not clearly gain, so votes are "
-            "plain"
+            else f"{which} ({self.gain:+.1f} points) do not clearly gain, so votes are plain"
         )
         chosen = "the gate" if self.family is GATE_FAMILY else "ASC"
         both = f"at equal losses the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
@@ -215,17 +218,21 @@ class VoteLearner:
     workers: Workers = SERIAL
     """Who works on the parts of one fit."""
     weighted: bool = True
+    given: Weigher | None = None
+    """Weights that were taught elsewhere, tried in the place of new ones."""
 
     def prepare(
         self,
         records: Records,
-        truths: Truths,
+        truths: Truths | None,
         *,
         schedule: Schedule | None = None,
         workers: Workers = SERIAL,
         track: Track = quiet,
     ) -> VoteTable:
         """Read the traits of the first responses to every question, and grade their answers."""
+        if truths is None:
+            raise ProtocolError(f'"{records.name}" has no truths to learn weights from')
         return describe_pool(records, truths, schedule=schedule, workers=workers, track=track)
 
     def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
@@ -246,7 +253,7 @@ class VoteLearner:
         plain = table.replay(rows, None, workers=self.workers)
         weighted = self._weigh(table, rows, seed=seed)
         gains = [_gains(weighted, plain)]
-        while len(gains) < MEASURES and 0 < _clarity(gains) < 2:
+        while self.given is None and len(gains) < MEASURES and 0 < _clarity(gains) < 2:
             again = self._weigh(table, rows, seed=seed + ANEW * len(gains))
             gains.append(_gains(again, plain))
         keeps = _clarity(gains) > 1
@@ -254,16 +261,19 @@ class VoteLearner:
         own = measure_votes(seen, self.gate.out_of_fold(seen.states, groups=groups, seed=seed))
         better = mean_saving(own, GATE_FAMILY) >= mean_saving(own, ASC_FAMILY)
         return VoteModel(
-            weigher=self.weigher.fit_tiers(responses, seed=seed) if keeps else None,
+            weigher=(self.given or self.weigher.fit_tiers(responses, seed=seed)) if keeps else None,
             gate=self.gate.fit(seen.states),
             family=GATE_FAMILY if better else ASC_FAMILY,
             own=own,
             gain=100 * float(np.mean(gains)),
+            borrowed=self.given is not None,
         )
 
     def _weigh(self, table: VoteTable, rows: Columns, *, seed: int) -> ReplayedVotes:
-        """These questions with weights out of fold."""
+        """These questions with weights out of fold, or by somebody who never saw them."""
         learned, groups = table.responses.subset(rows), table.groups[rows]
+        if self.given is not None:
+            return table.replay(rows, self.given.weights(learned.traits), workers=self.workers)
         weights = self.weigher.out_of_fold(learned, groups=groups, seed=seed, workers=self.workers)
         return table.replay(rows, weights, workers=self.workers)
 

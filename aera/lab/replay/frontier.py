@@ -73,6 +73,11 @@ class Point:
         return self.pick(self.trajectories.grades)
 
     @cached_property
+    def agreements(self) -> Floats:
+        """1 where the returned answer is that of the full budget, question by question."""
+        return self.pick(self.trajectories.agreement)
+
+    @cached_property
     def counts(self) -> Floats:
         """Responses used, question by question."""
         return np.array(self.trajectories.schedule.checkpoints, dtype=np.float64)[self.columns]

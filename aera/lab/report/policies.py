@@ -24,6 +24,8 @@ def calibrated_figure(evaluation: Mapping[str, Any], *, allowed: float) -> Figur
     """Every calibrated policy against its full budget, on questions it had no part in."""
     full = evaluation["headline"]["reference"]
     gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
+    graded = bool(gaps)
+    gaps = gaps or {c["policy"]: c for c in evaluation["changed"]}
     rows = []
     for saving in evaluation["savings"]:
         name = saving["family"]
@@ -41,9 +43,11 @@ def calibrated_figure(evaluation: Mapping[str, Any], *, allowed: float) -> Figur
                 "settings": ", ".join(chosen),
             }
         )
-    columns = {"policy": "policy", "difference": "difference, points", "interval": "95 %"}
+    lost = "difference, points" if graded else "difference in agreement, points"
+    columns = {"policy": "policy", "difference": lost, "interval": "95 %"}
     columns |= {"saved": "tokens saved, %", "settings": "chosen settings"}
-    x, y = f"points against {full}", name_axis("name")
+    x = f"points against {full}" if graded else f"points of agreement with {full}"
+    y = name_axis("name")
     few = {"axis": {"tickCount": 8}, "scale": {"padding": 12}}
     bar = {"y": y, "x": number("low", x, **few), "x2": {"field": "high"}}
     spot = {"y": y, "x": number("difference", x, **few), "tooltip": tooltip(columns)}
