@@ -118,7 +118,7 @@ def test_a_certificate_is_asked_for_by_its_chance_of_error(
 ) -> None:
     quick = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
     learner = partial(VoteLearner, weigher=quick)
-    monkeypatch.setattr("aera.lab.judging.build.VoteLearner", learner)
+    monkeypatch.setattr("aera.lab.learning.crowd.VoteLearner", learner)
     train(str(bench.pool.path), tmp_path / "S", certify=0.1)
     loaded = Controller.load(tmp_path / "S")
     assert (len(loaded.fitted), len(loaded.calibrated)) == (30, 30)

@@ -44,7 +44,7 @@ def address(
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits that end after a few epochs."""
     fit = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
-    for module in ("aera.lab.judging.evaluation", "aera.lab.learning.votes"):
+    for module in ("aera.lab.learning.crowd", "aera.lab.learning.votes"):
         monkeypatch.setattr(f"{module}.VoteLearner", partial(VoteLearner, weigher=fit))
 
 

@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
     learner = partial(VoteLearner, weigher=QUICK)
-    monkeypatch.setattr("aera.lab.judging.build.VoteLearner", learner)
+    monkeypatch.setattr("aera.lab.learning.crowd.VoteLearner", learner)
     return tmp_path
 
 

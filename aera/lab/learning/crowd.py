@@ -210,7 +210,7 @@ class CrowdLearner:
         differ = 0
         pairs = zip(table.weigh(rows, None), table.weigh(rows, weights), strict=True)
         for answers, name in (([*map(winner_of, pair)], pair[0].question.id) for pair in pairs):
-            if name in self.labels and answers[0] != answers[1]:
+            if name in self.labels.answers and answers[0] != answers[1]:
                 right += Grader(table.task, self.labels[name]).grade(answers)
                 differ += 1
         return None if differ < DECIDING else Labelled(differ, float(right[0]), float(right[1]))

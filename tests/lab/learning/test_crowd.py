@@ -1,0 +1,177 @@
+"""Learning without truths: what the crowd teaches, when it is not believed, and what is proved."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from made_questions import SCHEDULE, TASK, made_records
+
+from aera import Question, Record, Response
+from aera.errors import UsageError
+from aera.lab import LossLimit, Truths, VoteLearner, nested
+from aera.lab.judging.build import build
+from aera.lab.judging.labelling import read_labels
+from aera.lab.judging.training import TrainSettings, train_pool
+from aera.lab.learning import crowd
+from aera.lab.learning.crowd import CrowdLearner, Labelled, Support
+from aera.lab.learning.perceptron import Perceptron
+from aera.lab.learning.votes import VoteTable
+from aera.lab.learning.weigher import WeigherFit
+from aera.pools.record import HeldRecords, VotedRecord, read_votes
+
+FIT = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
+LEARNER = CrowdLearner(FIT)
+EVERY = np.arange(240)
+
+
+def clear_records(seed: int = 0) -> tuple[list[VotedRecord], dict[str, str]]:
+    """Questions whose crowd is mostly right, and whose wrong responses hedge."""
+    chance, records, truths = Random(seed), [], {}
+    for place in range(len(EVERY)):
+        truth, wrong = chance.sample(range(11, 99), 2)
+        share = chance.choice([0.6, 0.9, 0.95, 1.0])
+        responses = []
+        for _ in range(SCHEDULE.last):
+            right = chance.random() < share
+            words = "it" if right else "wait, actually, sorry, it"
+            said = f"{words} is \\boxed{{{truth if right else wrong}}}"
+            responses.append(Response(said, tokens=chance.randint(20, 40)))
+        question = Question(f"q{place}", f"how many are {place} and {place % 7}?")
+        records.append(Record(question, tuple(responses)))
+        truths[question.id] = str(truth)
+    return read_votes(records, TASK), truths
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[list[VotedRecord], dict[str, str]]:
+    return clear_records()
+
+
+@pytest.fixture(scope="module")
+def held(made: tuple[list[VotedRecord], dict[str, str]]) -> HeldRecords:
+    return HeldRecords(made[0], TASK, SCHEDULE)
+
+
+@pytest.fixture(scope="module")
+def table(held: HeldRecords) -> VoteTable:
+    return LEARNER.prepare(held, None)
+
+
+def test_a_clear_crowd_teaches_weights_that_gain(
+    table: VoteTable, held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    model = LEARNER.fit(table, EVERY, seed=0)
+    assert model.weigher is not None
+    assert "weights taught by the clear votes" in model.learned
+    graded = LEARNER.prepare(held, Truths(made[1]))
+    weighted = model.values(graded, EVERY).trajectories.known_grades[:, -1].mean()
+    plain = graded.replay(EVERY, None).trajectories.known_grades[:, -1].mean()
+    assert weighted > plain + 0.01
+
+
+def test_truths_that_are_there_teach_nothing(held: HeldRecords, table: VoteTable) -> None:
+    wrong = {record.question.id: "7" for record in held}
+    misled = LEARNER.prepare(held, Truths(wrong))
+    assert (misled.responses.grades == table.responses.grades).all()
+    one, other = (LEARNER.fit(each, EVERY, seed=0) for each in (table, misled))
+    assert one.weigher is not None
+    assert other.weigher is not None
+    seen = table.responses.traits
+    assert (one.weigher.weights(seen) == other.weigher.weights(seen)).all()
+    assert one.learned == other.learned
+
+
+def test_weights_that_lead_the_halves_apart_are_refused(
+    table: VoteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd, "HARM", -1.0)
+    model = LEARNER.fit(table, EVERY, seed=0)
+    assert model.weigher is None
+    assert "are refused" in model.learned
+
+
+def test_what_too_few_questions_say_is_not_believed() -> None:
+    same, other = ["7"] * 10, ["7"] * 9 + ["8"]
+    assert Support.of(same, same, same).holds
+    few = Support.of(same, same, other)
+    assert not few.holds
+    assert "too few questions to say" in few.summary
+    many = Support.of(same * 40, same * 40, other * 40)
+    assert not many.holds
+    assert "beyond the 5 allowed" in many.summary
+    assert Support.of(same * 40, other * 40, same * 40).holds
+
+
+def test_labels_decide_where_enough_of_them_differ(
+    table: VoteTable, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    labelled = replace(LEARNER, labels=Truths(made[1])).fit(table, EVERY, seed=0)
+    few = replace(LEARNER, labels=Truths(dict([*made[1].items()][:2]))).fit(table, EVERY, seed=0)
+    assert isinstance(few.support, Support)
+    if isinstance(labelled.support, Labelled):
+        assert labelled.support.differ >= crowd.DECIDING
+        assert "labelled questions where they differ" in labelled.learned
+    assert Labelled(20, 9, 11).holds
+    assert not Labelled(20, 11, 9).holds
+
+
+def test_weights_from_elsewhere_stand_in_with_and_without_truths(
+    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    records, truths = made_records(7)
+    taught = VoteLearner(FIT).prepare(HeldRecords(records, TASK, SCHEDULE), Truths(truths))
+    weigher = FIT.fit(taught.responses, seed=0)
+    bare = replace(LEARNER, given=weigher)
+    model = bare.fit(bare.prepare(held, None), EVERY, seed=0)
+    assert model.weigher is weigher
+    assert "weights taught elsewhere" in model.learned
+    graded = VoteLearner(FIT, given=weigher)
+    known = graded.fit(graded.prepare(held, Truths(made[1])), EVERY, seed=0)
+    assert known.weigher is weigher
+    assert "weights taught elsewhere gain" in known.learned
+
+
+def test_a_certificate_of_agreement_rests_on_other_questions(table: VoteTable) -> None:
+    goal = LossLimit(0.1, 0.2, by_agreement=True)
+    made = build(LEARNER, table, goal, seed=0)
+    controller = made.controller
+    assert not controller.fitted & controller.calibrated
+    assert "P(answers that differ from its own full budget's ≤ 10 %)" in controller.card
+    assert "**Without truths**" in controller.card
+    [judged] = nested(LEARNER, table, [goal], seed=0)
+    point = judged.point("aera")
+    assert point.accuracy is None
+    assert point.agreements.mean() > 0.85
+    assert all(choice.by_agreement for choice in judged.choices["aera"])
+
+
+def test_training_looks_at_truths_unless_told_not_to(
+    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    truths = Truths(made[1])
+    bare = train_pool(held, truths, TrainSettings(0.1, without_truths=True))
+    same = train_pool(held, None, TrainSettings(0.1))
+    assert bare.learned == same.learned
+    assert bare.learned.startswith("without truths: ")
+    assert not train_pool(held, truths, TrainSettings(0.1)).learned.startswith("without")
+    with pytest.raises(UsageError, match="needs no --labels"):
+        train_pool(held, truths, TrainSettings(0.1, labels=truths))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id,question,answer\na,?,\n", "has no right answer yet"),
+        ("name,answer\na,7\n", 'has no columns "id" and "answer"'),
+        (None, "cannot be read"),
+    ],
+)
+def test_labels_that_are_none_are_refused(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read_labels(tmp_path / "labels.csv")
+    (tmp_path / "good.csv").write_text("id,question,answer\na,?, 7 \nb,?,\n")
+    assert dict(read_labels(tmp_path / "good.csv")) == {"a": "7"}
