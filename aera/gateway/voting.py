@@ -41,6 +41,8 @@ __all__ = ["UNREADABLE", "Ballot", "Escalation", "Gateway"]
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
 LATE = 0.03
 """Seconds beyond a deadline in which a block under way may still be counted."""
+COMPARED = 50_000
+"""Characters of a reply by which it is compared with the other winners."""
 QUESTION = Question("", "")
 """What is asked is in the request's messages, at which only a weigher looks."""
 
@@ -163,6 +165,7 @@ class Gateway:
             weigher=weigher,
             label=label_of(plan.policy, weighted=gives_weights(weigher)),
         )
+        run.heavy = structured
         return Ballot(body, plan, spending, reader, run, sampler, structured)
 
     async def _try_vote(self, ballot: Ballot) -> VotedChoice | UpstreamError:
@@ -252,7 +255,9 @@ class Gateway:
                 [reply] = await sampler.sample(QUESTION, 1, deadline=ballot.deadline)
                 if reply.error is not None:
                     return replace(voted, notes=(*voted.notes, f"escalation failed: {reply.error}"))
-                read = await run_off_loop(self.controller, partial(ballot.reader.read, reply))
+                read = await run_off_loop(
+                    self.controller, partial(ballot.reader.read, reply), heavy=ballot.structured
+                )
         except UpstreamError as error:
             return replace(voted, notes=(*voted.notes, f"escalation failed: {error}"))
         except TimeoutError:
@@ -292,7 +297,8 @@ class Gateway:
             return among[0], ()
 
         def look() -> tuple[Response, tuple[str, ...]]:
-            vectors = self.encoder.encode([words_of(response) for response in among])
+            said = [words_of(response)[:COMPARED] for response in among]
+            vectors = self.encoder.encode(said)
             medoid = among[int(np.argmax(vectors @ vectors.sum(axis=0)))]
             return medoid, gate.strays(prefix) if gate else ()
 
