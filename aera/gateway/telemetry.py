@@ -148,7 +148,12 @@ class Telemetry(Collector):
         kept = ("samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures")
         shares = sorted(allocation.votes.values(), reverse=True)
         row = {name: account[name] for name in kept}
-        row |= {"id": voted.id, "answer": _clip(account["answer"]), "unread": voted.unread}
+        row |= {
+            "id": voted.id,
+            "model": label,
+            "answer": _clip(account["answer"]),
+            "unread": voted.unread,
+        }
         row |= {"time": round(time.time(), 3), "seconds": round(allocation.seconds, 3)}
         row |= {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
         self.latest.append({**row, "strays": list(voted.strays)})
