@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 CLOSED = ("enum", "const", "format", "pattern")
@@ -11,7 +11,7 @@ CLOSED = ("enum", "const", "format", "pattern")
 SHORT = 60
 """Characters up to which a string is a word on which replies may agree; longer ones are text."""
 MOST_PARTS = 1_000
-"""Alternatives for one place that are looked at; a client can write any number of them."""
+"""Alternatives for one place, and tools, that are looked at; a client can write any number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +66,10 @@ class Schemas:
         wanted = body.get("response_format")
         inner = wanted.get("json_schema") if isinstance(wanted, Mapping) else None
         reply = Schema.of(inner.get("schema")) if isinstance(inner, Mapping) else ANYTHING
-        described = [*_functions(body.get("tools")), *_listed(body.get("functions"))]
+        described = chain(_functions(body.get("tools")), _listed(body.get("functions")))
         tools = {
             each["name"]: Schema.of(each.get("parameters"))
-            for each in described
+            for each in islice(described, MOST_PARTS)
             if isinstance(each.get("name"), str)
         }
         return cls(reply, tools)

@@ -431,6 +431,8 @@ def test_many_calls_are_voted_on_one_by_one_and_very_many_as_one() -> None:
     assert found.structure.show(()) == "value"
 
 
-def test_of_countless_alternatives_a_thousand_are_looked_at() -> None:
+def test_of_countless_tools_and_alternatives_a_thousand_are_looked_at() -> None:
+    tools = [{"function": {"name": f"f{n}"}} for n in range(2_000)]
+    assert len(Schemas.of({"tools": tools}).tools) == 1_000
     schema = Schema.of({"anyOf": [{"type": "object"} for _ in range(20_000)]})
     assert len(schema.parts) == 1_000
