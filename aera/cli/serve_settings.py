@@ -43,6 +43,11 @@ def settings_from(
     from aera.gateway.routes import AllowedRoutes
     from aera.gateway.settings import GatewaySettings
 
+    if not keys and options.keys_file is not None:
+        raise UsageError(
+            f'the file of keys "{options.keys_file}" has none, and without a key anybody may ask: '
+            "put one in, or leave the file out"
+        )
     if not keys and not _is_loopback(options.host):
         raise UsageError(
             f"{options.host} can be reached from outside, so clients need keys: set "

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ Key = tuple[str, ...]
 ACTIVE: Key = ("active",)
 GAUGE = "gauge"
 GAUGES = frozenset({"active", GAUGE})
-"""Numbers that are about a process while it lives: whoever comes after it begins at 0."""
+"""Numbers that are about a process while it lives: whoever comes after it begins anew."""
+GONE = nan
+"""The gauge of a replica that is asked no more."""
 HISTOGRAM, SUM = "histogram", "sum"
 SLOTS = 1_024
 """Numbers for which a file has room at first."""
@@ -76,7 +79,7 @@ class SharedTelemetry(Telemetry):
     def __init__(self, folder: Path, place: str) -> None:
         shared = SharedCounts(folder, place)
         for key in [key for key in shared if key[0] in GAUGES]:
-            shared[key] = 0
+            shared[key] = GONE if key[0] == GAUGE else 0
         self._active = 0
         self._shared = shared
         super().__init__()
@@ -89,8 +92,10 @@ class SharedTelemetry(Telemetry):
 
     def publish(self) -> None:
         """Let the others see the latest votes; called now and then, as each takes its time."""
-        for key, value in self.gauges().items():
-            self._shared[GAUGE, *key] = value
+        now = {(GAUGE, *key): value for key, value in self.gauges().items()}
+        gone = {key: GONE for key in self._shared if key[0] == GAUGE and key not in now}
+        for key, value in {**gone, **now}.items():
+            self._shared[key] = value
         newest = self.latest[-1] if self.latest else None
         if newest is not self._newest:
             self._newest, fresh = newest, self._rows.with_suffix(".fresh")
@@ -112,7 +117,8 @@ class SharedTelemetry(Telemetry):
         total, rows = MergedTelemetry(), list[dict[str, Any]]()
         for names in sorted(self._folder.glob("*.names")):
             for key, value in read_counts(self._folder, names.stem).items():
-                total.counts[key] += value
+                if not isnan(value):
+                    total.counts[key] += value
             rows += read_rows(names.with_suffix(".rows"))
         for name, plain in histograms(total):
             fill(plain, name, total.counts)

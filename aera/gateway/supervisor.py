@@ -1,9 +1,11 @@
 """Supervisor: several processes on one port, with one set of numbers, started again when killed."""
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -26,6 +28,10 @@ FOLLOWING = 5.0
 """Seconds in which the processes should have read the configuration too."""
 MEMORY = Path("/dev/shm")
 """Where files are in memory."""
+PREFIX = "aera-numbers-"
+"""How the folders begin in which processes count."""
+FRESH = 60.0
+"""Seconds in which a folder may not be locked yet."""
 SETTLED = 10.0
 """Seconds after which a process counts as well."""
 LONGEST_PAUSE = 5.0
@@ -59,8 +65,10 @@ class Supervisor:
         """Until all processes have ended; 1 where one of them cut requests off, else 0."""
         prepare(self.configuration.current)  # once, and held in memory by all of them
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-        with tempfile.TemporaryDirectory(prefix="aera-", dir=_fast_folder()) as folder:
+        sweep(Path(_fast_folder() or tempfile.gettempdir()))
+        with tempfile.TemporaryDirectory(prefix=PREFIX, dir=_fast_folder()) as folder:
             self.folder = Path(folder)
+            _lock(self.folder, fcntl.LOCK_SH)  # all processes inherit it
             self.telemetry = SharedTelemetry(self.folder, "supervisor")
             while True:
                 self._start_missing()
@@ -155,7 +163,7 @@ class Supervisor:
                 continue
             event = {"event": "process ended", "process": number, "code": code}
             log.warning(json.dumps(event))
-            if code >= 0 and lived < 1.0:  # it cannot start, and the next one could not either
+            if code > 0 and lived < 1.0:  # it cannot start, and the next one could not either
                 self.stopping = self.failed = True
                 self._pass_on(signal.SIGTERM)
             place.failures = 0 if lived > SETTLED else place.failures + 1
@@ -179,6 +187,26 @@ def run_gateway(configuration: Configuration, sockets: list[socket.socket], *, d
     if len(sockets) == 1:
         return min(1, run_server(make_server(configuration, drain=drain), sockets[0]))
     return Supervisor(configuration, sockets, drain=drain).run()
+
+
+def sweep(where: Path) -> None:
+    """Remove the folders of gateways whose processes were all killed."""
+    for folder in where.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # somebody lives, or it is not ours
+            if time.time() - folder.stat().st_mtime > FRESH:
+                os.close(_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
+                shutil.rmtree(folder)
+
+
+def _lock(folder: Path, kind: int) -> int:
+    """Lock a folder for as long as what is returned is open, in whichever process."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, kind)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
 
 
 def _fast_folder() -> str | None:

@@ -67,22 +67,21 @@ class ModelNames:
     """
 
     def __init__(self) -> None:
-        self._known, self._configured = {""}, 1
+        self._configured, self._answered = {""}, set[str]()
 
     def configure(self, names: Iterable[str]) -> None:
         """Names that count whether they have answered or not."""
-        self._known.update(names)
-        self._configured = len(self._known)
+        self._configured.update(names)
 
     def label(self, name: str) -> str:
         """What a model is counted as; "" where it is not known which it is."""
-        return name if name in self._known else OTHER
+        return name if name in self._configured or name in self._answered else OTHER
 
     def note(self, name: str) -> str:
         """A model has answered; returns its label."""
-        room = len(self._known) < MOST_MODELS + self._configured
+        room = len(self._answered) < MOST_MODELS and name not in self._configured
         if room and len(name) <= LONGEST_MODEL and name.isprintable():
-            self._known.add(name)
+            self._answered.add(name)
         return self.label(name)
 
 
@@ -151,7 +150,12 @@ class Telemetry(Collector):
         kept = ("samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures")
         shares = sorted(allocation.votes.values(), reverse=True)
         row = {name: account[name] for name in kept}
-        row |= {"id": voted.id, "answer": _clip(account["answer"]), "unread": voted.unread}
+        row |= {
+            "id": voted.id,
+            "model": label,
+            "answer": _clip(account["answer"]),
+            "unread": voted.unread,
+        }
         row |= {"time": round(time.time(), 3), "seconds": round(allocation.seconds, 3)}
         row |= {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
         self.latest.append({**row, "strays": list(voted.strays)})

@@ -46,6 +46,8 @@ ABROAD = "plain votes, for the questions here are not those that the controller 
 DOUBT = "plain votes, until it is clear that the controller was taught on questions like these"
 LATE = 0.03
 """Seconds beyond a deadline in which a block under way may still be counted."""
+COMPARED = 50_000
+"""Characters of a reply by which it is compared with the other winners."""
 QUESTION = Question("", "")
 """What is asked is in the request's messages, at which only a weigher looks."""
 
@@ -195,6 +197,7 @@ class Gateway:
             weigher=weigher,
             label=label_of(plan.policy, weighted=gives_weights(weigher)),
         )
+        run.heavy = structured
         return Ballot(body, plan, spending, reader, run, sampler, structured)
 
     async def _try_vote(self, ballot: Ballot) -> VotedChoice | UpstreamError:
@@ -285,7 +288,9 @@ class Gateway:
                 [reply] = await sampler.sample(QUESTION, 1, deadline=ballot.deadline)
                 if reply.error is not None:
                     return replace(voted, notes=(*voted.notes, f"escalation failed: {reply.error}"))
-                read = await run_off_loop(self.controller, partial(ballot.reader.read, reply))
+                read = await run_off_loop(
+                    self.controller, partial(ballot.reader.read, reply), heavy=ballot.structured
+                )
         except UpstreamError as error:
             return replace(voted, notes=(*voted.notes, f"escalation failed: {error}"))
         except TimeoutError:
@@ -325,7 +330,8 @@ class Gateway:
             return among[0], ()
 
         def look() -> tuple[Response, tuple[str, ...]]:
-            vectors = self.encoder.encode([words_of(response) for response in among])
+            said = [words_of(response)[:COMPARED] for response in among]
+            vectors = self.encoder.encode(said)
             medoid = among[int(np.argmax(vectors @ vectors.sum(axis=0)))]
             return medoid, gate.strays(prefix) if gate else ()
 

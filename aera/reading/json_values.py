@@ -1,6 +1,7 @@
 """JSON values in replies: find one in a text, select a field, and write equal ones alike."""
 
 import json
+from math import isfinite
 from typing import Any
 
 EXACT = 2**53
@@ -59,6 +60,8 @@ def select(value: Any, path: str) -> Any:
 
 def _plain(written: str) -> int | float:
     number = float(written)
+    if not isfinite(number):
+        raise ValueError(f"{written:.40} is beyond all numbers")
     return int(number) if number.is_integer() and abs(number) <= EXACT else number
 
 

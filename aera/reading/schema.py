@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 CLOSED = ("enum", "const", "format", "pattern")
 """What makes a string one of a set, and not somebody's words."""
 SHORT = 60
 """Characters up to which a string is a word on which replies may agree; longer ones are text."""
+MOST_PARTS = 1_000
+"""Alternatives for one place, and tools, that are looked at; a client can write any number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,7 @@ class Schema:
             self._known[place] = Schema(self.root, _expand(found, self.root))
         return self._known[place]
 
-    @property
+    @cached_property
     def closed(self) -> bool:
         """Whether a string here is one of a set, or short by order."""
         for part in self.parts:
@@ -62,10 +66,10 @@ class Schemas:
         wanted = body.get("response_format")
         inner = wanted.get("json_schema") if isinstance(wanted, Mapping) else None
         reply = Schema.of(inner.get("schema")) if isinstance(inner, Mapping) else ANYTHING
-        described = [*_functions(body.get("tools")), *_listed(body.get("functions"))]
+        described = chain(_functions(body.get("tools")), _listed(body.get("functions")))
         tools = {
             each["name"]: Schema.of(each.get("parameters"))
-            for each in described
+            for each in islice(described, MOST_PARTS)
             if isinstance(each.get("name"), str)
         }
         return cls(reply, tools)
@@ -87,15 +91,17 @@ def _expand(schemas: Iterable[Any], root: Any) -> tuple[Mapping[str, Any], ...]:
     """Schemas and all that they refer to or allow as alternatives; each once."""
     found: dict[int, Mapping[str, Any]] = {}
     left = list(schemas)
-    while left:
-        schema = left.pop(0)
+    for schema in left:  # it grows meanwhile
+        if len(found) == MOST_PARTS:
+            break
         if not isinstance(schema, Mapping) or id(schema) in found:
             continue
         found[id(schema)] = schema
         if isinstance(schema.get("$ref"), str):
             left.append(_resolve(schema["$ref"], root))
         for name in ("anyOf", "oneOf", "allOf"):
-            left += _listed(schema.get(name))
+            given = schema.get(name)
+            left += islice(given if isinstance(given, list) else (), MOST_PARTS)
     return tuple(found.values())
 
 

@@ -1,5 +1,7 @@
 """Structure: what a tool call or a JSON reply says, field by field."""
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,11 +12,13 @@ from aera.reading.schema import ANYTHING, SHORT, Schema, Schemas
 from aera.tally import Vote
 
 TEXT = "(text)"
-"""The name of a reply that calls no tool; no function can be called so."""
+"""The name of a reply that calls no tool; a function that is called so stands in quotes."""
+PLAIN = re.compile(r"[\w.:/-]+")
+"""Names of functions that cannot be taken for a text, or for several."""
 WHOLE = "value"
 """The field of a value that has none."""
 MOST_FIELDS = 200
-"""Fields beyond which a value is voted on as a whole."""
+"""Fields of a reply beyond which each value is voted on as a whole."""
 DEEPEST = 8
 """Levels beyond which a value is one field."""
 Path = tuple[str, ...]
@@ -53,11 +57,12 @@ class Structure:
     @property
     def name(self) -> str:
         """What it does."""
-        return ", ".join(self.calls) or TEXT
+        names = (name if PLAIN.fullmatch(name) else json.dumps(name) for name in self.calls)
+        return ", ".join(names) or TEXT
 
     def show(self, path: Path) -> str:
         """A field as people call it: its dotted path, behind the function it is an argument of."""
-        if not self.calls:
+        if not self.calls or not path:
             return ".".join(path) or WHOLE
         name = self.calls[int(path[0])]
         label = name if self.calls.count(name) == 1 else f"{name}[{path[0]}]"
@@ -77,7 +82,20 @@ def structure_of_calls(calls: Sequence[Mapping[str, Any]], schemas: Schemas) -> 
     for place, call in enumerate(calls):
         found = _fields(call["arguments"], schemas.tools.get(call["name"], ANYTHING))
         fields |= {(str(place), "arguments", *path): leaf for path, leaf in found.items()}
+        if len(fields) > MOST_FIELDS:
+            fields = _whole_calls(calls)
+            break
     return Structure(tuple(call["name"] for call in calls), fields)
+
+
+def _whole_calls(calls: Sequence[Mapping[str, Any]]) -> dict[Path, Leaf]:
+    """The arguments of each call as one field; where there are too many calls, all as one."""
+    if len(calls) > MOST_FIELDS:
+        return {(): Leaf(canonical_json(calls) or "")}
+    return {
+        (str(place), "arguments"): Leaf(canonical_json(call["arguments"]) or "")
+        for place, call in enumerate(calls)
+    }
 
 
 def structure_of_json(value: Any, schemas: Schemas) -> Structure:

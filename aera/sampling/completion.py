@@ -141,20 +141,20 @@ def _tokens(
     listed: Sequence[ServedTokens | None],
     total: int | None,
 ) -> list[int]:
-    """Tokens of each choice: said, counted, its part of the total, or estimated by its length.
+    """Tokens of each choice: said, its part of the total, counted, or estimated by its length.
 
-    Where only the total is known, parts are by length, which is close but not exact.
+    Parts are by the tokens that are listed, or by length, which is close but not exact: what was
+    thought before an answer is billed, and seldom listed.
     """
     if len(choices) == 1 and total is not None:
         return [total]
-    counted = [
-        _said_tokens(choice) or (0 if own is None else len(own.ends))
-        for choice, own in zip(choices, listed, strict=True)
-    ]
-    if all(counted):
+    said = [_said_tokens(choice) for choice in choices]
+    rows = [0 if own is None else len(own.ends) for own in listed]
+    counted = [own or row for own, row in zip(said, rows, strict=True)]
+    if all(said) or (total is None and all(counted)):
         return counted
     if total is None:
         return [len(text) // CHARACTERS_PER_TOKEN for text in texts]
-    weights = [len(text) + 1 for text in texts]
+    weights = counted if all(counted) else [len(text) + 1 for text in texts]
     ends = [round(total * sum(weights[: i + 1]) / sum(weights)) for i in range(len(weights))]
     return [end - before for before, end in zip([0, *ends[:-1]], ends, strict=True)]

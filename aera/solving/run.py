@@ -91,6 +91,9 @@ class Run:
     print(run.allocation.answer)
     """
 
+    heavy = False
+    """Whether reading and deciding may take long, whatever decides."""
+
     def __init__(
         self,
         question: Question,

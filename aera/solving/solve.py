@@ -76,13 +76,15 @@ def warn(lookout: Lookout) -> None:
         log.warning("%s", news)
 
 
-async def run_off_loop(controller: Controller, work: Callable[[], Done]) -> Done:
+async def run_off_loop(
+    controller: Controller, work: Callable[[], Done], *, heavy: bool = False
+) -> Done:
     """Do a part of deciding where the event loop does not wait for it.
 
     Embedding and scoring are work, for which a few threads are best. Comparing waits for another
     process: it has many of its own, so that nothing else waits with it.
     """
-    if not controller.threaded:
+    if not (controller.threaded or heavy):
         return work()
     if controller.task.equivalence and not isinstance(controller.weigher, BestOfN):
         return await asyncio.get_running_loop().run_in_executor(_comparison_threads(), work)
@@ -129,11 +131,15 @@ async def feed_run(
         bound = bound_of(sampler, run.question, spending.budget)
         reservation = await spending.reserve(want, bound, turn=turn)
         if reservation is None:
-            await run_off_loop(controller, partial(run.end, f"limit: {spending.limit}"))
+            await run_off_loop(
+                controller, partial(run.end, f"limit: {spending.limit}"), heavy=run.heavy
+            )
             return None
         failure = await feed_block(run, sampler, controller, reservation, journal=journal)
         if failure is not None:
-            await run_off_loop(controller, partial(end_with_error, run, failure.error))
+            await run_off_loop(
+                controller, partial(end_with_error, run, failure.error), heavy=run.heavy
+            )
         if watch is not None:
             watch(run)
         if failure is not None:
@@ -192,7 +198,9 @@ async def feed_block(
     cause = failure.error if failure else None
     if isinstance(cause, UpstreamError) and cause.code == NO_ROOM:
         # A call could not be tried again for want of room: that is the limit's doing.
-        await run_off_loop(controller, partial(run.end, f"limit: {reservation.limit}"))
+        await run_off_loop(
+            controller, partial(run.end, f"limit: {reservation.limit}"), heavy=run.heavy
+        )
         return None
     return failure
 
@@ -203,11 +211,11 @@ async def _feed(
     """Feed what came; a block of which nothing came is a failure."""
     kept = [response for response in got if response.error is None] if late else got
     try:
-        await run_off_loop(controller, partial(run.feed, kept))
+        await run_off_loop(controller, partial(run.feed, kept), heavy=run.heavy)
     except AeraError as error:
         return BlockFailure(error)
     if late and run.want:
-        await run_off_loop(controller, partial(run.end, "limit: seconds"))
+        await run_off_loop(controller, partial(run.end, "limit: seconds"), heavy=run.heavy)
         return None
     if not got:
         return BlockFailure(UpstreamError("the sampler returned nothing"))

@@ -3,10 +3,19 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from aera.reading.json_values import canonical_json, parse_json
-from aera.reading.structure import Kind, Path, Structure, StructureVote, prune, structure_of_text
+from aera.reading.structure import (
+    Kind,
+    Leaf,
+    Path,
+    Structure,
+    StructureVote,
+    prune,
+    structure_of_text,
+)
 from aera.response import Prefix
 from aera.tally import Tally, Vote
 from aera.voting.aggregation import Aggregate
@@ -17,6 +26,18 @@ TO_DISAGREE = 5
 """Replies with a word in a field, after which it may be taken for free text."""
 QUARTER = 0.25
 """Share of the replies that have the same there; fewer are no agreement."""
+MOST_TOGETHER = 1_000
+"""Fields of all replies together, beyond which each reply is voted on as a whole."""
+Column = Sequence[Leaf | None]
+"""What each reply has in one field."""
+
+
+class Field(Enum):
+    """What becomes of a field."""
+
+    TEXT = "long strings, no half of them the same"
+    SPLIT = "short strings, hardly any two of them the same"
+    VOTED = "voted on"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +74,9 @@ class StructureOutcome:
     @cached_property
     def answers(self) -> tuple[str | None, ...]:
         """What each reply said of what was voted on; other names' replies in full."""
-        inside = frozenset(self.group)
+        inside, left_out = frozenset(self.group), frozenset(self.left_out)
         return tuple(
-            _without(vote, self.left_out) if place in inside else vote.answer
+            _without(vote, left_out) if place in inside else vote.answer
             for place, vote in enumerate(self.votes)
         )
 
@@ -122,15 +143,16 @@ def settle(votes: Sequence[Vote]) -> StructureOutcome:
     group = tuple(place for place, name in named.items() if name == names.leaders.answer)
     # A text in which nothing could be read counts as a text, and says no more than that.
     telling = [votes[place] for place in group if votes[place].answer is not None]
-    paths = dict.fromkeys(path for vote in telling for path in _fields(vote))
-    texts = [path for path in paths if _is_text(telling, path)]
-    split = [path for path in paths if path not in texts and _is_split(telling, path)]
-    voted = [path for path in paths if path not in texts and path not in split]
+    columns = _columns(telling)
+    if len(columns) > MOST_TOGETHER:
+        return settle([_as_one(vote) if structure_in(vote) else vote for vote in votes])
+    kinds = {path: _judge(column) for path, column in columns.items()}
+    texts, split, voted = ([p for p in kinds if kinds[p] is kind] for kind in Field)
     if not voted and split:  # nothing else is left, so nothing is agreed on
         voted, split = split, []
     elif not voted and group and not _structure(votes[group[0]]).calls:
         voted, texts = texts, []
-    fields = {path: Tally().add(Vote(_value(vote, path)) for vote in telling) for path in voted}
+    fields = {path: Tally().add(map(Vote, map(_said, columns[path]))) for path in voted}
     return StructureOutcome(tuple(votes), names, group, fields, tuple(texts), tuple(split))
 
 
@@ -202,35 +224,44 @@ def _value(vote: Vote, path: Path) -> str | None:
     found = structure_in(vote)
     if found is None or vote.answer is None:
         return None
-    leaf = found.fields.get(path)
+    return _said(found.fields.get(path))
+
+
+def _said(leaf: Leaf | None) -> str:
     return ABSENT if leaf is None else leaf.value
 
 
-def _kinds(votes: Iterable[Vote], path: Path) -> list[Kind]:
-    found = (_structure(vote).fields for vote in votes)
-    return [fields[path].kind for fields in found if path in fields]
+def _columns(votes: Sequence[Vote]) -> dict[Path, Column]:
+    """What each reply has in each field."""
+    rows = [_structure(vote).fields for vote in votes]
+    paths = dict.fromkeys(path for row in rows for path in row)
+    if len(paths) > MOST_TOGETHER:
+        return dict.fromkeys(paths, ())
+    return {path: [row.get(path) for row in rows] for path in paths}
 
 
-def _is_text(votes: Sequence[Vote], path: Path) -> bool:
-    """Whether most replies have a long string here, and no half of them the same."""
-    kinds = _kinds(votes, path)
-    if 2 * kinds.count(Kind.TEXT) <= len(kinds):
-        return False
-    [(_, most)] = Counter(_value(vote, path) for vote in votes).most_common(1)
-    return 2 * most <= len(votes)
+def _as_one(vote: Vote) -> StructureVote:
+    """A vote that cannot be taken apart."""
+    fields: dict[Path, Leaf] = {} if vote.answer is None else {(): Leaf(vote.answer)}
+    return StructureVote(vote.answer, structure=Structure(_structure(vote).calls, fields))
 
 
-def _is_split(votes: Sequence[Vote], path: Path) -> bool:
-    """Whether many replies have a string here, and hardly any the same."""
-    kinds = _kinds(votes, path)
+def _judge(column: Column) -> Field:
+    """Whether a field is voted on, or holds what nobody agrees on."""
+    kinds = [leaf.kind for leaf in column if leaf is not None]
+    if 2 * kinds.count(Kind.TEXT) > len(kinds):  # most have a long string, but half the same?
+        [(_, most)] = Counter(map(_said, column)).most_common(1)
+        if 2 * most <= len(column):
+            return Field.TEXT
     if len(kinds) < TO_DISAGREE or Kind.VALUE in kinds:
-        return False
-    said = Counter(value for vote in votes if (value := _value(vote, path)) != ABSENT)
-    return max(said.values()) < QUARTER * said.total()
+        return Field.VOTED
+    said = Counter(leaf.value for leaf in column if leaf is not None)
+    return Field.SPLIT if max(said.values()) < QUARTER * said.total() else Field.VOTED
 
 
-def _without(vote: Vote, left_out: Sequence[Path]) -> str | None:
+def _without(vote: Vote, left_out: frozenset[Path]) -> str | None:
     """A vote without some fields."""
-    if vote.answer is None or not any(path in left_out for path in _fields(vote)):
+    own = [path for path in _fields(vote) if path in left_out]
+    if vote.answer is None or not own:
         return vote.answer
-    return canonical_json(prune(parse_json(vote.answer), left_out))
+    return canonical_json(prune(parse_json(vote.answer), own))

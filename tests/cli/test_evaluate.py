@@ -216,14 +216,47 @@ def test_nested_writes_choices_and_savings_of_every_family(
     assert ("weighted-32" in points) == (not option)
 
 
-@pytest.mark.parametrize("protocol", ["crossfit", "nested", "holdout"])
-def test_without_truths_a_protocol_is_refused_in_one_sentence(
-    protocol: str, shell: Shell, tmp_path: Path
+@pytest.fixture
+def blind(shell: Shell, tmp_path: Path) -> Path:
+    """The pool without its truths."""
+    copied = shutil.copytree(shell.folder / "pool", tmp_path / "blind")
+    (copied / "truths.jsonl").unlink()
+    return copied
+
+
+@pytest.mark.parametrize(
+    "options", [("--protocol", "crossfit"), ("--protocol", "nested", "--paper")]
+)
+def test_without_truths_the_paper_is_refused_in_one_sentence(
+    options: tuple[str, ...], shell: Shell, blind: Path
 ) -> None:
-    blind = shutil.copytree(shell.folder / "pool", tmp_path / "blind")
-    (blind / "truths.jsonl").unlink()
-    sentence = refused(shell("evaluate", blind, "--protocol", protocol), 1)
+    sentence = refused(shell("evaluate", blind, *options), 1)
     assert '"blind" has no truths, so nothing can be learned' in sentence
+
+
+def test_without_truths_questions_are_judged_by_agreement(
+    shell: Shell, blind: Path, tmp_path: Path
+) -> None:
+    files = ("--json", tmp_path / "e.json", "--report", tmp_path / "r.html")
+    done = shell("evaluate", blind, "--protocol", "holdout", "--max-loss", 0.2, *files)
+    assert done.returncode == 0, done.stderr
+    made = json.loads((tmp_path / "e.json").read_text())
+    assert made["headline"]["status"] == "on questions kept apart, without truths"
+    assert made["headline"]["changed"]["questions"] == made["pool"]["questions"]
+    assert all(choice["by_agreement"] for own in made["calibration"].values() for choice in own)
+    assert {point["accuracy"] for point in made["points"]} == {None}
+    assert (tmp_path / "r.html").stat().st_size > 100_000
+
+
+def test_truths_may_judge_what_was_learned_without_them(shell: Shell, tmp_path: Path) -> None:
+    file, pool = tmp_path / "e.json", shell.folder / "pool"
+    words = ("--protocol", "holdout", "--without-truths", "--max-loss", 0.2, "--json", file)
+    done = shell("evaluate", pool, *words)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(file.read_text())
+    assert made["headline"]["gap"] is not None
+    assert made["headline"]["changed"] is not None
+    assert "answers differ from" in done.stdout
 
 
 def test_too_few_questions_to_train_on_are_refused(

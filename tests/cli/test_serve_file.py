@@ -198,6 +198,14 @@ def test_an_upstream_is_given_in_one_place(tmp_path: Path) -> None:
         read(tmp_path, SMALL, upstream=["http://one.test/v1"])
 
 
+def test_a_file_of_keys_without_any_does_not_open_the_door(tmp_path: Path) -> None:
+    (tmp_path / "keys.txt").write_text("# all gone\n")
+    with pytest.raises(UsageError, match="has none, and without a key anybody may ask"):
+        read(tmp_path, SMALL + "[keys]\nfile = 'keys.txt'")
+    with pytest.raises(UsageError, match="has none"):
+        read(tmp_path, SMALL, keys_file=tmp_path / "keys.txt")
+
+
 # --- as a process ---------------------------------------------------------------------------------
 
 

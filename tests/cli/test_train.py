@@ -246,7 +246,7 @@ def test_without_truths_the_score_is_the_reward(folder: Path) -> None:
     assert any("utility" in line for line in made["outcome"])
     assert "has no truths" in refused("evaluate", "pool", *SCORED, "--judge", "truth")
     call("train", "pool", "--out", "C", *SCORED)
-    assert "has no truths" in refused("train", "pool", "--out", "X")
+    assert "has no truths" in refused("train", "pool", "--out", "X", "--paper")
 
 
 @pytest.mark.usefixtures("folder")

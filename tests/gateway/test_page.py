@@ -56,6 +56,7 @@ def test_the_page_shows_the_latest_votes_without_an_error(tmp_path: Path) -> Non
     page, log = asyncio.run(browsed(tmp_path))
     assert page.count("<td>confident leader</td>") == 3
     assert page.count('title="7">7</td>') == 3
+    assert page.count('title="m">m</td>') == 3
     assert re.search(r'<td title="chatcmpl-[0-9a-f]{32}">…[0-9a-f]{6}</td>', page)
     assert re.search(r"<td title=\"20\d\d-[^\"]+Z\">\d\d:\d\d:\d\d</td>", page)
     assert "policy asc-0.95, checkpoints 4, 8" in page

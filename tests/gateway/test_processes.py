@@ -1,5 +1,7 @@
 """Several processes on one port: one set of numbers, also when one of them is killed."""
 
+import asyncio
+import fcntl
 import os
 import signal
 import threading
@@ -14,7 +16,10 @@ from live import boxed, in_background
 from prometheus_client.parser import text_string_to_metric_families
 
 from aera.gateway.board import SLOTS, SharedCounts, SharedTelemetry, read_counts
+from aera.gateway.supervisor import PREFIX, sweep
 from aera.sampling.fake import FakeUpstream
+from aera.sampling.replicas import Replicas
+from aera.sampling.upstream import Endpoint
 
 CHAT = "/v1/chat/completions"
 
@@ -93,6 +98,41 @@ def test_processes_leave_when_their_supervisor_is_gone() -> None:
     assert left == []
 
 
+def test_a_process_that_is_told_to_stop_at_once_has_a_successor() -> None:
+    port = free_port()
+    with (
+        in_background(FakeUpstream(boxed)) as server,
+        served(port, "--processes", "2", AERA_UPSTREAM=server.base_url) as process,
+    ):
+        os.kill(children(process.pid)[0], signal.SIGKILL)  # its successor is young
+        end = time.monotonic() + 10
+        first = children(process.pid)
+        while len(young := children(process.pid)) < 2 or young == first:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.kill(young[-1], signal.SIGTERM)
+        while young[-1] in children(process.pid):
+            time.sleep(0.01)
+        while len(children(process.pid)) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert ask(port, CHAT, BODY)[0] == 200
+
+
+def test_folders_of_gateways_that_were_killed_are_swept_away(tmp_path: Path) -> None:
+    left, lives, fresh = (tmp_path / f"{PREFIX}{name}" for name in ("left", "lives", "fresh"))
+    for folder in (left, lives, fresh):
+        folder.mkdir()
+        (folder / "0.names").touch()
+    for folder in (left, lives):
+        os.utime(folder, (1.0, 1.0))
+    held = os.open(lives, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    sweep(tmp_path)
+    os.close(held)
+    assert sorted(tmp_path.iterdir()) == sorted([fresh, lives])
+
+
 # --- the numbers in files -------------------------------------------------------------------------
 
 
@@ -113,6 +153,28 @@ def test_who_comes_after_counts_on(tmp_path: Path) -> None:
     assert seen.counts["requests", "chat", "200"] == 8
     assert (sum(seen.voting.counts), seen.voting.sum, seen.active) == (2, 700.7, 1)
     assert list(seen.latest) == [{"time": 1.0}]
+
+
+def test_a_replica_that_is_asked_no_more_has_no_gauges(tmp_path: Path) -> None:
+    async def look() -> tuple[Any, ...]:
+        endpoints = (Endpoint("http://127.0.0.1:1/v1"),)
+        async with Replicas(endpoints) as replicas:
+            one, other = SharedTelemetry(tmp_path, "0"), SharedTelemetry(tmp_path, "1")
+            seen = []
+            for upstreams in ({"m": replicas, "k": replicas}, {"m": replicas}):
+                for each in (one, other):
+                    each.upstreams = upstreams
+                    each.publish()
+                seen.append(one.merged().gauges())
+            seen.append(SharedTelemetry(tmp_path, "1").merged().gauges())
+            return tuple(
+                {key[1]: v for key, v in g.items() if key[0] == "upstream_permits"} for g in seen
+            )
+
+    before, after, successor = asyncio.run(look())
+    assert before.keys() == {"m", "k"}
+    assert after.keys() == {"m"}
+    assert (after["m"], successor["m"]) == (before["m"], before["m"] / 2)
 
 
 @pytest.mark.parametrize("count", [1, SLOTS, 3 * SLOTS])

@@ -378,3 +378,61 @@ def test_parallel_calls_and_a_second_turn(streams: bool) -> None:
     first, second = visit(act, Scripted(message))
     assert [call.function.name for call in first.tool_calls] == ["f", "g"]
     assert second.content == "so \\boxed{7}"
+
+
+# --- hostile replies and requests -----------------------------------------------------------------
+
+
+def test_a_number_beyond_all_numbers_is_no_json() -> None:
+    far = [f'{{"n": 1e999, "why": "{LONG.format(n)}"}}' for n in range(4)]
+    near = [json.dumps({"n": 1, "why": LONG.format(n)}) for n in range(4)]
+    found = settled(*far, *near, wants_json=True)
+    assert (found.answer, found.tally.total) == ('{"n":1}', 4)
+    reply = asked(saying(*far), response_format={"type": "json_object"})
+    assert account(reply)["unread"] == account(reply)["samples"]
+
+
+def test_a_place_that_holds_now_an_object_and_now_a_list_can_be_left_out() -> None:
+    rows = [
+        {"n": 1, "in": inner, "why": LONG.format(n)}
+        for n in range(4)
+        for inner in ({"x": LONG.format(n)}, [{"y": LONG.format(-n)}])
+    ]
+    assert settled(*map(json.dumps, rows), wants_json=True).answer is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([("", {"n": 1})], "\\boxed{7}"),
+        ([("(text)", {"n": 1})], "\\boxed{7}"),
+        ([("f, g", {"n": 1})], [("f", {"n": 1}), ("g", {"n": 2})]),
+    ],
+)
+def test_odd_names_of_functions_are_names_of_their_own(one: Said, other: Said) -> None:
+    for replies in ((one, other, other), (other, other, one)):
+        told = account(asked(replying(*replies, other), tools=TOOLS))["structure"]
+        assert len(told["names"]) == 2
+
+
+def test_replies_with_a_thousand_fields_together_are_voted_on_as_wholes() -> None:
+    rows = [json.dumps({f"{n}-{i}": i for i in range(150)}) for n in range(8)]
+    found = settled(*rows, rows[3], wants_json=True)
+    assert list(found.fields) == [()]
+    assert found.tally.leaders.weight == 2
+    assert found.best == (3, 8)
+
+
+def test_many_calls_are_voted_on_one_by_one_and_very_many_as_one() -> None:
+    wide = {str(n): n for n in range(150)}
+    assert len(settled([("f", wide)] * 3).fields) == 3
+    found = settled(*[[("f", {"n": n}) for n in range(500)]] * 2)
+    assert list(found.fields) == [()]
+    assert found.structure.show(()) == "value"
+
+
+def test_of_countless_tools_and_alternatives_a_thousand_are_looked_at() -> None:
+    tools = [{"function": {"name": f"f{n}"}} for n in range(2_000)]
+    assert len(Schemas.of({"tools": tools}).tools) == 1_000
+    schema = Schema.of({"anyOf": [{"type": "object"} for _ in range(20_000)]})
+    assert len(schema.parts) == 1_000

@@ -35,6 +35,15 @@ def test_seeds_step_and_the_call_and_its_prompt_are_billed_once() -> None:
     assert [response.tokens for response in made] == [10, 10, 10]
 
 
+def test_what_was_billed_beyond_the_listed_tokens_is_counted() -> None:
+    reply = completion(BOX, BOX, usage={"prompt_tokens": 12, "completion_tokens": 90})
+    for choice, rows in zip(reply["choices"], (1, 2), strict=True):
+        choice["logprobs"] = {"content": [{"token": "7", "logprob": -0.1}] * rows}
+    assert [response.tokens for response in parse_reply(reply, latency_ms=1)] == [30, 60]
+    del reply["usage"]
+    assert [response.tokens for response in parse_reply(reply, latency_ms=1)] == [1, 2]
+
+
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 def test_a_reasoning_field_is_kept_and_never_votes(field: str) -> None:
     thought = {field: "perhaps \\boxed{3}"}

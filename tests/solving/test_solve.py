@@ -1,5 +1,6 @@
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from live import QUESTION, boxed, controller_of, sampler_of, seeds
 
-from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, get_task
+from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Schedule, get_task
 from aera.errors import UsageError
 from aera.policies.policy import UNREADABLE
 from aera.pools.pool import write_pool
@@ -17,7 +18,8 @@ from aera.sampling.fake import Call, FakeUpstream, Fault
 from aera.sampling.sampler import RecordedSampler
 from aera.sampling.spending import Spending
 from aera.solving.run import Run
-from aera.solving.solve import Allocator, solve, solve_blocking
+from aera.solving.solve import Allocator, feed_run, solve, solve_blocking
+from aera.tally import Vote
 
 QUESTIONS = [Question(f"q{i}", f"question {i}?") for i in range(40)]
 
@@ -405,3 +407,25 @@ def test_solve_blocking_may_block_the_running_loop(recorded: RecordedSampler) ->
         return solve_blocking(QUESTION, recorded, controller_of(), budget=Budget(responses=4))
 
     assert asyncio.run(cell()).answer == "7"
+
+
+def test_a_heavy_run_is_read_where_the_event_loop_does_not_wait() -> None:
+    read_in = set()
+
+    class Where:
+        def read(self, response: Response) -> Vote:
+            read_in.add(threading.current_thread())
+            return Vote("7")
+
+    async def feed(*, heavy: bool) -> None:
+        schedule = Schedule((4,))
+        run = Run(QUESTION, Fixed(4), task=Where(), schedule=schedule)
+        run.heavy = heavy
+        async with FakeUpstream(boxed) as upstream, sampler_of(upstream) as sampler:
+            await feed_run(run, sampler, controller_of(), spending=Spending(Budget()))
+
+    asyncio.run(feed(heavy=False))
+    assert read_in == {threading.main_thread()}
+    read_in.clear()
+    asyncio.run(feed(heavy=True))
+    assert read_in.isdisjoint({threading.main_thread()})
