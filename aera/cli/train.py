@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from aera.cli.endpoint import load_controller
 from aera.cli.options import (
     LOSS,
     BestOfNOption,
@@ -38,7 +39,6 @@ from aera.workers import parse_workers
 if TYPE_CHECKING:
     from aera.lab.judging.build import Built
     from aera.lab.replay.money import Prices
-    from aera.voting.weigher import Weigher
 
 FEW = 300
 """Questions below which a threshold without a certificate is not to be trusted."""
@@ -113,7 +113,7 @@ def train(
         seed=seed,
         without_truths=without_truths,
         labels=None if labels is None else read_labels(labels),
-        weigher=None if weigher is None else _find_weigher(weigher),
+        teacher=None if weigher is None else load_controller(weigher, equivalence=False),
     )
     records, truths = open_judged(pool, equivalence=equivalence, workers=working)
     own, asked = records.schedule, Schedule.parse(schedule) if schedule else None
@@ -127,17 +127,6 @@ def train(
         say(scoring.told(truths))
     if policy is None and scoring is None:
         _advise(built, settings.max_loss)
-
-
-def _find_weigher(path: Path) -> "Weigher":
-    """The weights of a controller."""
-    from aera.cli.endpoint import load_controller
-    from aera.voting.weigher import Weigher
-
-    found = load_controller(path, equivalence=False).weigher
-    if not isinstance(found, Weigher):
-        raise UsageError(f'the controller at "{path}" has no learned weights; its votes are plain')
-    return found
 
 
 def _check_call(

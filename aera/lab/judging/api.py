@@ -36,6 +36,7 @@ def evaluate(
     price: float | None = None,
     judge: str | None = None,
     prices: tuple[float, float] | None = None,
+    without_truths: bool = False,
     seed: int = 0,
     workers: int | str = 1,
 ) -> Evaluation:
@@ -61,6 +62,7 @@ def evaluate(
         schedule=checkpoints,
         prices=None if prices is None else Prices(*prices),
         scoring=scoring,
+        without_truths=without_truths,
     )
     known: dict[str, Any] = {"controller": controller, "seed": seed}
     asked = ask_policies(policies, records, checkpoints, scored=scoring is not None, **known)
@@ -88,6 +90,8 @@ def train(
     scorer: Scorer | None = None,
     price: float | None = None,
     judge: str | None = None,
+    without_truths: bool = False,
+    weigher: Controller | None = None,
     paper: bool = False,
     encoder: str | None = None,
     seed: int = 0,
@@ -95,7 +99,9 @@ def train(
 ) -> Controller:
     """Learn how votes weigh and when to stop, calibrated to the accuracy you allow to lose.
 
-    With a `scorer` it is best-of-n, at a `price`. A `policy` by its label runs as it stands.
+    With a `scorer` it is best-of-n, at a `price`. A `policy` by its label runs as it stands. A pool
+    without truths is learned from by its clear votes, and `max_loss` is then the share of answers
+    that may differ from the full budget's. A `weigher` brings its weights along from elsewhere.
 
     controller = aera.train("pools/gsm8k", max_loss=0.02)
     controller.save("controllers/gsm8k")
@@ -112,6 +118,8 @@ def train(
         encoder=encoder,
         schedule=choose_schedule(own, _parse(schedule), most=max_samples, recorded=own.last),
         seed=seed,
+        without_truths=without_truths,
+        teacher=weigher,
     )
     known = graded.records, graded.truths
     return train_pool(*known, settings, workers=working, track=show_progress).controller

@@ -56,6 +56,7 @@ def build(
     baselines: Sequence[str] = (),
     encoder_name: str | None = None,
     seed: int = 0,
+    teacher: Controller | None = None,
 ) -> Built:
     """Learn from a pool and calibrate; where nothing meets the goal the full budget is kept.
 
@@ -83,6 +84,7 @@ def build(
         calibration={
             **_calibration(choice, tried, choices, learned=model.learned, seed=seed),
             "tokens_per_response": _usual_tokens(tuning.trajectories),
+            **({"weights_from": _describe_teacher(teacher)} if teacher and model.weigher else {}),
         },
         fitted=hash_questions(table.questions, np.concatenate([split.fit, split.held])),
         calibrated=hash_questions(table.questions, split.tune),
@@ -95,6 +97,13 @@ def build(
     )
     allows = None if choice.feasible else _allowed_loss(tuning, tried, shared, seed=seed)
     return Built(carded, choice, model.learned, point, table.readability, allows)
+
+
+def _describe_teacher(teacher: Controller) -> str:
+    """Where weights come from that were brought along."""
+    home = teacher.home
+    of = f" of {', '.join(home.models)}" if home is not None and home.models else ""
+    return f"{teacher.label}, taught on {len(teacher.fitted)} questions{of}"
 
 
 def _allowed_loss(
@@ -212,6 +221,7 @@ def _agreed(controller: Controller, choice: Choice) -> list[str]:
 
 def _card(controller: Controller, choice: Choice, learned: str) -> str:
     """The card of what calibration chose."""
+    brought = controller.calibration.get("weights_from")
     others = len(controller.calibrated)
     calibrated = f"{others} others" if others else "the same, out of fold"
     voted = [
@@ -222,6 +232,7 @@ def _card(controller: Controller, choice: Choice, learned: str) -> str:
     lines = [
         *([f"**Calibration**: {choice.summary}."] if isinstance(choice, UtilityChoice) else voted),
         f"**Learned**: {learned}.",
+        *([f"**Weights** of another controller: {brought}."] if brought else []),
         *([f"**Weighs by** {home.tier}."] if (home := controller.home) and home.tier else []),
         f"**Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};\n"
         "  their hashes are in `config.json`, so that a test on them is noticed.",

@@ -17,6 +17,7 @@ from aera.lab.open import need_truths
 from aera.lab.truths import Truths
 from aera.pools.record import Records
 from aera.schedule import Schedule
+from aera.solving.controller import Controller
 from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Track, Workers, quiet
 
@@ -41,8 +42,8 @@ class TrainSettings:
     """Whether to look at no truth, as where there are none."""
     labels: Truths | None = None
     """The right answers to a few questions, which decide on weights where there are no others."""
-    weigher: Weigher | None = None
-    """Weights that were taught elsewhere, to be used in the place of new ones."""
+    teacher: Controller | None = None
+    """A controller whose weights are used in the place of new ones."""
 
     def __post_init__(self) -> None:
         LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
@@ -53,7 +54,7 @@ class TrainSettings:
                 "--scorer goes without --paper and --certify: best-of-n has a gate of its own, "
                 "and a price in the place of an allowed loss"
             )
-        if (self.paper or self.scoring is not None) and (self.without_truths or self.weigher):
+        if (self.paper or self.scoring is not None) and (self.without_truths or self.teacher):
             raise UsageError("--without-truths and --weigher go without --paper and --scorer")
         if self.policy is not None and (self.alpha is not None or self.baselines):
             raise UsageError(
@@ -67,7 +68,19 @@ class TrainSettings:
             return self.scoring.learner(records, truths)
         if self.paper:
             return PaperLearner(load_encoder(self.encoder), shares=BUILD_SHARES)
-        return learn_votes(truths, self.weigher, labels=self.labels, workers=workers)
+        return learn_votes(truths, self._weigher, labels=self.labels, workers=workers)
+
+    @property
+    def _weigher(self) -> Weigher | None:
+        """The weights that are brought along."""
+        if self.teacher is None:
+            return None
+        if not isinstance(self.teacher.weigher, Weigher):
+            raise UsageError(
+                f"the controller {self.teacher.label}, which should bring its weights along, has "
+                "none: its votes are plain"
+            )
+        return self.teacher.weigher
 
 
 def train_pool(
@@ -104,6 +117,7 @@ def train_pool(
         baselines=settings.baselines,
         encoder_name=settings.encoder,
         seed=settings.seed,
+        teacher=settings.teacher,
     )
 
 

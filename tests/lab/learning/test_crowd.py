@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_questions import SCHEDULE, TASK, made_records
 
-from aera import Question, Record, Response
+from aera import Controller, Question, Record, Response
 from aera.errors import UsageError
 from aera.lab import LossLimit, Truths, VoteLearner, nested
 from aera.lab.judging.build import build
@@ -20,10 +20,12 @@ from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.votes import VoteTable
 from aera.lab.learning.weigher import WeigherFit
 from aera.pools.record import HeldRecords, VotedRecord, read_votes
+from aera.solving.controller import default_controller
 
 FIT = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
 LEARNER = CrowdLearner(FIT)
 EVERY = np.arange(240)
+BUNDLED = Path(__file__).parents[3] / "aera/demo/controller"
 
 
 def clear_records(seed: int = 0) -> tuple[list[VotedRecord], dict[str, str]]:
@@ -175,3 +177,14 @@ def test_labels_that_are_none_are_refused(tmp_path: Path, text: str | None, said
         read_labels(tmp_path / "labels.csv")
     (tmp_path / "good.csv").write_text("id,question,answer\na,?, 7 \nb,?,\n")
     assert dict(read_labels(tmp_path / "good.csv")) == {"a": "7"}
+
+
+def test_the_card_names_whose_weights_they_are(
+    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    settings = TrainSettings(0.1, teacher=Controller.load(BUNDLED))
+    built = train_pool(held, None, settings)
+    brought = "**Weights** of another controller: aera-0.17, taught on 650 questions"
+    assert (brought in built.card) == (built.controller.weigher is not None)
+    with pytest.raises(UsageError, match="its votes are plain"):
+        train_pool(held, None, replace(settings, teacher=default_controller()))
