@@ -184,7 +184,7 @@ def test_the_card_names_whose_weights_they_are(
 ) -> None:
     settings = TrainSettings(0.1, teacher=Controller.load(BUNDLED))
     built = train_pool(held, None, settings)
-    brought = "**Weights** of another controller: aera-0.17, taught on 650 questions"
+    brought = "**Weights** of another controller: aera-0.17, taught on 325 questions"
     assert (brought in built.card) == (built.controller.weigher is not None)
     with pytest.raises(UsageError, match="its votes are plain"):
         train_pool(held, None, replace(settings, teacher=default_controller()))
