@@ -5,7 +5,7 @@ and a model card has its certificate from the same place.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,11 +125,12 @@ def make_headline(
 
 def changed_gap(point: Point) -> Gap:
     """How many answers are not those of the full budget; every one of them counts as worse."""
-    return paired_gap(point.agreements, np.ones_like(point.agreements))
+    gap = paired_gap(point.agreements, np.ones_like(point.agreements))
+    return replace(gap, high=min(0.0, gap.high))  # nothing agrees more than it agrees with itself
 
 
 def _tell_changed(changed: Gap, reference: str) -> str:
-    share = f"{-changed.difference:.2f} %, 95 % [{max(0, -changed.high):.2f}, {-changed.low:.2f}]"
+    share = f"{-changed.difference:.2f} %, 95 % [{abs(changed.high):.2f}, {-changed.low:.2f}]"
     return f"{changed.worse} of {changed.questions} answers differ from {reference}'s: {share}."
 
 
