@@ -8,14 +8,14 @@ would still change, and everything is calibrated by agreement with the full budg
 looked at; where there are truths they are for whoever judges.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
+from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
 from aera.lab.learning.folds import Fold, out_of_fold, split_rows
 from aera.lab.learning.learner import Split, check_enough
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
@@ -117,6 +117,12 @@ class CrowdModel(VoteModel):
     """What some questions taught without their truths."""
 
     support: Support | Labelled | None = None
+
+    @property
+    def families(self) -> Mapping[str, Family]:
+        """Every rule on answers is calibrated alike, so that tables compare like with like."""
+        others = {family.name: family for family in answer_families()}
+        return {"aera": self.family, "gate": GATE_FAMILY, **others}
 
     @property
     def learned(self) -> str:

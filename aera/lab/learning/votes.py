@@ -16,7 +16,7 @@ from aera.arrays import Columns, Floats
 from aera.errors import ProtocolError
 from aera.evidence.votes import describe_votes
 from aera.lab.calibrating.calibration import LossLimit
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
+from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
 from aera.lab.learning.folds import group_questions, split_rows
 from aera.lab.learning.learner import Measured, Split, check_enough
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
@@ -25,7 +25,7 @@ from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Grader, Truths
 from aera.policies.gate import Gated, VoteGate
-from aera.policies.measures import confidence, measure_all
+from aera.policies.measures import measure_all
 from aera.policies.policy import Policy
 from aera.pools.record import HeldRecords, Record, Records, VotedRecord, health_of, read_votes
 from aera.reading.health import NOTHING, Readability
@@ -52,8 +52,13 @@ class ReplayedVotes:
     trajectories: Trajectories
     evidence: Floats
     """Shape (questions, checkpoints, features of the vote)."""
-    confidence: Floats
-    """What ASC looks at."""
+    measures: Mapping[str, Floats]
+    """What ASC, ESC and thresholds look at, by their family."""
+
+    @property
+    def confidence(self) -> Floats:
+        """What ASC looks at."""
+        return self.measures[ASC_FAMILY.name]
 
     @property
     def states(self) -> VoteStates:
@@ -67,7 +72,10 @@ class ReplayedVotes:
         return cls(
             Trajectories.join([part.trajectories for part in parts]),
             np.concatenate([part.evidence for part in parts]),
-            np.concatenate([part.confidence for part in parts]),
+            {
+                name: np.concatenate([part.measures[name] for part in parts])
+                for name in parts[0].measures
+            },
         )
 
 
@@ -116,10 +124,10 @@ class VoteTable:
 
 def _stand(settings: ReplaySettings, part: Sequence[VotedRecord]) -> ReplayedVotes:
     chains = [record.prefixes(settings.schedule) for record in part]
-    [measured] = measure_all([confidence], chains)
-    return ReplayedVotes(
-        settings.replay(part).trajectories, describe_votes(chains), np.array(measured)
-    )
+    families = [family for family in answer_families() if family.measure]
+    measured = measure_all([family.measure for family in families if family.measure], chains)
+    found = {family.name: np.array(own) for family, own in zip(families, measured, strict=True)}
+    return ReplayedVotes(settings.replay(part).trajectories, describe_votes(chains), found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +180,7 @@ class VoteModel:
 
 def measure_votes(replayed: ReplayedVotes, p_continue: Floats) -> Measured:
     """Questions as a gate and ASC see them."""
-    values = {GATE_FAMILY.name: p_continue, ASC_FAMILY.name: replayed.confidence}
-    return Measured(replayed.trajectories, values)
+    return Measured(replayed.trajectories, {GATE_FAMILY.name: p_continue, **replayed.measures})
 
 
 def mean_saving(measured: Measured, family: Family, *, by_agreement: bool = False) -> float:
