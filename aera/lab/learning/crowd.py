@@ -135,7 +135,7 @@ class CrowdLearner:
     ) -> VoteTable:
         """The traits of every response; truths, where there are any, are only passed on."""
         table = describe_pool(records, truths, schedule=schedule, workers=workers, track=track)
-        return replace(table, responses=replace(table.responses, grades=crowd_grades(table)))
+        return graded_by_crowd(table)
 
     def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
@@ -254,9 +254,9 @@ def crowd_says(records: "tuple[VotedRecord, ...]") -> Floats:
     )
 
 
-def crowd_grades(table: VoteTable) -> Floats:
-    """The grades that the crowd gives in the place of truths."""
-    return crowd_says(table.records)
+def graded_by_crowd(table: VoteTable) -> VoteTable:
+    """The same questions, graded by their own full votes in the place of truths."""
+    return replace(table, responses=replace(table.responses, grades=crowd_says(table.records)))
 
 
 def clear_rows(table: VoteTable, rows: Columns) -> Flags:
