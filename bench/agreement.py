@@ -31,7 +31,7 @@ from aera.schedule import Schedule
 QUESTIONS = 20_000
 """Of a population."""
 SCHEDULE = Schedule((4, 8, 16, 32, 64, 128))
-ALLOWED, ALPHAS, SIZES = (0.01, 0.02, 0.05), (0.05, 0.1), (120, 320, 640)
+ALLOWED, ALPHAS, SIZES = (0.01, 0.02, 0.05), (0.05, 0.1), (120, 320)
 SETTINGS = len(GATE_FAMILY.fine)
 BARELY = 1.02
 """A share this much larger than allowed: the hardest that must not be certified."""

@@ -60,7 +60,7 @@ HEADER += ["weights overturn the plain vote of 128, %", "128 plain votes %", "12
 
 def main(folder: Path) -> None:
     rows = [row_of(name, LEARNER.prepare(*held(folder, name))) for name in TASKS]
-    publish("agreement", table(HEADER, rows))
+    publish("halves", table(HEADER, rows))
 
 
 if __name__ == "__main__":
