@@ -9,6 +9,7 @@ off goes on where it was; delete that folder to begin anew.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pools import ROOT, SEEDS, held, interval, pools_argument, publish, table
@@ -120,7 +121,7 @@ def run(folder: Path, seed: int) -> Mapping[str, Floats]:
             kept = certify_plain(folder, asc, limit, seed, everyone=True)
             done[f"plain asc, all {limit.max_loss}"] = kept
         path.parent.mkdir(parents=True, exist_ok=True)
-        flat = {
+        flat: dict[str, Any] = {
             f"{title}/{key}": each for title, kept in done.items() for key, each in kept.items()
         }
         np.savez(path, **flat)

@@ -14,6 +14,7 @@ from aera.lab.learning.crowd import (
     HARM,
     UNSURE,
     CrowdLearner,
+    CrowdModel,
     Support,
     clear_rows,
     graded_by_crowd,
@@ -70,6 +71,7 @@ def test_truths_change_nothing_that_is_learned_or_chosen(monkeypatch: pytest.Mon
         kept(monkeypatch)
         model, tuning = learn_and_tune(LEARNER, own, EVERY, certified=True, seed=1)
         choice = tuning.choose(model.families["aera"], CERTIFIED, seed=1)
+        assert isinstance(model, CrowdModel)
         assert model.weigher is not None
         weights = model.weigher.weights(own.responses.traits)
         found.append((weights, tuning.p_continue, choice.setting))
