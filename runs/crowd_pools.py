@@ -2,8 +2,7 @@
 
 Nested, five split seeds; truths judge and do nothing else. The setting may change 2 % of the
 answers, one standard error to spare; a table beside it, of one seed, says what can be certified.
-Plain votes spend as many tokens: the best mixture of fixed budgets, or of ASC's settings, read off
-afterwards on the judged questions, which flatters both. POOLS has the four pools, traces/ and
+Plain votes spend as many tokens: fixed budgets, or ASC, between the two settings next to that spend. POOLS has the four pools, traces/ and
 others/; traced pools are read with their traces. Each pool and seed is kept in out/crowd once it
 is done.
 """
@@ -20,7 +19,7 @@ from small import TASKS, prepared
 from traced import traced_table
 
 from aera.arrays import Columns, Floats
-from aera.lab import Frontier, Judgement, LossLimit, bootstrap_ratio, nested, paired_bootstrap
+from aera.lab import Judgement, LossLimit, Point, bootstrap_ratio, nested, paired_bootstrap
 from aera.lab.calibrating.families import ASC_FAMILY
 from aera.lab.learning.crowd import CrowdLearner, graded_by_crowd
 from aera.lab.learning.paper import sweep
@@ -114,9 +113,8 @@ class Study:
         cells += [f"{100 - saved.percent:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]"]
         cells += [f"{100 * mean['changed'].mean():.2f}"]
         for rival in rivals(plain):
-            mixed = rival.mixture(float(spent.mean()), "tokens")
-            assert mixed is not None, "nothing is so cheap"
-            gap = paired_bootstrap(100 * scores, 100 * mixed.scores, seed=0)
+            mixed = at_spend(rival, float(spent.mean()))
+            gap = paired_bootstrap(100 * scores, 100 * mixed, seed=0)
             cells += [f"{gap.difference:+.2f} {interval(gap.low, gap.high)}"]
         return cells
 
@@ -145,12 +143,22 @@ def weights_used(found: Judgement) -> Floats:
     return used
 
 
-def rivals(plain: ReplayedVotes) -> tuple[Frontier, Frontier]:
+def rivals(plain: ReplayedVotes) -> tuple[list[Point], list[Point]]:
     """Fixed budgets and all settings of ASC, on plain votes."""
-    votes = plain.trajectories
-    fine = replace(ASC_FAMILY, settings=ASC_FAMILY.fine)
-    asc = sweep(fine, plain.confidence, votes)
-    return Frontier(tuple(fixed_points(votes)), votes), Frontier(tuple(asc), votes)
+    votes, fine = plain.trajectories, replace(ASC_FAMILY, settings=ASC_FAMILY.fine)
+    return fixed_points(votes), sweep(fine, plain.confidence, votes)
+
+
+def at_spend(points: Sequence[Point], tokens: float) -> Floats:
+    """The grades of a policy for so many tokens, between its two settings next to them."""
+    ordered = sorted(points, key=lambda point: point.tokens)
+    place = int(np.clip(np.searchsorted([each.tokens for each in ordered], tokens), 1, None))
+    if place >= len(ordered):
+        return ordered[-1].scores
+    low, high = ordered[place - 1], ordered[place]
+    share = np.clip((tokens - low.tokens) / max(1e-9, high.tokens - low.tokens), 0, 1)
+    mixed: Floats = (1 - share) * low.scores + share * high.scores
+    return mixed
 
 
 def borrowed(folder: Path) -> list[Study]:
