@@ -40,7 +40,7 @@ CLEAR = 0.6
 HARM = 0.05
 """Agreement that weights may cost between the halves of the responses; more and they are refused.
 
-None to 0.04 where weights gained or did no harm in truth, 0.1 and more where they did.
+None to 0.05 where weights gained or did no harm in truth, 0.1 and more where they did most.
 """
 UNSURE = 0.02
 """Standard error of that cost above which nothing is known; two hundred questions bring it below.

@@ -111,14 +111,14 @@ def test_a_certificate_counts_answers_that_differ_from_the_full_budget(table: Vo
 
 
 def test_weights_that_lead_votes_astray_are_refused() -> None:
-    first = ["a"] * 200
-    astray = ["a"] * 180 + ["b"] * 20
+    first = ["a"] * 400
+    astray = ["a"] * 360 + ["b"] * 40
     harmed = Support.of(first, first, astray)
     assert harmed.plain - harmed.weighted > HARM
     assert harmed.error < UNSURE
     assert not harmed.holds
     assert "beyond the 5 allowed" in harmed.summary
-    assert Support.of(first, first, ["a"] * 195 + ["b"] * 5).holds
+    assert Support.of(first, first, ["a"] * 390 + ["b"] * 10).holds
 
 
 def test_weights_are_refused_where_too_few_questions_could_tell() -> None:
