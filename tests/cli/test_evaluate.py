@@ -248,17 +248,6 @@ def test_without_truths_questions_are_judged_by_agreement(
     assert (tmp_path / "r.html").stat().st_size > 100_000
 
 
-def test_truths_may_judge_what_was_learned_without_them(shell: Shell, tmp_path: Path) -> None:
-    file, pool = tmp_path / "e.json", shell.folder / "pool"
-    words = ("--protocol", "holdout", "--without-truths", "--max-loss", 0.2, "--json", file)
-    done = shell("evaluate", pool, *words)
-    assert done.returncode == 0, done.stderr
-    made = json.loads(file.read_text())
-    assert made["headline"]["gap"] is not None
-    assert made["headline"]["changed"] is not None
-    assert "answers differ from" in done.stdout
-
-
 def test_too_few_questions_to_train_on_are_refused(
     shell: Shell, tmp_path: Path, row_of: Callable[..., Any], write_rows: Callable[..., Path]
 ) -> None:

@@ -107,7 +107,7 @@ class EvaluationSettings:
         """What crossfit, nested and holdout learn."""
         if self.by_paper:
             return PaperLearner(load_encoder(self.encoder), one_shot=self.protocol == CROSSFIT)
-        return learn_votes(None if self.without_truths else truths)
+        return learn_votes(None if self.without_truths else truths, None)
 
 
 @dataclass(frozen=True, eq=False)

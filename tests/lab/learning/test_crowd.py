@@ -1,190 +1,168 @@
-"""Learning without truths: what the crowd teaches, when it is not believed, and what is proved."""
+"""Learning without truths: who teaches, what is refused, and that no truth is looked at."""
 
 from dataclasses import replace
-from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
 from made_questions import SCHEDULE, TASK, made_records
 
-from aera import Controller, Question, Record, Response
-from aera.errors import UsageError
-from aera.lab import LossLimit, Truths, VoteLearner, nested
-from aera.lab.judging.build import build
-from aera.lab.judging.labelling import read_labels
-from aera.lab.judging.training import TrainSettings, train_pool
-from aera.lab.learning import crowd
-from aera.lab.learning.crowd import CrowdLearner, Labelled, Support
+from aera.arrays import Floats
+from aera.lab import LossLimit, Truths
+from aera.lab.calibrating.families import ASC_FAMILY
+from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.learning.crowd import (
+    HARM,
+    UNSURE,
+    CrowdLearner,
+    CrowdModel,
+    Support,
+    clear_rows,
+    graded_by_crowd,
+    winner_of,
+)
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.votes import VoteTable
-from aera.lab.learning.weigher import WeigherFit
-from aera.pools.record import HeldRecords, VotedRecord, read_votes
-from aera.solving.controller import default_controller
+from aera.lab.learning.weigher import Responses, WeigherFit
+from aera.lab.replay.trajectory import pick
+from aera.pools.record import HeldRecords
+from aera.voting.weigher import Weigher
 
-FIT = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
-LEARNER = CrowdLearner(FIT)
-EVERY = np.arange(240)
-BUNDLED = Path(__file__).parents[3] / "aera/demo/controller"
+QUICK = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
+LEARNER = CrowdLearner(QUICK)
+EVERY = np.arange(60)
+CERTIFIED = LossLimit(0.3, 0.2, by_agreement=True)
 
 
-def clear_records(seed: int = 0) -> tuple[list[VotedRecord], dict[str, str]]:
-    """Questions whose crowd is mostly right, and whose wrong responses hedge."""
-    chance, records, truths = Random(seed), [], {}
-    for place in range(len(EVERY)):
-        truth, wrong = chance.sample(range(11, 99), 2)
-        share = chance.choice([0.6, 0.9, 0.95, 1.0])
-        responses = []
-        for _ in range(SCHEDULE.last):
-            right = chance.random() < share
-            words = "it" if right else "wait, actually, sorry, it"
-            said = f"{words} is \\boxed{{{truth if right else wrong}}}"
-            responses.append(Response(said, tokens=chance.randint(20, 40)))
-        question = Question(f"q{place}", f"how many are {place} and {place % 7}?")
-        records.append(Record(question, tuple(responses)))
-        truths[question.id] = str(truth)
-    return read_votes(records, TASK), truths
+def prepared(truths: dict[str, str] | None) -> VoteTable:
+    records, _ = made_records()
+    known = None if truths is None else Truths(truths)
+    return LEARNER.prepare(HeldRecords(records, TASK, SCHEDULE), known)
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[list[VotedRecord], dict[str, str]]:
-    return clear_records()
+def table() -> VoteTable:
+    return prepared(None)
 
 
-@pytest.fixture(scope="module")
-def held(made: tuple[list[VotedRecord], dict[str, str]]) -> HeldRecords:
-    return HeldRecords(made[0], TASK, SCHEDULE)
+def kept(monkeypatch: pytest.MonkeyPatch, *, holds: bool = True) -> None:
+    """Let weights be used, or never."""
+    monkeypatch.setattr(Support, "holds", holds)
 
 
-@pytest.fixture(scope="module")
-def table(held: HeldRecords) -> VoteTable:
-    return LEARNER.prepare(held, None)
+def test_the_crowd_calls_its_own_winner_right(table: VoteTable) -> None:
+    for record, grades in zip(table.records, table.responses.grades, strict=True):
+        winner = winner_of(record)
+        assert list(grades) == [float(vote.answer == winner) for vote in record.votes]
 
 
-def test_a_clear_crowd_teaches_weights_that_gain(
-    table: VoteTable, held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
-) -> None:
-    model = LEARNER.fit(table, EVERY, seed=0)
-    assert model.weigher is not None
-    assert "weights taught by the clear votes" in model.learned
-    graded = LEARNER.prepare(held, Truths(made[1]))
-    weighted = model.values(graded, EVERY).trajectories.known_grades[:, -1].mean()
-    plain = graded.replay(EVERY, None).trajectories.known_grades[:, -1].mean()
-    assert weighted > plain + 0.01
+def test_the_clearest_votes_teach(table: VoteTable) -> None:
+    shares = table.responses.grades.mean(axis=1)
+    clear = clear_rows(table, EVERY)
+    assert 0.6 <= clear.mean() < 1
+    assert shares[clear].min() > shares[~clear].max()
 
 
-def test_truths_that_are_there_teach_nothing(held: HeldRecords, table: VoteTable) -> None:
-    wrong = {record.question.id: "7" for record in held}
-    misled = LEARNER.prepare(held, Truths(wrong))
-    assert (misled.responses.grades == table.responses.grades).all()
-    one, other = (LEARNER.fit(each, EVERY, seed=0) for each in (table, misled))
-    assert one.weigher is not None
-    assert other.weigher is not None
-    seen = table.responses.traits
-    assert (one.weigher.weights(seen) == other.weigher.weights(seen)).all()
-    assert one.learned == other.learned
+def test_truths_change_nothing_that_is_learned_or_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, truths = made_records()
+    lies = dict.fromkeys(truths, "5")
+    found: list[tuple[Floats, Floats, float | None]] = []
+    for known in (None, truths, lies):
+        own = prepared(known)
+        kept(monkeypatch)
+        model, tuning = learn_and_tune(LEARNER, own, EVERY, certified=True, seed=1)
+        choice = tuning.choose(model.families["aera"], CERTIFIED, seed=1)
+        assert isinstance(model, CrowdModel)
+        assert model.weigher is not None
+        weights = model.weigher.weights(own.responses.traits)
+        found.append((weights, tuning.p_continue, choice.setting))
+    for weights, chances, setting in found[1:]:
+        assert np.array_equal(weights, found[0][0])
+        assert np.array_equal(chances, found[0][1])
+        assert setting == found[0][2]
 
 
-def test_weights_that_lead_the_halves_apart_are_refused(
+def test_the_questions_that_certify_shape_nothing(
     table: VoteTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "HARM", -1.0)
+    kept(monkeypatch)
+    split = LEARNER.split(table, EVERY, certified=True, seed=0)
+    assert not set(split.fit) & set(split.tune)
+    (moved, _), (other, _) = made_records(), made_records(seed=9)
+    for row in split.tune:
+        moved[row] = replace(other[row], question=moved[row].question)
+    changed = LEARNER.prepare(HeldRecords(moved, TASK, SCHEDULE), None)
+    one, two = (LEARNER.fit(each, split.fit, seed=0) for each in (table, changed))
+    assert one.learned == two.learned
+    assert one.weigher is not None
+    assert two.weigher is not None
+    traits = table.responses.traits
+    assert np.array_equal(one.weigher.weights(traits), two.weigher.weights(traits))
+
+
+def test_a_certificate_counts_answers_that_differ_from_the_full_budget(table: VoteTable) -> None:
+    model, tuning = learn_and_tune(LEARNER, table, EVERY, certified=True, seed=0)
+    choice = tuning.choose(ASC_FAMILY, CERTIFIED, seed=0)
+    stops = choice.stops(ASC_FAMILY, tuning.values["asc"])
+    agreement = pick(tuning.trajectories.agreement, stops).mean()
+    assert choice.feasible
+    assert choice.accuracy == pytest.approx(agreement)
+    assert "to change at most 30 % of the answers" in choice.summary
+    assert model.learned.startswith("without truths: ")
+
+
+def test_weights_that_lead_votes_astray_are_refused() -> None:
+    first = ["a"] * 400
+    astray = ["a"] * 360 + ["b"] * 40
+    harmed = Support.of(first, first, astray)
+    assert harmed.plain - harmed.weighted > HARM
+    assert harmed.error < UNSURE
+    assert not harmed.holds
+    assert "beyond the 5 allowed" in harmed.summary
+    assert Support.of(first, first, ["a"] * 390 + ["b"] * 10).holds
+
+
+def test_weights_are_refused_where_too_few_questions_could_tell() -> None:
+    first, still = ["a"] * 20, ["a"] * 19 + ["b"]
+    unsure = Support.of(first, first, still)
+    assert unsure.plain - unsure.weighted <= HARM + 1e-9
+    assert not unsure.holds
+    assert "too few questions to say" in unsure.summary
+
+
+def test_refused_weights_leave_plain_votes(
+    table: VoteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(monkeypatch, holds=False)
     model = LEARNER.fit(table, EVERY, seed=0)
     assert model.weigher is None
     assert "are refused" in model.learned
+    never = replace(LEARNER, weighted=False).fit(table, EVERY, seed=0)
+    assert np.array_equal(model.own.p_continue, never.own.p_continue)
 
 
-def test_what_too_few_questions_say_is_not_believed() -> None:
-    same, other = ["7"] * 10, ["7"] * 9 + ["8"]
-    assert Support.of(same, same, same).holds
-    few = Support.of(same, same, other)
-    assert not few.holds
-    assert "too few questions to say" in few.summary
-    many = Support.of(same * 40, same * 40, other * 40)
-    assert not many.holds
-    assert "beyond the 5 allowed" in many.summary
-    assert Support.of(same * 40, other * 40, same * 40).holds
-
-
-def test_labels_decide_where_enough_of_them_differ(
-    table: VoteTable, made: tuple[list[VotedRecord], dict[str, str]]
+def test_weights_brought_along_are_used_as_they_are_and_checked_alike(
+    table: VoteTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    labelled = replace(LEARNER, labels=Truths(made[1])).fit(table, EVERY, seed=0)
-    few = replace(LEARNER, labels=Truths(dict([*made[1].items()][:2]))).fit(table, EVERY, seed=0)
-    assert isinstance(few.support, Support)
-    if isinstance(labelled.support, Labelled):
-        assert labelled.support.differ >= crowd.DECIDING
-        assert "labelled questions where they differ" in labelled.learned
-    assert Labelled(20, 9, 11).holds
-    assert not Labelled(20, 11, 9).holds
+    graded = Responses(table.responses.traits, table.responses.voted, table.responses.grades)
+    given: Weigher = QUICK.fit(graded, seed=3)
+    checked: list[Support] = []
+    of = Support.of
 
+    def watched(*halves: list[str | None]) -> Support:
+        checked.append(of(*halves))
+        return checked[-1]
 
-def test_weights_from_elsewhere_stand_in_with_and_without_truths(
-    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
-) -> None:
-    records, truths = made_records(7)
-    taught = VoteLearner(FIT).prepare(HeldRecords(records, TASK, SCHEDULE), Truths(truths))
-    weigher = FIT.fit(taught.responses, seed=0)
-    bare = replace(LEARNER, given=weigher)
-    model = bare.fit(bare.prepare(held, None), EVERY, seed=0)
-    assert model.weigher is weigher
+    monkeypatch.setattr(Support, "of", watched)
+    kept(monkeypatch)
+    model = replace(LEARNER, given=given).fit(table, EVERY, seed=0)
+    assert model.weigher is given
+    assert model.support is checked[0]
     assert "weights taught elsewhere" in model.learned
-    graded = VoteLearner(FIT, given=weigher)
-    known = graded.fit(graded.prepare(held, Truths(made[1])), EVERY, seed=0)
-    assert known.weigher is weigher
-    assert "weights taught elsewhere gain" in known.learned
 
 
-def test_a_certificate_of_agreement_rests_on_other_questions(table: VoteTable) -> None:
-    goal = LossLimit(0.1, 0.2, by_agreement=True)
-    made = build(LEARNER, table, goal, seed=0)
-    controller = made.controller
-    assert not controller.fitted & controller.calibrated
-    assert "P(answers that differ from its own full budget's ≤ 10 %)" in controller.card
-    assert "**Without truths**" in controller.card
-    [judged] = nested(LEARNER, table, [goal], seed=0)
-    point = judged.point("aera")
-    assert point.accuracy is None
-    assert point.agreements.mean() > 0.85
-    assert all(choice.by_agreement for choice in judged.choices["aera"])
-
-
-def test_training_looks_at_truths_unless_told_not_to(
-    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
-) -> None:
-    truths = Truths(made[1])
-    bare = train_pool(held, truths, TrainSettings(0.1, without_truths=True))
-    same = train_pool(held, None, TrainSettings(0.1))
-    assert bare.learned == same.learned
-    assert bare.learned.startswith("without truths: ")
-    assert not train_pool(held, truths, TrainSettings(0.1)).learned.startswith("without")
-    with pytest.raises(UsageError, match="needs no --labels"):
-        train_pool(held, truths, TrainSettings(0.1, labels=truths))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("id,question,answer\na,?,\n", "has no right answer yet"),
-        ("name,answer\na,7\n", 'has no columns "id" and "answer"'),
-        (None, "cannot be read"),
-    ],
-)
-def test_labels_that_are_none_are_refused(tmp_path: Path, text: str | None, said: str) -> None:
-    if text is not None:
-        (tmp_path / "labels.csv").write_text(text)
-    with pytest.raises(UsageError, match=said):
-        read_labels(tmp_path / "labels.csv")
-    (tmp_path / "good.csv").write_text("id,question,answer\na,?, 7 \nb,?,\n")
-    assert dict(read_labels(tmp_path / "good.csv")) == {"a": "7"}
-
-
-def test_the_card_names_whose_weights_they_are(
-    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
-) -> None:
-    settings = TrainSettings(0.1, teacher=Controller.load(BUNDLED))
-    built = train_pool(held, None, settings)
-    brought = "**Weights** of another controller: aera-0.17, taught on 325 questions"
-    assert (brought in built.card) == (built.controller.weigher is not None)
-    with pytest.raises(UsageError, match="its votes are plain"):
-        train_pool(held, None, replace(settings, teacher=default_controller()))
+def test_a_table_with_truths_is_graded_anew_by_its_crowd(table: VoteTable) -> None:
+    wrong = replace(
+        table.responses, grades=np.zeros_like(table.responses.grades), traits=table.responses.traits
+    )
+    again = graded_by_crowd(replace(table, responses=wrong))
+    assert np.array_equal(again.responses.grades, table.responses.grades)

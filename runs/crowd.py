@@ -1,0 +1,173 @@
+"""Without truths: weights of clear votes, certified to change few answers. gsm8k, five split seeds.
+
+Truths judge and do nothing else. Per outer fold 320 questions teach, refuse and choose, 320 others
+certify at 0.1, and the 160 of the fold are judged. Rules that learn nothing are certified on the
+same 320, on plain votes. Each seed is kept in out/crowd once it is done, so a run that was broken
+off goes on where it was; delete that folder to begin anew.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pools import ROOT, SEEDS, held, interval, pools_argument, publish, table
+
+from aera.arrays import Columns, Floats
+from aera.lab import Judgement, LossLimit, Trajectories, bootstrap_ratio, nested, paired_bootstrap
+from aera.lab.calibrating.calibration import Choice
+from aera.lab.calibrating.families import Family, answer_families
+from aera.lab.learning.crowd import CrowdLearner
+from aera.lab.learning.folds import deal
+from aera.lab.learning.votes import VoteTable
+from aera.lab.replay.trajectory import pick
+from aera.policies.measures import measure_all
+
+NAME, ALPHA = "gsm8k", 0.1
+LIMITS = tuple(LossLimit(percent / 100, ALPHA, by_agreement=True) for percent in range(1, 6))
+DONE = ROOT / "out" / "crowd"
+LEARNER = CrowdLearner()
+PLAIN = CrowdLearner(weighted=False)
+TITLES = {
+    "crowd": "**AERA: weights of clear votes**",
+    "gate": "the same, always the gate",
+    "asc": "the same, always ASC",
+    "plain gate": "plain votes: gate",
+    "plain asc": "plain votes: ASC",
+    "plain asc, all": "plain votes: ASC, certified on all 640",
+    "plain esc": "plain votes: ESC",
+    "plain lead": "plain votes: lead",
+    "plain majority": "plain votes: majority",
+    "plain entropy": "plain votes: entropy",
+}
+
+Kept = dict[str, Floats]
+
+
+@cache
+def known(folder: Path) -> VoteTable:
+    """The pool; its truths go to whoever judges."""
+    print(f"{NAME}, traits ...", flush=True)
+    return LEARNER.prepare(*held(folder, NAME))
+
+
+@cache
+def plain_votes(folder: Path) -> Trajectories:
+    """The full table of plain votes."""
+    return known(folder).replay(np.arange(len(known(folder))), None).trajectories
+
+
+def outcome(found: Trajectories, stops: Columns, choices: Sequence[Choice]) -> Kept:
+    """What is kept of one policy: every question, and every certificate."""
+    return {
+        "scores": pick(found.known_grades, stops),
+        "spent": pick(found.tokens, stops),
+        "changed": 1 - pick(found.agreement, stops),
+        "own": found.known_grades[:, -1],
+        "certified": np.array([choice.feasible for choice in choices], float),
+        "gates": np.array([choice.family == "aera" for choice in choices], float),
+    }
+
+
+def judged_learners(folder: Path, seed: int) -> Iterator[tuple[str, list[Judgement]]]:
+    """What learns, by the name of its policy, once per limit."""
+    weighted = nested(LEARNER, known(folder), LIMITS, seed=seed)
+    yield from (("crowd/aera", weighted), ("gate/gate", weighted), ("asc/asc", weighted))
+    yield "plain gate/gate", nested(PLAIN, known(folder), LIMITS, seed=seed)
+
+
+@cache
+def plain_values(folder: Path) -> Mapping[str, Floats]:
+    """What every rule on answers looks at, on plain votes."""
+    chains = [record.prefixes(known(folder).schedule) for record in known(folder).records]
+    measures = {each.name: each.measure for each in answer_families()}
+    found = measure_all([each for each in measures.values() if each], chains)
+    return {name: np.array(each) for name, each in zip(measures, found, strict=True)}
+
+
+def certify_plain(
+    folder: Path, family: Family, limit: LossLimit, seed: int, *, everyone: bool = False
+) -> Kept:
+    """A rule that learns nothing, certified on the questions that certify the learners."""
+    ready, found = known(folder), plain_votes(folder)
+    values, choices = plain_values(folder)[family.name], []
+    stops = np.empty(len(ready), np.int64)
+    for fold in deal(ready.groups, seed=seed):
+        own_seed = seed + fold.number
+        split = PLAIN.split(ready, fold.rest, certified=True, seed=own_seed)
+        rows = fold.rest if everyone else split.tune
+        choice = limit.choose(family, values[rows], found.subset(rows), seed=own_seed)
+        stops[fold.own] = choice.stops(family, values[fold.own])
+        choices.append(choice)
+    return outcome(found, stops, choices)
+
+
+def run(folder: Path, seed: int) -> Mapping[str, Floats]:
+    """One seed: every policy at every limit."""
+    path = DONE / f"{NAME}-{seed}.npz"
+    if not path.exists():
+        done: dict[str, Kept] = {}
+        for named, judgements in judged_learners(folder, seed):
+            title, name = named.split("/")
+            for limit, each in zip(LIMITS, judgements, strict=True):
+                kept = outcome(each.trajectories, each.stops[name], each.choices[name])
+                done[f"{title} {limit.max_loss}"] = kept
+        for limit in LIMITS:
+            for family in answer_families():
+                title = f"plain {family.name} {limit.max_loss}"
+                done[title] = certify_plain(folder, family, limit, seed)
+            asc = answer_families()[0]
+            kept = certify_plain(folder, asc, limit, seed, everyone=True)
+            done[f"plain asc, all {limit.max_loss}"] = kept
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flat: dict[str, Any] = {
+            f"{title}/{key}": each for title, kept in done.items() for key, each in kept.items()
+        }
+        np.savez(path, **flat)
+        print(f"seed {seed}", flush=True)
+    with np.load(path) as kept_before:
+        return dict(kept_before)
+
+
+def row_of(folder: Path, runs: Sequence[Mapping[str, Floats]], name: str, loss: float) -> list[str]:
+    """The mean over the seeds of every question; intervals over questions."""
+    found = {
+        key: np.array([each[f"{name} {loss}/{key}"] for each in runs])
+        for key in ("scores", "spent", "changed", "own", "certified", "gates")
+    }
+    full, tokens = plain_votes(folder).known_grades[:, -1], plain_votes(folder).tokens[:, -1]
+    scores, spent = found["scores"].mean(axis=0), found["spent"].mean(axis=0)
+    gain = paired_bootstrap(100 * scores, 100 * full, seed=0)
+    lost = paired_bootstrap(100 * scores, 100 * found["own"].mean(axis=0), seed=0)
+    saved = bootstrap_ratio(spent, tokens, seed=0)
+    certified = found["certified"]
+    return [
+        f"{100 * loss:g} % {TITLES[name]}",
+        f"{100 * scores.mean():.2f}",
+        f"{gain.difference:+.2f} {interval(gain.low, gain.high)}",
+        f"{100 - saved.percent:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]",
+        f"{100 * found['changed'].mean():.2f}",
+        f"{lost.difference:+.2f} {interval(lost.low, lost.high)}",
+        f"{certified.sum():.0f} of {certified.size}",
+        f"{certified.all(axis=1).sum()} of {len(certified)}",
+        f"{found['gates'].sum():.0f}" if name == "crowd" else "",
+    ]
+
+
+HEADER = ["at most changed, policy", "accuracy %", "against Fixed-128", "tokens, % of Fixed-128's"]
+HEADER += ["changed, %", "against its own full budget", "certified", "seeds with all certified"]
+HEADER += ["gate chosen"]
+
+
+def main(folder: Path) -> None:
+    runs = [run(folder, seed) for seed in SEEDS]
+    rows = [row_of(folder, runs, name, 0.02) for name in TITLES]
+    shown = ("crowd", "plain asc")
+    rest = [limit.max_loss for limit in LIMITS if limit.max_loss != 0.02]
+    rows += [row_of(folder, runs, name, loss) for loss in rest for name in shown]
+    publish("crowd", table(HEADER, rows))
+
+
+if __name__ == "__main__":
+    main(pools_argument(__doc__ or ""))

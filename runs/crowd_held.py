@@ -1,0 +1,97 @@
+"""Once, on held-out questions: taught and certified on gsm8k without truths, judged on gsm8k-held.
+
+Half of the 800 questions teach, refuse and choose, the other half certify that at most 2 % of the
+answers change at 0.1, and also 1, 3, 4 and 5 %. The 519 of gsm8k-held are then judged, with their
+truths, by one training of seed 0. Plain ASC is certified on the same half. Whatever it shows is
+published.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from crowd import LEARNER, LIMITS, PLAIN, known
+from pools import ROOT, interval, pools_argument, publish, table
+
+from aera import Pool, get_task
+from aera.lab import (
+    Trajectories,
+    Truths,
+    bootstrap_ratio,
+    import_jsonl,
+    paired_bootstrap,
+)
+from aera.lab.calibrating.calibration import Choice
+from aera.lab.calibrating.families import ASC_FAMILY, Family
+from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.learning.crowd import winner_of
+from aera.lab.learning.learner import Measured
+from aera.lab.learning.votes import VoteTable
+from aera.lab.replay.trajectory import pick
+from aera.pools.record import hold
+
+NAME, SEED = "gsm8k-held", 0
+HEADER = ["at most changed, policy", "certified", "saved in calibration %", "accuracy %"]
+HEADER += ["against Fixed-128", "tokens, % of Fixed-128's", "changed, %"]
+HEADER += ["against its own full budget"]
+
+
+def held_out(folder: Path) -> VoteTable:
+    """The questions that nothing was fitted or chosen on."""
+    out = ROOT / "out" / "pools" / NAME
+    if not out.exists():
+        import_jsonl(folder / f"{NAME}.jsonl.gz", out, task=get_task("gsm8k"))
+    truths = Truths.open(out)
+    return LEARNER.prepare(replace(hold(Pool.open(out)), name=NAME), truths)
+
+
+def row_of(
+    title: str, choice: Choice, seen: Measured, family: Family, plain: Trajectories
+) -> list[str]:
+    """One policy on the held-out questions."""
+    found, stops = seen.trajectories, choice.stops(family, seen.values[family.name])
+    scores, own = pick(found.known_grades, stops), found.known_grades[:, -1]
+    gain = paired_bootstrap(100 * scores, 100 * plain.known_grades[:, -1], seed=0)
+    lost = paired_bootstrap(100 * scores, 100 * own, seed=0)
+    saved = bootstrap_ratio(pick(found.tokens, stops), plain.tokens[:, -1], seed=0)
+    return [
+        f"{100 * choice.max_loss:g} % {title}",
+        f"{choice.family} {choice.setting:g}" if choice.setting is not None else "no",
+        f"{100 * choice.token_saving:.1f}",
+        f"{100 * scores.mean():.2f}",
+        f"{gain.difference:+.2f} {interval(gain.low, gain.high)}",
+        f"{100 - saved.percent:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]",
+        f"{100 * (1 - pick(found.agreement, stops)).mean():.2f}",
+        f"{lost.difference:+.2f} {interval(lost.low, lost.high)}",
+    ]
+
+
+def main(folder: Path) -> None:
+    taught, judged = known(folder), held_out(folder)
+    every, everyone = np.arange(len(taught)), np.arange(len(judged))
+    keys = {key for each in taught.questions for key in each.keys}
+    assert keys.isdisjoint(key for each in judged.questions for key in each.keys)
+    plain = judged.replay(everyone, None).trajectories
+    model, tuning = learn_and_tune(LEARNER, taught, every, certified=True, seed=SEED)
+    asc, asc_tuning = learn_and_tune(PLAIN, taught, every, certified=True, seed=SEED)
+    seen, asc_seen = model.values(judged, everyone), asc.values(judged, everyone)
+    own = model.families["aera"]
+    rows = []
+    for limit in LIMITS:
+        chosen = tuning.choose(own, limit, seed=SEED)
+        rows += [row_of("AERA: weights of clear votes", chosen, seen, own, plain)]
+        chosen = asc_tuning.choose(ASC_FAMILY, limit, seed=SEED)
+        rows += [row_of("plain votes: ASC", chosen, asc_seen, ASC_FAMILY, plain)]
+    pairs = zip(judged.records, seen.records, strict=True)
+    overturned = np.mean([winner_of(one) != winner_of(other) for one, other in pairs])
+    grades = [100 * each.known_grades[:, -1].mean() for each in (plain, seen.trajectories)]
+    publish(
+        "crowd-held",
+        f"{table(HEADER, rows)}\n\nFixed-128 {grades[0]:.2f} %, all 128 weighted votes "
+        f"{grades[1]:.2f} %; the weights overturn {100 * overturned:.1f} % of the plain votes of "
+        f"128. Learned: {model.learned}.",
+    )
+
+
+if __name__ == "__main__":
+    main(pools_argument(__doc__ or ""))
