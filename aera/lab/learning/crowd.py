@@ -49,6 +49,11 @@ UNSURE = 0.02
 Harm costs 4 to 13 points and what gains up to 5, so a looser measurement cannot tell them apart.
 """
 
+CLEARLY, ENOUGH = 0.02, 100
+"""Share of the tokens by which the gate must save more than ASC, and on how many questions.
+
+By agreement it seldom does, and on sixty questions a choice between the two is luck.
+"""
 DECIDING = 15
 """Labelled questions on which plain and weighted votes differ, from which on labels decide."""
 
@@ -205,7 +210,7 @@ class CrowdLearner:
         return CrowdModel(
             weigher=(self.given or self.weigher.fit_tiers(taught, seed=seed)) if keeps else None,
             gate=self.gate.fit(states),
-            family=GATE_FAMILY if savings[0] >= savings[1] else ASC_FAMILY,
+            family=GATE_FAMILY if gate_saves(savings[0], savings[1], len(rows)) else ASC_FAMILY,
             own=own,
             gain=0.0,
             support=support,
@@ -261,6 +266,11 @@ def learn_votes(
     if truths is None:
         return CrowdLearner(given=weigher, labels=labels, workers=workers)
     return VoteLearner(given=weigher, workers=workers)
+
+
+def gate_saves(gate: float, asc: float, questions: int) -> bool:
+    """Whether the gate clearly saves more than ASC, and enough questions say so."""
+    return questions >= ENOUGH and gate >= asc + CLEARLY
 
 
 def agreement_states(seen: ReplayedVotes) -> VoteStates:
