@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aera.cli.audits import audits
 from aera.cli.demo import demo
 from aera.cli.evaluate import evaluate
 from aera.cli.info import info
@@ -53,6 +54,7 @@ for name, command in (
     ("evaluate", evaluate),
     ("solve", solve),
     ("serve", serve),
+    ("audits", audits),
     ("audit", audit),
     ("policies", policies),
     ("tasks", tasks),

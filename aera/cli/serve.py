@@ -63,9 +63,11 @@ def _describe(model: "ServedModel") -> str:
     second = f', undecided ones to "{model.escalation[1]}"' if model.escalation else ""
     others = ", and every other name" if model.other_names else ""
     by_default = ", votes by default" if model.votes_by_default else ""
+    drawn = model.audits.share
+    audits = f", {drawn:.3g} of the votes audited" if drawn else ""
     return (
         f'"{model.name}"{theirs} at {_places(model)}, policy {model.controller.label}, '
-        f"checkpoints {model.controller.schedule}{by_default}{second}{others}"
+        f"checkpoints {model.controller.schedule}{by_default}{second}{others}{audits}"
     )
 
 

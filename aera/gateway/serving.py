@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from aera.evidence.encoder import Encoder, StaticEncoder
+from aera.gateway.auditing import Auditor
 from aera.gateway.clients import Client
 from aera.gateway.openai import DeniedError
 from aera.gateway.readiness import Readiness
@@ -133,6 +134,7 @@ class Serving:
             minimum=served.minimum,
             escalation=escalation,
             ceilings=served.ceilings,
+            auditor=Auditor(served.audits, served.name, served.controller.label),
         )
         return OpenModel(served, opened, gateway)
 
@@ -199,8 +201,14 @@ class Serving:
         if not self._under_way:
             self._idle.set()
 
+    async def stop_audits(self) -> None:
+        """Nobody asks any more what their answers would have been."""
+        for model in self.models.values():
+            await model.gateway.auditor.stop()
+
     async def retire(self) -> None:
         """Others serve from now on: close once nobody waits for an answer."""
+        await self.stop_audits()
         await self._idle.wait()
         await self.close()
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from aera.errors import UsageError
+from aera.gateway.auditing import AuditRules
 from aera.gateway.ceilings import Ceilings
 from aera.gateway.kept import KeptHeaders
 from aera.gateway.routes import AllowedRoutes
@@ -80,6 +81,14 @@ class ServedModel:
     """Minimum samples before a vote may stop."""
     keep_alive: float = 5.0
     """Seconds of silence after which a stream sends a comment; what fails before is a status."""
+    audits: AuditRules = field(default_factory=AuditRules)
+
+    def __post_init__(self) -> None:
+        if self.audits.share and self.forward_key:
+            raise UsageError(
+                "audits would be paid for with the clients' own keys: leave out --audit-share or "
+                "--forward-key"
+            )
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,7 @@ class GatewaySettings:
             replace(
                 model,
                 upstreams=tuple(_share_calls(each, processes) for each in model.upstreams),
+                audits=model.audits.share_among(processes),
                 escalation=model.escalation
                 and (_share_calls(model.escalation[0], processes), model.escalation[1]),
             )
