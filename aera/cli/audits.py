@@ -1,6 +1,7 @@
-"""The command that reads audits from the log of a gateway: `aera audits`."""
+"""The commands about audits: `aera audits` reads a log, `aera forget` removes recorded ones."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -28,6 +29,28 @@ def audits(log: LogArgument) -> None:
         )
     for sequence in found:
         say(str(sequence))
+
+
+def forget(
+    pool: Annotated[Path, typer.Argument(help="Folder of aera serve --record.")],
+    id_: Annotated[
+        list[str] | None,
+        typer.Option("--id", help="Id of a reply or of its request; repeatable."),
+    ] = None,
+    older: Annotated[
+        float | None, typer.Option(help="Days: whatever was recorded before.", min=0)
+    ] = None,
+) -> None:
+    """Remove recorded audits, by id or by age."""
+    from aera.pools.recorded import AuditFolder, is_recorded
+
+    if not id_ and older is None:
+        raise UsageError("say what is to be forgotten: --id or --older")
+    if not is_recorded(pool):
+        raise UsageError(f'"{pool}" holds no recorded audits')
+    before = None if older is None else time.time() - older * 86_400
+    gone, kept = AuditFolder(pool).forget(frozenset(id_ or ()), before)
+    say(f"{pool}: {gone:,} audits removed, {kept:,} kept")
 
 
 @dataclass

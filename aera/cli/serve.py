@@ -15,6 +15,7 @@ from aera.errors import AeraError, UsageError
 
 if TYPE_CHECKING:
     from aera.gateway.settings import GatewaySettings, ServedModel
+    from aera.pools.recorded import AuditFolder
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -71,6 +72,14 @@ def _describe(model: "ServedModel") -> str:
     )
 
 
+def _describe_record(folder: "AuditFolder") -> str:
+    return (
+        f"audited requests are recorded in {folder.path}: the question, its system message and all "
+        f"responses, up to {folder.most:,} bytes; no keys, names or headers. aera forget removes "
+        "them"
+    )
+
+
 def _places(model: "ServedModel") -> str:
     return ", ".join(without_password(endpoint.base_url) for endpoint in model.upstreams)
 
@@ -84,6 +93,9 @@ def _announce(options: ServeOptions, listening: socket.socket, settings: "Gatewa
     else:
         about = f"for {len(settings.models)} models"
     say(f"AERA on {place}v1 {about}", stderr=True)
+    for model in settings.models:
+        if model.record is not None:
+            say(_describe_record(model.record), stderr=True)
     names = " or ".join(f'"aera/{model.name}"' for model in settings.models)
     say(f"ask for {names}; the page is at {place}", stderr=True)
 

@@ -193,6 +193,11 @@ OnAlarmOption = Annotated[
         "ON_ALARM", "log, or full-budget: no vote stops early from the alarm to the next reload."
     ),
 ]
+RecordOption = Annotated[
+    Path | None,
+    _option("RECORD", "Folder for audited questions with their responses, a pool for aera train."),
+]
+RecordMostOption = Annotated[int, _option("RECORD_MAX", "Most bytes recorded there.", min=1)]
 LevelOption = Annotated[
     str, _option("LOG_LEVEL", "debug, info (a JSON line per request), warning or error.")
 ]
@@ -274,6 +279,8 @@ class ServeOptions:
     audit_max: AuditMostOption = 16
     audit_tokens: AuditTokensOption = None
     on_alarm: OnAlarmOption = "log"
+    record: RecordOption = None
+    record_max: RecordMostOption = 2**30
     log_level: LevelOption = "info"
     drain_seconds: DrainOption = 30.0
     header: HeaderOption = None

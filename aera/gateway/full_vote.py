@@ -1,6 +1,7 @@
 """An audit's work: the vote runs on to the full budget after the answer has left."""
 
 import asyncio
+import json
 import logging
 from dataclasses import replace
 from functools import partial
@@ -8,8 +9,10 @@ from functools import partial
 from aera.errors import AeraError
 from aera.gateway.account import VotedChoice
 from aera.gateway.auditing import CANCELLED, CHANGED, SAME, UNFINISHED, Audit, Found
+from aera.gateway.request import find_last_words, find_system
 from aera.gateway.voting import Ballot, Gateway
-from aera.response import Prefix
+from aera.pools.record import Record
+from aera.response import Prefix, Question
 from aera.solving.run import Run
 from aera.solving.solve import feed_run, run_off_loop
 from aera.tally import Tally
@@ -34,6 +37,8 @@ async def _audit(gateway: Gateway, audit: Audit, ballot: Ballot, voted: VotedCho
         full = again.run.prefix.tally.leaders.answer
         outcome = SAME if finished and full == voted.allocation.answer else CHANGED
         found = _tell(outcome if finished else UNFINISHED, again.run, ballot, voted)
+        if finished and gateway.record is not None:
+            await asyncio.to_thread(_record, gateway, audit, again, voted)
     except asyncio.CancelledError:
         audit.found = _tell(CANCELLED, again.run, ballot, voted)
         raise
@@ -53,6 +58,24 @@ async def _run_on(gateway: Gateway, again: Ballot, voted: VotedChoice) -> bool:
         await run_off_loop(gateway.controller, partial(run.feed, block), heavy=run.heavy)
     failure = await feed_run(run, again.sampler, gateway.controller, spending=again.spending)
     return failure is None and len(run.prefix) >= again.plan.schedule.last
+
+
+def _record(gateway: Gateway, audit: Audit, again: Ballot, voted: VotedChoice) -> None:
+    """Keep the question and all its responses; who asked, and with which key, is not kept."""
+    folder, auditor = gateway.record, gateway.auditor
+    assert folder is not None
+    text = gateway.controller.task.question_in(find_last_words(again.body))
+    question = Question(voted.id, text, system=find_system(again.body))
+    about = {"request": audit.id, "model": auditor.model, "policy": auditor.policy}
+    early = {"stopped_at": voted.allocation.responses}
+    try:
+        room = folder.add(Record(question, again.run.prefix.responses), **about, **early)
+    except OSError as error:
+        log.warning(json.dumps({"event": "not recorded", "id": audit.id, "why": error.strerror}))
+    else:
+        if not room:
+            why = f"--record-max of {folder.most} bytes is reached; aera forget makes room"
+            log.warning(json.dumps({"event": "not recorded", "id": audit.id, "why": why}))
 
 
 def _tell(outcome: str, run: Run, ballot: Ballot, voted: VotedChoice) -> Found:

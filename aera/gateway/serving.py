@@ -135,6 +135,7 @@ class Serving:
             escalation=escalation,
             ceilings=served.ceilings,
             auditor=Auditor(served.audits, served.name, served.controller.label),
+            record=served.record,
         )
         return OpenModel(served, opened, gateway)
 
@@ -223,6 +224,8 @@ def prepare(settings: GatewaySettings) -> None:
     for served in settings.models:
         question_reader(served.controller.task)  # refuses where math-verify is missing
         encoder_of(served)
+        if served.record is not None:
+            served.record.begin(served.controller.task)
         for endpoint in served.upstreams:
             tls_context(endpoint.ca_file)
 

@@ -23,6 +23,7 @@ from aera.gateway.stopping import UNREADABLE, ServedVote
 from aera.policies.gate import Gated
 from aera.policies.labels import confident_rule, label_of
 from aera.policies.policy import Fixed
+from aera.pools.recorded import AuditFolder
 from aera.reading.chat import ChatReader, is_structured, wants_json, words_of
 from aera.reading.equivalence import question_reader
 from aera.reading.schema import Schemas
@@ -114,6 +115,8 @@ class Gateway:
     escalation: Escalation | None = None
     ceilings: Ceilings = field(default_factory=Ceilings)
     auditor: Auditor = field(default_factory=lambda: Auditor(AuditRules(), "", ""))
+    record: AuditFolder | None = None
+    """Where audited questions are kept."""
 
     @cached_property
     def planner(self) -> Planner:
