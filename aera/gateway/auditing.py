@@ -145,7 +145,10 @@ class Auditor:
     # --- outcomes ---------------------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work of an audit beside everything else."""
+        """Do the work of an audit beside everything else; after the end there is none to do."""
+        if self._stopped:
+            work.close()
+            return
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

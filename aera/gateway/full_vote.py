@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from aera.errors import AeraError
 from aera.gateway.account import VotedChoice
@@ -19,6 +20,12 @@ from aera.tally import Tally
 from aera.voting.best_of_n import gives_weights
 
 log = logging.getLogger("aera.gateway")
+
+
+@cache
+def _recording_thread() -> ThreadPoolExecutor:
+    """One of its own: whoever waits for the folder's lock keeps no vote waiting."""
+    return ThreadPoolExecutor(1, "aera-recording")
 
 
 def finish_audit(gateway: Gateway, audit: Audit) -> None:
@@ -38,7 +45,8 @@ async def _audit(gateway: Gateway, audit: Audit, ballot: Ballot, voted: VotedCho
         outcome = SAME if finished and full == voted.allocation.answer else CHANGED
         found = _tell(outcome if finished else UNFINISHED, again.run, ballot, voted)
         if finished and gateway.record is not None:
-            await asyncio.to_thread(_record, gateway, audit, again, voted)
+            work = partial(_record, gateway, audit, again, voted)
+            await asyncio.get_running_loop().run_in_executor(_recording_thread(), work)
     except asyncio.CancelledError:
         audit.found = _tell(CANCELLED, again.run, ballot, voted)
         raise

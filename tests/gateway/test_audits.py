@@ -285,6 +285,24 @@ def test_a_reload_begins_anew_and_cancels_what_is_under_way() -> None:
     assert 'aera_audits_total{model="m",outcome="cancelled"}' in metrics
 
 
+def test_what_ends_after_a_reload_is_not_audited() -> None:
+    async def scene() -> Any:
+        async with Turning(delay=lambda call: 0.2) as server:
+            settings = settings_of(
+                (Endpoint(server.base_url, None),), audits=ALL, controller=controller_of()
+            )
+            async with housed(Configuration(settings, lambda: settings)) as house:
+                late = asyncio.create_task(house.post(asking("calm")))
+                while not server.calls:
+                    await asyncio.sleep(0.01)
+                await house.server.application.reload()
+                status, _, _ = await late
+                await asyncio.sleep(0.05)
+                return status, len(server.calls), auditor(house).seen
+
+    assert asyncio.run(scene()) == (200, 1, 0)
+
+
 def test_audits_with_the_clients_own_keys_are_refused() -> None:
     with pytest.raises(UsageError, match="own keys"):
         settings_of((Endpoint("http://x/v1"),), audits=ALL, forward_key=True)
