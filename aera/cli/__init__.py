@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aera.cli.audits import audits, forget
 from aera.cli.demo import demo
 from aera.cli.evaluate import evaluate
 from aera.cli.info import info
@@ -53,6 +54,8 @@ for name, command in (
     ("evaluate", evaluate),
     ("solve", solve),
     ("serve", serve),
+    ("audits", audits),
+    ("forget", forget),
     ("audit", audit),
     ("policies", policies),
     ("tasks", tasks),

@@ -15,6 +15,7 @@ from aera.errors import AeraError, UsageError
 
 if TYPE_CHECKING:
     from aera.gateway.settings import GatewaySettings, ServedModel
+    from aera.pools.recorded import AuditFolder
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -63,9 +64,19 @@ def _describe(model: "ServedModel") -> str:
     second = f', undecided ones to "{model.escalation[1]}"' if model.escalation else ""
     others = ", and every other name" if model.other_names else ""
     by_default = ", votes by default" if model.votes_by_default else ""
+    drawn = model.audits.share
+    audits = f", {drawn:.3g} of the votes audited" if drawn else ""
     return (
         f'"{model.name}"{theirs} at {_places(model)}, policy {model.controller.label}, '
-        f"checkpoints {model.controller.schedule}{by_default}{second}{others}"
+        f"checkpoints {model.controller.schedule}{by_default}{second}{others}{audits}"
+    )
+
+
+def _describe_record(folder: "AuditFolder") -> str:
+    return (
+        f"audited requests are recorded in {folder.path}: the question, its system message and all "
+        f"responses, up to {folder.most:,} bytes; no keys, names or headers. aera forget removes "
+        "them"
     )
 
 
@@ -82,6 +93,9 @@ def _announce(options: ServeOptions, listening: socket.socket, settings: "Gatewa
     else:
         about = f"for {len(settings.models)} models"
     say(f"AERA on {place}v1 {about}", stderr=True)
+    for model in settings.models:
+        if model.record is not None:
+            say(_describe_record(model.record), stderr=True)
     names = " or ".join(f'"aera/{model.name}"' for model in settings.models)
     say(f"ask for {names}; the page is at {place}", stderr=True)
 

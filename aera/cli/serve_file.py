@@ -41,7 +41,8 @@ TABLES: dict[str, Kinds] = {
     | {name: OPTIONS[name] for name in (
         "controller", "task", "policy", "schedule", "equivalence", "scorer", "trust", "weights",
         "vote_by_default", "instruction", "min_samples", "max_samples", "max_n", "max_tokens",
-        "max_tokens_total", "deadline", "max_deadline"
+        "max_tokens_total", "deadline", "max_deadline", "audit_share", "audit_limit", "audit_max",
+        "audit_tokens", "on_alarm", "record", "record_max"
     )},
     "keys": {"env": NAME, "file": NAME},
     "key": {"name": NAME, "env": NAME, "models": NAMES, "prices": list[float]}
@@ -164,6 +165,8 @@ class _File:
                 own["controller"] = self._beside(own["controller"])
             elif "task" in own:
                 own["controller"] = None
+            if "record" in own:
+                own["record"] = self._beside(own["record"])
             del own["name"]
             return model_from(replace(options, **own), endpoints, name, **more)
 

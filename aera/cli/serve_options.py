@@ -163,6 +163,41 @@ SecondHeaderOption = Annotated[
         "each in AERA_ESCALATE_HEADER."
     ),
 ]
+AuditShareOption = Annotated[
+    float,
+    _option(
+        "AUDIT_SHARE",
+        "Share of voted requests that run on to the full budget after their answer has left.",
+        min=0,
+        max=1,
+    ),
+]
+AuditLimitOption = Annotated[
+    float | None,
+    _option(
+        "AUDIT_LIMIT",
+        "Share of changed answers above which audits raise the alarm [default: what the controller "
+        "was certified for by agreement, else 0.02].",
+        min=0.0001,
+        max=1,
+    ),
+]
+AuditMostOption = Annotated[int, _option("AUDIT_MAX", "Most audits under way at once.", min=1)]
+AuditTokensOption = Annotated[
+    int | None,
+    _option("AUDIT_TOKENS", "Most completion tokens of audits a day.", min=1),
+]
+OnAlarmOption = Annotated[
+    str,
+    _option(
+        "ON_ALARM", "log, or full-budget: no vote stops early from the alarm to the next reload."
+    ),
+]
+RecordOption = Annotated[
+    Path | None,
+    _option("RECORD", "Folder for audited questions with their responses, a pool for aera train."),
+]
+RecordMostOption = Annotated[int, _option("RECORD_MAX", "Most bytes recorded there.", min=1)]
 LevelOption = Annotated[
     str, _option("LOG_LEVEL", "debug, info (a JSON line per request), warning or error.")
 ]
@@ -239,6 +274,13 @@ class ServeOptions:
     escalate_to: SecondOption = None
     escalate_key_env: SecondKeyOption = None
     escalate_header: SecondHeaderOption = None
+    audit_share: AuditShareOption = 0.0
+    audit_limit: AuditLimitOption = None
+    audit_max: AuditMostOption = 16
+    audit_tokens: AuditTokensOption = None
+    on_alarm: OnAlarmOption = "log"
+    record: RecordOption = None
+    record_max: RecordMostOption = 2**30
     log_level: LevelOption = "info"
     drain_seconds: DrainOption = 30.0
     header: HeaderOption = None

@@ -11,11 +11,14 @@ from aera.cli.serve_options import ServeOptions
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
+    from aera.gateway.auditing import AuditRules
     from aera.gateway.settings import ClientKey, GatewaySettings, KeyLimits, ServedModel
     from aera.sampling.upstream import Endpoint
+    from aera.solving.controller import Controller
 
 LONGEST_WAIT = 5.0
 """Seconds a model server may ask to be left alone; beyond that the client is told to wait."""
+ON_ALARM = ("log", "full-budget")
 SHORTEST_KEY = 16
 """Characters below which a client's key can be guessed."""
 
@@ -75,6 +78,7 @@ def model_from(
     """A model behind these upstreams."""
     from aera.gateway.ceilings import Ceilings
     from aera.gateway.settings import ServedModel
+    from aera.pools.recorded import AuditFolder
 
     deciding = Deciding(
         options.controller,
@@ -95,16 +99,38 @@ def model_from(
         usual_deadline=options.deadline,
     )
     given: dict[str, Any] = {"escalation": _second(options, upstreams[0]), **own}
+    controller = deciding.load()
     return ServedModel(
         name,
         upstreams,
-        deciding.load(),
+        controller,
         votes_by_default=options.vote_by_default,
         instruction=options.instruction,
         forward_key=options.forward_key,
         ceilings=ceilings,
         minimum=options.min_samples,
+        audits=_audits(options, controller),
+        record=AuditFolder(options.record, options.record_max) if options.record else None,
         **given,
+    )
+
+
+def _audits(options: ServeOptions, controller: "Controller") -> "AuditRules":
+    """How audits are drawn, and what an alarm does."""
+    from aera.gateway.auditing import AuditRules
+
+    if options.on_alarm not in ON_ALARM:
+        known = " or ".join(ON_ALARM)
+        raise UsageError(f'--on-alarm is {known}, but got "{options.on_alarm:.40}"')
+    promised = controller.calibration.get("max_loss")
+    if not (controller.calibration.get("by_agreement") and isinstance(promised, float)):
+        promised = AuditRules.limit
+    return AuditRules(
+        options.audit_share,
+        options.audit_limit or promised,
+        options.audit_max,
+        options.audit_tokens,
+        full_on_alarm=options.on_alarm == ON_ALARM[1],
     )
 
 

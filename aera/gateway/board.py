@@ -22,6 +22,7 @@ ACTIVE: Key = ("active",)
 GAUGE = "gauge"
 GAUGES = frozenset({"active", GAUGE})
 """Numbers that are about a process while it lives: whoever comes after it begins anew."""
+YES_OR_NO = frozenset({"upstream_up", "audit_alarm"})
 GONE = nan
 """The gauge of a replica that is asked no more."""
 HISTOGRAM, SUM = "histogram", "sum"
@@ -132,9 +133,9 @@ class MergedTelemetry(Telemetry):
     """The numbers of several processes together."""
 
     def gauges(self) -> dict[Key, float]:
-        """Calls and permits add up; a replica is up where any process trusts it."""
+        """Calls and permits add up; a replica is up, or an alarm on, where any process says so."""
         seen = {key[1:]: value for key, value in self.counts.items() if key[0] == GAUGE}
-        return {key: min(1.0, v) if key[0] == "upstream_up" else v for key, v in seen.items()}
+        return {key: min(1.0, v) if key[0] in YES_OR_NO else v for key, v in seen.items()}
 
 
 def histograms(telemetry: Telemetry) -> list[tuple[str, Histogram]]:

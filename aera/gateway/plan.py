@@ -32,6 +32,7 @@ EVALUATED = {
     "one-shot": "it is trained and judged on recorded responses",
 }
 """Labels that `aera evaluate` prints and nobody can be served by, and why."""
+ALARMED = "the full budget, for audits say that early answers change too often"
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,16 @@ class Planner:
             )
         # A scorer is no weight: what it scores is voted on under every label.
         return policy, None if gives_weights(own.weigher) else own.weigher
+
+
+def on_full_budget(plan: VotePlan) -> VotePlan:
+    """The same without stopping early."""
+    served = plan.policy
+    if not isinstance(served, ServedVote) or served.fixed:
+        return plan
+    fixed = replace(served, policy=Fixed(served.most), fixed=True)
+    schedule = Schedule((served.most,))  # nothing to decide on the way: one block, one prompt
+    return replace(plan, policy=fixed, schedule=schedule, notes=(*plan.notes, ALARMED))
 
 
 def _bounds_of(policy: Policy, last: int) -> tuple[int, int]:

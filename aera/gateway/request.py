@@ -35,6 +35,16 @@ def find_last_words(body: Mapping[str, Any]) -> str:
     return ""
 
 
+def find_system(body: Mapping[str, Any]) -> str | None:
+    """The text of a system message at the beginning."""
+    messages = body.get("messages")
+    first = messages[0] if isinstance(messages, list) and messages else None
+    if not isinstance(first, Mapping) or first.get("role") not in ("system", "developer"):
+        return None
+    content = first.get("content")
+    return content if isinstance(content, str) else None
+
+
 def split_model(model: Any) -> tuple[str, bool]:
     """The upstream's name of a model, and whether it was asked to vote."""
     if not isinstance(model, str) or not model.removeprefix(PREFIX):

@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from aera.errors import AeraError, UpstreamError
 from aera.gateway.clients import Clients
 from aera.gateway.configuration import BACK, GENERATION, REFUSED, TAKEN, Configuration
+from aera.gateway.full_vote import finish_audit
 from aera.gateway.middleware import ID, MODEL, AccessMiddleware
 from aera.gateway.models import MODELS, fetch, list_models, route_body
 from aera.gateway.openai import (
@@ -125,6 +126,7 @@ class Application:
             yield
         finally:
             async with self._reloading:
+                await self.serving.stop_audits()
                 await cancel_all(self._retiring)
                 await self._connections.close_all()
 
@@ -159,6 +161,9 @@ class Application:
         self._serving = serving
         self.telemetry.models.configure(serving.models)
         self.telemetry.upstreams = serving.upstreams
+        self.telemetry.watch_audits(
+            {name: model.gateway.auditor for name, model in serving.models.items()}
+        )
 
     def _swap(self, serving: Serving) -> None:
         former = self.serving
@@ -238,15 +243,22 @@ class Application:
             asked = add_instruction(asked, served.controller.task)
         kept = serving.settings.kept.find(scope["headers"], scope[ID])
         upstream = model.upstream(scope["headers"]).keeping(kept)
-        voting = model.gateway.vote(asked, options, size=len(content), upstream=upstream)
+        audit = model.gateway.auditor.draw(scope[ID], asked, options)
+        voting = model.gateway.vote(
+            asked, options, size=len(content), upstream=upstream, audit=audit
+        )
         reply = VotedReply(served, self.telemetry, scope["aera.client"], wire, asked_for, begun)
-        if body.get("stream"):
-            made = await reply.stream(scope, receive, asyncio.create_task(voting))
-            await made(scope, receive, send)
-            return
-        async with DisconnectWatch(scope, receive):
-            voted = await voting
-        await reply.send(voted, send)
+        try:
+            if body.get("stream"):
+                made = await reply.stream(scope, receive, asyncio.create_task(voting))
+                await made(scope, receive, send)
+                return
+            async with DisconnectWatch(scope, receive):
+                voted = await voting
+            await reply.send(voted, send)
+        finally:
+            if audit is not None:
+                finish_audit(model.gateway, audit)
 
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, content: bytes, model: OpenModel
@@ -306,12 +318,14 @@ class Application:
     async def state(self, request: Request) -> Response:
         """What the page shows."""
         serving, seen = self.serving, self.telemetry.merged()
+        audits = seen.audits()
         models = [
             {
                 "name": served.name,
                 "policy": served.controller.label,
                 "schedule": list(served.controller.schedule),
                 "abroad": serving.models[served.name].gateway.lookout.abroad,
+                "audits": audits.get(served.name),
             }
             for served in serving.settings.models
         ]

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from aera.evidence.encoder import Encoder, StaticEncoder
+from aera.gateway.auditing import Auditor
 from aera.gateway.clients import Client
 from aera.gateway.openai import DeniedError
 from aera.gateway.readiness import Readiness
@@ -133,6 +134,8 @@ class Serving:
             minimum=served.minimum,
             escalation=escalation,
             ceilings=served.ceilings,
+            auditor=Auditor(served.audits, served.name, served.controller.label),
+            record=served.record,
         )
         return OpenModel(served, opened, gateway)
 
@@ -199,8 +202,14 @@ class Serving:
         if not self._under_way:
             self._idle.set()
 
+    async def stop_audits(self) -> None:
+        """Nobody asks any more what their answers would have been."""
+        for model in self.models.values():
+            await model.gateway.auditor.stop()
+
     async def retire(self) -> None:
         """Others serve from now on: close once nobody waits for an answer."""
+        await self.stop_audits()
         await self._idle.wait()
         await self.close()
 
@@ -215,6 +224,8 @@ def prepare(settings: GatewaySettings) -> None:
     for served in settings.models:
         question_reader(served.controller.task)  # refuses where math-verify is missing
         encoder_of(served)
+        if served.record is not None:
+            served.record.begin(served.controller.task)
         for endpoint in served.upstreams:
             tls_context(endpoint.ca_file)
 

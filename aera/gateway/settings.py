@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field, replace
 
 from aera.errors import UsageError
+from aera.gateway.auditing import AuditRules
 from aera.gateway.ceilings import Ceilings
 from aera.gateway.kept import KeptHeaders
 from aera.gateway.routes import AllowedRoutes
+from aera.pools.recorded import AuditFolder
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller, default_controller
 
@@ -80,6 +82,18 @@ class ServedModel:
     """Minimum samples before a vote may stop."""
     keep_alive: float = 5.0
     """Seconds of silence after which a stream sends a comment; what fails before is a status."""
+    audits: AuditRules = field(default_factory=AuditRules)
+    record: AuditFolder | None = None
+    """Where audited questions are kept with their responses; None keeps nothing."""
+
+    def __post_init__(self) -> None:
+        if self.record is not None and not self.audits.share:
+            raise UsageError("only audited requests are recorded: give --audit-share too")
+        if self.audits.share and self.forward_key:
+            raise UsageError(
+                "audits would be paid for with the clients' own keys: leave out --audit-share or "
+                "--forward-key"
+            )
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,9 @@ class GatewaySettings:
             raise UsageError(f'two models are called "{twice[0]}": give each a name of its own')
         if sum(model.other_names for model in self.models) > 1:
             raise UsageError("only one model can take the names that no other has")
+        folders = [model.record.path for model in self.models if model.record is not None]
+        if len(set(folders)) < len(folders):
+            raise UsageError("two models record into one place: give each its own")
         if self.default and self.default not in names:
             raise UsageError(f'the default model "{self.default}" is none of {", ".join(names)}')
         unknown = sorted({name for key in self.keys for name in key.models} - set(names))
@@ -128,6 +145,7 @@ class GatewaySettings:
             replace(
                 model,
                 upstreams=tuple(_share_calls(each, processes) for each in model.upstreams),
+                audits=model.audits.share_among(processes),
                 escalation=model.escalation
                 and (_share_calls(model.escalation[0], processes), model.escalation[1]),
             )

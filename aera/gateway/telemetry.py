@@ -5,6 +5,7 @@ import time
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -19,6 +20,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from aera.gateway.account import VotedChoice, was_guarded
+from aera.gateway.auditing import Auditor, Found
+from aera.gateway.watching import interval
 from aera.reading.health import LITTLE
 from aera.sampling.replicas import Replicas
 
@@ -43,6 +46,8 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "escalated": ("Votes answered by the second upstream.",),
     "ties": ("Votes whose winner was tied and won by being first.",),
     "reloads": ("Reloads of the configuration by how they ended.", "outcome"),
+    "audits": ("Audits by what came of them.", "outcome", "model"),
+    "audit_tokens": ("Tokens spent on audits.", "kind", "model"),
     "key_requests": ("Requests by the hash of their key.", "key", "model"),
     "key_tokens": ("Tokens of voted requests by the hash of their key.", "key", "model"),
 }
@@ -54,6 +59,13 @@ GAUGES: dict[str, tuple[str, ...]] = {
     "upstream_waiting": ("Calls that wait for a permit.", *REPLICA),
     "upstream_permits": ("Calls allowed at once to the model refused most.", *REPLICA),
     "upstream_up": ("Whether a replica is trusted.", *REPLICA),
+    "audit_seen": ("Audits counted since the policy was taken up.", "model"),
+    "audit_changed": ("Those whose answer was not the full budget's.", "model"),
+    "audit_overturned": ("Those in which weights overturned plain votes.", "model"),
+    "audit_share": ("Their share of changed answers.", "model"),
+    "audit_share_low": ("The low end of its confidence sequence.", "model"),
+    "audit_share_high": ("The high end of its confidence sequence.", "model"),
+    "audit_alarm": ("Whether early answers change too often.", "model"),
 }
 """What each gauge shows, and its labels."""
 MOST_MODELS, LONGEST_MODEL = 100, 100
@@ -109,6 +121,8 @@ class Telemetry(Collector):
         self.models = ModelNames()
         self.upstreams: Mapping[str, Replicas] = {}
         """Whose calls are shown, by the model they are for."""
+        self.auditors: Mapping[str, Auditor] = {}
+        """By the model that they look at."""
         self.latest: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.active = 0
         self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float)
@@ -190,6 +204,17 @@ class Telemetry(Collector):
         yield self._metric("overhead_seconds", self.overhead)
         yield self._metric("vote_seconds", self.voting)
 
+    def watch_audits(self, auditors: Mapping[str, Auditor]) -> None:
+        """Count what these find from now on."""
+        self.auditors = {name: each for name, each in auditors.items() if each.rules.share}
+        for name, auditor in self.auditors.items():
+            auditor.told = partial(self._count_audit, name)
+
+    def _count_audit(self, model: str, found: Found) -> None:
+        self.counts["audits", found.outcome, model] += 1
+        self.counts["audit_tokens", "prompt", model] += found.prompt_tokens
+        self.counts["audit_tokens", "completion", model] += found.tokens
+
     def gauges(self) -> dict[tuple[str, ...], float]:
         """How things are right now at every replica, by gauge and labels."""
         seen: dict[tuple[str, ...], float] = {}
@@ -200,10 +225,31 @@ class Telemetry(Collector):
                 seen["upstream_waiting", model, name] = upstream.waiting
                 seen["upstream_permits", model, name] = upstream.allowed
                 seen["upstream_up", model, name] = replicas.healthy[place]
+        for model, auditor in self.auditors.items():
+            seen["audit_seen", model] = auditor.seen
+            seen["audit_changed", model] = auditor.changed
+            seen["audit_overturned", model] = auditor.overturned
+            seen["audit_alarm", model] = auditor.alarmed
         return seen
+
+    def audits(self) -> dict[str, dict[str, float]]:
+        """What audits say of each model, all processes together; two counts make the interval."""
+        seen, found = self.gauges(), dict[str, dict[str, float]]()
+        for model in [key[1] for key in seen if key[0] == "audit_seen"]:
+            names = ("seen", "changed", "overturned", "alarm")
+            row = {name: seen.get((f"audit_{name}", model), 0.0) for name in names}
+            count, changed = int(row["seen"]), int(row["changed"])
+            low, high = interval(changed, count)
+            row |= {"share": changed / count if count else 0.0, "share_low": low}
+            tokens = self.counts["audit_tokens", "completion", model]
+            found[model] = {**row, "share_high": high, "tokens": tokens}
+        return found
 
     def _gauges(self) -> Iterator[Metric]:
         seen = {("active_requests",): float(self.active), **self.gauges()}
+        for model, row in self.audits().items():
+            for name in ("share", "share_low", "share_high"):
+                seen[f"audit_{name}", model] = row[name]
         for name, (text, *labels) in GAUGES.items():
             gauge = GaugeMetricFamily(f"aera_{name}", text, labels=labels)
             for key, value in seen.items():

@@ -13,19 +13,23 @@ import numpy as np
 from aera.errors import AeraError, RunError, UpstreamError
 from aera.evidence.encoder import Encoder
 from aera.gateway.account import VotedChoice, is_undecided
+from aera.gateway.auditing import Audit, Auditor, AuditRules
 from aera.gateway.ceilings import Ceilings
 from aera.gateway.options import RequestOptions
-from aera.gateway.plan import Planner, Shape, VotePlan
+from aera.gateway.plan import Planner, Shape, VotePlan, on_full_budget
 from aera.gateway.reading import DeadlineReader
 from aera.gateway.request import count_choices, find_last_words
-from aera.gateway.stopping import UNREADABLE
+from aera.gateway.stopping import UNREADABLE, ServedVote
 from aera.policies.gate import Gated
 from aera.policies.labels import confident_rule, label_of
+from aera.policies.policy import Fixed
+from aera.pools.recorded import AuditFolder
 from aera.reading.chat import ChatReader, is_structured, wants_json, words_of
 from aera.reading.equivalence import question_reader
 from aera.reading.schema import Schemas
 from aera.response import Prefix, Question, Response
 from aera.sampling.body import RequestBody
+from aera.sampling.budget import Budget
 from aera.sampling.replicas import Replicas
 from aera.sampling.sampler import RequestSampler
 from aera.sampling.spending import Spending
@@ -110,6 +114,9 @@ class Gateway:
     """Samples below which nobody is answered, whatever a request asks for."""
     escalation: Escalation | None = None
     ceilings: Ceilings = field(default_factory=Ceilings)
+    auditor: Auditor = field(default_factory=lambda: Auditor(AuditRules(), "", ""))
+    record: AuditFolder | None = None
+    """Where audited questions are kept."""
 
     @cached_property
     def planner(self) -> Planner:
@@ -133,11 +140,12 @@ class Gateway:
         *,
         size: int | None = None,
         upstream: Replicas | None = None,
+        audit: Audit | None = None,
     ) -> list[VotedChoice]:
         """As many independently voted choices as the client asked for.
 
         `size` is what the request took in bytes; `upstream` carries the caller's own key where
-        that is passed on.
+        that is passed on; `audit` is to know what it needs to run on.
         """
         wanted = count_choices(body, self.ceilings.choices)
         shape = Shape(body.get("temperature") == 0, wanted, is_structured(body))
@@ -156,7 +164,10 @@ class Gateway:
         ]
         ballots = [self._open(request, plan, spending, sampler) for sampler in samplers]
         if wanted == 1:
-            return [await self._vote_once(ballots[0])]
+            voted = await self._vote_once(ballots[0])
+            if audit is not None:
+                audit.vote = ballots[0], voted
+            return [voted]
         return _gather_choices(await run_together(map(self._try_vote, ballots)))
 
     def _plan(self, body: Mapping[str, Any], options: RequestOptions, shape: Shape) -> VotePlan:
@@ -164,8 +175,13 @@ class Gateway:
 
         What a request asks for by name it gets; what is voted on as JSON is no question of a task.
         """
-        if shape.free or options.policy or options.threshold is not None:
+        if options.policy or options.threshold is not None:
             return self.planner.plan(options, shape)
+        plan = self.planner.plan(options, shape) if shape.free else self._look(body, options, shape)
+        return on_full_budget(plan) if self.auditor.spends_all else plan
+
+    def _look(self, body: Mapping[str, Any], options: RequestOptions, shape: Shape) -> VotePlan:
+        """The plan for a question, at which the lookout looks first."""
         words = self.controller.task.question_in(find_last_words(body))
         doubt = self.lookout.see(Question("", words))
         if (news := self.lookout.tell()) is not None:
@@ -199,6 +215,19 @@ class Gateway:
         )
         run.heavy = structured
         return Ballot(body, plan, spending, reader, run, sampler, structured)
+
+    def reopen(self, ballot: Ballot) -> Ballot:
+        """The same vote from its beginning, to the full budget and without the client's limits."""
+        served, said = ballot.plan.policy, ballot.sampler
+        most = served.most if isinstance(served, ServedVote) else ballot.plan.schedule.last
+        plan = replace(
+            ballot.plan,
+            policy=Fixed(most),
+            schedule=ballot.plan.schedule.upto(most),
+            budget=Budget(seconds=self.ceilings.deadline),
+        )
+        sampler = VoteSampler(said.upstream, said.body, said.offset)
+        return self._open(ballot.body, plan, Spending(plan.budget), sampler)
 
     async def _try_vote(self, ballot: Ballot) -> VotedChoice | UpstreamError:
         """One of several votes, whose failure is not the others'."""

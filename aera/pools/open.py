@@ -6,11 +6,12 @@ from pathlib import Path
 from aera.pools.parquet import table_files
 from aera.pools.places import Place, locate
 from aera.pools.pool import Pool
+from aera.pools.recorded import AuditFolder, is_recorded
 from aera.pools.shards import Shards
 
 
 def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Shards:
-    """A pool directory, or the folder or URI of a pool exported as Parquet.
+    """A pool directory, what a gateway recorded, or the folder or URI of a pool as Parquet.
 
     With `equivalence`, its task asks math-verify which expressions are the same.
     """
@@ -19,6 +20,8 @@ def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Shard
     if isinstance(place, Place) or _holds_tables(place):
         opened = Shards.open(place)
     else:
+        if is_recorded(place):
+            AuditFolder(place).seal()
         opened = Pool.open(place)
     if not equivalence:
         return opened

@@ -11,6 +11,7 @@ import uvicorn
 from browser import CHROMIUM, QUIET
 
 from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
+from aera.gateway.auditing import AuditRules
 from aera.gateway.server import GatewaySettings, create_app
 from aera.gateway.settings import ServedModel
 
@@ -22,7 +23,8 @@ async def browsed(profile: Path) -> tuple[str, str]:
     """The page's final DOM and what the browser logged, after three votes."""
     controller = Controller(get_task("numeric"), Schedule((4, 8)), ASC(0.95))
     async with FakeUpstream(lambda call, place: "\\boxed{7}") as upstream:
-        served = ServedModel("m", (Endpoint(upstream.base_url),), controller)
+        rules = AuditRules(share=1.0)
+        served = ServedModel("m", (Endpoint(upstream.base_url),), controller, audits=rules)
         app = create_app(GatewaySettings((served,)))
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(server.serve())
@@ -61,4 +63,7 @@ def test_the_page_shows_the_latest_votes_without_an_error(tmp_path: Path) -> Non
     assert re.search(r"<td title=\"20\d\d-[^\"]+Z\">\d\d:\d\d:\d\d</td>", page)
     assert "policy asc-0.95, checkpoints 4, 8" in page
     assert "confident leader: 3" in page
+    audits = page.partition('id="audits"')[2].partition("</tbody>")[0]
+    assert '<td>m</td><td class="number">1</td><td class="number">0</td>' in audits
+    assert "0.00 % (0.00 % to" in audits
     assert [line for line in log.splitlines() if "CONSOLE" in line] == []

@@ -1,0 +1,363 @@
+"""Audits over real sockets: what is drawn, in which order it counts, and what an alarm does."""
+
+import asyncio
+import gzip
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateways import CONTROLLER, House, housed, settings_of, visit
+from live import controller_of
+from typer.testing import CliRunner
+
+from aera import ASC, Controller, Pool, Response, Schedule, get_task
+from aera.cli import app
+from aera.cli.endpoint import Deciding
+from aera.cli.serve_options import ServeOptions
+from aera.cli.serve_settings import read_settings
+from aera.errors import UsageError
+from aera.gateway.auditing import Audit, Auditor, AuditRules, Found
+from aera.gateway.board import SharedTelemetry
+from aera.gateway.configuration import Configuration
+from aera.gateway.watching import interval
+from aera.lab import import_jsonl
+from aera.sampling.fake import Call, FakeUpstream, Fault, RecordedUpstream
+from aera.sampling.upstream import Endpoint
+
+ALL = AuditRules(share=1.0)
+Act = Callable[[House], Awaitable[Any]]
+
+
+class Turning(FakeUpstream):
+    """Says seven, and something else after the fourth sample of a question that has "turn"."""
+
+    def __init__(self, **kind: Any) -> None:
+        self.said: dict[str, int] = defaultdict(int)
+        super().__init__(self.say, **kind)
+
+    def say(self, call: Call, place: int) -> str:
+        self.said[call.prompt] += 1
+        late = "turn" in call.prompt and self.said[call.prompt] > 4
+        return f"so \\boxed{{{9 if late else 7}}}"
+
+
+def asking(text: str, **fields: Any) -> dict[str, Any]:
+    return {"model": "aera/m", "messages": [{"role": "user", "content": text}], **fields}
+
+
+def auditor(house: House) -> Any:
+    return house.server.application.serving.models["m"].gateway.auditor
+
+
+async def settled(house: House) -> dict[str, Any]:
+    """What audits say once none is under way."""
+    for _ in range(1_000):
+        if not auditor(house)._waiting:
+            return dict(auditor(house).state())
+        await asyncio.sleep(0.005)
+    raise AssertionError("audits never ended")
+
+
+def audited(act: Act, server: FakeUpstream | None = None, **rules: Any) -> Any:
+    given = AuditRules(**{"share": 1.0, **rules})
+    return visit(act, server or Turning(), audits=given, controller=controller_of())
+
+
+def test_what_was_asked_early_is_compared_with_the_full_budget() -> None:
+    async def scene(house: House) -> Any:
+        first = await house.post(asking("calm"))
+        await house.post(asking("they turn"))
+        seen = await settled(house)
+        metrics = (await house.get("/metrics"))[1]
+        state = json.loads((await house.get("/state"))[1])
+        return first[2]["aera"]["samples"], seen, metrics, state["models"][0]["audits"]
+
+    server = Turning()
+    samples, seen, metrics, shown = audited(scene, server)
+    assert samples == 4
+    assert set(server.said.values()) == {16}
+    assert (seen["audits"], seen["changed"], seen["alarm"]) == (2, 1, False)
+    assert 'aera_audits_total{model="m",outcome="changed"} 1.0' in metrics
+    assert 'aera_audits_total{model="m",outcome="same"} 1.0' in metrics
+    assert 'aera_audit_share{model="m"} 0.5' in metrics
+    assert 'aera_audit_alarm{model="m"} 0.0' in metrics
+    assert (shown["seen"], shown["changed"], shown["share"]) == (2, 1, 0.5)
+    assert shown["share_low"] < 0.5 < shown["share_high"]
+    assert shown["tokens"] > 0
+    assert "aera_samples_total 8.0" in metrics, "audits are counted apart"
+
+
+def test_answers_leave_before_their_audit() -> None:
+    server = Turning(delay=lambda call: 0.0 if call.number == 0 else 0.5)
+
+    async def scene(house: House) -> Any:
+        reply = await house.post(asking("calm"), headers={})
+        return reply[0], server.said["calm"], auditor(house).seen
+
+    assert audited(scene, server) == (200, 4, 0)
+
+
+def test_a_stream_is_audited_when_it_is_over() -> None:
+    async def scene(house: House) -> Any:
+        async with house.http.post(
+            f"{house.url}/v1/chat/completions", json=asking("they turn", stream=True)
+        ) as reply:
+            said = await reply.text()
+        return "[DONE]" in said, await settled(house)
+
+    done, seen = audited(scene)
+    assert done
+    assert (seen["audits"], seen["changed"]) == (1, 1)
+
+
+def test_audits_count_in_the_order_drawn(caplog: pytest.LogCaptureFixture) -> None:
+    slow = Turning(delay=lambda call: 0.3 if call.prompt == "slow" and call.number else 0.0)
+
+    async def scene(house: House) -> Any:
+        await house.post(asking("slow"), headers={"x-request-id": "first"})
+        await house.post(asking("quick"), headers={"x-request-id": "second"})
+        await asyncio.sleep(0.1)
+        before = auditor(house).seen
+        await settled(house)
+        return before
+
+    with caplog.at_level(logging.INFO, "aera.gateway"):
+        assert audited(scene, slow) == 0
+    lines = [json.loads(each.getMessage()) for each in caplog.records]
+    told = [(each["id"], each["outcome"]) for each in lines if each.get("event") == "audit"]
+    assert told == [("first", "same"), ("second", "same")]
+    assert not any("quick" in each.getMessage() for each in caplog.records), "no word of a prompt"
+
+
+def test_an_audit_that_cannot_finish_counts_as_changed() -> None:
+    async def scene(house: House) -> Any:
+        reply = await house.post(asking("calm"))
+        return reply[0], await settled(house), (await house.get("/metrics"))[1]
+
+    status, seen, metrics = audited(scene, Turning(faults=[None, Fault.status(500)]))
+    assert status == 200
+    assert (seen["audits"], seen["changed"]) == (1, 1)
+    assert 'outcome="unfinished"} 1.0' in metrics
+
+
+def test_a_request_without_an_answer_is_no_audit() -> None:
+    async def scene(house: House) -> Any:
+        reply = await house.post(asking("calm"))
+        seen = await settled(house)
+        again = await house.post(asking("calm"))
+        return reply[0], seen["audits"], again[0], (await settled(house))["audits"]
+
+    assert audited(scene, Turning(faults=[Fault.status(500)])) == (500, 0, 200, 1)
+
+
+def test_texts_are_drawn_once_and_requests_with_their_own_rules_never() -> None:
+    async def scene(house: House) -> Any:
+        for _ in range(3):
+            await house.post(asking("calm"))
+        for own in ({"max_samples": 8}, {"policy": "fixed-4"}, {"deadline_s": 5}):
+            await house.post(asking(f"{own}", aera=own))
+        await house.post(asking("two", n=2))
+        await house.post(asking("cold", temperature=0))
+        await house.post(asking("json", response_format={"type": "json_object"}))
+        return (await settled(house))["audits"]
+
+    assert audited(scene) == 1
+
+
+def test_a_share_of_requests_is_drawn() -> None:
+    async def scene(house: House) -> Any:
+        for number in range(100):
+            await house.post(asking(f"calm {number}"))
+        return (await settled(house))["audits"]
+
+    assert 5 < audited(scene, share=0.25) < 60
+
+
+def test_where_there_is_no_room_audits_are_skipped() -> None:
+    server = Turning(delay=lambda call: 0.2 if call.number == 1 else 0.0)
+
+    async def scene(house: House) -> Any:
+        await house.post(asking("calm"))
+        await house.post(asking("they turn"))
+        seen = await settled(house)
+        return seen["audits"], (await house.get("/metrics"))[1]
+
+    seen, metrics = audited(scene, server, most=1)
+    assert seen == 1
+    assert 'aera_audits_total{model="m",outcome="skipped"} 1.0' in metrics
+
+
+def test_after_the_tokens_of_a_day_none_is_drawn() -> None:
+    async def scene(house: House) -> Any:
+        for number in range(3):
+            await house.post(asking(f"calm {number}"))
+            await settled(house)
+        return auditor(house).seen, (await house.get("/metrics"))[1]
+
+    seen, metrics = audited(scene, tokens=1)
+    assert seen == 1
+    assert 'aera_audits_total{model="m",outcome="skipped"} 2.0' in metrics
+
+
+# --- the alarm, on recorded gsm8k -----------------------------------------------------------------
+
+
+class Replaced(RecordedUpstream):
+    """A recorded server that is at some time another model: sure of itself, then not."""
+
+    turned = False
+
+    def _say(self, call: Call, place: int) -> Response:
+        sure = self.turned and self._next.get(call.prompt, 0) < 4
+        said = super()._say(call, place)
+        return Response("\\boxed{-12345}", tokens=said.tokens) if sure else said
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
+    folder = tmp_path_factory.mktemp("recorded")
+    with gzip.open(CONTROLLER.parent / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
+        (folder / "rows.jsonl").write_text("".join(islice(lines, 32)), "utf-8")
+    return import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_another_model_behind_the_gateway_raises_the_alarm(
+    pool: Pool, full: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Replaced(pool)
+    questions = [question.text for question in pool.questions.values()]
+
+    async def scene(house: House) -> Any:
+        for text in questions[:12]:
+            await house.post(asking(text))
+        calm = await settled(house)
+        server.turned = True
+        for text in questions[12:24]:
+            await house.post(asking(text))
+            await settled(house)
+        alarmed = await settled(house)
+        after = [(await house.post(asking(text)))[2]["aera"] for text in questions[24:]]
+        return calm, alarmed, after, (await house.get("/metrics"))[1]
+
+    controller = Controller(get_task("gsm8k"), Schedule(), ASC(0.95))
+    rules = AuditRules(share=1.0, full_on_alarm=full)
+    with caplog.at_level(logging.INFO, "aera.gateway"):
+        calm, alarmed, after, metrics = visit(scene, server, audits=rules, controller=controller)
+    assert (calm["audits"], calm["alarm"], alarmed["alarm"]) == (12, False, True)
+    assert 'aera_audit_alarm{model="m"} 1.0' in metrics
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert len([each for each in said if json.loads(each)["event"] == "audit alarm"]) == 1
+    if not full:
+        assert {each["samples"] for each in after} == {4}
+        assert {each["answer"] for each in after} == {"-12345"}
+        return
+    assert {each["samples"] for each in after} == {128}
+    assert {each["policy"] for each in after} == {"fixed-128"}
+    assert "-12345" not in {each["answer"] for each in after}
+    assert all("early answers change too often" in each["warnings"][0] for each in after)
+
+
+def test_a_reload_begins_anew_and_cancels_what_is_under_way() -> None:
+    async def scene() -> Any:
+        async with Turning(delay=lambda call: 5.0 if server.said[call.prompt] else 0.0) as server:
+            endpoints = (Endpoint(server.base_url, None),)
+            settings = settings_of(endpoints, audits=ALL, controller=controller_of())
+            configuration = Configuration(settings, lambda: settings)
+            async with housed(configuration) as house:
+                await house.post(asking("calm"))
+                await house.post(asking("calm as well"))
+                former = auditor(house)
+                await house.server.application.reload()
+                await asyncio.sleep(0.05)
+                metrics = (await house.get("/metrics"))[1]
+                return former is auditor(house), auditor(house).seen, metrics
+
+    same, seen, metrics = asyncio.run(scene())
+    assert not same
+    assert seen == 0
+    assert 'aera_audits_total{model="m",outcome="cancelled"}' in metrics
+
+
+def test_what_ends_after_a_reload_is_not_audited() -> None:
+    async def scene() -> Any:
+        async with Turning(delay=lambda call: 0.2) as server:
+            settings = settings_of(
+                (Endpoint(server.base_url, None),), audits=ALL, controller=controller_of()
+            )
+            async with housed(Configuration(settings, lambda: settings)) as house:
+                late = asyncio.create_task(house.post(asking("calm")))
+                while not server.calls:
+                    await asyncio.sleep(0.01)
+                await house.server.application.reload()
+                status, _, _ = await late
+                await asyncio.sleep(0.05)
+                return status, len(server.calls), auditor(house).seen
+
+    assert asyncio.run(scene()) == (200, 1, 0)
+
+
+def test_audits_with_the_clients_own_keys_are_refused() -> None:
+    with pytest.raises(UsageError, match="own keys"):
+        settings_of((Endpoint("http://x/v1"),), audits=ALL, forward_key=True)
+
+
+def test_the_command_reads_the_same_from_the_log(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    async def scene(house: House) -> Any:
+        for text in ("calm", "also calm", "they turn"):
+            await house.post(asking(text))
+        return await settled(house)
+
+    with caplog.at_level(logging.INFO, "aera.gateway"):
+        seen = audited(scene)
+    log = tmp_path / "gateway.log"
+    log.write_text("".join(f"{each.getMessage()}\n" for each in caplog.records) + "no JSON\n")
+    shown = CliRunner().invoke(app, ["audits", str(log)])
+    assert shown.exit_code == 0
+    assert "3 audits, 1 changed" in shown.output
+    assert "(0.02% to 97.99%, 95 % at any time)" in shown.output
+    assert (seen["audits"], seen["changed"]) == (3, 1)
+    assert "no alarm" in shown.output
+    log.write_text("nothing\n")
+    refused = CliRunner().invoke(app, ["audits", str(log)])
+    assert isinstance(refused.exception, UsageError)
+    assert "--audit-share" in str(refused.exception)
+
+
+def test_the_counts_of_several_processes_make_one_interval(tmp_path: Path) -> None:
+    for place, outcomes in {"0": ("same", "same", "changed"), "1": ("same",)}.items():
+        shared, looks = SharedTelemetry(tmp_path, place), Auditor(ALL, "m", "asc-0.95")
+        shared.watch_audits({"m": looks})
+        for outcome in outcomes:
+            looks._waiting.append(audit := Audit("id", b""))
+            looks.settle(audit, Found(outcome, tokens=10))
+        shared.publish()
+    seen = shared.merged().audits()["m"]
+    assert (seen["seen"], seen["changed"], seen["share"], seen["tokens"]) == (4, 1, 0.25, 40)
+    assert (seen["share_low"], seen["share_high"]) == interval(1, 4)
+    assert b'aera_audit_share{model="m"} 0.25' in shared.merged().exposition()
+
+
+def test_the_limit_is_what_was_certified_by_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deciding, "load", lambda self: controller_of())
+    options = ServeOptions(upstream=["http://x/v1"], audit_share=0.1, on_alarm="full-budget")
+    rules = read_settings(options).models[0].audits
+    assert rules == AuditRules(0.1, 0.02, 16, None, full_on_alarm=True)
+    certified = replace(controller_of(), calibration={"by_agreement": True, "max_loss": 0.05})
+    monkeypatch.setattr(Deciding, "load", lambda self: certified)
+    assert read_settings(options).models[0].audits.limit == 0.05
+    given = replace(options, audit_limit=0.3, processes=4, audit_tokens=10)
+    [model] = read_settings(given).models
+    assert (model.audits.limit, model.audits.most, model.audits.tokens) == (0.3, 4, 3)
+    with pytest.raises(UsageError, match="--on-alarm is log or full-budget"):
+        read_settings(replace(options, on_alarm="panic"))
+    with pytest.raises(UsageError, match="give --audit-share too"):
+        read_settings(replace(options, audit_share=0.0, record=Path("kept")))
