@@ -5,7 +5,7 @@ NaN: without the other likely tokens there is no confidence, without a place no 
 confidence of a token is minus the mean logprob of the twenty likeliest tokens in its place.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isnan, nan
 from types import MappingProxyType
@@ -20,7 +20,8 @@ Trace = tuple[float, ...]
 """One number for each of TRACES."""
 TOP = 20
 """Likely tokens in every place that a confidence is the mean of."""
-FULL: Mapping[str, Any] = MappingProxyType({"logprobs": True, "top_logprobs": TOP})
+TOP_LOGPROBS = "top_logprobs"
+FULL: Mapping[str, Any] = MappingProxyType({"logprobs": True, TOP_LOGPROBS: TOP})
 """The fields of a request for full traces."""
 PLAIN: Mapping[str, Any] = MappingProxyType({"logprobs": True})
 """And for the logprobs of the tokens alone."""
@@ -60,6 +61,11 @@ class ServedTokens:
     """Where each token ends in that text."""
     logprobs: Floats
     confidence: Floats | None = None
+
+    @property
+    def total(self) -> float:
+        """The logprob of all of them."""
+        return float(self.logprobs.sum())
 
     def trace(self, said: str, place: slice | None) -> Trace:
         """The trace of a reply that says `said`, with its answer at a place of that, if at any.
@@ -205,9 +211,3 @@ def trace_from_json(told: Any) -> Trace:
         if isinstance(number, bool) or not isinstance(number, int | float | None):
             raise TypeError(f'the field "trace" holds {number!r:.40}, which is no number')
     return tuple(nan if number is None else float(number) for number in told)
-
-
-def trace_array(traces: Sequence[Trace | None]) -> Floats:
-    """The traces of some responses, shape (responses, numbers); NaN where there is none."""
-    rows = [UNKNOWN if each is None else each for each in traces]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRACES))

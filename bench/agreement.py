@@ -14,11 +14,12 @@ certified on others; and, to see what that is worth, chosen on the questions tha
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import erf
 
 import numpy as np
+from tables import print_table
 
 from aera.arrays import Columns, Floats
 from aera.lab.calibrating.calibration import LossLimit
@@ -225,13 +226,6 @@ def judge_learned(runs: int, seed: int) -> Found:
         stops = choice.stops(family, values)
         wrong += bool((1 - pick(known.agreement, stops)).mean() > limit.max_loss)
     return Found(runs, certified, wrong)
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """As Markdown, ready for LOG.md."""
-    for row in (head, ["---:"] * len(head), *rows):
-        print(f"| {' | '.join(row)} |")
-    print()
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from math import log
 
 import numpy as np
+from tables import print_table
 
 from aera.arrays import Floats
 from aera.lab.judging.bootstrap import paired_bootstrap
@@ -97,13 +98,6 @@ def judge_spending(pools: int, seed: int) -> list[tuple[str, ...]]:
             rows.append((str(questions), name, f"{truth:.1f}", f"{100 * held / pools:.1f}",
                          f"{width / pools:.1f}"))  # fmt: skip
     return rows
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """As Markdown, ready for LOG.md."""
-    for row in (head, ["---:"] * len(head), *rows):
-        print(f"| {' | '.join(row)} |")
-    print()
 
 
 def main() -> None:

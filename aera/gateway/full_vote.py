@@ -52,7 +52,7 @@ async def _audit(gateway: Gateway, audit: Audit, ballot: Ballot, voted: VotedCho
         raise
     except AeraError:
         found = _tell(UNFINISHED, again.run, ballot, voted)
-    except Exception:
+    except Exception:  # whatever it was: those drawn after it wait for this one
         log.exception("an audit failed")
         found = _tell(UNFINISHED, again.run, ballot, voted)
     gateway.auditor.settle(audit, found)

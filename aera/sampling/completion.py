@@ -70,7 +70,7 @@ def parse_reply(
         Response(
             text=text,
             tokens=count,
-            logprob=None if own is None else float(own.logprobs.sum()),
+            logprob=None if own is None else own.total,
             finish_reason=_name(choice.get("finish_reason")),
             seed=None if seed is None else seed + place,
             latency_ms=took,

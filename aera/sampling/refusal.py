@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from aera.errors import UpstreamError
 
+BAD_REQUEST = frozenset({400, 422})
+"""What a server says to a field that it does not take."""
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 UNBILLED = frozenset({*range(300, 408), *range(409, 500), 503, 529})
 """Refusals for which nobody sends a bill; after any other failure it may have been generated."""

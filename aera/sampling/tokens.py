@@ -7,11 +7,10 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from aera.arrays import Floats
-from aera.trace import TOP, ServedTokens
+from aera.trace import TOP, TOP_LOGPROBS, ServedTokens
 
 LEAST = -50.0
 """Of other likely tokens, less is a server's way of writing minus infinity."""
-TOPS = "top_logprobs"
 MOST = 10**9
 
 
@@ -29,7 +28,7 @@ def read_tokens(choice: Mapping[str, Any]) -> ServedTokens | None:
     ends = np.cumsum([_characters(piece) for piece in pieces], dtype=np.intp)
     values = np.array([row["logprob"] for row in kept], dtype=np.float64)
     text = b"".join(pieces).decode("utf-8", "replace")
-    return ServedTokens(text, ends, values, _confidence([row.get(TOPS) for row in kept]))
+    return ServedTokens(text, ends, values, _confidence([row.get(TOP_LOGPROBS) for row in kept]))
 
 
 def _rows(told: Mapping[str, Any]) -> list[Any]:
@@ -39,7 +38,7 @@ def _rows(told: Mapping[str, Any]) -> list[Any]:
         return rows
     if not isinstance(values, list):
         return []
-    named = {"token": told.get("tokens"), "logprob": values, TOPS: told.get(TOPS)}
+    named = {"token": told.get("tokens"), "logprob": values, TOP_LOGPROBS: told.get(TOP_LOGPROBS)}
     columns: dict[str, Any] = {
         name: column for name, column in named.items() if _as_long(column, values)
     }

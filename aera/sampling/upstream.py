@@ -23,10 +23,11 @@ from aera.sampling.exchange import connection_error, decode_reply, open_session
 from aera.sampling.health import Traffic
 from aera.sampling.observed import Kind, Refusals, TakesN, model_of
 from aera.sampling.permits import ModelPermits, Permits
+from aera.sampling.refusal import BAD_REQUEST
 from aera.sampling.spending import UNRESERVED, Reservation, Unreserved, no_room
-from aera.sampling.wishes import TOP_LOGPROBS, Grants, ask_wishing
+from aera.sampling.wishes import Grants, ask_wishing
+from aera.trace import TOP_LOGPROBS
 
-REFUSED_N = frozenset({400, 422})
 LONGEST_BACKOFF = 20.0
 FIRST = 16
 """Calls of a batch under way before any has succeeded, as all may be refused; then it doubles."""
@@ -206,7 +207,7 @@ class Upstream:
         if made.error is None:
             self._takes_n.note(kind, wanted=n, got=len(made.responses))
             return list(made.responses)
-        if made.error.status in REFUSED_N:
+        if made.error.status in BAD_REQUEST:
             # If `n` was not the reason, this raises, and nothing is held against the server.
             [single] = await self._ask_singly(order, 1, start)
             if single.error is None:

@@ -13,14 +13,13 @@ from aera.errors import UpstreamError
 from aera.response import Response
 from aera.sampling.body import RequestBody
 from aera.sampling.observed import MOST_KEPT, model_of
-from aera.trace import ServedTokens
+from aera.sampling.refusal import BAD_REQUEST
+from aera.trace import TOP_LOGPROBS, ServedTokens
 
 Ask = Callable[[RequestBody, int, int], Awaitable[list[Response]]]
 """Asks for so many completions of a request, from one index on."""
-REFUSED = frozenset({400, 422})
 REMEMBERED = 3_600.0
 """Seconds for which a server is not asked again for what it refused."""
-TOP_LOGPROBS = "top_logprobs"
 AT_ONCE = 8
 """Completions of one call with such lists, which are a hundred times as long as the text."""
 GIVES = ("nothing", "token logprobs", "full traces")
@@ -67,7 +66,7 @@ async def ask_wishing(
         try:
             got = await _ask_in_parts(ask, _grant(body, level, wished), n, start)
         except UpstreamError as error:
-            if not level or error.status not in REFUSED:
+            if not level or error.status not in BAD_REQUEST:
                 raise
             level -= 1  # where a wish was the reason, less is taken; else the same comes again
             continue
@@ -97,13 +96,7 @@ async def _ask_in_parts(ask: Ask, body: RequestBody, n: int, start: int) -> list
         return await ask(body, n, start)
     sizes = [min(AT_ONCE, n - first) for first in range(0, n, AT_ONCE)]
     parts = [ask(body, size, start + place * AT_ONCE) for place, size in enumerate(sizes)]
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    try:
-        done = await asyncio.gather(*tasks, return_exceptions=True)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        raise
+    done = await asyncio.gather(*parts, return_exceptions=True)
     errors = [each for each in done if isinstance(each, BaseException)]
     lost = [each for each in errors if not isinstance(each, UpstreamError)]
     if lost or len(errors) == len(done):

@@ -51,9 +51,10 @@ from aera.solving.stored import (
     read_json,
     weigher_tensors,
 )
+from aera.trace import FULL, PLAIN
 from aera.voting.best_of_n import BestOfN, Scorer, gives_weights
 from aera.voting.trace_weights import TraceWeights, name_weights
-from aera.voting.weigher import ASKS_TRACES, Weigher, Weighting
+from aera.voting.weigher import Weigher, Weighting
 
 FORMAT = 1
 
@@ -116,11 +117,11 @@ class Controller:
     def asks(self) -> dict[str, Any]:
         """Fields a request needs for its responses to be judged as in training."""
         if confident_rule(self.policy) is not None:
-            return dict(ASKS_TRACES)
+            return dict(FULL)
         if isinstance(self.weigher, Weigher | TraceWeights):
-            return dict(self.weigher.asks)
+            return self.weigher.asks
         wants = isinstance(self.weigher, BestOfN) and self.weigher.uses_logprobs
-        return {"logprobs": True} if wants else {}
+        return dict(PLAIN) if wants else {}
 
     @property
     def threaded(self) -> bool:

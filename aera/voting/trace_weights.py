@@ -13,8 +13,7 @@ from typing import ClassVar
 from aera.errors import UsageError
 from aera.response import Question, Response
 from aera.tally import Vote
-from aera.trace import TRACE_NAMES, UNKNOWN
-from aera.voting.weigher import ASKS_TRACES
+from aera.trace import FULL, TRACE_NAMES, UNKNOWN
 
 SCALE = 2.0
 SUREST = 100.0
@@ -31,7 +30,7 @@ class TraceWeights:
     @property
     def asks(self) -> dict[str, object]:
         """The fields of a request whose responses have traces."""
-        return ASKS_TRACES
+        return dict(FULL)
 
     def weigh(
         self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]

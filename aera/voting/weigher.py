@@ -17,6 +17,7 @@ from aera.arrays import Flags, Floats
 from aera.network import Network, check_features, sigmoid
 from aera.response import Question, Response
 from aera.tally import Vote
+from aera.trace import FULL, PLAIN
 from aera.voting.traits import (
     COUNTS,
     GROUPS,
@@ -67,8 +68,8 @@ class Weigher:
     def asks(self) -> dict[str, object]:
         """The fields of a request whose responses bring what it needs."""
         if TRACE in self.needs:
-            return ASKS_TRACES
-        return {"logprobs": True} if self.uses_logprobs else {}
+            return dict(FULL)
+        return dict(PLAIN) if self.uses_logprobs else {}
 
     @property
     def uses_logprobs(self) -> bool:
@@ -125,10 +126,6 @@ class Weigher:
     def _usual(self) -> float:
         """The weight of a response in the middle of training: the scale its votes are on."""
         return float(self._weights(np.full(len(TRAIT_NAMES), np.nan)))
-
-
-ASKS_TRACES: dict[str, object] = {"logprobs": True, "top_logprobs": 20}
-"""What a server is asked for where every token's other likely tokens are wanted."""
 
 
 def _weighed_by(weigher: Weigher | None) -> str:

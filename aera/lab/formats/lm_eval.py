@@ -49,7 +49,7 @@ def _response(said: str | Row) -> Response:
     text, listed = str(said["text"]), read_tokens(said)
     if listed is None:
         return Response(text, estimated_tokens(text))
-    summed, source = round(float(listed.logprobs.sum()), 4), Choice.of({}, {}, listed)
+    summed, source = round(listed.total, 4), Choice.of({}, {}, listed)
     return Response(text, len(listed.ends), summed, source=source)
 
 

@@ -307,7 +307,7 @@ def _response(
         raise bad_field(told, counted, where=where)
     listed = read_tokens(told)
     if listed is not None:
-        others = {"logprob": round(float(listed.logprobs.sum()), 4), **others}
+        others = {"logprob": round(listed.total, 4), **others}
         others["source"] = Choice.of({}, {}, listed)
     guess = 0 if failed else estimated_tokens(text) if text else int(answer is not None)
     response = Response(text, guess if tokens is None else tokens, answer=answer, **others)

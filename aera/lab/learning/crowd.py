@@ -16,8 +16,8 @@ import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
-from aera.lab.learning.folds import Fold, out_of_fold, split_rows
-from aera.lab.learning.learner import Split, check_enough
+from aera.lab.learning.folds import Fold, out_of_fold
+from aera.lab.learning.learner import Split, check_enough, split_certified
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.learning.votes import (
     ReplayedVotes,
@@ -138,14 +138,7 @@ class CrowdModel(VoteModel):
         assert self.support is not None
         whose = "weights taught elsewhere" if self.borrowed else "weights taught by the clear votes"
         votes = f"{whose} ({self.support.summary}) are {'used' if self.weigher else 'refused'}"
-        gate, asc = (
-            mean_saving(self.own, each, by_agreement=True) for each in (GATE_FAMILY, ASC_FAMILY)
-        )
-        chosen = "the gate" if self.family is GATE_FAMILY else "ASC"
-        return (
-            f"without truths: {votes}; at equal changes the gate saves {gate:.0%} of the tokens "
-            f"and ASC {asc:.0%}, so {chosen} is what was calibrated"
-        )
+        return f"without truths: {votes}; {self.tell_family(by_agreement=True)}"
 
 
 @dataclass(frozen=True)
@@ -180,11 +173,7 @@ class CrowdLearner:
 
     def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
-        none = rows[:0]
-        if not certified:
-            return Split(rows, none, none)
-        fit, tune = split_rows(rows, self.shares, groups=table.groups, seed=seed)
-        return Split(fit, none, tune)
+        return split_certified(table, rows, self.shares, certified=certified, seed=seed)
 
     def fit(
         self, table: VoteTable, rows: Columns, *, held: Columns | None = None, seed: int

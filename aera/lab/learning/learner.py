@@ -19,7 +19,7 @@ from aera.arrays import Columns, Floats
 from aera.errors import ProtocolError
 from aera.lab.calibrating.calibration import Choice, Goal
 from aera.lab.calibrating.families import GATE_FAMILY, Family
-from aera.lab.learning.folds import Fold
+from aera.lab.learning.folds import Fold, split_rows
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Truths
 from aera.policies.gate import Gate
@@ -114,6 +114,17 @@ class Split:
     """Questions on which a fit is watched so that it ends in time; none where it needs none."""
     tune: Columns
     """Questions to calibrate on; none: those of the fit, each judged out of fold."""
+
+
+def split_certified(
+    table: Table, rows: Columns, shares: Sequence[float], *, certified: bool, seed: int
+) -> Split:
+    """Two parts, to teach and to calibrate, for a certificate; else all of them teach."""
+    none = rows[:0]
+    if not certified:
+        return Split(rows, none, none)
+    fit, tune = split_rows(rows, shares, groups=table.groups, seed=seed)
+    return Split(fit, none, tune)
 
 
 T = TypeVar("T", bound=Table)

@@ -17,8 +17,8 @@ from aera.errors import ProtocolError
 from aera.evidence.votes import describe_votes
 from aera.lab.calibrating.calibration import LossLimit
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
-from aera.lab.learning.folds import group_questions, split_rows
-from aera.lab.learning.learner import Measured, Split, check_enough
+from aera.lab.learning.folds import group_questions
+from aera.lab.learning.learner import Measured, Split, check_enough, split_certified
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.lab.replay.replay import ReplaySettings
@@ -153,16 +153,24 @@ class VoteModel:
     @property
     def learned(self) -> str:
         """What was kept, what was left out, and why; all of it measured out of fold."""
-        gate, asc = mean_saving(self.own, GATE_FAMILY), mean_saving(self.own, ASC_FAMILY)
         which = "weights taught elsewhere" if self.borrowed else "learned weights"
         votes = (
             f"{which} gain {self.gain:+.1f} points and are used"
             if self.weigher
             else f"{which} ({self.gain:+.1f} points) do not clearly gain, so votes are plain"
         )
+        return f"{votes}; {self.tell_family()}"
+
+    def tell_family(self, *, by_agreement: bool = False) -> str:
+        """What the gate and ASC save, and which of them was calibrated."""
+        gate, asc = (
+            mean_saving(self.own, family, by_agreement=by_agreement)
+            for family in (GATE_FAMILY, ASC_FAMILY)
+        )
+        equal = "at equal changes" if by_agreement else "at equal losses"
         chosen = "the gate" if self.family is GATE_FAMILY else "ASC"
-        both = f"at equal losses the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
-        return f"{votes}; {both}, so {chosen} is what was calibrated"
+        both = f"{equal} the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
+        return f"{both}, so {chosen} is what was calibrated"
 
     def values(self, table: VoteTable, rows: Columns) -> Measured:
         """Other questions as this weigher and this gate see them."""
@@ -244,11 +252,7 @@ class VoteLearner:
 
     def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
-        none = rows[:0]
-        if not certified:
-            return Split(rows, none, none)
-        fit, tune = split_rows(rows, self.shares, groups=table.groups, seed=seed)
-        return Split(fit, none, tune)
+        return split_certified(table, rows, self.shares, certified=certified, seed=seed)
 
     def fit(
         self, table: VoteTable, rows: Columns, *, held: Columns | None = None, seed: int
