@@ -13,6 +13,7 @@ from aera.lab.judging.certified import LOSSES, certify_card
 from aera.lab.judging.figures import Stated
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.judging.taught import find_home
+from aera.lab.learning.ahead import AheadFit
 from aera.lab.learning.learner import Learner, Measured, T, check_enough, policy_of
 from aera.lab.learning.rewards import UtilityChoice
 from aera.lab.replay.frontier import Point, replayed_points
@@ -74,6 +75,7 @@ def build(
     best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
     choice = choices[best]
     policy = policy_of(model, choice, tried[best], table.schedule)
+    columns = choice.stops(tried[best], tuning.values[tried[best].name])
     controller = Controller(
         task=table.task,
         schedule=table.schedule,
@@ -89,9 +91,11 @@ def build(
         fitted=hash_questions(table.questions, np.concatenate([split.fit, split.held])),
         calibrated=hash_questions(table.questions, split.tune),
         home=find_home(table, model.weigher, split.tune if len(split.tune) else split.fit),
+        ahead=AheadFit().fit(tuning.records, columns, table.schedule, seed=seed)
+        if tuning.records
+        else None,
     )
     carded = replace(controller, card=_card(controller, choice, model.learned))
-    columns = choice.stops(tried[best], tuning.values[tried[best].name])
     [point] = replayed_points(
         [policy], columns[:, None], tuning.trajectories, weighted=gives_weights(model.weigher)
     )

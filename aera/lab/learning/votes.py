@@ -6,7 +6,7 @@ same votes. Calibration and judgement belong to other questions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import nan
 
@@ -54,6 +54,8 @@ class ReplayedVotes:
     """Shape (questions, checkpoints, features of the vote)."""
     measures: Mapping[str, Floats]
     """What ASC, ESC and thresholds look at, by their family."""
+    records: tuple[VotedRecord, ...]
+    """The questions with their weights."""
 
     @property
     def confidence(self) -> Floats:
@@ -76,6 +78,7 @@ class ReplayedVotes:
                 name: np.concatenate([part.measures[name] for part in parts])
                 for name in parts[0].measures
             },
+            tuple(record for part in parts for record in part.records),
         )
 
 
@@ -127,7 +130,8 @@ def _stand(settings: ReplaySettings, part: Sequence[VotedRecord]) -> ReplayedVot
     families = [family for family in answer_families() if family.measure]
     measured = measure_all([family.measure for family in families if family.measure], chains)
     found = {family.name: np.array(own) for family, own in zip(families, measured, strict=True)}
-    return ReplayedVotes(settings.replay(part).trajectories, describe_votes(chains), found)
+    trajectories = settings.replay(part).trajectories
+    return ReplayedVotes(trajectories, describe_votes(chains), found, tuple(part))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +181,7 @@ class VoteModel:
         traits = table.responses.traits[rows]
         weights = self.weigher.weights(traits) if self.weigher else None
         replayed = table.replay(rows, weights)
-        measured = measure_votes(replayed, self.gate.chances(replayed.evidence))
-        return replace(measured, records=tuple(table.weigh(rows, weights)))
+        return measure_votes(replayed, self.gate.chances(replayed.evidence))
 
     def policy(self, setting: float, family: Family | None = None) -> Policy:
         """The gate at one threshold, or ASC at one confidence."""
@@ -188,7 +191,8 @@ class VoteModel:
 
 def measure_votes(replayed: ReplayedVotes, p_continue: Floats) -> Measured:
     """Questions as a gate and ASC see them."""
-    return Measured(replayed.trajectories, {GATE_FAMILY.name: p_continue, **replayed.measures})
+    values = {GATE_FAMILY.name: p_continue, **replayed.measures}
+    return Measured(replayed.trajectories, values, replayed.records)
 
 
 def mean_saving(measured: Measured, family: Family, *, by_agreement: bool = False) -> float:
