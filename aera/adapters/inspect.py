@@ -15,8 +15,9 @@ from typing import Any
 from aera.errors import UsageError
 from aera.response import Question, Response
 from aera.solving.controller import Controller
+from aera.solving.feeding import run_off_loop
 from aera.solving.run import Run
-from aera.solving.solve import run_off_loop, warn
+from aera.solving.solve import warn
 
 
 class VoteStopping:

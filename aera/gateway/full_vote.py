@@ -14,8 +14,9 @@ from aera.gateway.request import find_last_words, find_system
 from aera.gateway.voting import Ballot, Gateway
 from aera.pools.record import Record
 from aera.response import Prefix, Question
+from aera.solving.blocks import Blocks
+from aera.solving.feeding import feed_run, run_off_loop
 from aera.solving.run import Run
-from aera.solving.solve import feed_run, run_off_loop
 from aera.tally import Tally
 from aera.voting.best_of_n import gives_weights
 
@@ -64,7 +65,8 @@ async def _run_on(gateway: Gateway, again: Ballot, voted: VotedChoice) -> bool:
     while known and run.want:
         block, known = known[: run.want], known[run.want :]
         await run_off_loop(gateway.controller, partial(run.feed, block), heavy=run.heavy)
-    failure = await feed_run(run, again.sampler, gateway.controller, spending=again.spending)
+    blocks = Blocks(run, again.sampler, gateway.controller, again.spending)
+    failure = await feed_run(run, gateway.controller, blocks)
     return failure is None and len(run.prefix) >= again.plan.schedule.last
 
 

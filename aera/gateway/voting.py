@@ -34,10 +34,12 @@ from aera.sampling.replicas import Replicas
 from aera.sampling.sampler import RequestSampler
 from aera.sampling.spending import Spending
 from aera.sampling.upstream import run_together
+from aera.solving.blocks import Blocks
 from aera.solving.controller import Controller
+from aera.solving.feeding import BlockFailure, feed_run, run_off_loop
 from aera.solving.home import Lookout
 from aera.solving.run import Run
-from aera.solving.solve import BlockFailure, conclude, feed_run, run_off_loop
+from aera.solving.solve import conclude
 from aera.tally import Vote
 from aera.voting.aggregation import plain_vote
 from aera.voting.best_of_n import gives_weights
@@ -64,18 +66,19 @@ class Escalation:
     model: str
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class VoteSampler(RequestSampler):
     """Samples one request and keeps every reply, also those that nobody had time to count."""
 
-    heard: list[Response] = field(default_factory=list)
+    heard: dict[int, Response] = field(default_factory=dict)
+    """By their place in the order asked."""
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """Ask for `n` more responses."""
         got = await super().sample(question, n, start=start, deadline=deadline)
-        self.heard += got
+        self.heard.update(enumerate(got, start=start))
         return got
 
 
@@ -112,6 +115,8 @@ class Gateway:
     encoder: Encoder
     minimum: int | None = None
     """Samples below which nobody is answered, whatever a request asks for."""
+    hurry: float = 0.0
+    """How readily samples begin ahead, where a request does not say."""
     escalation: Escalation | None = None
     ceilings: Ceilings = field(default_factory=Ceilings)
     auditor: Auditor = field(default_factory=lambda: Auditor(AuditRules(), "", ""))
@@ -121,12 +126,12 @@ class Gateway:
     @cached_property
     def planner(self) -> Planner:
         """Makes the plans of requests."""
-        return Planner(self.controller, self.ceilings, self.minimum)
+        return Planner(self.controller, self.ceilings, self.minimum, self.hurry)
 
     @cached_property
     def plain_planner(self) -> Planner:
         """Makes them where the controller is abroad."""
-        return Planner(self.controller.plain, self.ceilings, self.minimum)
+        return Planner(self.controller.plain, self.ceilings, self.minimum, self.hurry)
 
     @cached_property
     def lookout(self) -> Lookout:
@@ -259,7 +264,7 @@ class Gateway:
             responses=responses,
             failures=failures,
             unread=sum(vote.answer is None for vote in run.prefix.votes) - failures,
-            waited=ballot.sampler.waited,
+            waited=ballot.sampler.waiting.seconds,
             strays=strays,
             notes=notes,
             structure=outcome,
@@ -273,7 +278,9 @@ class Gateway:
     async def _feed(self, ballot: Ballot) -> tuple[Run, BlockFailure | None]:
         """Feed the run until it ends; at the deadline, with what has been read by then."""
         run, left = ballot.run, ballot.left
-        work = feed_run(run, ballot.sampler, self.controller, spending=ballot.spending)
+        hurry = ballot.plan.hurry
+        blocks = Blocks(run, ballot.sampler, self.controller, ballot.spending, hurry=hurry)
+        work = feed_run(run, self.controller, blocks)
         if left is None or not self.controller.threaded:
             return run, await work  # the sampler keeps to the deadline, and nothing else waits
         try:
@@ -285,9 +292,9 @@ class Gateway:
     def _end_late(self, ballot: Ballot) -> Run:
         """A run of what there is: whoever is still reading in another thread is left alone."""
         run, reader = ballot.run, ballot.reader
-        prefix, steps = run.prefix, list(run.steps)
-        counted = set(map(id, prefix.responses))
-        late = [r for r in ballot.sampler.heard if id(r) not in counted and r.error is None]
+        prefix, steps, heard = run.prefix, list(run.steps), ballot.sampler.heard
+        block = range(len(prefix), prefix.next_checkpoint or len(prefix))
+        late = [heard[place] for place in block if place in heard and heard[place].error is None]
         ended = Run(
             run.question,
             run.policy,
@@ -296,7 +303,7 @@ class Gateway:
             rule=structure_vote if ballot.structured else plain_vote,
             label=run.label,
         )
-        ended.prefix, ended.steps = prefix, steps
+        ended.prefix, ended.steps, ended.unused = prefix, steps, run.unused
         if late:
             # What could not be weighed or scored in time has no weight to vote with.
             votes = [Vote(None)] * len(late)
@@ -324,7 +331,7 @@ class Gateway:
             return replace(voted, notes=(*voted.notes, f"escalation failed: {error}"))
         except TimeoutError:
             return replace(voted, notes=(*voted.notes, "escalation failed: the deadline is over"))
-        waited = voted.waited + sampler.waited
+        waited = voted.waited + sampler.waiting.seconds
         return replace(voted, second=reply, second_answer=read.answer, waited=waited)
 
     def _reason_for_nothing(

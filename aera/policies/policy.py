@@ -205,3 +205,14 @@ class ServedPolicy:
 
     def __str__(self) -> str:
         return str(self.policy)
+
+
+def most_of(policy: Policy, last: int) -> int:
+    """Responses beyond which a policy never goes, on a schedule that ends at `last`."""
+    at: object = policy
+    while at is not None:  # the policies around another one name it `policy`
+        limits = (getattr(at, name, None) for name in ("most", "maximum"))
+        last = min(last, *(each for each in limits if each is not None), last)
+        last = min(last, at.responses) if isinstance(at, Fixed) else last
+        at = getattr(at, "policy", None)
+    return last

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeGuard
@@ -16,8 +16,9 @@ from aera.reading.task import Task
 from aera.response import Question, Response
 from aera.sampling.body import RequestBody
 from aera.sampling.budget import UNKNOWN, Bound, Budget
+from aera.sampling.health import IDLE, Load
 from aera.sampling.replicas import Replicas
-from aera.sampling.spending import UNRESERVED, Reservation, Unreserved
+from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved
 from aera.sampling.upstream import Endpoint, Upstream
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -52,6 +53,12 @@ class MeteredSampler(Sampler, Protocol):
     def within(self, reservation: Reservation) -> Self:
         """The same sampler on a reservation."""
         ...
+
+
+def load_of(sampler: Sampler) -> Load:
+    """What the server behind a sampler has to do, where the sampler can say (`load`)."""
+    told: Load = getattr(sampler, "load", IDLE)
+    return told
 
 
 GRACE = 0.05
@@ -184,6 +191,11 @@ class OpenAISampler:
         """What one response to the question can take at most."""
         return request_bound(self.chat.body(question), prompts=prompts)
 
+    @property
+    def load(self) -> Load:
+        """What the server has to do."""
+        return self.upstream.load
+
     def within(self, reservation: Reservation) -> "OpenAISampler":
         """The same connections on a reservation."""
         same = copy(self)
@@ -191,42 +203,59 @@ class OpenAISampler:
         return same
 
 
-@dataclass(eq=False)
+@dataclass
+class Waiting:
+    """How long somebody waited for model servers, calls at the same time counted once."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    _since: float = 0.0
+
+    def __enter__(self) -> None:
+        if not self.calls:
+            self._since = time.monotonic()
+        self.calls += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.calls -= 1
+        if not self.calls:
+            self.seconds += time.monotonic() - self._since
+
+
+@dataclass(frozen=True, eq=False)
 class RequestSampler:
-    """Samples one fixed request; remembers a refusal as it came, and how long it waited."""
+    """Samples one fixed request; remembers how long it waited."""
 
     upstream: Replicas
     body: Mapping[str, Any]
     offset: int = 0
     """Where its samples begin, so that those of another with the same seed are others."""
-    refusal: UpstreamError | None = None
-    waited: float = 0.0
-    _reservation: Reservation | Unreserved = UNRESERVED
+    waiting: Waiting = field(default_factory=Waiting)
+    reservation: Reservation | Unreserved = UNRESERVED
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """Ask a replica for `n` more responses to the request, whatever the question."""
-        begun, index, reservation = time.monotonic(), self.offset + start, self._reservation
+        index, reservation = self.offset + start, self.reservation
         body = cut_request(self.body, reservation)
-        try:
+        with self.waiting:
             return await self.upstream.complete(
                 body, n, start=index, deadline=deadline, reservation=reservation
             )
-        except UpstreamError as error:
-            self.refusal = error
-            raise
-        finally:
-            self.waited += time.monotonic() - begun
 
     def bound(self, question: Question, *, prompts: bool = True) -> Bound:
         """What one response can take at most, by the request."""
         return request_bound(self.body, prompts=prompts)
 
-    def within(self, reservation: Reservation) -> "RequestSampler":
-        """The same on a reservation: a sampler asks for one block after the other."""
-        self._reservation = reservation
-        return self
+    @property
+    def load(self) -> Load:
+        """What the server has to do."""
+        return self.upstream.load
+
+    def within(self, reservation: Reservation) -> Self:
+        """The same on a reservation; what it remembers is shared."""
+        return replace(self, reservation=reservation)
 
 
 class RecordedSampler:

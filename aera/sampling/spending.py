@@ -13,13 +13,13 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from aera.errors import UpstreamError
 from aera.response import Response
 from aera.sampling.budget import UNKNOWN, Bound, Budget
+from aera.sampling.reservation import Reservation
 
 TEMPLATE = 200
 """Tokens that a server's chat template may add to a prompt."""
@@ -27,100 +27,6 @@ ROOMY = 4
 """Where the full length no longer fits, a response may be so many times the longest one so far."""
 LAST = 0.05
 """The share of a limit that may be left over for want of room for one more response."""
-
-
-NO_ROOM = "no_room"
-"""The code of an error that a limit caused, not a server."""
-
-
-def no_room() -> UpstreamError:
-    """What becomes of a call for which a limit leaves no room."""
-    return UpstreamError("the limit leaves no room for another try", code=NO_ROOM, retryable=False)
-
-
-class Reservation:
-    """Responses that may be asked for, and what they can cost, until they have come back."""
-
-    def __init__(
-        self, spending: "Spending", responses: int, *, bound: Bound, each: int, prompt: int
-    ) -> None:
-        self.responses, self.bound = responses, bound
-        self.each, self.prompt = each, prompt
-        """Completion and prompt tokens reserved for each response."""
-        self.max_tokens: int | None = None
-        """The length that a response is cut to, so that it fits; None leaves the request's own."""
-        self.heard: Callable[[int, Sequence[Response]], None] | None = None
-        """Told of every call that came back."""
-        self._spending = spending
-        self._free = responses
-        """Those no call has been made for."""
-        self._out = 0
-
-    @property
-    def deadline(self) -> float | None:
-        """When the seconds are over."""
-        return self._spending.deadline
-
-    @property
-    def late(self) -> bool:
-        """Whether they are."""
-        return self._spending.late
-
-    @property
-    def limit(self) -> str:
-        """The limit that is nearest to being spent."""
-        return self._spending.limit
-
-    def begin(self, n: int) -> bool:
-        """Before a call for `n` responses: whether it may be made, as its retry may not be."""
-        more = max(0, n - self._free)
-        if more and not self._spending.widen(self, more):
-            return False
-        self._free += more - n
-        self._out += n
-        return True
-
-    def give_back(self, n: int) -> None:
-        """A call came to nothing and cost nothing."""
-        self._out -= n
-        self._free += n
-
-    def lose(self, n: int) -> None:
-        """A call came to nothing and may have been billed: it counts as what it can have cost."""
-        self._out -= n
-        self._spending.book_lost(self, n)
-
-    def receive(self, start: int, responses: Sequence[Response]) -> None:
-        """What came back, of which `start` is the first."""
-        self._out -= len(responses)
-        self._spending.book(responses, self.bound)
-        self._spending.release(self, len(responses))
-        if self.heard is not None:
-            self.heard(start, responses)
-
-    def close(self) -> None:
-        """Whatever is left of it is free for others; a call that never returned counts as lost."""
-        if self._out:
-            self.lose(self._out)
-        self._spending.release(self, self._free)
-        self._free = 0
-        self._spending.leave(self)
-
-
-class Unreserved:
-    """A reservation where nothing is limited and nobody listens."""
-
-    def begin(self, n: int) -> bool:
-        return True
-
-    def give_back(self, n: int) -> None: ...
-
-    def lose(self, n: int) -> None: ...
-
-    def receive(self, start: int, responses: Sequence[Response]) -> None: ...
-
-
-UNRESERVED = Unreserved()
 
 
 @dataclass
@@ -158,6 +64,8 @@ class Spending:
         """What came back."""
         self.lost = _Count()
         """What never came and may have been billed, as what it can have cost."""
+        self.broken_off = _Count()
+        """What was begun ahead and not waited for, as what it has probably cost."""
         self.begun = time.monotonic()
         self._held = _Count()
         self._open: set[Reservation] = set()
@@ -172,7 +80,9 @@ class Spending:
     @property
     def money(self) -> float:
         """What the tokens so far cost."""
-        return self.budget.cost(self.prompt_tokens, self.completion_tokens)
+        off = self.broken_off
+        prompt, completion = off.prompt_tokens, off.completion_tokens
+        return self.budget.cost(self.prompt_tokens + prompt, self.completion_tokens + completion)
 
     @property
     def deadline(self) -> float | None:
@@ -221,6 +131,20 @@ class Spending:
         if want < 1 or self._fit(1, each, prompt, held=False):
             return None  # it does fit once those under way have come back
         return self._take_shorter(want, bound, each=each, prompt=prompt)
+
+    def take_whole(self, want: int, bound: Bound) -> Reservation | None:
+        """Reserve all of the wanted responses at their full length right now, or nothing.
+
+        For what is begun ahead: it stands back behind all who wait, and nothing is cut short.
+        """
+        if self.late or self._waiting:
+            return None
+        if not self.budget.limited:
+            return self._begin(want, bound, each=0, prompt=0)
+        each, prompt = bound.completion_tokens, self._prompt_of(bound)
+        if each is None or self._room_in_responses() < want or self._fit(want, each, prompt) < want:
+            return None
+        return self._begin(want, bound, each=each, prompt=prompt)
 
     def _take_shorter(
         self, want: int, bound: Bound, *, each: int, prompt: int
@@ -318,11 +242,13 @@ class Spending:
     def _room_in_responses(self) -> float:
         most = self.budget.responses
         taken = self.responses + self.lost.responses + self._held.responses
+        taken += self.broken_off.responses
         return inf if most is None else most - taken
 
     def _room_in_tokens(self, *, held: bool = True) -> float:
         most = self.budget.tokens
         taken = self.completion_tokens + self.lost.completion_tokens
+        taken += self.broken_off.completion_tokens
         return inf if most is None else most - taken - held * self._held.completion_tokens
 
     def _room_in_money(self, *, held: bool = True) -> float:
@@ -369,6 +295,12 @@ class Spending:
             if bound.prompt_bytes:
                 rate = response.prompt_tokens / bound.prompt_bytes
                 self._prompt_rate = max(self._prompt_rate, rate)
+
+    def book_broken_off(self, responses: int, prompt_tokens: int, completion_tokens: int) -> None:
+        """Count what was begun ahead and not waited for."""
+        self.broken_off.responses += responses
+        self.broken_off.prompt_tokens += prompt_tokens
+        self.broken_off.completion_tokens += completion_tokens
 
     def book_lost(self, reservation: Reservation, n: int) -> None:
         """Count what never came and may have been billed."""

@@ -5,7 +5,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,11 @@ from aera.sampling.attempts import Attempts, keep_result
 from aera.sampling.body import RequestBody
 from aera.sampling.completion import parse_reply
 from aera.sampling.exchange import connection_error, decode_reply, open_session
-from aera.sampling.health import Traffic
+from aera.sampling.health import Load, Traffic
 from aera.sampling.observed import Kind, Refusals, TakesN, model_of
 from aera.sampling.permits import ModelPermits, Permits
 from aera.sampling.refusal import BAD_REQUEST
-from aera.sampling.spending import UNRESERVED, Reservation, Unreserved, no_room
+from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved, no_room
 from aera.sampling.wishes import Grants, ask_wishing
 from aera.trace import TOP_LOGPROBS
 
@@ -45,7 +45,7 @@ async def run_together(works: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]
         await cancel_all(tasks)
 
 
-async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """End the tasks that have not ended, and wait until they have."""
     for task in tasks:
         task.cancel()
@@ -147,6 +147,12 @@ class Upstream:
     def allowed(self) -> int:
         """Calls that may be under way at once, for the model that was refused most."""
         return min(int(self.permits.limit), self._models.least)
+
+    @property
+    def load(self) -> Load:
+        """What it has to do, as far as can be seen from here."""
+        busy = 1.0 if self.waiting else self.permits.active / max(1, self.allowed)
+        return Load(busy, self.traffic.slowness)
 
     async def complete(
         self,
@@ -350,7 +356,10 @@ class Upstream:
             task=order.body.task,
         )
         # Lists of likely tokens are long, and others wait for the loop.
-        return await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
+        got = await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
+        longest = max((response.tokens for response in got), default=0)
+        self.traffic.note_pace(latency / 1000, longest)
+        return got
 
 
 class _Order(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aera.errors import RunError
 from aera.evidence.semantics import encoder_milliseconds
 from aera.policies.labels import confident_rule
-from aera.policies.policy import UNREADABLE, Decision, Policy
+from aera.policies.policy import UNREADABLE, Decision, Policy, most_of
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Reader
 from aera.response import Prefix, Question, Response
@@ -31,6 +31,27 @@ class Step:
     decision: Decision
     milliseconds: float = field(default=0.0, compare=False)
     """What deciding took, embedding included."""
+
+
+@dataclass(frozen=True)
+class Unused:
+    """What was begun ahead and then not wanted: paid for, and no part of the answer."""
+
+    responses: int = 0
+    """Those that came back."""
+    broken_off: int = 0
+    """Those that were still under way."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """Of what came back, and about as many as the others had time for."""
+
+    def __add__(self, other: "Unused") -> "Unused":
+        return Unused(
+            self.responses + other.responses,
+            self.broken_off + other.broken_off,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
 
 
 @dataclass(frozen=True)
@@ -63,6 +84,8 @@ class Allocation:
     """Responses it would have taken without stopping early."""
     lacking: Mapping[str, int] = field(default_factory=dict)
     """Votes that brought less than the weigher needs: what they came without, and how many."""
+    unused: Unused = Unused()
+    """What was begun ahead in vain; beside what stands above."""
 
     @property
     def tokens_saved(self) -> int:
@@ -74,7 +97,8 @@ class Allocation:
         if cut or not self.responses:
             return 0
         missing = max(0, self.full_budget - self.responses)
-        return round(self.completion_tokens / self.responses * missing)
+        saved = round(self.completion_tokens / self.responses * missing)
+        return max(0, saved - self.unused.completion_tokens)
 
     @property
     def answer(self) -> str | None:
@@ -118,6 +142,8 @@ class Run:
         self._read: list[Vote] = []
         """What those say; read on delivery, for a reader may take its time."""
         self.steps: list[Step] = []
+        self.unused = Unused()
+        """What whoever feeds it has begun ahead in vain."""
 
     @property
     def stopped(self) -> bool:
@@ -139,6 +165,17 @@ class Run:
         """How many more responses complete the current block; 0 once stopped."""
         checkpoint = None if self.stopped else self.prefix.next_checkpoint
         return 0 if checkpoint is None else checkpoint - len(self.prefix) - len(self._waiting)
+
+    @property
+    def most(self) -> int:
+        """Responses beyond which its policy never goes."""
+        return most_of(self.policy, self.prefix.schedule.last)
+
+    def preview(self, responses: Sequence[Response]) -> Prefix:
+        """What it would look at if these had been delivered too; nothing is decided."""
+        seen = [*self._waiting, *responses]
+        read = [*self._read, *map(self._task.read, responses)]
+        return self.prefix.extend(seen, self._weigh(seen, read))
 
     def feed(self, responses: Sequence[Response]) -> None:
         """Deliver some of the wanted responses; a completed block leads to a decision."""
@@ -217,6 +254,7 @@ class Run:
             text=winner.text if winner else None,
             full_budget=self.prefix.schedule.last,
             lacking=self._count_lacking(),
+            unused=self.unused,
         )
 
     def _count_lacking(self) -> dict[str, int]:
@@ -227,11 +265,14 @@ class Run:
         return dict(weigher.count_lacking(self.prefix.responses, self.prefix.votes))
 
     def _next_prefix(self) -> Prefix:
-        votes, start, weigher = self._read, len(self.prefix), self._weigher
-        if weigher is not None and getattr(weigher, "looks_back", False):
-            everything = [*self.prefix.responses, *self._waiting]
-            known = [*self.prefix.votes, *votes]
-            votes = [*weigher.weigh(self.question, everything, known)][start:]
-        elif weigher is not None:
-            votes = [*weigher.weigh(self.question, self._waiting, votes)]
-        return self.prefix.extend(self._waiting, votes)
+        return self.prefix.extend(self._waiting, self._weigh(self._waiting, self._read))
+
+    def _weigh(self, responses: Sequence[Response], votes: Sequence[Vote]) -> Sequence[Vote]:
+        """The votes that come behind the prefix, with their weights."""
+        weigher, start = self._weigher, len(self.prefix)
+        if weigher is None:
+            return votes
+        if not getattr(weigher, "looks_back", False):
+            return [*weigher.weigh(self.question, responses, votes)]
+        everything, known = [*self.prefix.responses, *responses], [*self.prefix.votes, *votes]
+        return [*weigher.weigh(self.question, everything, known)][start:]

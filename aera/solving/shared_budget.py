@@ -21,20 +21,21 @@ from aera.policies.policy import Fixed, Policy, ServedPolicy
 from aera.reading.equivalence import question_reader
 from aera.response import Prefix, Question
 from aera.sampling.budget import Bound, Budget
+from aera.sampling.reservation import Reservation
 from aera.sampling.sampler import Sampler, bound_of
-from aera.sampling.spending import Reservation, Spending
+from aera.sampling.spending import Spending
+from aera.solving.blocks import ask_block
 from aera.solving.controller import Controller
-from aera.solving.journal import Journal
-from aera.solving.run import Allocation, Run
-from aera.solving.solve import (
+from aera.solving.feeding import (
     BlockFailure,
-    conclude,
     end_with_error,
     feed_block,
     recall,
     run_off_loop,
-    warn,
 )
+from aera.solving.journal import Journal
+from aera.solving.run import Allocation, Run
+from aera.solving.solve import conclude, warn
 from aera.tally import beta_confidence
 from aera.voting.best_of_n import gives_weights
 
@@ -216,7 +217,9 @@ class _Feeder:
     async def feed(self, run: Run, reservation: Reservation) -> BlockFailure | None:
         """Ask for what was reserved; a run that cannot go on is ended."""
         controller, journal = self.controller, self.journal
-        failure = await feed_block(run, self.sampler, controller, reservation, journal=journal)
+        start = run.delivered
+        block = ask_block(run, self.sampler, reservation, start=start, journal=journal)
+        failure = await feed_block(run, controller, block)
         if failure is None:
             await recall(run, controller, journal)
         else:

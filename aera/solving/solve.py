@@ -5,40 +5,22 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import TypeVar
+from dataclasses import replace
 
-from aera.errors import AeraError, UpstreamError, check_count
-from aera.response import Question, Response
+from aera.errors import UpstreamError, check_count
+from aera.policies.ahead import check_hurry
+from aera.response import Question
 from aera.sampling.budget import Budget
-from aera.sampling.sampler import (
-    OpenAISampler,
-    RecordedSampler,
-    Sampler,
-    bound_of,
-    sample_reserved,
-)
-from aera.sampling.spending import NO_ROOM, Reservation, Spending
+from aera.sampling.sampler import OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.spending import Spending
+from aera.solving.blocks import Blocks
 from aera.solving.controller import Controller
+from aera.solving.feeding import BlockFailure, feed_run
 from aera.solving.home import Lookout
 from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
-from aera.voting.best_of_n import BestOfN
 
 log = logging.getLogger("aera.solving")
-COMPARING = 256
-"""Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
-Done = TypeVar("Done")
-
-
-@dataclass(frozen=True)
-class BlockFailure:
-    """Why a block could not be had."""
-
-    error: AeraError
-    unseen: int = 0
-    """Calls made for it that no response accounts for."""
 
 
 async def solve(
@@ -49,18 +31,22 @@ async def solve(
     budget: Budget | None = None,
     watch: Callable[[Run], None] | None = None,
     lookout: Lookout | None = None,
+    hurry: float = 0.0,
 ) -> Allocation:
     """Sample until the controller stops, or a limit is hit; then the best answer so far.
 
     An upstream that fails for good gives an Allocation with its error, never an exception. Who
     asks one question after the other shares a `lookout` between them, controller.make_lookout().
+    With a `hurry` above 0, blocks that will probably be wanted begin ahead: the same answer
+    sooner, for more tokens.
     """
+    check_hurry(hurry)
     if isinstance(question, str):
         question = Question("question", question)
     if lookout is not None:
         controller = look_at(question, controller, lookout)
     run, spending = controller.start(question), Spending(budget or Budget())
-    return await advance(run, sampler, controller, spending=spending, watch=watch)
+    return await advance(run, sampler, controller, spending=spending, watch=watch, hurry=hurry)
 
 
 def look_at(question: Question, controller: Controller, lookout: Lookout) -> Controller:
@@ -76,26 +62,6 @@ def warn(lookout: Lookout) -> None:
         log.warning("%s", news)
 
 
-async def run_off_loop(
-    controller: Controller, work: Callable[[], Done], *, heavy: bool = False
-) -> Done:
-    """Do a part of deciding where the event loop does not wait for it.
-
-    Embedding and scoring are work, for which a few threads are best. Comparing waits for another
-    process: it has many of its own, so that nothing else waits with it.
-    """
-    if not (controller.threaded or heavy):
-        return work()
-    if controller.task.equivalence and not isinstance(controller.weigher, BestOfN):
-        return await asyncio.get_running_loop().run_in_executor(_comparison_threads(), work)
-    return await asyncio.to_thread(work)
-
-
-@cache
-def _comparison_threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(COMPARING, "aera-comparing")
-
-
 async def advance(
     run: Run,
     sampler: Sampler,
@@ -103,48 +69,16 @@ async def advance(
     *,
     spending: Spending,
     watch: Callable[[Run], None] | None = None,
+    hurry: float = 0.0,
 ) -> Allocation:
     """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
 
     What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
     """
     begun = time.monotonic()
-    failure = await feed_run(run, sampler, controller, spending=spending, watch=watch)
+    blocks = Blocks(run, sampler, controller, spending, hurry=hurry)
+    failure = await feed_run(run, controller, blocks, watch=watch)
     return conclude(run, failure, begun)
-
-
-async def feed_run(
-    run: Run,
-    sampler: Sampler,
-    controller: Controller,
-    *,
-    spending: Spending,
-    watch: Callable[[Run], None] | None = None,
-    journal: Journal | None = None,
-    turn: int = 0,
-) -> BlockFailure | None:
-    """Feed a run until it has stopped; returns what ended it, where that was a failure.
-
-    Where a limit leaves too little for all, questions with an earlier `turn` go first.
-    """
-    while want := await recall(run, controller, journal):
-        bound = bound_of(sampler, run.question, spending.budget)
-        reservation = await spending.reserve(want, bound, turn=turn)
-        if reservation is None:
-            await run_off_loop(
-                controller, partial(run.end, f"limit: {spending.limit}"), heavy=run.heavy
-            )
-            return None
-        failure = await feed_block(run, sampler, controller, reservation, journal=journal)
-        if failure is not None:
-            await run_off_loop(
-                controller, partial(end_with_error, run, failure.error), heavy=run.heavy
-            )
-        if watch is not None:
-            watch(run)
-        if failure is not None:
-            return failure
-    return None
 
 
 def conclude(run: Run, failure: BlockFailure | None, begun: float) -> Allocation:
@@ -154,76 +88,6 @@ def conclude(run: Run, failure: BlockFailure | None, begun: float) -> Allocation
         unseen=failure.unseen if failure else 0,
         error=str(failure.error) if failure else None,
     )
-
-
-async def recall(run: Run, controller: Controller, journal: Journal | None) -> int:
-    """Feed a run what was paid for before; returns how many responses must be asked for next."""
-    if journal is None:
-        return run.want
-    while known := journal.recall(run.question, run.delivered, run.want):
-        await run_off_loop(controller, partial(run.feed, known))
-    return journal.gap(run.question, run.delivered, run.want)
-
-
-def end_with_error(run: Run, error: AeraError) -> None:
-    """End a run that cannot go on; a block that could not be read or weighed abstains."""
-    if isinstance(error, UpstreamError):
-        run.end("upstream failed")
-    else:
-        run.end("failed", abstain=True)
-
-
-async def feed_block(
-    run: Run,
-    sampler: Sampler,
-    controller: Controller,
-    reservation: Reservation,
-    *,
-    journal: Journal | None = None,
-) -> BlockFailure | None:
-    """Ask for what was reserved and feed it; returns what went wrong when none of it could be had.
-
-    What did not arrive before the deadline was never a response, only a wait.
-    """
-    if journal is not None:
-        reservation.heard = partial(journal.add, run.question)
-    failure: BlockFailure | None
-    try:
-        got = await sample_reserved(sampler, run.question, reservation, start=run.delivered)
-        failure = await _feed(run, controller, got, late=reservation.late)
-    except AeraError as error:
-        failure = BlockFailure(error, error.calls if isinstance(error, UpstreamError) else 0)
-    finally:
-        reservation.close()
-    cause = failure.error if failure else None
-    if isinstance(cause, UpstreamError) and cause.code == NO_ROOM:
-        # A call could not be tried again for want of room: that is the limit's doing.
-        await run_off_loop(
-            controller, partial(run.end, f"limit: {reservation.limit}"), heavy=run.heavy
-        )
-        return None
-    return failure
-
-
-async def _feed(
-    run: Run, controller: Controller, got: list[Response], *, late: bool
-) -> BlockFailure | None:
-    """Feed what came; a block of which nothing came is a failure."""
-    kept = [response for response in got if response.error is None] if late else got
-    try:
-        await run_off_loop(controller, partial(run.feed, kept), heavy=run.heavy)
-    except AeraError as error:
-        return BlockFailure(error)
-    if late and run.want:
-        await run_off_loop(controller, partial(run.end, "limit: seconds"), heavy=run.heavy)
-        return None
-    if not got:
-        return BlockFailure(UpstreamError("the sampler returned nothing"))
-    if late or any(response.error is None for response in got):
-        return None
-    cause = got[0].source
-    known = cause if isinstance(cause, UpstreamError) else UpstreamError(str(got[0].error))
-    return BlockFailure(known)
 
 
 class Allocator:
@@ -242,11 +106,15 @@ class Allocator:
         budget: Budget | Spending | None = None,
         watch: Callable[[Run], None] | None = None,
         journal: Journal | None = None,
+        hurry: float = 0.0,
     ) -> None:
+        check_hurry(hurry)
         self.sampler, self.controller = sampler, controller
         self.lookout = controller.make_lookout()
         self.concurrency, self.watch, self.journal = concurrency, watch, journal
         self.spending = budget if isinstance(budget, Spending) else Spending(budget or Budget())
+        # What is begun in vain under one limit would be missing for another question.
+        self.hurry = 0.0 if self.spending.budget.limited else hurry
         self._refusal: UpstreamError | None = None
         check_count("concurrency", concurrency)
         if journal is not None:
@@ -282,15 +150,15 @@ class Allocator:
             run.end("upstream failed")
             return replace(run.allocation, error=str(self._refusal))
         begun = time.monotonic()
-        failure = await feed_run(
+        blocks = Blocks(
             run,
             self.sampler,
             controller,
-            spending=self.spending,
-            watch=self.watch,
+            self.spending,
             journal=self.journal,
-            turn=turn,
+            hurry=self.hurry,
         )
+        failure = await feed_run(run, controller, blocks, watch=self.watch, turn=turn)
         if failure and isinstance(failure.error, UpstreamError) and failure.error.final:
             self._refusal = failure.error  # nobody else need be refused
         return conclude(run, failure, begun)
@@ -302,6 +170,7 @@ def solve_blocking(
     controller: Controller,
     *,
     budget: Budget | None = None,
+    hurry: float = 0.0,
 ) -> Allocation:
     """`solve` for code without an event loop, and for notebooks, which have one already.
 
@@ -310,7 +179,7 @@ def solve_blocking(
 
     async def work() -> Allocation:
         async with sampler:
-            return await solve(question, sampler, controller, budget=budget)
+            return await solve(question, sampler, controller, budget=budget, hurry=hurry)
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work()).result()

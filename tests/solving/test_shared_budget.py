@@ -11,7 +11,8 @@ from aera import Allocation, Question, Response, Schedule, UpstreamError, get_ta
 from aera.errors import UsageError
 from aera.policies.baselines import ASC
 from aera.sampling.budget import Budget
-from aera.sampling.spending import Reservation, Spending
+from aera.sampling.reservation import Reservation
+from aera.sampling.spending import Spending
 from aera.solving.controller import Controller
 from aera.solving.shared_budget import SharedBudget, solve_shared, urgency
 

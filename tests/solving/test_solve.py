@@ -17,8 +17,10 @@ from aera.sampling.budget import Budget
 from aera.sampling.fake import Call, FakeUpstream, Fault
 from aera.sampling.sampler import RecordedSampler
 from aera.sampling.spending import Spending
+from aera.solving.blocks import Blocks
+from aera.solving.feeding import feed_run
 from aera.solving.run import Run
-from aera.solving.solve import Allocator, feed_run, solve, solve_blocking
+from aera.solving.solve import Allocator, solve, solve_blocking
 from aera.tally import Vote
 
 QUESTIONS = [Question(f"q{i}", f"question {i}?") for i in range(40)]
@@ -422,7 +424,9 @@ def test_a_heavy_run_is_read_where_the_event_loop_does_not_wait() -> None:
         run = Run(QUESTION, Fixed(4), task=Where(), schedule=schedule)
         run.heavy = heavy
         async with FakeUpstream(boxed) as upstream, sampler_of(upstream) as sampler:
-            await feed_run(run, sampler, controller_of(), spending=Spending(Budget()))
+            controller = controller_of()
+            blocks = Blocks(run, sampler, controller, Spending(Budget()))
+            await feed_run(run, controller, blocks)
 
     asyncio.run(feed(heavy=False))
     assert read_in == {threading.main_thread()}
