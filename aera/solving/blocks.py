@@ -168,8 +168,8 @@ class Blocks:
     def _estimate(self, block: Block) -> Unused:
         """What calls took that were broken off: what they had time for, at the pace of this run."""
         known, count = self._run.prefix.responses, block.reservation.out
-        longest = max((each.tokens for each in known), default=0)
         paces = [each.tokens / each.latency_ms for each in known if each.latency_ms]
         had = 1000 * (time.monotonic() - block.begun) * max(paces, default=0.0)
-        prompts = self._run.prefix.prompt_tokens / max(1, len(known))
-        return Unused(0, count, round(count * prompts), count * round(min(longest, had)))
+        share = count / max(1, len(known))
+        tokens = share * sum(min(each.tokens, had) for each in known)
+        return Unused(0, count, round(share * self._run.prefix.prompt_tokens), round(tokens))
