@@ -154,7 +154,8 @@ def test_without_a_certificate_every_question_teaches(table: VoteTable, taught: 
     controller = taught.controller
     questions = {question_hashes(record.question)[0] for record in table.records}
     assert controller.fitted == questions
-    assert controller.calibrated == frozenset()
+    assert controller.calibrated == questions
+    assert controller.calibration["out_of_fold"] is True
     assert taught.choice.questions == 60
     assert "**Learned from** 60 questions, **calibrated on** the same, out of fold" in taught.card
 
@@ -207,7 +208,7 @@ def test_a_taught_controller_is_the_same_when_loaded(
 def test_the_policy_is_of_the_family_that_saved_more(
     table: VoteTable, monkeypatch: pytest.MonkeyPatch, family: Family, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(votes, "mean_saving", lambda _, asked: float(asked is family))
+    monkeypatch.setattr(votes, "mean_saving", lambda _, asked, **_told: float(asked is family))
     made = build(LEARNER, table, LIMIT)
     policy = made.controller.policy
     assert isinstance(policy, ASC if family is ASC_FAMILY else Gated)
