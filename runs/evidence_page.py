@@ -28,8 +28,8 @@ as the size of an answer that is no number. The training median then takes its p
 """
 VOTES_TEXT = f"""## Vote features
 
-{len(VOTE_FEATURES)} numbers from `aera/evidence/votes.py`. No text is embedded, so a decision costs little. With plain
-votes every weight is 1.
+{len(VOTE_FEATURES)} numbers from `aera/evidence/votes.py`. No text is embedded
+([what a decision costs](results.md#what-the-decision-itself-costs)). With plain votes every weight is 1.
 """
 TRAITS_TEXT = f"""## Traits
 
