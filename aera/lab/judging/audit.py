@@ -229,7 +229,7 @@ def _apart(controller: Controller) -> Finding:
     if not calibrated and not certified:
         # Before they were kept, no hashes of calibration meant that those of the fit calibrated.
         old = f"{len(fitted)} that taught and, by an older version, calibrated: {OUT_OF_FOLD}"
-        how = old if fitted and not told.get("stated") else "nothing was calibrated"
+        how = old if fitted and "setting" in told else "nothing was calibrated"
     elif calibrated <= fitted and told.get("out_of_fold") and not certified:
         how = f"the same {len(calibrated)}: {OUT_OF_FOLD}"
     elif shared or not calibrated:

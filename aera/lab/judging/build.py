@@ -74,11 +74,8 @@ def build(
     best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
     choice = choices[best]
     policy = policy_of(model, choice, tried[best], table.schedule)
-    fitted = hash_questions(table.questions, np.concatenate([split.fit, split.held]))
-    tuned = split.tune if len(split.tune) else split.fit
-    calibrated = hash_questions(table.questions, tuned)
     lent = teacher if model.weigher else None
-    brought = lent.fitted if lent else frozenset[str]()
+    fitted, calibrated = hash_split(table.questions, split)
     controller = Controller(
         task=table.task,
         schedule=table.schedule,
@@ -88,13 +85,13 @@ def build(
         encoder_name=encoder_name,
         calibration={
             **_calibration(choice, tried, choices, learned=model.learned, seed=seed),
-            "out_of_fold": not len(split.tune) and not brought & calibrated,
+            "out_of_fold": not len(split.tune) and not (lent and lent.fitted & calibrated),
             "tokens_per_response": _usual_tokens(tuning.trajectories),
             **({"weights_from": _describe_teacher(lent, calibrated)} if lent else {}),
         },
-        fitted=fitted | brought,
+        fitted=fitted | lent.fitted if lent else fitted,
         calibrated=calibrated,
-        home=find_home(table, model.weigher, tuned),
+        home=find_home(table, model.weigher, split.calibrating),
     )
     carded = replace(controller, card=_card(controller, choice, model.learned, split))
     columns = choice.stops(tried[best], tuning.values[tried[best].name])
@@ -166,6 +163,14 @@ def _calibration(
 def hash_questions(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
     """What a controller remembers of the questions in these rows."""
     return frozenset(each for row in rows for each in question_hashes(questions[row]))
+
+
+def hash_split(
+    questions: Sequence[Question], split: Split
+) -> tuple[frozenset[str], frozenset[str]]:
+    """What a controller remembers of those that teach and of those that calibrate."""
+    taught = np.concatenate([split.fit, split.held])
+    return hash_questions(questions, taught), hash_questions(questions, split.calibrating)
 
 
 def describe_setting(choice: Choice) -> str:

@@ -208,7 +208,7 @@ def test_a_taught_controller_is_the_same_when_loaded(
 def test_the_policy_is_of_the_family_that_saved_more(
     table: VoteTable, monkeypatch: pytest.MonkeyPatch, family: Family, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(votes, "mean_saving", lambda _, asked, **_told: float(asked is family))
+    monkeypatch.setattr(votes, "mean_saving", lambda _, asked, **_rest: float(asked is family))
     made = build(LEARNER, table, LIMIT)
     policy = made.controller.policy
     assert isinstance(policy, ASC if family is ASC_FAMILY else Gated)
