@@ -187,6 +187,8 @@ def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: 
     assert both.returncode == 0
     told = " ".join(both.stdout.split())
     assert "the same 60: each was judged" in told
+    info = " ".join(shell("info", "C").stdout.split())
+    assert "taught on 60 questions, calibrated on the same, out of fold" in info
     assert "60 of 60" in told
     assert '"pool" is no controller' in refused(shell("audit", "pool", "pool"), 2)
     planted = shell.folder / "planted"
