@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "evidence.md"
 INTRODUCTION = f"""# Evidence
 
 What does a decision look at? Only at the question, the responses seen so far and the schedule. `aera audit` lists
-where every input comes from.
+where every input comes from, and [replaces everything else](#the-audit) to see that nothing moves.
 
 - `aera train` makes a gate on the [vote features](#vote-features). Votes are weighted by the [traits](#traits) of
   single responses.
@@ -28,8 +28,8 @@ as the size of an answer that is no number. The training median then takes its p
 """
 VOTES_TEXT = f"""## Vote features
 
-{len(VOTE_FEATURES)} numbers from `aera/evidence/votes.py`. No text is embedded, so a decision costs little. With plain
-votes every weight is 1.
+{len(VOTE_FEATURES)} numbers from `aera/evidence/votes.py`. No text is embedded
+([what a decision costs](results.md#what-the-decision-itself-costs)). With plain votes every weight is 1.
 """
 TRAITS_TEXT = f"""## Traits
 
@@ -50,6 +50,41 @@ FEATURES_TEXT = f"""## The paper's features
 `redo_change`, are 0 unless the task has [the paper's redo rule](tasks.md#the-papers-redo-rule), which no preset has.
 """
 
+AUDIT_TEXT = """## The audit
+
+The controller that ships, on the responses that come with it, none of which it has seen:
+
+```console
+$ aera import aera/demo/gsm8k.jsonl.gz --task gsm8k --out out/audit-pool
+$ aera audit aera/demo/controller out/audit-pool
+```
+
+`aera audit POOL` looks at a pool alone, with the paper's features too; `aera audit CONTROLLER` at a controller alone.
+The command fails where something leaks, and names what, on which question and at which checkpoint. It compares bit for
+bit, on the first twenty questions:
+
+| what is replaced | what must not move |
+|---|---|
+| every response after a checkpoint | traits, weights, vote features, the paper's features, `p_continue` and decisions up to it |
+| every truth | the same, at every checkpoint |
+| every truth | what is [learned without truths](agreement.md): labels by the clear votes, gate, weights, setting |
+| every response to the questions that are judged, and their truths | what the other questions teach, with truths and without |
+
+Without truths, a label of a question that teaches may depend on its full vote, and on nothing else. It also looks:
+
+- at the columns of a pool: an outcome beside the responses is a leak, such as a grade, a reward or the answer;
+- at groups: no question may stand in a fold, or on a side of a split, where one of its group or its words stands on the
+  other;
+- at who taught and who calibrated a controller, by hashes that it keeps. With a certificate they are different
+  questions. Without one, `aera train` calibrates on the questions that taught, each judged by what the others taught;
+  the audit then says that this describes these questions and certifies nothing. Weights that were brought along count as
+  taught by their own questions;
+- at whether the pool's questions had a part in the controller. If so, what it does there is no test.
+
+What it cannot see: a model that met the questions in its own training, and choices that people made after looking at
+results. For those there are [questions that nothing was chosen on](results.md).
+"""
+
 
 def render() -> str:
     """The page as it should be."""
@@ -59,7 +94,7 @@ def render() -> str:
         for trait in TRAITS
     ]
     parts += [TRAITS_TEXT, _left(["trait", "needs", "meaning"], rows)]
-    parts += [FEATURES_TEXT, *_groups(FEATURES)]
+    parts += [FEATURES_TEXT, *_groups(FEATURES), AUDIT_TEXT]
     return "\n".join(parts)
 
 

@@ -255,6 +255,7 @@ def _controller(path: Path) -> Told:
         "prompt": {"template": made.task.template, "system": made.task.system},
         "fitted": len(made.fitted),
         "calibrated": len(made.calibrated),
+        "shared": len(made.fitted & made.calibrated),
         "features": list(made.gate.features) if made.gate else [],
         "weighs": made.weigher is not None,
         "encoder": config["encoder"],
@@ -272,7 +273,10 @@ def _controller_lines(told: Told) -> Iterator[str]:
     yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
     yield f"prompt: {_flat(told['prompt']['template'])}"
     yield f"system: {_flat(told['prompt']['system']) if told['prompt']['system'] else 'none'}"
-    tuned = f", calibrated on {told['calibrated']:,} others" if told["calibrated"] else ""
+    others = "others" if not told["shared"] else f"questions, {told['shared']:,} of them the same"
+    tuned = f", calibrated on {told['calibrated']:,} {others}" if told["calibrated"] else ""
+    if calibration.get("out_of_fold"):
+        tuned = ", calibrated on the same, out of fold"
     yield (
         f"taught on {told['fitted']:,} questions{tuned}"
         if told["fitted"] or tuned

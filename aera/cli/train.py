@@ -194,6 +194,10 @@ def _show(built: "Built", out: Path, prices: "Prices | None") -> None:
 
 def audit(
     path: Annotated[Path, typer.Argument(help="A pool or a controller directory.")],
+    pool: Annotated[
+        Path | None,
+        typer.Argument(help="With a controller: a pool on which its inputs are perturbed."),
+    ] = None,
     encoder: EncoderOption = None,
 ) -> None:
     """The leakage audit: where every input comes from; fails when something leaks."""
@@ -202,7 +206,11 @@ def audit(
     from aera.lab.report.terminal import audit_summary, print_audit
 
     is_controller = (path / "config.json").is_file()
-    done = audit_controller(path) if is_controller else audit_pool(path, load_encoder(encoder))
+    if pool is not None and not is_controller:
+        raise UsageError(f'two paths are a controller and a pool, and "{path}" is no controller')
+    done = (
+        audit_controller(path, pool) if is_controller else audit_pool(path, load_encoder(encoder))
+    )
     console = Console()
     print_audit(console, done)
     console.print(audit_summary(done), style="bold")

@@ -89,9 +89,13 @@ class Controller:
     """Name or path the encoder is loaded by; None is the shipped one."""
     calibration: Mapping[str, Any] = field(default_factory=dict)
     fitted: frozenset[str] = frozenset()
-    """Hashes of the questions the gate was fitted on, early stopping included."""
+    """Hashes of the questions it was taught by: gate and weights, early stopping included."""
     calibrated: frozenset[str] = frozenset()
-    """Hashes of the questions the threshold was chosen on."""
+    """Hashes of the questions the threshold was chosen on.
+
+    They are those that taught it where each was judged out of fold, which its calibration then says
+    under "out_of_fold"; older controllers leave them out there.
+    """
     card: str = ""
     """Its model card, the README.md of its directory."""
     home: Home | None = None

@@ -183,6 +183,14 @@ def test_a_holdout_on_its_own_questions_is_refused(shell: Shell) -> None:
 @pytest.mark.usefixtures("trained")
 def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: Shell) -> None:
     assert shell("audit", "C").returncode == 0
+    both = shell("audit", "C", "pool")
+    assert both.returncode == 0
+    told = " ".join(both.stdout.split())
+    assert "the same 60: each was judged" in told
+    info = " ".join(shell("info", "C").stdout.split())
+    assert "taught on 60 questions, calibrated on the same, out of fold" in info
+    assert "60 of 60" in told
+    assert '"pool" is no controller' in refused(shell("audit", "pool", "pool"), 2)
     planted = shell.folder / "planted"
     shutil.copytree(shell.folder / "C", planted)
     config = json.loads((planted / "config.json").read_text())

@@ -14,7 +14,7 @@ from aera.lab.judging.figures import Stated
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.judging.taught import find_home
 from aera.lab.learning.ahead import AheadFit
-from aera.lab.learning.learner import Learner, Measured, T, check_enough, policy_of
+from aera.lab.learning.learner import Learner, Measured, Split, T, check_enough, policy_of
 from aera.lab.learning.rewards import UtilityChoice
 from aera.lab.replay.frontier import Point, replayed_points
 from aera.lab.replay.trajectory import Trajectories
@@ -76,6 +76,8 @@ def build(
     choice = choices[best]
     policy = policy_of(model, choice, tried[best], table.schedule)
     columns = choice.stops(tried[best], tuning.values[tried[best].name])
+    lent = teacher if model.weigher else None
+    fitted, calibrated = hash_split(table.questions, split)
     controller = Controller(
         task=table.task,
         schedule=table.schedule,
@@ -85,17 +87,18 @@ def build(
         encoder_name=encoder_name,
         calibration={
             **_calibration(choice, tried, choices, learned=model.learned, seed=seed),
+            "out_of_fold": not len(split.tune) and not (lent and lent.fitted & calibrated),
             "tokens_per_response": _usual_tokens(tuning.trajectories),
-            **({"weights_from": _describe_teacher(teacher)} if teacher and model.weigher else {}),
+            **({"weights_from": _describe_teacher(lent, calibrated)} if lent else {}),
         },
-        fitted=hash_questions(table.questions, np.concatenate([split.fit, split.held])),
-        calibrated=hash_questions(table.questions, split.tune),
-        home=find_home(table, model.weigher, split.tune if len(split.tune) else split.fit),
+        fitted=fitted | lent.fitted if lent else fitted,
+        calibrated=calibrated,
+        home=find_home(table, model.weigher, split.calibrating),
         ahead=AheadFit().fit(tuning.records, columns, table.schedule, seed=seed)
         if tuning.records
         else None,
     )
-    carded = replace(controller, card=_card(controller, choice, model.learned))
+    carded = replace(controller, card=_card(controller, choice, model.learned, split))
     [point] = replayed_points(
         [policy], columns[:, None], tuning.trajectories, weighted=gives_weights(model.weigher)
     )
@@ -103,11 +106,12 @@ def build(
     return Built(carded, choice, model.learned, point, table.readability, allows)
 
 
-def _describe_teacher(teacher: Controller) -> str:
-    """Where weights come from that were brought along."""
-    home = teacher.home
+def _describe_teacher(teacher: Controller, calibrated: frozenset[str]) -> str:
+    """Where weights come from that were brought along, and whether they know these questions."""
+    home, both = teacher.home, len(teacher.fitted & calibrated)
     of = f" of {', '.join(home.models)}" if home is not None and home.models else ""
-    return f"{teacher.label}, taught on {len(teacher.fitted)} questions{of}"
+    seen = f", {both} of which calibrate here too" if both else ""
+    return f"{teacher.label}, taught on {len(teacher.fitted)} questions{of}{seen}"
 
 
 def _allowed_loss(
@@ -163,6 +167,14 @@ def _calibration(
 def hash_questions(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
     """What a controller remembers of the questions in these rows."""
     return frozenset(each for row in rows for each in question_hashes(questions[row]))
+
+
+def hash_split(
+    questions: Sequence[Question], split: Split
+) -> tuple[frozenset[str], frozenset[str]]:
+    """What a controller remembers of those that teach and of those that calibrate."""
+    taught = np.concatenate([split.fit, split.held])
+    return hash_questions(questions, taught), hash_questions(questions, split.calibrating)
 
 
 def describe_setting(choice: Choice) -> str:
@@ -223,10 +235,10 @@ def _agreed(controller: Controller, choice: Choice) -> list[str]:
     return told
 
 
-def _card(controller: Controller, choice: Choice, learned: str) -> str:
+def _card(controller: Controller, choice: Choice, learned: str, split: Split) -> str:
     """The card of what calibration chose."""
     brought = controller.calibration.get("weights_from")
-    others = len(controller.calibrated)
+    taught, others = len(split.fit) + len(split.held), len(split.tune)
     calibrated = f"{others} others" if others else "the same, out of fold"
     voted = [
         f"**Setting**: {describe_setting(choice)}.",
@@ -238,7 +250,7 @@ def _card(controller: Controller, choice: Choice, learned: str) -> str:
         f"**Learned**: {learned}.",
         *([f"**Weights** of another controller: {brought}."] if brought else []),
         *([f"**Weighs by** {home.tier}."] if (home := controller.home) and home.tier else []),
-        f"**Learned from** {len(controller.fitted)} questions, **calibrated on** {calibrated};\n"
+        f"**Learned from** {taught} questions, **calibrated on** {calibrated};\n"
         "  their hashes are in `config.json`, so that a test on them is noticed.",
     ]
     return make_card(controller, lines)

@@ -115,6 +115,11 @@ class Split:
     tune: Columns
     """Questions to calibrate on; none: those of the fit, each judged out of fold."""
 
+    @property
+    def calibrating(self) -> Columns:
+        """Those that calibrate, one way or the other."""
+        return self.tune if len(self.tune) else self.fit
+
 
 def split_certified(
     table: Table, rows: Columns, shares: Sequence[float], *, certified: bool, seed: int

@@ -84,12 +84,20 @@ def print_audit(console: Console, audit: Audit) -> None:
 
 
 def _group(findings: Sequence[Finding]) -> list[Finding]:
-    """The clean projection coordinates as one line: they differ in nothing but their number."""
-    same = [f for f in findings if f.subject.startswith("projection_") and not f.leak]
-    if len(same) < 2:
-        return list(findings)
-    line = Finding(f"{same[0].subject} to {same[-1].subject[-2:]}", same[0].provenance)
-    return [*(f for f in findings if f not in same), line]
+    """Clean ones of the same origin as one line; of the projection, its first and its last."""
+    lines: dict[str, list[str]] = {}
+    for finding in findings:
+        if not finding.leak:
+            lines.setdefault(finding.provenance, []).append(finding.subject)
+    clean = [Finding(_name(names), origin) for origin, names in lines.items()]
+    return [*(finding for finding in findings if finding.leak), *clean]
+
+
+def _name(subjects: Sequence[str]) -> str:
+    """Some subjects in few words."""
+    if len(subjects) > 1 and subjects[0].startswith("projection_"):
+        return f"{subjects[0]} to {subjects[-1][-2:]}"
+    return ", ".join(subjects)
 
 
 def _table(title: str, first: str, *numbers: str) -> Table:

@@ -154,7 +154,8 @@ def test_without_a_certificate_every_question_teaches(table: VoteTable, taught: 
     controller = taught.controller
     questions = {question_hashes(record.question)[0] for record in table.records}
     assert controller.fitted == questions
-    assert controller.calibrated == frozenset()
+    assert controller.calibrated == questions
+    assert controller.calibration["out_of_fold"] is True
     assert taught.choice.questions == 60
     assert "**Learned from** 60 questions, **calibrated on** the same, out of fold" in taught.card
 

@@ -260,7 +260,8 @@ def test_build_calibrates_out_of_fold_where_all_questions_teach(table: PlainTabl
     made = build(TOGETHER, table, LIMIT)
     assert made.choice.questions == QUESTIONS
     assert len(made.controller.fitted) == QUESTIONS
-    assert not made.controller.calibrated
+    assert made.controller.calibrated == made.controller.fitted
+    assert made.controller.calibration["out_of_fold"] is True
 
 
 def test_build_tries_its_other_families_where_asked(table: PlainTable) -> None:

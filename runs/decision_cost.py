@@ -1,0 +1,249 @@
+"""What a decision costs: CPU by checkpoint, bytes and memory, beside the tokens it saves.
+
+The bundled questions are asked; the paper's gate is built from the other gsm8k questions, which
+also made the bundled controller. CPU time of one process and one thread; OMP_NUM_THREADS=1 keeps it so.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pools import ROOT, interval, paper_table, pools_argument, publish, table
+
+from aera import Controller, Pool, Prefix, Question, Record, Task, get_task
+from aera.arrays import Columns, Floats
+from aera.evidence import encoder
+from aera.evidence.semantics import semantics
+from aera.lab import LossLimit, PaperLearner, Truths, grade, import_jsonl, paired_bootstrap
+from aera.lab.judging.build import BUILD_SHARES
+from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.learning.learner import policy_of
+from aera.policies.gate import PaperGate
+from aera.reading.equivalence import question_reader
+from aera.solving.controller import default_controller
+from aera.voting.traits import describe_question
+
+DEMO = ROOT / "aera" / "demo"
+PASSES = 3
+"""Every question is asked so often; the median counts, and the whole passes say how it varies."""
+RATES = (1_000, 10_000)
+"""Tokens a second of a model server."""
+LOADED = """
+import os, sys
+from aera import Controller, Question, Response
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+before = resident()
+controller = Controller.load(sys.argv[1])
+controller.start(Question("q", "how many?")).feed([Response("It is \\\\boxed{3}.", 9)] * 4)
+print(resident() - before)
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """What one controller took on some questions, and what it left unspent."""
+
+    name: str
+    seconds: Floats
+    """CPU; shape (passes, questions, checkpoints, stages): read, weigh or embed, decide."""
+    stops: Columns
+    """The column at which each question stopped."""
+    spent: Floats
+    """Tokens of each question where it stopped."""
+    grades: Floats
+    stored: int
+    """Bytes, with those of the encoder."""
+    resident: int
+    """Bytes of memory that loading and a first decision took."""
+
+    @property
+    def blocks(self) -> Floats:
+        """Milliseconds of each stage for the block that ends at a checkpoint."""
+        mean: Floats = 1000 * np.median(self.seconds, axis=0).mean(axis=0)
+        return mean
+
+    @property
+    def passes(self) -> Floats:
+        """Milliseconds for a question until it stopped, once per pass."""
+        reached = np.arange(self.seconds.shape[2]) <= self.stops[:, None]
+        each: Floats = 1000 * (self.seconds.sum(axis=3) * reached).sum(axis=2).mean(axis=1)
+        return each
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What 128 plain votes would have made of the questions."""
+
+    tokens: Floats
+    """At every checkpoint."""
+    truths: tuple[str, ...]
+    task: Task
+
+    def grade(self, answers: Sequence[str | None]) -> Floats:
+        """1 for every right answer."""
+        pairs = zip(answers, self.truths, strict=True)
+        return np.array([grade(answer, truth, task=self.task) for answer, truth in pairs])
+
+    @classmethod
+    def of(cls, pool: Pool, records: Sequence[Record]) -> "Known":
+        truths = Truths.open(pool.path)
+        assert truths is not None
+        spent = [np.cumsum([each.tokens for each in record.responses]) for record in records]
+        ends = np.array(pool.schedule.checkpoints) - 1
+        told = tuple(truths[record.question.id] for record in records)
+        return cls(np.array(spent)[:, ends].astype(float), told, pool.task)
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """One question asked once."""
+
+    seconds: Floats
+    """CPU of each stage at each checkpoint, those after the stop too."""
+    stop: int
+    """The column at which it stopped."""
+    answers: tuple[str | None, ...]
+    """At every checkpoint."""
+
+
+def time_question(controller: Controller, record: Record) -> Timed:
+    """Ask it block by block, as it would be live, to the full budget."""
+    describe_question.cache_clear()  # a question that arrives is new
+    lookout = controller.make_lookout()
+    lookout.see(Question("first", "only shows how questions are asked"))
+    run, reader = controller.start(record.question), question_reader(controller.task)
+    prefix, took, stops, answers = Prefix(record.question, controller.schedule), [], [], []
+    for checkpoint in controller.schedule:
+        block = record.responses[len(prefix) : checkpoint]
+        marks = [time.process_time()]
+        if not len(prefix):
+            lookout.see(record.question)  # is it at home?
+        votes = [reader.read(response) for response in block]
+        marks.append(time.process_time())
+        if controller.weigher is not None:
+            votes = [*controller.weigher.weigh(record.question, block, votes)]
+        prefix = prefix.extend(block, votes)
+        if isinstance(controller.gate, PaperGate):
+            semantics(prefix, controller.gate.encoder)
+        marks.append(time.process_time())
+        decision = run.policy.decide(prefix)
+        marks.append(time.process_time())
+        took.append(np.diff(marks))
+        stops.append(decision.stop)
+        answers.append(prefix.tally.leaders.answer)
+    stops[-1] = True  # the full budget
+    return Timed(np.array(took), stops.index(True), tuple(answers))
+
+
+def measure(
+    name: str, controller: Controller, asked: Sequence[Sequence[Timed]], known: Known
+) -> Cost:
+    """What the passes took, and what the controller takes up."""
+    with tempfile.TemporaryDirectory() as scratch:
+        controller.save(scratch)
+        stored = sum(file.stat().st_size for file in Path(scratch).iterdir())
+        if isinstance(controller.gate, PaperGate):
+            stored += (Path(encoder.__file__).parent / "encoder.safetensors").stat().st_size
+        command = [sys.executable, "-c", LOADED, scratch]
+        resident = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    seconds = np.array([[each.seconds for each in one] for one in asked])
+    stops = np.array([each.stop for each in asked[0]])
+    answers = [each.answers[each.stop] for each in asked[0]]
+    spent = known.tokens[np.arange(len(stops)), stops]
+    return Cost(name, seconds, stops, spent, known.grade(answers), stored, resident)
+
+
+def build_paper(folder: Path, bundled: Pool) -> Controller:
+    """The paper's gate of the gsm8k questions that are not bundled, two points allowed."""
+    paper = paper_table(folder, "gsm8k", redo=False)
+    rows = np.flatnonzero([each.id not in bundled.questions for each in paper.questions])
+    learner = PaperLearner(shares=BUILD_SHARES)
+    model, tuning = learn_and_tune(learner, paper, rows, certified=False, seed=0)
+    family = next(iter(model.families.values()))
+    choice = tuning.choose(family, LossLimit(0.02, margin=0.0), seed=0)
+    policy = policy_of(model, choice, family, paper.schedule)
+    return Controller(paper.task, paper.schedule, policy, gate=model.gate)
+
+
+def block_table(learned: Cost, paper: Cost, schedule: Sequence[int]) -> str:
+    """Milliseconds of CPU for the block that ends at a checkpoint."""
+    header = ["checkpoint", "reading", "weighing", "gate", "together", "a response"]
+    header += ["the paper's: reading", "embedding", "gate", "together", "times ours"]
+    rows, begun = [], 0
+    for checkpoint, own, other in zip(schedule, learned.blocks, paper.blocks, strict=True):
+        rows.append(
+            [
+                f"{checkpoint}",
+                *(f"{each:.2f}" for each in (*own, own.sum())),
+                f"{own.sum() / (checkpoint - begun):.2f}",
+                *(f"{each:.2f}" for each in (*other, other.sum())),
+                f"{other.sum() / own.sum():.1f}",
+            ]
+        )
+        begun = checkpoint
+    return table(header, rows)
+
+
+def cost_table(costs: Sequence[Cost], known: Known, full: Floats) -> str:
+    """What a question costs and saves, by controller; `full` are the grades of 128 plain votes."""
+    header = ["policy", "against Fixed-128", "tokens saved", "95 %", "CPU ms", "passes"]
+    header += ["tokens saved in a CPU second"]
+    header += [f"CPU, % of the server's time at {rate:,}/s" for rate in RATES]
+    header += ["KB on disk", "MB in memory"]
+    rows = []
+    for cost in costs:
+        gap = paired_bootstrap(100 * cost.grades, 100 * full, seed=0)
+        saving = paired_bootstrap(known.tokens[:, -1], cost.spent, seed=0)
+        saved, middle = saving.difference, float(np.median(cost.passes))
+        rows.append(
+            [
+                cost.name,
+                f"{gap.difference:+.2f} {interval(gap.low, gap.high)}",
+                f"{saved:,.0f}",
+                f"[{saving.low:,.0f}, {saving.high:,.0f}]",
+                f"{middle:.1f}",
+                f"{cost.passes.min():.1f} to {cost.passes.max():.1f}",
+                f"{float(f'{1000 * saved / middle:.2g}'):,.0f}",
+                *(f"{100 * (middle / 1000) / (saved / rate):.2g}" for rate in RATES),
+                f"{cost.stored / 1e3:,.0f}",
+                f"{cost.resident / 1e6:.1f}",
+            ]
+        )
+    return table(header, rows)
+
+
+def main(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        pool = import_jsonl(DEMO / "gsm8k.jsonl.gz", Path(scratch) / "p", task=get_task("gsm8k"))
+        records, shipped = [*pool], Controller.load(DEMO / "controller")
+        paper = build_paper(folder, pool)
+        asc = default_controller(pool.task)
+        named = {
+            f"{shipped.label}, weighted votes": shipped,
+            f"{paper.label}, the paper's gate": paper,
+            f"{asc.label}, nothing learned": asc,
+        }
+        passes = [  # by turns, so that a busy machine slows all of them down alike
+            {name: [time_question(own, each) for each in records] for name, own in named.items()}
+            for _ in range(PASSES)
+        ]
+        known = Known.of(pool, records)
+        costs = [
+            measure(name, own, [asked[name] for asked in passes], known)
+            for name, own in named.items()
+        ]
+    plain = passes[0][f"{asc.label}, nothing learned"]
+    full = known.grade([each.answers[-1] for each in plain])
+    blocks = block_table(costs[0], costs[1], [*pool.schedule])
+    publish("decision-cost", f"{cost_table(costs, known, full)}\n\n{blocks}")
+
+
+if __name__ == "__main__":
+    main(pools_argument(__doc__ or ""))
