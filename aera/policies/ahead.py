@@ -94,7 +94,8 @@ def is_begun(chance: float, hurry: float) -> bool:
 def ease(hurry: float, *, busy: float, slowness: float = 1.0) -> float:
     """What is left of a hurry on a server in use: everybody there pays for what is begun ahead.
 
-    `busy` is the share of its calls that are taken, `slowness` how many times its usual seconds a
-    token takes.
+    `busy` is the share of its calls that are taken: up to a half nobody waits for anybody, then the
+    hurry falls to nothing. `slowness` is how many times its best seconds a token takes now.
     """
-    return hurry * max(0.0, 1 - busy) / max(1.0, slowness)
+    free = min(1.0, max(0.0, 2 * (1 - busy)))
+    return hurry * free / max(1.0, slowness)

@@ -11,9 +11,8 @@ from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import Family
 from aera.lab.judging.certified import LOSSES, certify_card
 from aera.lab.judging.figures import Stated
-from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.judging.protocols import foresee_stops, learn_and_tune
 from aera.lab.judging.taught import find_home
-from aera.lab.learning.ahead import AheadFit
 from aera.lab.learning.learner import Learner, Measured, T, check_enough, policy_of
 from aera.lab.learning.rewards import UtilityChoice
 from aera.lab.replay.frontier import Point, replayed_points
@@ -91,9 +90,7 @@ def build(
         fitted=hash_questions(table.questions, np.concatenate([split.fit, split.held])),
         calibrated=hash_questions(table.questions, split.tune),
         home=find_home(table, model.weigher, split.tune if len(split.tune) else split.fit),
-        ahead=AheadFit().fit(tuning.records, columns, table.schedule, seed=seed)
-        if tuning.records
-        else None,
+        ahead=foresee_stops(tuning, columns, seed=seed),
     )
     carded = replace(controller, card=_card(controller, choice, model.learned))
     [point] = replayed_points(
