@@ -78,6 +78,21 @@ WithoutOption = Annotated[
         "only judge.",
     ),
 ]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Also tell how long questions wait at a model server, simulated: tokens_per_second=50 "
+        "of one sequence, slots=64, prefill=5000 prompt tokens per second, load=0.5 questions per "
+        "second, singly where it ignores n; only the first is needed."
+    ),
+]
+HurryOption = Annotated[
+    str,
+    typer.Option(
+        help="With --server: at which hurries, from 0 (one block after the other) to 1 (all at "
+        "once)."
+    ),
+]
 CleanOption = Annotated[
     bool, typer.Option(help="Crossfit: end training on an inner split, not on the judged fold.")
 ]
@@ -95,6 +110,8 @@ def evaluate(
     price: PriceOption = None,
     judge: JudgeOption = None,
     prices: TokenPricesOption = None,
+    server: ServerOption = None,
+    hurry: HurryOption = "0,0.5,0.8",
     without_truths: WithoutOption = False,
     paper: PaperOption = False,
     clean: CleanOption = False,
@@ -111,6 +128,7 @@ def evaluate(
     """Replay policies on recorded responses; without truths, show spend and agreement only."""
     from aera.lab.judging.asked import ask_policies, choose_schedule
     from aera.lab.judging.evaluation import EvaluationSettings, evaluate_pool
+    from aera.lab.replay.server import Server
 
     (outputs := Outputs(json_file, report, figures)).check()
     settings = EvaluationSettings(
@@ -125,6 +143,8 @@ def evaluate(
         schedule=Schedule.parse(schedule) if schedule else None,
         prices=read_prices(prices),
         without_truths=without_truths,
+        server=Server.parse(server) if server else None,
+        hurries=_parse_hurries(hurry),
     )
     working, loaded = parse_workers(workers), None
     if controller is not None:
@@ -145,6 +165,13 @@ def evaluate(
     outputs.write(made)
 
 
+def _parse_hurries(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f'hurries are written "0,0.5,0.8", but got "{text}"') from None
+
+
 def _check_scored(scoring: "Scoring | None", max_loss: float | None, outputs: Outputs) -> None:
     """Refuse what speaks of votes only, where there are none."""
     if scoring is None:
@@ -157,7 +184,12 @@ def _check_scored(scoring: "Scoring | None", max_loss: float | None, outputs: Ou
 
 def _show(made: "Evaluation", *, transitions: bool) -> None:
     """Tables on the terminal, and how far their claims reach."""
-    from aera.lab.report.terminal import print_calibration, print_frontier, print_transitions
+    from aera.lab.report.terminal import (
+        print_calibration,
+        print_frontier,
+        print_transitions,
+        print_waiting,
+    )
 
     console, frontier = Console(), made.frontier.without_sweeps()
     graded = frontier.trajectories.grades is not None
@@ -167,6 +199,8 @@ def _show(made: "Evaluation", *, transitions: bool) -> None:
         print_transitions(console, frontier.trajectories)
     if "calibration" in made.sections:
         print_calibration(console, made.sections["calibration"])
+    if "waiting" in made.sections:
+        print_waiting(console, made.sections["waiting"], graded=graded)
     say_readability(made.readability, made.records.task)
     for line in made.remarks:
         console.print(line, highlight=False)
