@@ -30,7 +30,7 @@ from aera.pools.record import VotedRecord
 from aera.voting.weigher import Weigher
 
 SEED, ALLOWED = 0, 0.02
-HURRIES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 1.0)
+HURRIES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.82, 0.85, 0.9, 1.0)
 COARSE = tuple(
     map(
         Schedule,

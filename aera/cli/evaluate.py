@@ -128,7 +128,6 @@ def evaluate(
     """Replay policies on recorded responses; without truths, show spend and agreement only."""
     from aera.lab.judging.asked import ask_policies, choose_schedule
     from aera.lab.judging.evaluation import EvaluationSettings, evaluate_pool
-    from aera.lab.replay.server import Server
 
     (outputs := Outputs(json_file, report, figures)).check()
     settings = EvaluationSettings(
@@ -143,8 +142,7 @@ def evaluate(
         schedule=Schedule.parse(schedule) if schedule else None,
         prices=read_prices(prices),
         without_truths=without_truths,
-        server=Server.parse(server) if server else None,
-        hurries=_parse_hurries(hurry),
+        **_read_waiting(server, hurry),
     )
     working, loaded = parse_workers(workers), None
     if controller is not None:
@@ -165,11 +163,15 @@ def evaluate(
     outputs.write(made)
 
 
-def _parse_hurries(text: str) -> tuple[float, ...]:
+def _read_waiting(server: str | None, hurry: str) -> dict[str, Any]:
+    """The server that waiting is told of, where somebody names one, and at which hurries."""
+    from aera.lab.replay.server import Server
+
     try:
-        return tuple(float(part) for part in text.split(","))
+        hurries = tuple(float(part) for part in hurry.split(","))
     except ValueError:
-        raise UsageError(f'hurries are written "0,0.5,0.8", but got "{text}"') from None
+        raise UsageError(f'--hurry is written "0,0.5,0.8", but got "{hurry}"') from None
+    return {"server": Server.parse(server) if server else None, "hurries": hurries}
 
 
 def _check_scored(scoring: "Scoring | None", max_loss: float | None, outputs: Outputs) -> None:

@@ -74,15 +74,8 @@ def evaluate(
     known: dict[str, Any] = {"controller": controller, "seed": seed}
     asked = ask_policies(policies, records, checkpoints, scored=scoring is not None, **known)
     graded = open_graded(records, workers=working)
-    made = evaluate_pool(
-        graded.records,
-        asked,
-        truths=graded.truths,
-        settings=settings,
-        controller=controller,
-        workers=working,
-        track=show_progress,
-    )
+    done: dict[str, Any] = {"controller": controller, "workers": working, "track": show_progress}
+    made = evaluate_pool(graded.records, asked, truths=graded.truths, settings=settings, **done)
     return replace(made, left_out=graded.remark)
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from aera.arrays import Columns
 from aera.lab.judging.protocols import Judgement
 from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points
 from aera.lab.replay.replay import ReplaySettings
@@ -91,6 +92,30 @@ def timed_points(frontier: Frontier, spoken: Point) -> list[Point]:
     kept = [point for point in frontier.points if point.kind not in left and point is not spoken]
     fixed = fixed_points(spoken.trajectories, weighted=spoken.weighted)
     return [*{each.policy: each for each in (*kept, *fixed, spoken)}.values()]
+
+
+def tell_hurries(
+    records: Sequence[VotedRecord], stops: Columns, schedule: Schedule, ahead: Ahead
+) -> list[dict[str, float]]:
+    """What hurries take on an idle server, as ratios to blocks one after the other.
+
+    None of them where the pool does not know its tokens.
+    """
+    made = courses(records, stops, schedule, [ahead] * len(records))
+    calm = simulate(made, Server(1.0)).figures
+    if not calm.mean:
+        return []
+    hurried = {
+        hurry: simulate(made, Server(1.0), hurry=hurry).figures for hurry in HURRIES if hurry
+    }
+    return [
+        {
+            "hurry": hurry,
+            "tokens": round(time.tokens / calm.tokens, 4),
+            "seconds": round(time.mean / calm.mean, 4),
+        }
+        for hurry, time in hurried.items()
+    ]
 
 
 def tell_waiting(told: Mapping[str, Any]) -> str:
