@@ -130,25 +130,21 @@ def evaluate(
     from aera.lab.judging.evaluation import EvaluationSettings, evaluate_pool
 
     (outputs := Outputs(json_file, report, figures)).check()
+    given: dict[str, Any] = {"rule": rule, "paper": paper, "clean": clean, "encoder": encoder}
     settings = EvaluationSettings(
         protocol=protocol.value,
-        rule=rule,
-        paper=paper,
-        clean=clean,
         max_loss=LOSS if max_loss is None else max_loss,
         alpha=certify,
-        encoder=encoder,
         seed=seed,
         schedule=Schedule.parse(schedule) if schedule else None,
         prices=read_prices(prices),
         without_truths=without_truths,
-        **_read_waiting(server, hurry),
+        **(given | _read_waiting(server, hurry)),
     )
     working, loaded = parse_workers(workers), None
     if controller is not None:
         loaded = load_controller(controller, equivalence=equivalence, scorer=scorer)
-    scoring = find_scoring(scorer, price, judge, loaded)
-    _check_scored(scoring, max_loss, outputs)
+    _check_scored(scoring := find_scoring(scorer, price, judge, loaded), max_loss, outputs)
     settings = replace(settings, scoring=scoring)
     equal = loaded.task.equivalence if loaded else equivalence
     records, truths = open_judged(pool, equivalence=equal, workers=working)
