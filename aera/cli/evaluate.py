@@ -78,6 +78,21 @@ WithoutOption = Annotated[
         "only judge.",
     ),
 ]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Also tell how long questions wait at a model server, simulated: tokens_per_second=50 "
+        "of one sequence, slots=64, prefill=5000 prompt tokens per second, load=0.5 questions per "
+        "second, singly where it ignores n; only the first is needed."
+    ),
+]
+HurryOption = Annotated[
+    str,
+    typer.Option(
+        help="With --server: at which hurries, from 0 (one block after the other) to 1 (all at "
+        "once)."
+    ),
+]
 CleanOption = Annotated[
     bool, typer.Option(help="Crossfit: end training on an inner split, not on the judged fold.")
 ]
@@ -95,6 +110,8 @@ def evaluate(
     price: PriceOption = None,
     judge: JudgeOption = None,
     prices: TokenPricesOption = None,
+    server: ServerOption = None,
+    hurry: HurryOption = "0,0.5,0.8",
     without_truths: WithoutOption = False,
     paper: PaperOption = False,
     clean: CleanOption = False,
@@ -113,24 +130,21 @@ def evaluate(
     from aera.lab.judging.evaluation import EvaluationSettings, evaluate_pool
 
     (outputs := Outputs(json_file, report, figures)).check()
+    given: dict[str, Any] = {"rule": rule, "paper": paper, "clean": clean, "encoder": encoder}
     settings = EvaluationSettings(
         protocol=protocol.value,
-        rule=rule,
-        paper=paper,
-        clean=clean,
         max_loss=LOSS if max_loss is None else max_loss,
         alpha=certify,
-        encoder=encoder,
         seed=seed,
         schedule=Schedule.parse(schedule) if schedule else None,
         prices=read_prices(prices),
         without_truths=without_truths,
+        **(given | _read_waiting(server, hurry)),
     )
     working, loaded = parse_workers(workers), None
     if controller is not None:
         loaded = load_controller(controller, equivalence=equivalence, scorer=scorer)
-    scoring = find_scoring(scorer, price, judge, loaded)
-    _check_scored(scoring, max_loss, outputs)
+    _check_scored(scoring := find_scoring(scorer, price, judge, loaded), max_loss, outputs)
     settings = replace(settings, scoring=scoring)
     equal = loaded.task.equivalence if loaded else equivalence
     records, truths = open_judged(pool, equivalence=equal, workers=working)
@@ -145,6 +159,17 @@ def evaluate(
     outputs.write(made)
 
 
+def _read_waiting(server: str | None, hurry: str) -> dict[str, Any]:
+    """The server that waiting is told of, where somebody names one, and at which hurries."""
+    from aera.lab.replay.server import Server
+
+    try:
+        hurries = tuple(float(part) for part in hurry.split(","))
+    except ValueError:
+        raise UsageError(f'--hurry is written "0,0.5,0.8", but got "{hurry}"') from None
+    return {"server": Server.parse(server) if server else None, "hurries": hurries}
+
+
 def _check_scored(scoring: "Scoring | None", max_loss: float | None, outputs: Outputs) -> None:
     """Refuse what speaks of votes only, where there are none."""
     if scoring is None:
@@ -157,7 +182,12 @@ def _check_scored(scoring: "Scoring | None", max_loss: float | None, outputs: Ou
 
 def _show(made: "Evaluation", *, transitions: bool) -> None:
     """Tables on the terminal, and how far their claims reach."""
-    from aera.lab.report.terminal import print_calibration, print_frontier, print_transitions
+    from aera.lab.report.terminal import (
+        print_calibration,
+        print_frontier,
+        print_transitions,
+        print_waiting,
+    )
 
     console, frontier = Console(), made.frontier.without_sweeps()
     graded = frontier.trajectories.grades is not None
@@ -167,6 +197,8 @@ def _show(made: "Evaluation", *, transitions: bool) -> None:
         print_transitions(console, frontier.trajectories)
     if "calibration" in made.sections:
         print_calibration(console, made.sections["calibration"])
+    if "waiting" in made.sections:
+        print_waiting(console, made.sections["waiting"], graded=graded)
     say_readability(made.readability, made.records.task)
     for line in made.remarks:
         console.print(line, highlight=False)

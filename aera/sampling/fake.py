@@ -158,7 +158,7 @@ class FakeUpstream:
     async def _reply(
         self, request: web.Request, call: Call, fault: Fault | None
     ) -> web.StreamResponse:
-        await asyncio.sleep(self._delay(call))
+        await self._take_time(call)
         while self.mute:
             await asyncio.sleep(0.01)
         kind = fault.kind if fault else ""
@@ -175,6 +175,10 @@ class FakeUpstream:
         if fault and kind == "drip":
             return await _drip(request, body, fault.seconds)
         return web.json_response(body)
+
+    async def _take_time(self, call: Call) -> None:
+        """What generating takes."""
+        await asyncio.sleep(self._delay(call))
 
     async def _list(self, request: web.Request) -> web.Response:
         while self.mute:
@@ -265,16 +269,20 @@ class RecordedUpstream(FakeUpstream):
         pool: Pool,
         *,
         pace: float = 0.0,
+        jitter: float = 0.2,
+        slots: int | None = None,
         faults: Iterable[Fault | None] = (),
         honours_n: bool = True,
         port: int = 0,
     ) -> None:
+        """With `slots`, no more responses than that are generated at once, first come, first."""
         self._recorded = {pool.task.prompt(record.question): record.responses for record in pool}
         self._texts = {record.question.text: record.responses for record in pool}
         self._next: dict[str, int] = {}
         self._chance = random.Random(0)
-        self._pace = pace
-        super().__init__(self._say, faults=faults, honours_n=honours_n, delay=self._wait, port=port)
+        self._pace, self._jitter = pace, jitter
+        self._slots = None if slots is None else asyncio.Semaphore(slots)
+        super().__init__(self._say, faults=faults, honours_n=honours_n, port=port)
 
     async def _reply(
         self, request: web.Request, call: Call, fault: Fault | None
@@ -303,11 +311,18 @@ class RecordedUpstream(FakeUpstream):
             place = 0
         return responses[(seed + place) % len(responses)]
 
-    def _wait(self, call: Call) -> float:
-        """Seconds a call takes: `pace` per thousand tokens of its longest response, with jitter."""
+    async def _take_time(self, call: Call) -> None:
+        """`pace` seconds per thousand tokens of every response, the same jitter for all of them."""
         if not self._pace:
-            return 0.0
+            return
         start = call.body.get("seed") or 0
-        block = self._recorded[call.prompt][start : start + call.n]
-        longest = max((response.tokens for response in block), default=0)
-        return self._pace * longest / 1000 * self._chance.uniform(0.8, 1.2)
+        block = self._recorded[call.prompt][start : start + (call.n if self._honours_n else 1)]
+        each = self._pace / 1000 * self._chance.uniform(1 - self._jitter, 1 + self._jitter)
+        if self._slots is None:
+            await asyncio.sleep(each * max((response.tokens for response in block), default=0))
+        else:
+            await asyncio.gather(*(self._hold(each * one.tokens, self._slots) for one in block))
+
+    async def _hold(self, seconds: float, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            await asyncio.sleep(seconds)

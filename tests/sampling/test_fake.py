@@ -165,3 +165,18 @@ def test_the_pace_is_of_the_longest_response(pool: Pool) -> None:
     begun = time.monotonic()
     posted(RecordedUpstream(pool, pace=10.0), request_of(pool, "a", seed=0, n=8))
     assert 10 * 17 / 1000 * 0.8 <= time.monotonic() - begun < 2
+
+
+def test_without_jitter_the_pace_is_exact_and_slots_are_shared_out_in_order(pool: Pool) -> None:
+    async def scene(slots: int | None) -> float:
+        server = RecordedUpstream(pool, pace=10.0, jitter=0.0, slots=slots)
+        async with server, aiohttp.ClientSession() as session:
+            begun = time.monotonic()
+            body = request_of(pool, "a", seed=0, n=4)
+            async with session.post(f"{server.base_url}/chat/completions", json=body) as reply:
+                await reply.read()
+            return time.monotonic() - begun
+
+    # 10, 11, 12 and 13 tokens: at once, or the third after the first and the fourth after the next
+    assert 0.130 <= asyncio.run(scene(None)) < 0.22
+    assert 0.240 <= asyncio.run(scene(2)) < 0.40

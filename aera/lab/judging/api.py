@@ -9,8 +9,10 @@ from aera.lab.judging.asked import ask_policies, choose_schedule
 from aera.lab.judging.best_of_n import scoring_for
 from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
 from aera.lab.judging.training import TrainSettings, train_pool
+from aera.lab.judging.waiting import HURRIES
 from aera.lab.open import open_graded
 from aera.lab.replay.money import Prices
+from aera.lab.replay.server import Server
 from aera.policies.policy import Policy
 from aera.pools.open import open_pool
 from aera.pools.record import Records
@@ -36,6 +38,8 @@ def evaluate(
     price: float | None = None,
     judge: str | None = None,
     prices: tuple[float, float] | None = None,
+    server: Server | str | None = None,
+    hurries: Sequence[float] = HURRIES,
     without_truths: bool = False,
     seed: int = 0,
     workers: int | str = 1,
@@ -43,7 +47,8 @@ def evaluate(
     """What each policy would have spent and lost on recorded responses.
 
     `policies` are values or labels ("fixed-32,asc-0.95"); without them the standard ones. With a
-    `scorer` it is best-of-n. `prices` are those of a million prompt and completion tokens.
+    `scorer` it is best-of-n. `prices` are those of a million prompt and completion tokens. With a
+    `server` ("tokens_per_second=50") it tells how long questions wait there.
 
     result = aera.evaluate(aera.open_pool("pools/gsm8k"))
     pandas.DataFrame(result.rows())     # or polars; print(result) shows a table
@@ -63,19 +68,14 @@ def evaluate(
         prices=None if prices is None else Prices(*prices),
         scoring=scoring,
         without_truths=without_truths,
+        server=Server.parse(server) if isinstance(server, str) else server,
+        hurries=tuple(hurries),
     )
     known: dict[str, Any] = {"controller": controller, "seed": seed}
     asked = ask_policies(policies, records, checkpoints, scored=scoring is not None, **known)
     graded = open_graded(records, workers=working)
-    made = evaluate_pool(
-        graded.records,
-        asked,
-        truths=graded.truths,
-        settings=settings,
-        controller=controller,
-        workers=working,
-        track=show_progress,
-    )
+    done: dict[str, Any] = {"controller": controller, "workers": working, "track": show_progress}
+    made = evaluate_pool(graded.records, asked, truths=graded.truths, settings=settings, **done)
     return replace(made, left_out=graded.remark)
 
 

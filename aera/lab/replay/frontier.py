@@ -88,10 +88,14 @@ class Point:
         return self.pick(self.trajectories.tokens)
 
     @property
+    def at_once(self) -> bool:
+        """Whether all responses are asked for in one block, as by a fixed budget."""
+        return self.family == Kind.FIXED.value and self.setting is not None
+
+    @property
     def blocks(self) -> Floats:
         """How often responses were asked for, question by question; a fixed budget asks once."""
-        alone = self.family == Kind.FIXED.value and self.setting is not None
-        blocks: Floats = np.where(alone, 1.0, self.columns + 1.0)
+        blocks: Floats = np.where(self.at_once, 1.0, self.columns + 1.0)
         return blocks
 
     @property
