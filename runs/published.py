@@ -121,9 +121,8 @@ def read_stamps() -> dict[str, Stamp]:
     return {section: Stamp(**fields) for section, fields in known.items()}
 
 
-def write_stamp(section: str, stamp: Stamp) -> None:
-    """Add or replace one; a line each, so that changes can be read and merged."""
-    stamps = {**read_stamps(), section: stamp}
+def write_stamps(stamps: Mapping[str, Stamp]) -> None:
+    """All of them, a line each, so that changes can be read and merged."""
     lines = [f"{json.dumps(name)}: {json.dumps(asdict(stamps[name]))}" for name in sorted(stamps)]
     write_whole(STAMPS, "{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -144,16 +143,24 @@ def put(section: str, text: str, recipe: str, data: Mapping[str, str]) -> None:
         begin, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->"
         whole = page.read_text("utf-8")
         write_whole(page, whole.replace(f"{begin}{old}{end}", f"{begin}{text}\n{end}"))
-        stamp = Stamp(recipe, digest(f"{text}\n"), source_of(recipe), code_of(recipe), dict(data))
-        write_stamp(section, stamp)
+        known_data = {name: data[name] for name in sorted(data)}
+        stamp = Stamp(recipe, digest(f"{text}\n"), source_of(recipe), code_of(recipe), known_data)
+        write_stamps({**read_stamps(), section: stamp})
 
 
 def accept(section: str, recipe: str | None = None) -> None:
-    """Stamp a section as it stands, unmade: it counts as out of date until it is made again."""
+    """Stamp a section as it stands, or forget one that is gone.
+
+    It was not made again, so it counts as out of date until it is.
+    """
     with _alone():
-        name = recipe or read_stamps()[section].recipe
-        _, text = read_sections()[section]
-        write_stamp(section, Stamp(name, digest(text), source_of(name)))
+        stamps, sections = read_stamps(), read_sections()
+        if section in sections:
+            name = recipe or stamps[section].recipe
+            stamps[section] = Stamp(name, digest(sections[section][1]), source_of(name))
+        else:
+            del stamps[section]
+        write_stamps(stamps)
 
 
 @contextmanager
