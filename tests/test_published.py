@@ -1,6 +1,7 @@
 """Pages and recipes do not part ways: every section is what its recipe published last."""
 
 import ast
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -62,6 +63,23 @@ def test_every_recipe_that_publishes_has_a_section(published: ModuleType) -> Non
 
     known = {stamp.recipe for stamp in published.read_stamps().values()}
     assert set(everything.recipes()) == known
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_an_interval_in_a_sentence_stands_in_a_table(page: str, published: ModuleType) -> None:
+    card = (ROOT / "aera/demo/controller/README.md").read_text("utf-8")
+    tables = " ".join([card, *(text for _, text in published.read_sections().values())])
+    prose = " ".join(published.SECTION.sub("", (ROOT / page).read_text("utf-8")).split())
+    told = re.findall(r"\[[-+]?\d+\.\d+, [-+]?\d+\.\d+\]", prose)
+    assert told
+    assert [interval for interval in told if interval not in tables] == []
+
+
+def test_the_picture_of_the_readme_shows_the_published_tables(published: ModuleType) -> None:
+    import picture
+
+    figure = (ROOT / "docs/figures/frontier.svg").read_text("utf-8")
+    assert f"<desc>{picture.drawn_from()}</desc>" in figure, "run python runs/picture.py"
 
 
 def test_a_section_is_up_to_date_until_its_text_recipe_or_code_changes(
