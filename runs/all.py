@@ -21,9 +21,11 @@ from published import ROOT, RUNS, accept, find_changes, imported, read_stamps, r
 
 HELD = ("crowd_held", "held")
 """They were run once, at the commit that their page names."""
+FIRST = ("small",)
+"""It works with two processes, on what others read."""
 LAST = ("paper",)
 """They read the sections of others."""
-LONG = ("crowd", "beyond", "crowd_pools", "small", "nested", "ablations", "models", "traces")
+LONG = ("crowd", "crowd_pools", "beyond", "nested", "ablations", "models", "traces")
 """They take longest, so they begin first."""
 QUICK = ("transitions", "reference", "holdout", "diagnostics", "halves", "certified")
 """Each takes a minute or two."""
@@ -92,10 +94,11 @@ def run_script(folder: Path, name: str) -> bool:
 
 
 def run_all(folder: Path, names: Sequence[str]) -> bool:
-    """Two at a time, those that read the others' sections last."""
+    """Two at a time; what others read first, those that read the others' sections last."""
     done = []
     for stage in (
-        [name for name in names if name not in (*LAST, *PAGES)],
+        [name for name in names if name in FIRST],
+        [name for name in names if name not in (*FIRST, *LAST, *PAGES)],
         [name for name in names if name in LAST],
         [name for name in names if name in PAGES],
     ):

@@ -1,12 +1,15 @@
 """Does the promise hold on few questions? Nested, 2 points allowed, five split seeds, all pools.
 
-POOLS has the four pools, traces/ and others/.
+POOLS has the four pools, traces/ and others/. Two processes share the work, and what they find is
+kept for other recipes.
 """
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
-from judged import FULL, judged
-from pools import pools_argument, publish, table
+from judged import FULL, judge_seed, judged
+from pools import SEEDS, pools_argument, publish, table
 from pools import vote_table as prepared
 from rivals import gap, share
 
@@ -52,7 +55,16 @@ HEADER += ["against all plain votes", "95 %", "tokens, % of all votes", "respons
 HEADER += ["ASC on the same votes: loss for tokens, %"]
 
 
+def judge_all(folder: Path) -> None:
+    """Every pool and seed that is not kept yet."""
+    with ProcessPoolExecutor(2, get_context("spawn")) as both:
+        jobs = [both.submit(judge_seed, folder, name, seed) for name in TASKS for seed in SEEDS]
+        for job in jobs:
+            job.result()
+
+
 def main(folder: Path) -> None:
+    judge_all(folder)
     publish("small", table(HEADER, [row_of(folder, name) for name in TASKS]))
 
 

@@ -112,6 +112,21 @@ def test_a_section_that_is_gone_is_forgotten(small: ModuleType, tmp_path: Path) 
     assert small.read_stamps() == {}
 
 
+def test_a_recipe_that_is_no_program_is_run_by_its_callers(
+    small: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import all as everything
+
+    monkeypatch.setattr(everything, "RUNS", tmp_path / "runs")
+    main = 'if __name__ == "__main__":\n    run()\n'
+    (tmp_path / "runs/caller.py").write_text(f"from recipe import run\n\n{main}")
+    (tmp_path / "runs/other.py").write_text(main)
+    assert everything.recipes() == ["recipe"]
+    assert everything.scripts("recipe") == ["caller"]
+    edit(tmp_path / "runs/recipe.py", 'publish("one"', f'{main}\npublish("one"', small)
+    assert everything.scripts("recipe") == ["recipe"]
+
+
 def test_layout_comments_and_docstrings_do_not_change_a_recipe(published: ModuleType) -> None:
     def seen(text: str) -> str:
         return repr(published.outline(ast.parse(text)))
