@@ -10,35 +10,28 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from pools import ROOT, interval, pools_argument, publish, table
+from pools import ROOT, interval, open_pool, pools_argument, publish, table
 
-from aera import ASC, Controller, Pool, Question, get_task
+from aera import ASC, Controller, Question
 from aera.arrays import Flags, Floats
-from aera.lab import Truths, evaluate, import_jsonl, paired_bootstrap
+from aera.lab import Truths, evaluate, paired_bootstrap
 from aera.pools.record import hold
 from aera.solving.home import WINDOW, Home, Lookout
 
 POOLS = {
-    "gsm8k": ("gsm8k, unseen questions", "gsm8k"),
-    "traces/gsm8k-half": ("gsm8k, unseen questions, the 0.5B", "gsm8k"),
-    "svamp": ("svamp", "gsm8k"),
-    "csqa": ("csqa", "commonsense"),
-    "math": ("math", "math"),
-    "traces/math500": ("math500", "math"),
-    "others/math500-phi4": ("math500, Phi-4-reasoning", "math"),
+    "gsm8k": "gsm8k, unseen questions",
+    "traces/gsm8k-half": "gsm8k, unseen questions, the 0.5B",
+    "svamp": "svamp",
+    "csqa": "csqa",
+    "math": "math",
+    "traces/math500": "math500",
+    "others/math500-phi4": "math500, Phi-4-reasoning",
 }
 ORDERS = 200
 PLAIN = ASC(0.95)
 
 
 @cache
-def open_pool(folder: Path, name: str) -> Pool:
-    out = ROOT / "out" / "pools" / name.replace("/", "-")
-    if not out.exists():
-        import_jsonl(folder / f"{name}.jsonl.gz", out, task=get_task(POOLS[name][1]))
-    return Pool.open(out)
-
-
 def questions_of(folder: Path, name: str) -> list[Question]:
     return [*open_pool(folder, name).questions.values()]
 
@@ -125,7 +118,7 @@ def row_of(name: str, judged: Judged, controller: Controller) -> list[str]:
     orders_lost = (np.where(stood_in, judged.plain, judged.own) - judged.plain).mean(axis=1)
     within = np.mean([first <= WINDOW for first in firsts])
     return [
-        POOLS[name][0],
+        POOLS[name],
         f"{count}",
         f"{100 * judged.plain.mean():.2f}",
         f"{trusted.difference:+.2f} {interval(trusted.low, trusted.high)}",
@@ -158,7 +151,7 @@ def signs_of(folder: Path, name: str, controller: Controller) -> list[str]:
             changed.append([one.answer != other.answer for one, other in leaders])
             read.append(np.mean([vote.answer is not None for vote in record.votes]))
     first, *_, last = 100 * np.mean(changed, axis=0)
-    return [POOLS[name][0], f"{first:.1f}", f"{last:.1f}", f"{100 * np.mean(read):.1f}"]
+    return [POOLS[name], f"{first:.1f}", f"{last:.1f}", f"{100 * np.mean(read):.1f}"]
 
 
 # --- other homes ----------------------------------------------------------------------------------
@@ -171,7 +164,7 @@ def half(questions: Sequence[Question], part: int) -> list[Question]:
 def homes_table(folder: Path) -> str:
     """Every pool in turn is home, taught by every second question; the others walk in."""
     names = ("gsm8k", "svamp", "csqa", "math")
-    met = {"its other half": "", **{POOLS[n][0].partition(",")[0]: n for n in names}}
+    met = {"its other half": "", **{POOLS[n].partition(",")[0]: n for n in names}}
     met |= {"math500": "traces/math500"}
     rows = []
     for name in names:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pools import SEEDS, interval, pools_argument, publish, table
-from small import LEARNER, MAX_LOSS, prepared
+from pools import SEEDS, interval, pools_argument, publish, table, vote_table
+from small import LEARNER, MAX_LOSS
 
 from aera.arrays import Columns, Floats
 from aera.lab import bootstrap_ratio, limit_for, paired_bootstrap
@@ -99,7 +99,7 @@ HEADER += ["tokens, % of ASC(0.95)'s"]
 
 
 def main(folder: Path) -> None:
-    large, small = prepared(folder, LARGE), prepared(folder, SMALL)
+    large, small = vote_table(folder, LARGE), vote_table(folder, SMALL)
     later = np.flatnonzero([int(each.id[-5:]) in TAUGHT_LARGE for each in large.questions])
     one = Questions("1.5B, questions 400 to 799", large, later)
     other = Questions("0.5B, questions 0 to 299", small, np.arange(len(small)))

@@ -1,108 +1,125 @@
-"""The picture of the README: accuracy against tokens on gsm8k, from the published nested points."""
+"""The picture of the README: every policy of runs/held.py, from its published tables.
+
+Up is points against 128 plain votes, with paired 95 % intervals; across is the share of their
+tokens.
+"""
 
 import re
+from collections.abc import Iterator
 
-import numpy as np
-from paper_figures import draw
-from pools import PAGE, pools_argument, vote_table
-
-from aera.lab.calibrating.families import ASC_FAMILY
-from aera.lab.replay.trajectory import pick
+from paper_claims import Published
+from paper_figures import FOLDER, draw
+from published import digest, read_sections
 
 COLOURS = {
     "AERA": "#0b62a8",
-    "ASC, untrained": "#c77700",
-    "fixed budgets": "#6b7280",
+    "ASC, same votes": "#c77700",
+    "ASC, plain votes": "#9a3412",
+    "others, same votes": "#7c3aed",
+    "others, plain votes": "#a8a29e",
+    "fixed budgets, plain votes": "#6b7280",
 }
+FEWEST = 16
+"""The smallest fixed budget that is drawn; fewer are far below everything else."""
+NUMBER = re.compile(r"[-+]?\d+\.\d+")
 
 
-def published() -> list[dict[str, object]]:
-    """AERA's points from the results page."""
-    found = re.findall(
-        r"^\| gsm8k AERA, ([\d.]+) allowed \| ([\d.]+) \| ([\d.]+) \|",
-        PAGE.read_text("utf-8"),
-        re.M,
-    )
+TABLES = ("held", "held-losses", "held-budgets")
+
+
+def drawn_from() -> str:
+    """The digest of the tables that it shows, which it carries with it."""
+    sections = read_sections()
+    return digest("".join(sections[name][1] for name in TABLES))
+
+
+def points() -> Iterator[dict[str, object]]:
+    """One point per policy and allowed loss."""
+    page, _ = read_sections()["held"]
+    shown = Published(page.read_text("utf-8"))
+    for label, cells in shown.rows("held-losses").items():
+        policy, _, allowed = label.rpartition(", ")
+        if allowed.endswith("allowed"):
+            yield place(policy, cells, allowed.removesuffix(" allowed"))
+    for label, cells in shown.rows("held").items():
+        kind, _, votes = label.removesuffix(", untrained").partition(", ")
+        if votes and kind != "ASC":
+            yield place(f"others, {votes}", cells, kind)
+    plain = shown.rows("held-budgets")
+    full = float(plain["128"][0])
+    for budget, cells in plain.items():
+        if int(budget) < FEWEST:
+            continue
+        yield {
+            "policy": "fixed budgets, plain votes",
+            "tokens": float(cells[3]),
+            "points": float(cells[0]) - full,
+            "label": budget,
+        }
+
+
+def place(policy: str, cells: list[str], label: str) -> dict[str, object]:
+    """A row of a table of policies as a point."""
+    gained, low, high = map(float, NUMBER.findall(cells[4]))
+    spent = float(NUMBER.findall(cells[3])[0])
+    ends = {"low": low, "high": high} if policy == "AERA" or policy.startswith("ASC") else {}
+    return {"policy": policy, "tokens": spent, "points": gained, "label": label, **ends}
+
+
+def layers() -> list[dict[str, object]]:
+    """Lines through what has a sweep, bars for intervals, points, and their labels."""
+    x = {
+        "field": "tokens",
+        "type": "quantitative",
+        "title": "tokens, % of 128 responses (log scale)",
+        "scale": {"type": "log", "domain": [8, 110]},
+        "axis": {"values": [8, 12, 25, 50, 100]},
+    }
+    y = {
+        "field": "points",
+        "type": "quantitative",
+        "title": "points against 128 plain votes",
+    }
+    colour = {
+        "field": "policy",
+        "scale": {"domain": list(COLOURS), "range": list(COLOURS.values())},
+        "legend": {"title": None, "orient": "bottom", "columns": 3, "labelFontSize": 12},
+    }
+    both = {"x": x, "y": y, "color": colour}
+    swept = {"filter": "!test(/^others/, datum.policy)"}
+    bars = {"filter": "isValid(datum.low)"}
     return [
         {
-            "policy": "AERA",
-            "accuracy": float(accuracy),
-            "tokens": float(share),
-            "label": f"{loss} allowed",
-        }
-        for loss, accuracy, share in found
+            "mark": {"type": "rule", "strokeDash": [4, 4], "color": "#9ca3af"},
+            "encoding": {"y": {"datum": 0, "type": "quantitative"}},
+        },
+        {
+            "transform": [bars],
+            "mark": {"type": "rule", "opacity": 0.45, "strokeWidth": 1.5},
+            "encoding": {**both, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {"transform": [swept], "mark": {"type": "line", "strokeWidth": 2}, "encoding": both},
+        {"mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}, "encoding": both},
+        *(
+            {
+                "transform": [{"filter": f"test(/^{policies}/, datum.policy)"}],
+                "mark": {"type": "text", "dx": -9, "dy": up, "fontSize": 11},
+                "encoding": {**both, "text": {"field": "label"}},
+            }
+            for policies, up in (("AERA|^ASC|^others, same", -9), ("others, plain|^fixed", 13))
+        ),
     ]
 
 
 def main() -> None:
-    ready = vote_table(pools_argument(__doc__ or ""), "gsm8k")
-    plain = ready.replay(np.arange(len(ready)), None)
-    tokens, grades = plain.trajectories.tokens, plain.trajectories.known_grades
-    whole = tokens[:, -1].mean()
-    rows = published()
-    for column, checkpoint in enumerate(ready.schedule):
-        rows.append(
-            {
-                "policy": "fixed budgets",
-                "accuracy": 100 * grades[:, column].mean(),
-                "tokens": 100 * tokens[:, column].mean() / whole,
-                "label": f"{checkpoint}",
-            }
-        )
-    for setting in (0.8, 0.9, 0.95, 0.99):
-        stops = ASC_FAMILY.stops(plain.confidence, setting)
-        rows.append(
-            {
-                "policy": "ASC, untrained",
-                "accuracy": 100 * pick(grades, stops).mean(),
-                "tokens": 100 * pick(tokens, stops).mean() / whole,
-                "label": f"{setting:g}",
-            }
-        )
-    x = {"field": "tokens", "type": "quantitative", "title": "tokens, % of 128 samples (log scale)"}
-    y = {"field": "accuracy", "type": "quantitative", "title": "accuracy, %"}
-    encoding = {
-        "x": {
-            **x,
-            "scale": {"type": "log", "domain": [2.8, 110]},
-            "axis": {"values": [3, 6, 12, 25, 50, 100]},
-        },
-        "y": {**y, "scale": {"domain": [62, 79]}},
-        "color": {
-            "field": "policy",
-            "scale": {"domain": list(COLOURS), "range": list(COLOURS.values())},
-            "legend": {
-                "title": None,
-                "orient": "bottom-right",
-                "labelFontSize": 13,
-                "symbolSize": 120,
-            },
-        },
-    }
     draw(
         "frontier",
-        "800 GSM8K questions, a 1.5B reasoner, 128 recorded responses each",
-        {
-            "width": 640,
-            "height": 300,
-            "data": {"values": rows},
-            "layer": [
-                {"mark": {"type": "line", "strokeWidth": 2}, "encoding": encoding},
-                {
-                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                    "encoding": encoding,
-                },
-                *(
-                    {
-                        "transform": [{"filter": f"datum.policy == '{policy}'"}],
-                        "mark": {"type": "text", "dy": place, "fontSize": 11},
-                        "encoding": {**encoding, "text": {"field": "label"}},
-                    }
-                    for policy, place in (("fixed budgets", 14), ("ASC, untrained", -11))
-                ),
-            ],
-        },
+        "519 held-out GSM8K questions; 0 to 3 points allowed to be lost; 95 % intervals",
+        {"width": 640, "height": 340, "data": {"values": [*points()]}, "layer": layers()},
     )
+    path = FOLDER / "frontier.svg"
+    told = f"</title><desc>{drawn_from()}</desc>"
+    path.write_text(path.read_text("utf-8").replace("</title>", told, 1), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""What the recipes share: the four pools as tables, and the page their tables go to."""
+"""What the recipes share: the pools as tables, and the pages their tables go to."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+
+from published import data_of, put
 
 from aera import Pool, get_task
 from aera.lab import PaperLearner, Truths, VoteLearner, import_jsonl
@@ -18,7 +19,21 @@ from aera.reading.presets import with_redo
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
 TASKS = {"gsm8k": "gsm8k", "svamp": "gsm8k", "csqa": "commonsense", "math": "math"}
+FURTHER = {
+    "gsm8k-held": "gsm8k",
+    "traces/gsm8k": "gsm8k",
+    "traces/gsm8k-half": "gsm8k",
+    "traces/csqa": "commonsense",
+    "traces/math500": "math",
+    "others/gpqa-phi4": "gpqa",
+    "others/math500-phi4": "math",
+    "others/aime-phi4": "aime",
+    "others/aime-gptoss20b": "aime",
+}
+"""The pools beside the four, by their file in POOLS."""
 SEEDS = range(5)
+READ: dict[str, str] = {}
+"""The pools that were opened, with the digests of their files."""
 
 
 def pools_argument(text: str) -> Path:
@@ -31,9 +46,10 @@ def pools_argument(text: str) -> Path:
 
 def open_pool(folder: Path, name: str, *, redo: bool = False) -> Pool:
     """A pool, imported into out/ on first use; with the redo test where the paper is repeated."""
-    out = ROOT / "out" / "pools" / (f"{name}-redo" if redo else name)
+    READ[name] = data_of(folder, name)
+    out = ROOT / "out" / "pools" / (name.replace("/", "-") + ("-redo" if redo else ""))
     if not out.exists():
-        task = get_task(TASKS[name])
+        task = get_task({**TASKS, **FURTHER}[name])
         import_jsonl(folder / f"{name}.jsonl.gz", out, task=with_redo(task) if redo else task)
     return Pool.open(out)
 
@@ -68,14 +84,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, words: boo
 
 
 def publish(section: str, text: str) -> None:
-    """Put a section into the results page, between its markers, and show it."""
+    """Put a section onto its page, between its markers, with a stamp, and show it."""
     print(text)
-    begin, end = f"<!-- begin {section} -->", f"<!-- end {section} -->"
-    page = PAGE.read_text("utf-8")
-    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    if not pattern.search(page):
-        raise SystemExit(f"{PAGE.name} has no section {section}")
-    PAGE.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page), "utf-8")
+    recipe = Path(sys._getframe(1).f_code.co_filename).stem  # whoever calls has made it
+    put(section, text, recipe, READ)
 
 
 def interval(low: float, high: float) -> str:

@@ -13,16 +13,15 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from pools import ROOT
+from pools import ROOT, held
 
-from aera import Pool, get_task
 from aera.arrays import Floats
-from aera.lab import Truths, VoteLearner, import_jsonl
+from aera.lab import Truths, VoteLearner
 from aera.lab.learning.votes import VoteTable
-from aera.pools.record import HeldRecords, hold
+from aera.pools.record import HeldRecords
 from aera.trace import TRACES, TokenTrace, measure_trace
 
-TASKS = {"gsm8k": "gsm8k", "csqa": "commonsense", "math500": "math", "gsm8k-half": "gsm8k"}
+NAMES = ("gsm8k", "csqa", "math500", "gsm8k-half")
 """The pools of the folder `traces`."""
 LEARNER = VoteLearner()
 
@@ -59,12 +58,8 @@ def traces_of(folder: Path, name: str) -> dict[str, Floats]:
 @cache
 def traced(folder: Path, name: str) -> tuple[HeldRecords, Truths]:
     """The votes of a pool whose responses have their traces, with its truths."""
-    out = ROOT / "out" / "pools" / f"traces-{name}"
-    if not out.exists():
-        import_jsonl(folder / f"{name}.jsonl.gz", out, task=get_task(TASKS[name]))
-    truths, known = Truths.open(out), traces_of(folder, name)
-    assert truths is not None
-    records = replace(hold(Pool.open(out)), name=name)
+    records, truths = held(folder.parent, f"traces/{name}")
+    known = traces_of(folder, name)
     with_traces = [
         replace(
             record,
@@ -75,7 +70,7 @@ def traced(folder: Path, name: str) -> tuple[HeldRecords, Truths]:
         )
         for record in records.records
     ]
-    return replace(records, records=with_traces), truths
+    return replace(records, name=name, records=with_traces), truths
 
 
 @cache

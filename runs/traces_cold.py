@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from pools import SEEDS, interval, pools_argument, publish, table
-from traced import LEARNER, TASKS, traced_table
+from traced import LEARNER, NAMES, traced_table
 
 from aera.arrays import Floats
 from aera.lab import bootstrap_ratio, paired_bootstrap
@@ -99,7 +99,7 @@ HEADER += ["128 votes, against plain"]
 
 
 def main(folder: Path) -> None:
-    pools = {name: traced_table(folder / "traces", name) for name in TASKS}
+    pools = {name: traced_table(folder / "traces", name) for name in NAMES}
     publish("traces-cold", table(HEADER, [row for name in pools for row in rows_of(pools, name)]))
 
 

@@ -41,7 +41,8 @@ OTHER_PROGRAMS = {
     *("--api-key", "--enable-deterministic-inference", "--model-path"),  # engines
     *("--log_samples", "--apply_chat_template", "--include_path"),  # lm-eval
     *("--model_args", "--output_path", "--tasks"),
-    *("--quick", "--ray", "--strings", "--files"),  # runs/paper.py, bench/workers.py
+    *("--quick", "--held", "--list", "--accept"),  # runs/all.py
+    *("--ray", "--strings", "--files"),  # bench/workers.py
 }
 """Options in our pages that are not ours."""
 FORMER = {"--rival"}
