@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
+from aera.lab.calibrating.calibration import unseen_error
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
 from aera.lab.learning.folds import Fold, out_of_fold
 from aera.lab.learning.learner import Split, check_enough, split_certified
@@ -67,7 +68,7 @@ class Support:
     weighted: float
     """The same with the second half weighted."""
     error: float = 0.0
-    """Standard error of their difference."""
+    """Standard error of their difference, which knows of changes not yet seen."""
 
     @classmethod
     def of(
@@ -79,8 +80,8 @@ class Support:
         """From what the votes of the halves say of every question."""
         agrees = np.array([one == other for one, other in zip(first, plain, strict=True)])
         still = np.array([one == other for one, other in zip(first, weighted, strict=True)])
-        spread = (agrees.astype(float) - still).std()
-        return cls(agrees.mean(), still.mean(), float(spread / np.sqrt(len(agrees))))
+        error = unseen_error(agrees.astype(float) - still)
+        return cls(agrees.mean(), still.mean(), float(error))
 
     @property
     def holds(self) -> bool:
