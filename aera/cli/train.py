@@ -126,7 +126,7 @@ def train(
     if scoring is not None:
         say(scoring.told(truths))
     if policy is None and scoring is None:
-        _advise(built, settings.max_loss)
+        _advise(built)
 
 
 def _check_call(
@@ -142,7 +142,7 @@ def _check_call(
         )
 
 
-def _advise(built: "Built", max_loss: float) -> None:
+def _advise(built: "Built") -> None:
     """Say where a threshold was chosen on few questions, and what would do."""
     from aera.lab.judging.certified import advise
     from aera.lab.judging.figures import Stated
@@ -151,11 +151,12 @@ def _advise(built: "Built", max_loss: float) -> None:
     if isinstance(choice, Stated):
         return
     if not choice.feasible and built.allows is not None:
-        loss = built.allows
-        told.append(f"these questions allow a loss of {100 * loss:g} points: --max-loss {loss:g}")
+        wider = replace(choice, max_loss=built.allows)
+        told.append(f"these questions allow a limit of {wider.limit}: --max-loss {built.allows:g}")
     if choice.alpha is None and choice.questions < FEW:
-        few = f"{choice.questions} questions are few: expect other ones to lose more"
-        told.append(f"{few}; {advise(choice.questions, max_loss)}")
+        few = f"{choice.questions} questions are few"
+        more = f": expect other ones to {choice.verb} more" if choice.feasible else ""
+        told.append(f"{few}{more}; {advise(asdict(choice))}")
     for line in told:
         Console().print(line, style="yellow", highlight=False, soft_wrap=True)
 

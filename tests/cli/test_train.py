@@ -183,6 +183,18 @@ def test_the_card_tells_what_hurry_wastes_and_saves() -> None:
     assert "**Hurry**: 0.5 takes" in card
 
 
+@pytest.mark.usefixtures("folder")
+def test_without_truths_too_few_questions_keep_the_full_budget_and_say_how_many_it_takes() -> None:
+    """No answer of these sixty changes at the safest setting, and sixty still cannot show 1 %."""
+    said = call("train", "pool", "--out", "C", "--without-truths", "--max-loss", 0.01)
+    assert "weights taught by the clear votes" in said
+    assert "no setting could be seen to change at most 1 % on 60 questions (it takes about" in said
+    assert "so the full budget is kept" in said
+    assert "a certificate of 1 % takes 460 questions at least" in said
+    assert "expect other ones to" not in said
+    assert isinstance(Controller.load("C").policy, Fixed)
+
+
 # --- money ----------------------------------------------------------------------------------------
 
 

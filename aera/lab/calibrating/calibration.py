@@ -5,6 +5,7 @@ answer differs from that of the full budget, which needs none.
 """
 
 from dataclasses import dataclass
+from math import ceil, sqrt
 from typing import Protocol
 
 import numpy as np
@@ -63,6 +64,11 @@ class Choice:
         return f"{100 * self.max_loss:g} points"
 
     @property
+    def verb(self) -> str:
+        """What the limit is about."""
+        return "change" if self.by_agreement else "lose"
+
+    @property
     def summary(self) -> str:
         """One sentence for people."""
         if self.setting is None:
@@ -71,8 +77,7 @@ class Choice:
                 if self.needed
                 else ""
             )
-            verb = "change" if self.by_agreement else "lose"
-            how = f"be certified to {verb}" if self.alpha else verb
+            how = f"be certified to {self.verb}" if self.alpha else self.verb
             return (
                 f"NOT FEASIBLE: no {self.family} setting that was tried could {how} at most "
                 f"{self.limit} on {self.questions} questions{self.safely}, so the full budget is "
@@ -118,8 +123,8 @@ class LossLimit:
 
     By itself this is the paper's rule on the sweep: loss as measured, ties to the safer setting.
     With a margin, so many standard errors are added to the loss, on the fine grid, and may not be
-    more than is allowed by themselves. With `alpha`, P(loss <= max_loss) >= 1 - alpha, by
-    fixed-sequence testing on the fine grid.
+    more than is allowed by themselves; by agreement they know of changes not yet seen. With
+    `alpha`, P(loss <= max_loss) >= 1 - alpha, by fixed-sequence testing on the fine grid.
     """
 
     max_loss: float = 0.02
@@ -177,22 +182,45 @@ class LossLimit:
         if self.alpha is not None:
             p_values = betting_p_values(losses, self.max_loss, seed=seed, alpha=self.alpha)
             return list(range(fixed_sequence(p_values, self.alpha)))
-        spare = (self.margin or 0.0) * losses.std(axis=0) / np.sqrt(len(losses))
+        margin = self.margin or 0.0
+        spare = margin * losses.std(axis=0) / np.sqrt(len(losses))
+        if self.by_agreement:
+            spare = margin * unseen_error(losses)
         within = losses.mean(axis=0) + spare <= self.max_loss + 1e-12
         known = spare <= max(self.max_loss, ROUGH) + 1e-12
         allowed: list[int] = np.flatnonzero(within & known).tolist()
         return allowed
 
     def _needed(self, losses: Floats) -> int | None:
-        """Questions a certificate would take; the safest setting is tested first and decides.
+        """Questions it would take; the safest setting is tested first and decides.
 
         None where there were that many already: then it is the losses, not their number.
         """
         if self.alpha is None:
-            return None
-        likely = questions_needed(self.max_loss, self.alpha, losses=losses[:, 0]) or 0
-        needed = max(likely, questions_needed(self.max_loss, self.alpha) or 0)
+            needed = self._needed_to_spare(losses[:, 0]) if self.by_agreement else 0
+        else:
+            likely = questions_needed(self.max_loss, self.alpha, losses=losses[:, 0]) or 0
+            needed = max(likely, questions_needed(self.max_loss, self.alpha) or 0)
         return needed if needed > len(losses) else None
+
+    def _needed_to_spare(self, losses: Floats) -> int:
+        """Questions with changes like these whose unseen error leaves the margin to spare."""
+        left, errors = self.max_loss - float(losses.mean()), self.margin or 0.0
+        if left <= 0:
+            return 0
+        spread = errors**2 * float(losses.var())
+        root = sqrt(spread**2 + (2 * errors * left) ** 2)
+        return ceil((spread + root) / (2 * left**2) - 1e-9)
+
+
+def unseen_error(changes: Floats) -> Floats:
+    """Standard error of the mean change, as if one more event had been seen than was.
+
+    Without it, a handful of questions on which nothing happened would be taken for certainty.
+    """
+    squares = len(changes) * changes.var(axis=0)
+    error: Floats = np.sqrt(squares + 1) / len(changes)
+    return error
 
 
 def _saving(cost: float, trajectories: Trajectories) -> float:

@@ -65,23 +65,23 @@ def certify_controller(known: Mapping[str, Any], task: str | None) -> tuple[bool
     )
 
 
-def advise(questions: int, max_loss: float) -> str:
+def advise(choice: Calibration) -> str:
     """What to do where a setting rests on few questions: a way that does not end in a refusal.
 
     Half of the questions certify, and nothing is proved below what ties alone need.
     """
-    needed, half = questions_needed(max_loss, ALPHA), questions // 2
+    needed, half = questions_needed(choice["max_loss"], ALPHA), choice["questions"] // 2
     if needed is not None and half >= needed:
         return f"ask for a certificate (--certify {ALPHA:g}), or record more questions"
     takes = "" if needed is None else f" takes {2 * needed} questions at least"
     possible = [loss for loss in LOSSES if (questions_needed(loss, ALPHA) or inf) <= half]
     allow = (
-        f"; these allow one of {100 * possible[0]:g} points (--max-loss {possible[0]:g} --certify "
-        f"{ALPHA:g})"
+        f"; these allow one of {_points({**choice, 'max_loss': possible[0]})} (--max-loss "
+        f"{possible[0]:g} --certify {ALPHA:g})"
         if possible
         else ""
     )
-    return f"a certificate of {100 * max_loss:g} points{takes}{allow}"
+    return f"a certificate of {_points(choice)}{takes}{allow}"
 
 
 def _promise(choice: Calibration) -> str:
@@ -111,11 +111,12 @@ def _measured(choice: Calibration, folds: int) -> str:
     """What calibration without a certificate did, which is no promise."""
     questions, margin = choice["questions"], choice.get("margin") or 0.0
     each = " in each fold" if folds > 1 else ""
+    agreed = choice.get("by_agreement")
     if questions < FEW:
-        far = ", too few to say what it loses on others"
+        far = f", too few to say what it {'changes' if agreed else 'loses'} on others"
     else:
         far = f" with {margin:g} standard error to spare, which promises nothing" if margin else ""
-    verb = "changed" if choice.get("by_agreement") else "lost"
+    verb = "changed" if agreed else "lost"
     return (
         f"the setting is the cheapest that {verb} at most {_points(choice)} on {questions} "
         f"calibration questions{each}{far}"

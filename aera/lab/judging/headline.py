@@ -130,7 +130,7 @@ def changed_gap(point: Point) -> Gap:
 
 
 def _tell_changed(changed: Gap, reference: str) -> str:
-    share = f"{-changed.difference:.2f} %, 95 % [{abs(changed.high):.2f}, {-changed.low:.2f}]"
+    share = f"{abs(changed.difference):.2f} %, 95 % [{abs(changed.high):.2f}, {-changed.low:.2f}]"
     return f"{changed.worse} of {changed.questions} answers differ from {reference}'s: {share}."
 
 

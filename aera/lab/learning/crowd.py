@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
+from aera.lab.calibrating.calibration import unseen_error
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
 from aera.lab.learning.folds import Fold, out_of_fold
 from aera.lab.learning.learner import Split, check_enough, split_certified
@@ -44,8 +45,9 @@ HARM = 0.05
 None to 0.05 where weights gained or did no harm in truth, 0.1 and more where they did most.
 """
 UNSURE = 0.02
-"""Standard error of that cost above which nothing is known; two hundred questions bring it below.
+"""Standard error of that cost above which nothing is known.
 
+Two hundred questions bring it below, or fifty on which nothing changes.
 Harm costs 4 to 13 points and what gains up to 5, so a looser measurement cannot tell them apart.
 """
 
@@ -67,7 +69,7 @@ class Support:
     weighted: float
     """The same with the second half weighted."""
     error: float = 0.0
-    """Standard error of their difference."""
+    """Standard error of their difference, which knows of changes not yet seen."""
 
     @classmethod
     def of(
@@ -79,8 +81,8 @@ class Support:
         """From what the votes of the halves say of every question."""
         agrees = np.array([one == other for one, other in zip(first, plain, strict=True)])
         still = np.array([one == other for one, other in zip(first, weighted, strict=True)])
-        spread = (agrees.astype(float) - still).std()
-        return cls(agrees.mean(), still.mean(), float(spread / np.sqrt(len(agrees))))
+        error = unseen_error(agrees.astype(float) - still)
+        return cls(agrees.mean(), still.mean(), float(error))
 
     @property
     def holds(self) -> bool:

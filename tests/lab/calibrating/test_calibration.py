@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
-from math import sqrt
+from math import ceil, sqrt
 
 import numpy as np
 import pytest
@@ -108,6 +108,52 @@ def test_what_seems_to_gain_on_few_questions_is_left_alone(
     choice = chosen(values, made, LossLimit(max_loss, margin=1.0))
     assert choice.setting == setting
     assert chosen(values, made, LossLimit(max_loss, margin=0.0)).setting == 0.98
+
+
+AGREED = LossLimit(0.02, margin=1.0, by_agreement=True)
+
+
+def changing(trajectories_of: Make, questions: int, changes: int) -> tuple[Floats, Trajectories]:
+    """Stopping at once, which every setting of the gate does, changes so many answers."""
+    agreement = np.ones((questions, 2))
+    agreement[:changes, 0] = 0
+    made = trajectories_of(agreement, np.tile([1.0, 8.0], (questions, 1)))
+    return np.zeros((questions, 2)), made
+
+
+def test_few_questions_on_which_no_answer_changes_do_not_show_agreement(
+    trajectories_of: Make,
+) -> None:
+    values, made = changing(trajectories_of, 48, 0)
+    choice = chosen(values, made, AGREED)
+    assert (choice.setting, choice.token_saving, choice.needed) == (None, 0, 50)
+    assert choice.summary == (
+        "NOT FEASIBLE: no aera setting that was tried could change at most 2 % of the answers on "
+        "48 questions, 1 standard error to spare, so the full budget is kept; about 50 calibration "
+        "questions would be needed"
+    )
+    assert chosen(*changing(trajectories_of, 50, 0), AGREED).feasible
+    assert chosen(values, made, replace(AGREED, by_agreement=False)).feasible
+
+
+@pytest.mark.parametrize("changes", [1, 5])
+def test_as_many_questions_as_are_needed_show_agreement(
+    trajectories_of: Make, changes: int
+) -> None:
+    """One answer in sixty changes; as many questions rounded up to sixties, and sixty fewer."""
+    needed = chosen(*changing(trajectories_of, 60 * changes, changes), AGREED).needed
+    assert needed is not None
+    sixties = ceil(needed / 60)
+    feasible = [
+        chosen(*changing(trajectories_of, 60 * many, many), AGREED).feasible
+        for many in (sixties, sixties - 1)
+    ]
+    assert feasible == [True, False]
+
+
+def test_no_number_of_questions_is_named_where_too_much_changes(trajectories_of: Make) -> None:
+    choice = chosen(*changing(trajectories_of, 100, 3), AGREED)
+    assert (choice.feasible, choice.needed) == (False, None)
 
 
 def test_the_summary_names_the_margin(trajectories_of: Make) -> None:

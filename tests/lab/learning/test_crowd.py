@@ -129,6 +129,18 @@ def test_weights_are_refused_where_too_few_questions_could_tell() -> None:
     assert "too few questions to say" in unsure.summary
 
 
+@pytest.mark.parametrize(("questions", "holds"), [(48, False), (200, True)])
+def test_few_questions_on_which_nothing_changes_do_not_support_weights(
+    questions: int, *, holds: bool
+) -> None:
+    same = ["a"] * questions
+    quiet = Support.of(same, same, same)
+    assert quiet.plain == quiet.weighted
+    assert quiet.error == pytest.approx(1 / questions)
+    assert quiet.holds == holds
+    assert ("too few questions to say" in quiet.summary) == (not holds)
+
+
 def test_refused_weights_leave_plain_votes(
     table: VoteTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
