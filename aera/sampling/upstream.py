@@ -5,7 +5,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,7 @@ async def run_together(works: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]
         await cancel_all(tasks)
 
 
-async def cancel_all(tasks: Sequence[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
     """End the tasks that have not ended, and wait until they have."""
     for task in tasks:
         task.cancel()
