@@ -19,7 +19,7 @@ from pathlib import Path
 from pools import FURTHER, TASKS, open_pool
 from published import ROOT, RUNS, accept, find_changes, imported, read_stamps, read_tree
 
-HELD = ("crowd_held", "held")
+HELD = ("crowd_held", "held", "sooner_held")
 """They were run once, at the commit that their page names."""
 FIRST = ("small",)
 """It works with two processes, on what others read."""
