@@ -9,7 +9,6 @@ pace, as they arrive at a server without and with slots. The server runs in a pr
 import asyncio
 import multiprocessing
 import time
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,10 @@ from aera.pools.record import VotedRecord
 
 ROOT = Path(__file__).parents[1]
 QUESTIONS = 60
-HURRIES = (0.0, 0.5, 0.8)
+HURRIES = (0.0, 0.5, 0.7)
 IDLE = Server(400.0, load=4.0)
+SINGLY = Server(400.0, load=1.0, singly=True)
+"""Fewer at a time: a call for every response keeps client and server busy with themselves."""
 SHARED = Server(400.0, slots=64, load=1.0)
 CALLS = 1_024
 """More than ever are under way, so that the server's slots are the only limit."""
@@ -109,7 +110,7 @@ def main() -> None:
     controller = Controller.load(ROOT / "aera" / "demo" / "controller")
     settings = ReplaySettings(controller.task, controller.schedule, weigher=controller.weigher)
     records = settings.read(list(open_demo())[:QUESTIONS])
-    for server in (IDLE, replace(IDLE, singly=True), SHARED):
+    for server in (IDLE, SINGLY, SHARED):
         compare(server, controller, records)
 
 
