@@ -16,7 +16,8 @@ from aera.pools.record import HeldRecords, hold
 from aera.reading.presets import with_redo
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "results.md"
+DOCS = ROOT / "docs"
+PAGE = DOCS / "results.md"
 TASKS = {"gsm8k": "gsm8k", "svamp": "gsm8k", "csqa": "commonsense", "math": "math"}
 SEEDS = range(5)
 
@@ -30,11 +31,15 @@ def pools_argument(text: str) -> Path:
 
 
 def open_pool(folder: Path, name: str, *, redo: bool = False) -> Pool:
-    """A pool, imported into out/ on first use; with the redo test where the paper is repeated."""
+    """A pool, imported into out/ on first use; with the redo test where the paper is repeated.
+
+    Only math was asked with the note that allows a redo, so only there the prompt has it.
+    """
     out = ROOT / "out" / "pools" / (f"{name}-redo" if redo else name)
     if not out.exists():
         task = get_task(TASKS[name])
-        import_jsonl(folder / f"{name}.jsonl.gz", out, task=with_redo(task) if redo else task)
+        noted = with_redo(task) if name == "math" else replace(task, redo=True)
+        import_jsonl(folder / f"{name}.jsonl.gz", out, task=noted if redo else task)
     return Pool.open(out)
 
 
@@ -68,14 +73,16 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, words: boo
 
 
 def publish(section: str, text: str) -> None:
-    """Put a section into the results page, between its markers, and show it."""
+    """Put a section into the page that has its markers, between them, and show it."""
     print(text)
     begin, end = f"<!-- begin {section} -->", f"<!-- end {section} -->"
-    page = PAGE.read_text("utf-8")
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    if not pattern.search(page):
-        raise SystemExit(f"{PAGE.name} has no section {section}")
-    PAGE.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page), "utf-8")
+    for page in sorted(DOCS.glob("*.md")):
+        written = page.read_text("utf-8")
+        if pattern.search(written):
+            page.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", written), "utf-8")
+            return
+    raise SystemExit(f"no page in docs has a section {section}")
 
 
 def interval(low: float, high: float) -> str:
