@@ -124,20 +124,15 @@ def collapse_row(bench: Benchmark, judged: Judged) -> list[object]:
     counts = {row.name: row.count for row in data.trajectories.up_to(64).transitions()}
     members = collapsing(data.trajectories)
     gates = [p for run in judged.nested["vote"] for p in run.sweep() if p.setting == THRESHOLD]
-    asc, row = [asc_of(data)], [bench.label, f"{counts['recovery']} : {counts['collapse']}"]
-    spent = " : ".join(
-        f"{np.mean([p.counts[members] for p in own]):.1f}" if members.any() else "-"
-        for own in (gates, asc)
-    )
-    cells: list[object] = [*row, int(members.sum()), spent]
+    shown = [gates, [asc_of(data)], [p for p in fixed_points(data.trajectories) if p.setting == 8]]
+    spent = (f"{np.mean([p.counts[members] for p in own]):.1f}" for own in shown)
+    row: list[object] = [bench.label, f"{counts['recovery']} : {counts['collapse']}"]
+    row += [int(members.sum()), " : ".join(spent)]
     for metric in METRICS:
-        mine, other = (scores_of(own, metric)[members] for own in (gates, asc))
-        cells += (
-            [f"{100 * mine.mean():.2f} : {100 * other.mean():.2f}", signed(gap(mine, other))]
-            if members.any()
-            else ["-", "-"]
-        )
-    return cells
+        scores = [scores_of(own, metric)[members] for own in shown]
+        row += [" : ".join(f"{100 * each.mean():.2f}" for each in scores)]
+        row += [signed(gap(scores[0], scores[1]))]
+    return row
 
 
 def main(folder: Path) -> None:
@@ -147,9 +142,9 @@ def main(folder: Path) -> None:
     rows = [row for bench, each in judged.items() for row in rows_of(bench, each)]
     publish("benchmarks", table(header, rows))
     subset = ["benchmark", "recoveries : collapses, 4 to 64", "questions with a collapse"]
-    subset += ["responses, gate : ASC"]
+    subset += ["responses, gate : ASC : Fixed-8"]
     for metric in METRICS:
-        subset += [f"gate : ASC, {metric} %", "difference"]
+        subset += [f"gate : ASC : Fixed-8, {metric} %", "gate against ASC"]
     publish("benchmarks-collapse", table(subset, [collapse_row(b, j) for b, j in judged.items()]))
 
 

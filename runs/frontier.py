@@ -91,7 +91,8 @@ def sweeps_of(folder: Path, name: str) -> dict[str, list[list[Point]]]:
 def over_all(folder: Path, data: PaperTable) -> list[Point]:
     """The threshold on the leading share of all responses, as the paper writes its formula."""
     share = count_by(folder, data.name, answers=True) / np.array(data.schedule.checkpoints)
-    return sweep(data.families["majority"], data.measures["majority"] * share, data.trajectories)
+    seen = data.trajectories.evidence["majority_ratio"] * share
+    return sweep(data.families["majority"], seen, data.trajectories)
 
 
 def sweep_rows(folder: Path) -> list[list[str]]:
