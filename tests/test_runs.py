@@ -37,6 +37,15 @@ PAGE = """# The paper
 | gsm8k aera, most utility, by mean | 64.0 | -9.0 [-9.9, -8.0] | 54.0 | +0.5 [-0.5, +1.5] | 6.0 |
 <!-- end nested-rules -->
 
+<!-- begin benchmarks -->
+| benchmark: policy | the paper's | vote % | against all | mean % | against all | responses |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| GPQA-Diamond, Phi-4-reasoning: aera nested, by vote |  | 71.00 | -1.00 | 65.00 | +0.00 | 17.00 |
+| GPQA-Diamond, Phi-4-reasoning: asc nested, by vote |  | 72.00 | +0.00 | 66.00 | +0.00 | 9.00 |
+| GPQA-Diamond, Phi-4-reasoning: aera nested, by mean |  | 71.00 | -1.00 | 65.00 | +0.00 | 17.00 |
+| GPQA-Diamond, Phi-4-reasoning: asc nested, by mean |  | 72.00 | +0.00 | 66.00 | +0.00 | 9.00 |
+<!-- end benchmarks -->
+
 <!-- begin live-gsm8k -->
 | method | responses | vote % | against Fixed-128 | mean % | against Fixed-128 |
 | --- | ---: | ---: | ---: | ---: | ---: |
@@ -65,16 +74,16 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_claims_are_judged_by_the_published_rows_in_each_metric(claims: ModuleType) -> None:
     found = claims.nested_claims(claims.Published(PAGE))
-    assert [claim.holds for claim in found] == ["**no**", "partly", "**no**"]
+    assert [claim.holds for claim in found] == ["**no**", "partly", "partly"]
     assert [claim.holds_mean for claim in found] == ["yes", "yes", "yes"]
     better = PAGE.replace("[-2.0, -0.1]", "[-2.0, +0.5]").replace("20.00 : 10.00", "9.00 : 8.00")
     found = claims.nested_claims(claims.Published(better.replace("| 14.00 |", "| 9.00 |")))
-    assert [claim.holds for claim in found] == ["partly", "yes", "**no**"]
+    assert [claim.holds for claim in found] == ["partly", "yes", "partly"]
 
 
 def test_claims_that_turn_from_one_metric_to_the_other_are_named(claims: ModuleType) -> None:
     told = claims.tell_verdicts(claims.nested_claims(claims.Published(PAGE)))
-    assert told.startswith("Of 3 claims about scores, in the vote: 0 yes, 1 partly, 2 no;")
+    assert told.startswith("Of 3 claims about scores, in the vote: 0 yes, 2 partly, 1 no;")
     assert "as accurate as Fixed-128 (no, yes)" in told
 
 
