@@ -6,7 +6,7 @@ from math import sqrt
 from pathlib import Path
 
 import numpy as np
-from paper_runs import METRICS, RULES, count_by, gap, in_goal, in_metric, in_track, signed
+from paper_runs import METRICS, RULES, gap, in_goal, in_metric, in_track, signed, valid_share
 from pools import SEEDS, TASKS, paper_table, pools_argument, publish, table
 
 from aera.arrays import Floats
@@ -40,7 +40,7 @@ def scores_at(data: PaperTable, scored: PaperTable) -> list[str]:
 
 def over_all(folder: Path, data: PaperTable) -> PaperTable:
     """The same table with shares of all responses in the place of shares of the valid votes."""
-    share = count_by(folder, data.name, answers=True) / np.array(data.schedule.checkpoints)
+    share = valid_share(folder, data.name)
     names = [feature.name for feature in SCALARS]
     values = data.states.scalars.copy()
     for name in ("majority_ratio", "top_two_gap"):

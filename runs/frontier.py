@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 from paper_runs import (
     METRICS,
-    count_by,
     crossfits,
     gap,
     in_metric,
     in_track,
     signed,
+    valid_share,
 )
 from pools import SEEDS, TASKS, paper_table, pools_argument, publish, table
 
@@ -90,8 +90,7 @@ def sweeps_of(folder: Path, name: str) -> dict[str, list[list[Point]]]:
 
 def over_all(folder: Path, data: PaperTable) -> list[Point]:
     """The threshold on the leading share of all responses, as the paper writes its formula."""
-    share = count_by(folder, data.name, answers=True) / np.array(data.schedule.checkpoints)
-    seen = data.trajectories.evidence["majority_ratio"] * share
+    seen = data.trajectories.evidence["majority_ratio"] * valid_share(folder, data.name)
     return sweep(data.families["majority"], seen, data.trajectories)
 
 

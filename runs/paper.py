@@ -166,7 +166,7 @@ def section(page: Published, seen: Replay, sight: str) -> str:
         "![The method: a block of responses, evidence, the gate, then stop or go on](figures/paper-overview.svg)\n",
         "Figure 3: where the boxes of recovery and collapse overlap, that evidence alone cannot tell them apart.\n",
         "![Boxes of the change of evidence by transition](figures/paper-boxes.svg)\n",
-        f"Figure 4: at 0.3 the gate differs from mixtures of ASC's settings by {gaps}.\n",
+        f"Figure 4: at 0.3 the gate differs from mixtures of ASC's settings {gaps}.\n",
         "![Score against responses for the gate, ASC, ESC, fixed budgets and thresholds on evidence, in both metrics](figures/paper-frontier.svg)",
     ]  # fmt: skip
     return "\n".join(parts)

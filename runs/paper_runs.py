@@ -4,7 +4,7 @@ The vote is the share of returned answers that are right. The mean is the paper'
 (`re2_mean`): the mean grade of the responses seen that are no redo. Each calibrates and judges.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from aera.lab.calibrating.by_mean import ByMean
 from aera.lab.calibrating.calibration import Goal
 from aera.lab.learning.rewards import MostUtility
 from aera.lab.replay.frontier import Point
+from aera.tally import Vote
 
 METRICS = ("vote", "mean")
 FAMILIES = ("aera", "asc", "esc", "lead", "majority", "entropy", "consensus")
@@ -83,21 +84,25 @@ def judgements(
 # --- responses ------------------------------------------------------------------------------------
 
 
-def count_by(folder: Path, name: str, *, answers: bool) -> Floats:
-    """Responses by each checkpoint that have an answer, or that are no redo."""
+def count_by(folder: Path, name: str, counts: Callable[[Vote], bool]) -> Floats:
+    """How many responses count, by each checkpoint."""
     records, _ = held(folder, name, redo=True)
-    kept = [
-        [vote.answer is not None if answers else not vote.redo for vote in record.votes]
-        for record in records
-    ]
-    counts: Floats = np.array(kept).cumsum(axis=1)[:, np.array(records.schedule.checkpoints) - 1]
-    return counts
+    kept = np.array([[counts(vote) for vote in record.votes] for record in records])
+    found: Floats = kept.cumsum(axis=1)[:, np.array(records.schedule.checkpoints) - 1]
+    return found
+
+
+def valid_share(folder: Path, name: str) -> Floats:
+    """The share of all responses that have an answer, by each checkpoint."""
+    found = count_by(folder, name, lambda vote: vote.answer is not None)
+    share: Floats = found / np.array(paper_table(folder, name).schedule.checkpoints)
+    return share
 
 
 def unseen_means(folder: Path, name: str) -> Floats:
     """The mean score of the responses beyond each checkpoint; at the last one, of all."""
     means = paper_table(folder, name).trajectories.by_mean.known_grades
-    kept = count_by(folder, name, answers=False)
+    kept = count_by(folder, name, lambda vote: not vote.redo)
     right = np.where(kept > 0, means * kept, 0.0)
     left = kept[:, -1:] - kept
     unseen: Floats = np.where(

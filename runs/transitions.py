@@ -6,8 +6,7 @@ first tables here.
 
 from pathlib import Path
 
-import numpy as np
-from paper_runs import count_by
+from paper_runs import valid_share
 from pools import TASKS, paper_table, pools_argument, publish, table
 
 from aera.lab import Trajectories
@@ -23,8 +22,8 @@ def tracks(folder: Path) -> dict[str, Trajectories]:
     found = {}
     for name in TASKS:
         track = paper_table(folder, name).trajectories
-        share = count_by(folder, name, answers=True) / np.array(track.schedule.checkpoints)
-        found[name] = track.with_evidence("over all", track.evidence["majority_ratio"] * share)
+        over_all = track.evidence["majority_ratio"] * valid_share(folder, name)
+        found[name] = track.with_evidence("over all", over_all)
     return found
 
 
