@@ -1,22 +1,24 @@
 """The paper's frozen-threshold test with real generation, upstream = the recorded pool.
 
-50 questions calibrate, the threshold is frozen, then disjoint test questions are generated over HTTP
-and stop decisions really end generation. The gate is fitted on the remaining questions.
+50 questions calibrate, in the vote or in the paper's mean score, the threshold is frozen, then
+disjoint test questions are generated over HTTP and stop decisions really end generation. The gate is
+fitted on the remaining questions.
 """
 
 import asyncio
 from pathlib import Path
 
 import numpy as np
-from pools import interval, open_pool, paper_table, publish, table
+from paper_runs import METRICS, QUALITY, RULES, against_full, in_goal, quality_cells
+from pools import open_pool, paper_table, publish, table
 
 from aera.arrays import Columns
-from aera.lab import Choice, LiveTest, LossLimit, PaperLearner, Truths, live_test, paired_bootstrap
+from aera.lab import Choice, LiveTest, PaperLearner, Trajectories, Truths, live_test
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.learning.folds import split_rows
 from aera.lab.learning.learner import policy_of
 from aera.lab.learning.paper import PaperModel, PaperTable
-from aera.lab.replay.frontier import fixed_points
+from aera.lab.replay.frontier import Point, fixed_points
 from aera.pools.pool import Pool
 from aera.sampling.fake import RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler
@@ -24,15 +26,18 @@ from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller, question_hashes
 
 CALIBRATION = 50
-HEADER = ["method", "responses", "accuracy %", "against Fixed-128", "95 %", "tokens saved %"]
+HEADER = ["method", "responses", *QUALITY, "tokens saved %"]
 
 
-def freeze(data: PaperTable, pool: Pool, rest: Columns) -> tuple[Controller, PaperModel, Choice]:
+def freeze(
+    data: PaperTable, pool: Pool, rest: Columns, metric: str
+) -> tuple[Controller, PaperModel, Choice]:
     """Fit and calibrate on everything that is not the test."""
     tune, others = rest[:CALIBRATION], rest[CALIBRATION:]
     fit, stop = split_rows(others, (0.8, 0.2), groups=data.groups, seed=0)
     model = PaperLearner().fit(data, fit, held=stop, seed=0)
-    choice = model.values(data, tune).choose(GATE_FAMILY, LossLimit(), seed=0)
+    goal = in_goal(RULES["2 points"], metric)
+    choice = model.values(data, tune).choose(GATE_FAMILY, goal, seed=0)
     policy = policy_of(model, choice, GATE_FAMILY, data.schedule)
     ids = data.trajectories.question_ids
     hashes = [question_hashes(pool.questions[ids[i]])[0] for i in rest]
@@ -68,52 +73,54 @@ def deal(data: PaperTable, test_size: int) -> tuple[Columns, Columns]:
 def run(folder: Path, name: str, test_size: int) -> None:
     data, pool = paper_table(folder, name), open_pool(folder, name, redo=True)
     test, rest = deal(data, test_size)
-    controller, model, choice = freeze(data, pool, rest)
-    live = asyncio.run(
-        generate(controller, pool, [data.trajectories.question_ids[i] for i in test])
-    )
-    trajectories = data.trajectories.subset(test)
-    rows = []
-    for point in fixed_points(trajectories):
-        gap = paired_bootstrap(100 * point.scores, 100 * live.reference_scores, seed=0)
-        rows.append(
-            [point.policy.capitalize(), f"{point.responses:.2f}", f"{point.accuracy:.2f}",
-             f"{gap.difference:+.2f}", interval(gap.low, gap.high), f"{point.token_saving:.2f}"]
-        )  # fmt: skip
-    gap, saved = live.difference(), live.token_saving(prompts=False)
+    tested = data.trajectories.subset(test)
+    rows = [
+        [point.policy.capitalize(), f"{point.responses:.2f}", *quality_cells([point]),
+         f"{point.token_saving:.2f}"]
+        for point in fixed_points(tested)
+    ]  # fmt: skip
+    told = []
+    for metric in METRICS:
+        controller, model, choice = freeze(data, pool, rest, metric)
+        live = asyncio.run(generate(controller, pool, list(tested.question_ids)))
+        values = model.values(data, test).values[GATE_FAMILY.name]
+        agreed = _agreement(live, choice.stops(GATE_FAMILY, values), tested)
+        point = generated(live, tested)
+        saved = live.token_saving(prompts=False)
+        label = f"AERA by {metric}, {controller.policy}"
+        cells = [f"{point.responses:.2f}", *quality_cells([point]), f"{saved.percent:.2f}"]
+        rows.append([label, *cells])
+        told.append(_tell(metric, choice, live, point, agreed))
+    publish(f"live-{name}", "\n\n".join([table(HEADER, rows), *told]))
+
+
+def generated(live: LiveTest, tested: Trajectories) -> Point:
+    """Where generation ended, to be graded in either metric."""
+    ends = [tested.schedule.checkpoints.index(a.responses) for a in live.allocations]
+    return Point("live", np.array(ends, dtype=np.int64), tested)
+
+
+def _tell(metric: str, choice: Choice, live: LiveTest, point: Point, agreed: int) -> str:
+    """What a table does not say of one generation test."""
+    gap, saved = against_full([point], metric), live.token_saving(prompts=False)
     net = live.token_saving(prompts=True)
-    responses = np.mean([a.responses for a in live.allocations])
-    rows.append(
-        [f"AERA, {controller.policy}", f"{responses:.2f}", f"{100 * live.scores.mean():.2f}",
-         f"{gap.difference:+.2f}", interval(gap.low, gap.high), f"{saved.percent:.2f}"]
-    )  # fmt: skip
-    values = model.values(data, test).values[GATE_FAMILY.name]
-    replayed = GATE_FAMILY.stops(values, choice.setting or 0.0)
-    agreed = _agreement(live, replayed, trajectories.schedule.checkpoints, choice)
-    first = sum(a.responses == trajectories.schedule.first for a in live.allocations)
-    publish(
-        f"live-{name}",
-        "\n".join(
-            [
-                f"Calibration ({CALIBRATION} questions): {choice.summary}.\n",
-                table(HEADER, rows),
-                f"\nHigher than Fixed-128 on {gap.higher} questions, lower on {gap.lower}, equal on "
-                f"{gap.equal}; {first} of {len(test)} stopped at the first checkpoint. Completion tokens "
-                f"saved {saved.percent:.2f} % (95 % [{saved.low:.2f}, {saved.high:.2f}]); net of prompts, "
-                f"billed again for every block, {net.percent:.2f} % [{net.low:.2f}, {net.high:.2f}]. "
-                f"The full-budget reference {'shares the recorded responses' if live.shared else 'is a second generation'}. "
-                f"Live and replayed stops agree on {agreed} of {len(test)} questions.",
-            ]
-        ),
+    first, tested = int((point.columns == 0).sum()), len(point.columns)
+    lead = 100 * (choice.accuracy - choice.reference)
+    return (
+        f"By {metric}, calibration ({CALIBRATION} questions): {choice.summary}; there {lead:+.2f} "
+        f"against Fixed-128. In the test higher than Fixed-128 on {gap.higher} questions, lower on "
+        f"{gap.lower}, equal on {gap.equal}; {first} of {tested} stopped at the first checkpoint. "
+        f"Completion tokens saved {saved.percent:.2f} % (95 % [{saved.low:.2f}, {saved.high:.2f}]); "
+        f"net of prompts, billed again for every block, {net.percent:.2f} % [{net.low:.2f}, "
+        f"{net.high:.2f}]. The full-budget reference "
+        f"{'shares the recorded responses' if live.shared else 'is a second generation'}. "
+        f"Live and replayed stops agree on {agreed} of {tested} questions."
     )
 
 
-def _agreement(
-    live: LiveTest, replayed: Columns, checkpoints: tuple[int, ...], choice: Choice
-) -> int:
+def _agreement(live: LiveTest, replayed: Columns, tested: Trajectories) -> int:
     """Questions on which generation ended where replay says it must."""
-    if choice.setting is None:
-        return sum(a.responses == checkpoints[-1] for a in live.allocations)
     pairs = zip(live.allocations, replayed, strict=True)
+    checkpoints = tested.schedule.checkpoints
     # Live answering never stops without a vote, which the paper's protocol allows.
     return sum(a.responses == checkpoints[column] or not a.votes for a, column in pairs)

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 import ablations
+import benchmarks
 import diagnostics
 import frontier
 import holdout
@@ -16,6 +17,7 @@ import nested
 import numpy as np
 import reference
 import transitions
+import variants
 from paper_claims import (
     POOLS,
     Gate,
@@ -25,33 +27,24 @@ from paper_claims import (
     claim_table,
     main_table,
     online_table,
-    signed,
+    tell_verdicts,
     transition_table,
 )
 from paper_figures import (
     draw_boxes,
     draw_evidence,
     draw_frontier,
+    draw_overview,
     draw_trajectory,
     overlapping,
-    placed,
     recovers_then_collapses,
 )
-from pools import PAGE, SEEDS, open_pool, paper_table, publish
+from paper_runs import METRICS, crossfits, gap, in_metric, in_track, scores_of, signed
+from pools import DOCS, SEEDS, open_pool, paper_table, publish
 
 from aera import ESC
-from aera.arrays import Floats
-from aera.lab import (
-    CrossFit,
-    Frontier,
-    Interval,
-    PaperLearner,
-    crossfit,
-    matched_random,
-    paired_bootstrap,
-)
+from aera.lab import Interval, matched_random
 from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.judging.diagnostics import collapsing
 from aera.lab.learning.paper import PaperTable
 from aera.lab.replay.frontier import fixed_points, point_of
 from aera.lab.replay.trajectory import pick
@@ -63,101 +56,103 @@ TESTS = {"gsm8k": 300, "csqa": 100}
 
 
 def rebuild(folder: Path) -> None:
-    """Run every recipe whose section is read."""
+    """Run every recipe whose section is read, and those that only this page has."""
     for recipe in (transitions, frontier, nested, holdout, diagnostics, ablations, reference):
         recipe.main(folder)
     for name, size in TESTS.items():
         holdout_live.run(folder, name, size)
+    for recipe in (variants, benchmarks):
+        recipe.main(folder)
 
 
-def gap(scores: Floats, other: Floats) -> Interval:
-    """In points, paired by question."""
-    return paired_bootstrap(100 * scores, 100 * other, seed=0)
-
-
-def gate_at(data: PaperTable, runs: list[CrossFit]) -> Gate:
-    """The paper's gate at one threshold against everything it is compared with."""
+def gate_at(folder: Path, data: PaperTable, metric: str) -> Gate:
+    """The paper's gate at one threshold against everything it is compared with, in one metric."""
+    runs = crossfits(folder, data.name)
     points = [run.at(THRESHOLD) for run in runs]
-    scores = np.mean([point.scores for point in points], axis=0)
-    asc = Frontier(tuple(data.sweep("asc")), data.trajectories)
+    scores, grades = scores_of(points, metric), in_track(data.trajectories, metric).known_grades
+    asc = frontier.frontier_of(data.sweep("asc"), metric)
     mixed = [asc.mixture(point.responses) for point in points]
     esc = point_of(ESC(5), data.families["esc"].stops(data.measures["esc"], 5), data.trajectories)
-    means = data.trajectories.re2_mean
-    assert means is not None
     once = runs[0].one_shot()
     assert once is not None
     return Gate(
         accuracy=100 * float(scores.mean()),
         responses=float(np.mean([point.responses for point in points])),
-        full=gap(scores, data.grades[:, -1]),
-        full_re2=gap(np.mean([point.pick(means) for point in points], axis=0), means[:, -1]),
+        full=gap(scores, grades[:, -1]),
         asc=gap(scores, np.mean([m.scores for m in mixed if m is not None], axis=0)),
-        esc=gap(scores, esc.scores),
+        esc=gap(scores, esc.pick(grades)),
         routing=[
-            matched_random(100 * data.grades, point.columns, folds=run.folds, seed=seed)
+            matched_random(100 * grades, point.columns, folds=run.folds, seed=seed)
             for seed, run, point in zip(SEEDS, runs, points, strict=True)
         ],
-        one_shot=once.accuracy or 0.0,
+        one_shot=in_metric(once, metric).quality,
         one_shot_responses=once.responses,
+        room=100 * float((grades.max(axis=1) - grades[:, -1]).mean()),
     )
 
 
-def sweeps(data: PaperTable, runs: list[CrossFit]) -> dict[str, list[tuple[float, float]]]:
-    """What the frontier shows; the gate's points are means over the fold seeds."""
-    ours = np.mean([placed(run.sweep()) for run in runs], axis=0)
-    return {
-        "the paper's gate": [(float(spent), float(right)) for spent, right in ours],
-        "ASC": placed(data.sweep("asc")),
-        "ESC": placed(data.sweep("esc")),
-        "fixed budget": placed(fixed_points(data.trajectories)),
+def swept(folder: Path, name: str, metric: str) -> dict[str, list[tuple[float, float]]]:
+    """Every complete sweep as responses and score; the gate's points are means over fold seeds."""
+    names = {"asc": "ASC", "esc": "ESC"}
+    kept = ("the paper's gate", "asc", "esc", "majority", "entropy", "consensus")
+    found = {
+        names.get(family, family): [
+            (
+                float(np.mean([p.responses for p in points])),
+                float(np.mean([in_metric(p, metric).quality for p in points])),
+            )
+            for points in frontier.sweeps_of(folder, name)[family]
+        ]
+        for family in kept
     }
+    fixed = fixed_points(in_track(paper_table(folder, name).trajectories, metric))
+    return {**found, "fixed budget": [(point.responses, point.quality) for point in fixed]}
 
 
-def frozen(folder: Path) -> tuple[dict[str, Interval], float]:
-    """The frozen gate of the generation test, replayed: against fixed budgets, and in calibration."""
+def frozen(folder: Path, metric: str) -> dict[str, Interval]:
+    """The frozen gate of the generation test, replayed against every fixed budget."""
     data = paper_table(folder, "gsm8k")
     test, rest = holdout_live.deal(data, TESTS["gsm8k"])
-    _, model, choice = holdout_live.freeze(data, open_pool(folder, "gsm8k", redo=True), rest)
+    pool = open_pool(folder, "gsm8k", redo=True)
+    _, model, choice = holdout_live.freeze(data, pool, rest, metric)
     stops = choice.stops(GATE_FAMILY, model.values(data, test).values[GATE_FAMILY.name])
-    scores = pick(data.grades[test], stops)
-    schedule = data.trajectories.schedule
-    gaps = {f"Fixed-{c}": gap(scores, data.grades[test, i]) for i, c in enumerate(schedule)}
-    return gaps, 100 * (choice.accuracy - choice.reference)
+    grades = in_track(data.trajectories, metric).known_grades[test]
+    scores = pick(grades, stops)
+    return {f"Fixed-{c}": gap(scores, grades[:, i]) for i, c in enumerate(data.schedule)}
 
 
 def measure(folder: Path) -> Replay:
     """Everything that no section holds; draws the frontier on the way."""
     tables = {name: paper_table(folder, name) for name in POOLS}
-    runs = {
-        name: [crossfit(PaperLearner(one_shot=seed == SEEDS[0]), data, seed=seed) for seed in SEEDS]
-        for name, data in tables.items()
-    }
-    draw_frontier({name: sweeps(data, runs[name]) for name, data in tables.items()})
+    draw_frontier({m: {name: swept(folder, name, m) for name in tables} for m in METRICS})
     tracks = {name: data.trajectories for name, data in tables.items()}
-    early = tables["gsm8k"].trajectories.schedule.checkpoints.index(8)
-    online, calibrated = frozen(folder)
+    early = {name: track.up_to(transitions.LAST) for name, track in tracks.items()}
     return Replay(
         questions={name: len(data) for name, data in tables.items()},
         fallen={name: len(recovers_then_collapses(track)) for name, track in tracks.items()},
-        overlapping={name: overlapping(track) for name, track in tracks.items()},
-        gates={name: gate_at(data, runs[name]) for name, data in tables.items()},
-        early={
-            name: 100 * float(data.grades[collapsing(data.trajectories), early].mean())
-            for name, data in tables.items()
+        overlapping={name: overlapping(track) for name, track in early.items()},
+        gates={
+            metric: {name: gate_at(folder, data, metric) for name, data in tables.items()}
+            for metric in METRICS
         },
-        online=online,
-        calibrated=calibrated,
+        online={metric: frozen(folder, metric) for metric in METRICS},
     )
 
 
 def section(page: Published, seen: Replay, sight: str) -> str:
     """The whole comparison as Markdown."""
-    gaps = " and by ".join(f"{signed(gate.asc)} on {name}" for name, gate in seen.gates.items())
+    gaps = " and ".join(
+        f"by {signed(gate.asc)} on {name} in the {metric}"
+        for metric, gates in seen.gates.items()
+        for name, gate in gates.items()
+    )
+    claims = all_claims(page, seen)
     parts = [
         "Two numbers where the paper gives two: GSM8K; GPQA, and ours gsm8k; csqa. Gate at 0.3: out of "
         "fold, mean over fold seeds 0-4; intervals over questions.\n",
-        claim_table(all_claims(page, seen)),
-        "\nTable 1, transitions:\n",
+        tell_verdicts(claims) + "\n",
+        claim_table(claims),
+        "\nTable 1, transitions from 4 to 64 responses:\n",
         transition_table(page),
         "\nTable 2, representative points (gate: mean over fold seeds 0-4):\n",
         main_table(page, seen),
@@ -165,12 +160,14 @@ def section(page: Published, seen: Replay, sight: str) -> str:
         online_table(page),
         f"\nFigure 1: {sight}\n",
         "![One question by checkpoint: right or wrong above, three kinds of evidence below](figures/paper-trajectory.svg)\n",
-        "Figure 2: evidence often rises while the answer turns wrong, and falls while it turns right.\n",
+        "Figure 2: evidence often rises while the answer turns wrong, and falls while it turns right. So "
+        "the gate is asked for the future, after every block.\n",
         "![Shares of collapses with rising and of recoveries with falling evidence](figures/paper-evidence.svg)\n",
+        "![The method: a block of responses, evidence, the gate, then stop or go on](figures/paper-overview.svg)\n",
         "Figure 3: where the boxes of recovery and collapse overlap, that evidence alone cannot tell them apart.\n",
         "![Boxes of the change of evidence by transition](figures/paper-boxes.svg)\n",
-        f"Figure 4: at 0.3 the gate differs from mixtures of ASC's settings by {gaps}.\n",
-        "![Accuracy against responses for the gate, ASC, ESC and fixed budgets](figures/paper-frontier.svg)",
+        f"Figure 4: at 0.3 the gate differs from mixtures of ASC's settings {gaps}.\n",
+        "![Score against responses for the gate, ASC, ESC, fixed budgets and thresholds on evidence, in both metrics](figures/paper-frontier.svg)",
     ]  # fmt: skip
     return "\n".join(parts)
 
@@ -183,11 +180,12 @@ def main() -> None:
     if not given.quick:
         rebuild(given.pools)
     seen = measure(given.pools)
-    page = Published(PAGE.read_text("utf-8"))
+    page = Published((DOCS / "paper.md").read_text("utf-8"))
     shown = paper_table(given.pools, STAND_IN).trajectories
     sight = draw_trajectory(shown)
     draw_evidence(page)
-    draw_boxes(STAND_IN, shown)
+    draw_overview()
+    draw_boxes(STAND_IN, shown.up_to(transitions.LAST))
     publish("paper", section(page, seen, sight))
 
 

@@ -1,4 +1,4 @@
-"""The paper's four figures of results on our pools, as SVG files in docs/figures."""
+"""The paper's figures on our pools, as SVG files in docs/figures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ import vl_convert
 from paper_claims import AGAINST, Published
 from pools import ROOT
 
-from aera.lab.replay.frontier import Point
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.report.changes import ANSWER_COLOURS, change_figure
 from aera.lab.report.figure import CONFIG, Spec, encode_names, layer, nominal, number, steps
@@ -33,13 +32,27 @@ POLICIES = {
     "ASC": "var(--orange)",
     "ESC": "var(--green)",
     "fixed budget": "var(--grey)",
+    "majority": "var(--purple)",
+    "entropy": "var(--sky)",
+    "consensus": "var(--gold)",
 }
 SHAPES = {
     "the paper's gate": "diamond",
     "ASC": "circle",
     "ESC": "triangle-up",
     "fixed budget": "square",
+    "majority": "cross",
+    "entropy": "triangle-down",
+    "consensus": "stroke",
 }
+STEPS = {
+    "sample a block": "to 4, 8, 16, 32, 64 or 128 responses",
+    "read the prefix": "answers, redos, tokens",
+    "evidence (AEC)": "55 numbers, no truth among them",
+    "residual gate": "p that more will help",
+    "stop": "p < τ, or 128: return the vote",
+}
+"""The method from left to right: what happens, and with what."""
 
 
 def draw(name: str, title: str, body: Spec) -> None:
@@ -214,12 +227,22 @@ def overlapping(trajectories: Trajectories) -> list[str]:
 # --- frontier -------------------------------------------------------------------------------------
 
 
-def draw_frontier(swept: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> None:
-    """Accuracy against responses, one panel per pool: points of (responses, accuracy) by policy."""
+def draw_frontier(
+    swept: Mapping[str, Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]],
+) -> None:
+    """Complete sweeps, metrics by pools: points of (responses, score in %) by policy."""
+    lines = [{"hconcat": _panels(pools, metric), "spacing": 36} for metric, pools in swept.items()]
+    draw("paper-frontier", "Complete offline frontiers", {"vconcat": lines, "spacing": 36})
+
+
+def _panels(
+    pools: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], metric: str
+) -> list[Spec]:
+    """One panel for each pool, in one metric."""
     colour = encode_names("policy", POLICIES, POLICIES, direction="horizontal")
     shape = encode_names("policy", SHAPES, SHAPES, direction="horizontal")
     panels = []
-    for pool, policies in swept.items():
+    for pool, policies in pools.items():
         rows = [
             {"policy": policy, "responses": responses, "accuracy": accuracy}
             for policy, points in policies.items()
@@ -227,11 +250,16 @@ def draw_frontier(swept: Mapping[str, Mapping[str, Sequence[tuple[float, float]]
         ]
         ticks = {"values": [4, 8, 16, 32, 64, 128], "grid": False}
         x = number("responses", "responses (log scale)", scale={"type": "log", "domain": [3.7, 140]}, axis=ticks)  # fmt: skip
-        y = number("accuracy", "accuracy, %", scale={"zero": False, "padding": 12})
+        y = number("accuracy", f"{metric}, %", scale={"zero": False, "padding": 12})
         place = {"x": x, "y": y, "color": colour}
         panels.append(
             {
-                "title": {"text": pool, "anchor": "start", "fontSize": 13, "fontWeight": 600},
+                "title": {
+                    "text": f"{pool}, {metric}",
+                    "anchor": "start",
+                    "fontSize": 13,
+                    "fontWeight": 600,
+                },
                 "data": {"values": rows},
                 "width": 330,
                 "height": 300,
@@ -241,13 +269,61 @@ def draw_frontier(swept: Mapping[str, Mapping[str, Sequence[tuple[float, float]]
                 ],
             }
         )
-    draw(
-        "paper-frontier",
-        "Complete offline frontiers",
-        {"hconcat": panels, "spacing": 36, "resolve": {"scale": {"y": "independent"}}},
-    )
+    return panels
 
 
-def placed(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Responses and accuracy of every point."""
-    return [(point.responses, point.accuracy or 0.0) for point in points]
+# --- overview -------------------------------------------------------------------------------------
+
+
+def draw_overview() -> None:
+    """The method: sample a block, look at the prefix, ask the gate, go round or stop."""
+    colours = palette()
+    ink, dim, blue = (colours[name] for name in ("--ink", "--dim", "--blue"))
+    width, apart, top, low = 176, 208, 64, 128
+    title = "AERA: after every block the gate is asked whether more is worth it"
+    parts = [_words(24, 36, title, ink, anchor="start", weight="bold")]
+    for place, (what, how) in enumerate(STEPS.items()):
+        left = 24 + place * apart
+        middle = left + width / 2
+        box = f'x="{left}" y="{top}" width="{width}" height="64" rx="8"'
+        parts.append(f'<rect {box} fill="{colours["--panel"]}" stroke="{blue}"/>')
+        parts.append(_words(middle, top + 28, what, ink, weight="bold"))
+        parts.append(_words(middle, top + 48, how, dim, size=10))
+        if place:
+            parts.append(_arrow([(left - apart + width, top + 32), (left, top + 32)], ink))
+    start, end = 24 + width / 2, 24 + 3 * apart + width / 2
+    parts.append(_arrow([(end, low), (end, low + 40), (start, low + 40), (start, low)], blue))
+    again = "p ≥ τ: continue with the next block, and look again"
+    parts.append(_words((start + end) / 2, low + 60, again, blue, size=12))
+    across, down = 48 + 4 * apart + width, low + 84
+    size = f'width="{across}" height="{down}"'
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {across} {down}">'
+    whole = [svg, f"<title>{title}</title>", f'<rect {size} fill="white"/>', *parts, "</svg>\n"]
+    (FOLDER / "paper-overview.svg").write_text("\n".join(whole), "utf-8")
+
+
+def _words(
+    x: float,
+    y: float,
+    text: str,
+    colour: str,
+    *,
+    anchor: str = "middle",
+    weight: str = "normal",
+    size: int = 14,
+) -> str:
+    font = f'font-family="Arial, Helvetica, sans-serif" font-size="{size}" font-weight="{weight}"'
+    place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour}"'
+    return f"<text {place} {font}>{escape(text)}</text>"
+
+
+def _arrow(corners: Sequence[tuple[float, float]], colour: str) -> str:
+    """A line through the corners with a head at its end."""
+    (x, y), (before_x, before_y) = corners[-1], corners[-2]
+    along = (np.sign(x - before_x), np.sign(y - before_y))
+    back = (x - 8 * along[0], y - 8 * along[1])
+    side = (4 * along[1], 4 * along[0])
+    head = [(x, y), (back[0] + side[0], back[1] + side[1]), (back[0] - side[0], back[1] - side[1])]
+    line, tip = (" ".join(f"{a:g},{b:g}" for a, b in each) for each in (corners, head))
+    drawn = f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+    return f'{drawn}<polygon points="{tip}" fill="{colour}"/>'

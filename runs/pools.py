@@ -17,7 +17,8 @@ from aera.pools.record import HeldRecords, hold
 from aera.reading.presets import with_redo
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "results.md"
+DOCS = ROOT / "docs"
+PAGE = DOCS / "results.md"
 TASKS = {"gsm8k": "gsm8k", "svamp": "gsm8k", "csqa": "commonsense", "math": "math"}
 FURTHER = {
     "gsm8k-held": "gsm8k",
@@ -45,12 +46,16 @@ def pools_argument(text: str) -> Path:
 
 
 def open_pool(folder: Path, name: str, *, redo: bool = False) -> Pool:
-    """A pool, imported into out/ on first use; with the redo test where the paper is repeated."""
+    """A pool, imported into out/ on first use; with the redo test where the paper is repeated.
+
+    Only math was asked with the note that allows a redo, so only there the prompt has it.
+    """
     READ[name] = data_of(folder, name)
     out = ROOT / "out" / "pools" / (name.replace("/", "-") + ("-redo" if redo else ""))
     if not out.exists():
         task = get_task({**TASKS, **FURTHER}[name])
-        import_jsonl(folder / f"{name}.jsonl.gz", out, task=with_redo(task) if redo else task)
+        noted = with_redo(task) if name == "math" else replace(task, redo=True)
+        import_jsonl(folder / f"{name}.jsonl.gz", out, task=noted if redo else task)
     return Pool.open(out)
 
 

@@ -24,6 +24,7 @@ from aera.lab.judging.waiting import HURRIES, Seen, Timing, tell_waiting
 from aera.lab.learning.crowd import CrowdLearner, learn_votes
 from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
+from aera.lab.learning.votes import VoteLearner
 from aera.lab.open import need_truths
 from aera.lab.replay.columns import table_columns
 from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points
@@ -75,10 +76,6 @@ class EvaluationSettings:
         LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
         if self.rule not in RULES:
             raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{self.rule}"')
-        if self.rule != "vote" and self.protocol != REPLAY:
-            raise UsageError(
-                "--rule goes with replay: everything else is learned from the plain vote"
-            )
         if self.without_truths and (self.by_paper or self.scoring is not None):
             raise UsageError(
                 "--without-truths goes without --paper, --scorer and --protocol crossfit"
@@ -116,8 +113,14 @@ class EvaluationSettings:
     def learner(self, truths: Truths | None) -> Learner[Any]:
         """What crossfit, nested and holdout learn."""
         if self.by_paper:
-            return PaperLearner(load_encoder(self.encoder), one_shot=self.protocol == CROSSFIT)
-        return learn_votes(None if self.without_truths else truths, None)
+            once = self.protocol == CROSSFIT
+            return PaperLearner(load_encoder(self.encoder), one_shot=once, rule=RULES[self.rule])
+        found = learn_votes(None if self.without_truths else truths, None)
+        if self.rule == "vote":
+            return found
+        if not isinstance(found, VoteLearner):
+            raise UsageError(f"--rule {self.rule} is learned from truths, and none are used here")
+        return replace(found, rule=RULES[self.rule])
 
 
 @dataclass(frozen=True, eq=False)

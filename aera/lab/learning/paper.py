@@ -37,6 +37,7 @@ from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
 from aera.response import Question
 from aera.schedule import Schedule
+from aera.voting.aggregation import Rule, plain_vote
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
 
 INNER = (0.6, 0.15, 0.25)
@@ -181,6 +182,8 @@ class PaperLearner:
     shares: tuple[float, float, float] = INNER
     one_shot: bool = False
     """Whether to fit the one-shot head too."""
+    rule: Rule = plain_vote
+    """Which answer a prefix returns: what labels, calibration and judgement grade."""
     margin: None = None
     weighted: bool = False
 
@@ -196,7 +199,7 @@ class PaperLearner:
         """Embed, characterise and measure a pool; the embeddings are kept beside it."""
         parts = records.parts()
         folder = None if records.folder is None else records.folder.absolute()
-        settings = ReplaySettings(records.task, schedule or records.schedule, truths)
+        settings = ReplaySettings(records.task, schedule or records.schedule, truths, self.rule)
         work = partial(_share, settings=settings, encoder=self.encoder, folder=folder)
         shares = map_tracked(workers, work, parts, name="evidence", track=track)
         trajectories = Trajectories.join([share.trajectories for share in shares])

@@ -32,6 +32,7 @@ from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
 from aera.response import Question
 from aera.schedule import Schedule
+from aera.voting.aggregation import Rule, plain_vote
 from aera.voting.traits import traits
 from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
@@ -94,6 +95,8 @@ class VoteTable:
     responses: Responses
     truths: Truths | None
     readability: Readability = NOTHING
+    rule: Rule = plain_vote
+    """Which answer a prefix returns; one that counts raw boxes leaves nothing to weights."""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -121,7 +124,7 @@ class VoteTable:
     ) -> ReplayedVotes:
         """Replay these rows with these weights."""
         records = HeldRecords(self.weigh(rows, weights), self.task, self.schedule)
-        settings = ReplaySettings(self.task, self.schedule, self.truths)
+        settings = ReplaySettings(self.task, self.schedule, self.truths, self.rule)
         return ReplayedVotes.join([*workers.map(partial(_stand, settings), records.parts())])
 
 
@@ -239,6 +242,7 @@ class VoteLearner:
     weighted: bool = True
     given: Weigher | None = None
     """Weights that were taught elsewhere, tried in the place of new ones."""
+    rule: Rule = plain_vote
 
     def prepare(
         self,
@@ -252,7 +256,8 @@ class VoteLearner:
         """Read the traits of the first responses to every question, and grade their answers."""
         if truths is None:
             raise ProtocolError(f'"{records.name}" has no truths to learn weights from')
-        return describe_pool(records, truths, schedule=schedule, workers=workers, track=track)
+        table = describe_pool(records, truths, schedule=schedule, workers=workers, track=track)
+        return replace(table, rule=self.rule)
 
     def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""

@@ -91,6 +91,26 @@ class Trajectories:
         """One more observable quantity."""
         return replace(self, evidence={**self.evidence, name: values})
 
+    def up_to(self, checkpoint: int) -> "Trajectories":
+        """The same as if no checkpoint beyond this one existed, but for what is agreed with."""
+        last = self.schedule.checkpoints.index(checkpoint) + 1
+        return replace(
+            self,
+            schedule=Schedule(self.schedule.checkpoints[:last]),
+            tokens=self.tokens[:, :last],
+            agreement=self.agreement[:, :last],
+            evidence={name: values[:, :last] for name, values in self.evidence.items()},
+            grades=None if self.grades is None else self.grades[:, :last],
+            re2_mean=None if self.re2_mean is None else self.re2_mean[:, :last],
+        )
+
+    @property
+    def by_mean(self) -> "Trajectories":
+        """The same graded by the paper's score: the mean of the responses that are no redo."""
+        if self.re2_mean is None:
+            raise ProtocolError("there are no truths, so responses have no mean grade")
+        return replace(self, grades=self.re2_mean)
+
     @property
     def known_grades(self) -> Floats:
         """The grades, which learning, calibrating and judging cannot do without."""

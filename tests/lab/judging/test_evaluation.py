@@ -1,4 +1,4 @@
-"""Evaluations in money: prompts are billed alike wherever a row comes from."""
+"""Evaluations: prompts are billed alike wherever a row comes from, and a rule goes everywhere."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +8,9 @@ from made_questions import SCHEDULE, TASK, made_records
 
 import aera
 from aera import Response
+from aera.errors import UsageError
 from aera.lab import Truths
-from aera.lab.judging.evaluation import Evaluation
+from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
 from aera.pools.record import HeldRecords, VotedRecord
 
 PROMPT = 30
@@ -75,3 +76,29 @@ def test_prices_change_nothing_else(records: HeldRecords) -> None:
     kept = [{n: v for n, v in row.items() if n != "money"} for row in priced.rows()]
     assert kept == plain.rows()
     assert "money" not in repr(plain)
+
+
+def judge(records: HeldRecords, **asked: object) -> Evaluation:
+    settings = EvaluationSettings(rule="re2-vote", **asked)  # type: ignore[arg-type]
+    return evaluate_pool(records, [], truths=Truths.open(records.folder), settings=settings)
+
+
+@pytest.mark.parametrize("paper", [True, False])
+@pytest.mark.parametrize("protocol", ["crossfit", "nested", "holdout"])
+def test_every_protocol_is_judged_by_the_rule_it_is_given(
+    records: HeldRecords, protocol: str, *, paper: bool
+) -> None:
+    unboxed = [
+        replace(record, votes=tuple(replace(vote, raw="no answer") for vote in record.votes))
+        for record in records
+    ]
+    made = judge(replace(records, records=unboxed), protocol=protocol, paper=paper)
+    assert {point.accuracy for point in made.frontier.points} == {0.0}
+    means = made.frontier.trajectories.re2_mean
+    assert means is not None
+    assert means.max() > 0  # read as before; only the answer is another
+
+
+def test_another_rule_is_not_learned_without_truths(records: HeldRecords) -> None:
+    with pytest.raises(UsageError, match="learned from truths"):
+        judge(records, protocol="nested", without_truths=True)

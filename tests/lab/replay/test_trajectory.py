@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import Schedule
+from aera.errors import ProtocolError
 from aera.lab import Trajectories
 from aera.lab.replay.trajectory import SHAPES, shape
 
@@ -98,3 +99,23 @@ def test_parts_without_grades_have_none_together() -> None:
     joined = Trajectories.join([one, one])
     assert joined.grades is None
     assert joined.tokens.shape == (2, 2)
+
+
+def test_cut_at_a_checkpoint_nothing_later_is_left() -> None:
+    made = replace(
+        trajectories([[0, 1, 0], [1, 1, 1]], majority=[[0.1, 0.2, 0.3], [1, 1, 1]]),
+        re2_mean=np.array([[0.2, 0.4, 0.6], [1, 1, 1]]),
+    ).up_to(2)
+    assert made.schedule.checkpoints == (1, 2)
+    counts = {row.name: row.count for row in made.transitions()}
+    assert counts == {"stable wrong": 0, "recovery": 1, "collapse": 0, "stable right": 1}
+    assert made.by_mean.known_grades.tolist() == [[0.2, 0.4], [1, 1]]
+    assert made.tokens.shape == made.agreement.shape == (2, 2)
+
+
+def test_graded_by_the_mean_only_the_grades_change() -> None:
+    made = replace(trajectories([[0, 1]]), re2_mean=np.array([[0.25, 0.5]]))
+    assert made.by_mean.known_grades.tolist() == [[0.25, 0.5]]
+    assert made.by_mean.tokens is made.tokens
+    with pytest.raises(ProtocolError, match="no truths"):
+        _ = trajectories([[0, 1]]).by_mean
