@@ -6,7 +6,7 @@ same votes. Calibration and judgement belong to other questions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import nan
 
