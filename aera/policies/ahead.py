@@ -20,6 +20,10 @@ from aera.network import Network, check_features, sigmoid
 from aera.response import Prefix
 
 
+USUAL = 1.5
+"""Slowness up to which a server counts as at its best: short replies take longer by the token."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ahead:
     """How likely a run goes on past each checkpoint, by what has arrived so far."""
@@ -95,7 +99,8 @@ def ease(hurry: float, *, busy: float, slowness: float = 1.0) -> float:
     """What is left of a hurry on a server in use: everybody there pays for what is begun ahead.
 
     `busy` is the share of its calls that are taken: up to a half nobody waits for anybody, then the
-    hurry falls to nothing. `slowness` is how many times its best seconds a token takes now.
+    hurry falls to nothing. `slowness` is how many times its best seconds a token takes now; a half
+    more is what replies differ by anyway.
     """
     free = min(1.0, max(0.0, 2 * (1 - busy)))
-    return hurry * free / max(1.0, slowness)
+    return hurry * free / max(1.0, slowness / USUAL)

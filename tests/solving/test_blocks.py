@@ -167,7 +167,8 @@ def test_a_busy_or_slow_server_is_spared() -> None:
     assert begun_at_once(0.71, load=Load(busy=0.5)) == [0, 4, 8]
     assert begun_at_once(0.71, load=Load(busy=0.7)) == [0, 4]
     assert begun_at_once(1.0, load=Load(busy=1.0)) == [0]
-    assert begun_at_once(0.71, load=Load(slowness=1.5)) == [0, 4]
+    assert begun_at_once(0.71, load=Load(slowness=1.5)) == [0, 4, 8]
+    assert begun_at_once(0.71, load=Load(slowness=2.1)) == [0, 4]
     assert begun_at_once(0.71, load=Load(slowness=3.0)) == [0]
 
 
