@@ -19,7 +19,6 @@ from aera.evidence.votes import VOTE_FEATURE_NAMES, vote_features
 from aera.network import Network, check_features, sigmoid
 from aera.response import Prefix
 
-
 USUAL = 1.5
 """Slowness up to which a server counts as at its best: short replies take longer by the token."""
 
