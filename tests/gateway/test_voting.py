@@ -422,7 +422,8 @@ def test_samples_without_what_the_weights_need_are_warned_of() -> None:
     told = found(
         numbers("1", "1", "1", "1"), {"policy": "weighted-4"}, serving={"controller": gated()}
     )
-    assert told["warnings"] == ["4 samples came without logprobs and all weigh the same"]
+    said = "4 samples came without logprobs and were weighed by their text alone"
+    assert told["warnings"] == [said]
 
 
 @pytest.mark.parametrize("policy", ["cisc-4", "asc-0.95+weighted"])

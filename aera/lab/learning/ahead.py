@@ -34,7 +34,7 @@ class AheadFit:
     ) -> Ahead | None:
         """From votes as a policy weighed them, and the column at which it stopped each question.
 
-        None where there is but one checkpoint, so that nothing can begin ahead.
+        None where nothing can begin ahead or be learned of it: one checkpoint, or no lengths.
         """
         past = schedule.checkpoints[:-1]
         if not past:
@@ -45,6 +45,8 @@ class AheadFit:
             for record, stop in zip(records, stops, strict=True)
             for prefix, column in self._look(record, int(stop), schedule, chance)
         ]
+        if not seen:
+            return None
         evidence = np.array([features for features, _, _ in seen])
         decided = np.array([column for _, column, _ in seen])
         stopped = np.array([stop for _, _, stop in seen])
