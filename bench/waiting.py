@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/waiting.py
 
-Sixty bundled questions are solved by the bundled controller against recorded responses at an exact
+Thirty bundled questions are solved by the bundled controller against recorded responses at an exact
 pace, as they arrive at a server without and with slots. The server runs in a process of its own.
 """
 
@@ -25,12 +25,12 @@ from aera.policies.ahead import default_ahead
 from aera.pools.record import VotedRecord
 
 ROOT = Path(__file__).parents[1]
-QUESTIONS = 60
+QUESTIONS = 30
 HURRIES = (0.0, 0.5, 0.7)
-IDLE = Server(400.0, load=4.0)
-SINGLY = Server(400.0, load=1.0, singly=True)
+IDLE = Server(200.0, load=1.0)
+SINGLY = Server(100.0, load=0.5, singly=True)
 """Fewer at a time: a call for every response keeps client and server busy with themselves."""
-SHARED = Server(400.0, slots=64, load=1.0)
+SHARED = Server(200.0, slots=64, load=0.6)
 CALLS = 1_024
 """More than ever are under way, so that the server's slots are the only limit."""
 
