@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -274,16 +273,13 @@ class _Job:
 
     def _range(self) -> tuple[int, int]:
         """The fewest and the most responses that a question can take."""
-        from aera.policies.policy import Bounded, Fixed
+        from aera.policies.policy import range_of
 
-        schedule, policy = self.controller.schedule, self.controller.policy
+        schedule = self.controller.schedule
         if self.shared:
             return 1, schedule.last
-        if isinstance(policy, Fixed):
-            return (min(policy.responses, schedule.last),) * 2
-        bounds = (policy.minimum, policy.maximum) if isinstance(policy, Bounded) else (None, None)
-        least, most = max(schedule.first, bounds[0] or 0), min(schedule.last, bounds[1] or inf)
-        return least, int(most)
+        least, most = range_of(self.controller.policy, schedule.last)
+        return max(least, min(schedule.first, most)), most
 
     def _announce(
         self, left: "list[Question]", summary: Summary, journal: "Journal | None"

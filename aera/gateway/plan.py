@@ -16,7 +16,7 @@ from aera.policies.labels import (
     parse_policy,
     strip_weighted,
 )
-from aera.policies.policy import Bounded, Confident, Fixed, Policy
+from aera.policies.policy import Bounded, Confident, Fixed, Policy, bounds_of
 from aera.sampling.budget import Budget
 from aera.schedule import Schedule
 from aera.solving.controller import Controller
@@ -87,7 +87,7 @@ class Planner:
             served = ServedVote(Fixed(1), most=1, fixed=True)
             return VotePlan(served, Schedule((1,)), budget, weigher, (*cut, note))
         bounded, notes = self._bound(policy, options, self._allowed(shape))
-        least, most = _bounds_of(bounded, self.controller.schedule.last)
+        least, most = bounds_of(bounded, self.controller.schedule.last)
         fixed = isinstance(policy, Fixed)
         if isinstance(policy, Fixed):  # nothing to decide on the way: one block, one prompt
             schedule = Schedule((max(least, min(policy.responses, most)),))
@@ -136,7 +136,7 @@ class Planner:
         most = min(allowed, options.max_samples or allowed)
         # A maximum that the schedule does not reach is none: its end is the full budget.
         maximum = most if most < self.controller.schedule.last else None
-        own_least, own_most = _bounds_of(policy, most)
+        own_least, own_most = bounds_of(policy, most)
         if max(least, own_least) > min(most, own_most):
             raise UsageError(
                 f"the minimum of {max(least, own_least)} samples is above the maximum of "
@@ -202,15 +202,6 @@ def on_full_budget(plan: VotePlan) -> VotePlan:
     fixed = replace(served, policy=Fixed(served.most), fixed=True)
     schedule = Schedule((served.most,))  # nothing to decide on the way: one block, one prompt
     return replace(plan, policy=fixed, schedule=schedule, notes=(*plan.notes, ALARMED))
-
-
-def _bounds_of(policy: Policy, last: int) -> tuple[int, int]:
-    """The minimum and the maximum of samples that stand around a policy."""
-    least, most = 0, last
-    while isinstance(policy, Bounded):
-        least, most = max(least, policy.minimum or 0), min(most, policy.maximum or last)
-        policy = policy.policy
-    return least, most
 
 
 def _inner(policy: Policy) -> Policy:

@@ -1,5 +1,6 @@
 """Policies: given a prefix, stop or continue. A policy is a frozen value; its text is its label."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
@@ -207,12 +208,24 @@ class ServedPolicy:
         return str(self.policy)
 
 
-def most_of(policy: Policy, last: int) -> int:
-    """Responses beyond which a policy never goes, on a schedule that ends at `last`."""
-    at: object = policy
-    while at is not None:  # the policies around another one name it `policy`
-        limits = (getattr(at, name, None) for name in ("most", "maximum"))
-        last = min(last, *(each for each in limits if each is not None), last)
-        last = min(last, at.responses) if isinstance(at, Fixed) else last
-        at = getattr(at, "policy", None)
-    return last
+def layers(policy: Policy) -> Iterator[Policy]:
+    """A policy and those inside it, the outermost first; what wraps another names it `policy`."""
+    inside: Policy | None = policy
+    while inside is not None:
+        yield inside
+        inside = getattr(inside, "policy", None)
+
+
+def bounds_of(policy: Policy, last: int) -> tuple[int, int]:
+    """The fewest and the most responses that the limits around a policy allow."""
+    limits = [each for each in layers(policy) if isinstance(each, Bounded)]
+    least = max((each.minimum or 0 for each in limits), default=0)
+    return least, min([last, *(each.maximum or last for each in limits)])
+
+
+def range_of(policy: Policy, last: int) -> tuple[int, int]:
+    """The same for the policy itself: a fixed budget within its limits takes what it says."""
+    least, most = bounds_of(policy, last)
+    for fixed in (each for each in layers(policy) if isinstance(each, Fixed)):
+        least = most = max(least, min(fixed.responses, most))
+    return least, most

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aera.errors import RunError
 from aera.evidence.semantics import encoder_milliseconds
 from aera.policies.labels import confident_rule
-from aera.policies.policy import UNREADABLE, Decision, Policy, most_of
+from aera.policies.policy import UNREADABLE, Decision, Policy, range_of
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Reader
 from aera.response import Prefix, Question, Response
@@ -141,6 +141,8 @@ class Run:
         self._waiting: list[Response] = []
         self._read: list[Vote] = []
         """What those say; read on delivery, for a reader may take its time."""
+        self._previewed: dict[int, tuple[Response, Vote]] = {}
+        """What responses that were looked at before their turn say; they come one by one."""
         self.steps: list[Step] = []
         self.unused = Unused()
         """What whoever feeds it has begun ahead in vain."""
@@ -169,13 +171,17 @@ class Run:
     @property
     def most(self) -> int:
         """Responses beyond which its policy never goes."""
-        return most_of(self.policy, self.prefix.schedule.last)
+        return range_of(self.policy, self.prefix.schedule.last)[1]
 
     def preview(self, responses: Sequence[Response]) -> Prefix:
         """What it would look at if these had been delivered too; nothing is decided."""
-        seen = [*self._waiting, *responses]
-        read = [*self._read, *map(self._task.read, responses)]
-        return self.prefix.extend(seen, self._weigh(seen, read))
+        seen, known = [*self._waiting, *responses], self._previewed
+        if getattr(self._weigher, "looks_back", False):
+            known.clear()
+        new = [each for each in seen if id(each) not in known]
+        votes = self._weigh(new, [*map(self._task.read, new)])
+        known.update((id(each), (each, vote)) for each, vote in zip(new, votes, strict=True))
+        return self.prefix.extend(seen, [known[id(each)][1] for each in seen])
 
     def feed(self, responses: Sequence[Response]) -> None:
         """Deliver some of the wanted responses; a completed block leads to a decision."""
