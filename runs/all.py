@@ -95,7 +95,7 @@ def run_script(folder: Path, name: str) -> bool:
 
 def run_all(folder: Path, names: Sequence[str]) -> bool:
     """Two at a time; what others read first, those that read the others' sections last."""
-    done = []
+    done = list[bool]()
     for stage in (
         [name for name in names if name in FIRST],
         [name for name in names if name not in (*FIRST, *LAST, *PAGES)],

@@ -22,6 +22,8 @@ SHARES = (0.05, 0.06, 0.08, 0.10, 0.15, 0.20)
 def main() -> None:
     folder = pools_argument(__doc__ or "")
     ready, pool = vote_table(folder, "gsm8k"), open_pool(folder, "gsm8k")
+    truths = ready.truths
+    assert truths is not None
     found: dict[float, list[tuple[Floats, Floats, Floats, float]]] = {s: [] for s in SHARES}
     for fold in deal(ready.groups, seed=0):
         model = VoteLearner().fit(ready, fold.rest, seed=fold.number)
@@ -29,7 +31,7 @@ def main() -> None:
             ready.task, ready.schedule, model.policy(0.5, GATE_FAMILY), model.gate, model.weigher
         )
         questions = [ready.questions[row] for row in fold.own]
-        graders = [Grader(ready.task, ready.truths[question.id]) for question in questions]
+        graders = [Grader(ready.task, truths[question.id]) for question in questions]
         judged = model.values(ready, fold.own)
         trajectories, values = judged.trajectories, judged.values[GATE_FAMILY.name]
         whole = trajectories.tokens[:, -1].sum()

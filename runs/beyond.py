@@ -18,7 +18,7 @@ from rivals import (
     share,
 )
 
-from aera import ASC, ESC, Fixed, Lead
+from aera import ASC, ESC, Fixed, Lead, Policy
 from aera.lab import (
     Frontier,
     LossLimit,
@@ -35,7 +35,7 @@ from aera.lab.replay.frontier import point_of
 def plain(folder: Path, name: str) -> Frontier:
     """Everything that needs no calibration, on plain votes."""
     records, truths = held(folder, name)
-    policies = [ASC(0.95), ESC(5), crossfit_bayes(records, 0.95), Lead(3)]
+    policies: list[Policy] = [ASC(0.95), ESC(5), crossfit_bayes(records, 0.95), Lead(3)]
     return evaluate(records, policies, truths=truths)
 
 

@@ -8,6 +8,7 @@ run that was broken off goes on where it was.
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pools import ROOT, SEEDS, open_pool, vote_table
@@ -41,7 +42,7 @@ def judge_seed(folder: Path, name: str, seed: int) -> dict[str, Floats]:
     path = ROOT / "out" / "judged" / kind / f"{name.replace('/', '-')}-{seed}.npz"
     open_pool(folder, name)
     if not path.exists():
-        known, made = vote_table(folder, name), dict[str, Floats]()
+        known, made = vote_table(folder, name), dict[str, Any]()
         for votes, learner in (("weighted", WEIGHTED), ("plain", PLAIN)):
             limits = [limit_for(learner, loss) for loss in LOSSES]
             made |= _arrays(votes, nested(learner, known, limits, seed=seed))

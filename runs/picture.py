@@ -85,9 +85,17 @@ def layers() -> list[dict[str, object]]:
         "scale": {"domain": list(COLOURS), "range": list(COLOURS.values())},
         "legend": {"title": None, "orient": "bottom", "columns": 3, "labelFontSize": 12},
     }
-    both = {"x": x, "y": y, "color": colour}
+    both: dict[str, object] = {"x": x, "y": y, "color": colour}
     swept = {"filter": "!test(/^others/, datum.policy)"}
     bars = {"filter": "isValid(datum.low)"}
+    labels: list[dict[str, object]] = [
+        {
+            "transform": [{"filter": f"test(/^{policies}/, datum.policy)"}],
+            "mark": {"type": "text", "dx": -9, "dy": up, "fontSize": 11},
+            "encoding": {**both, "text": {"field": "label"}},
+        }
+        for policies, up in (("AERA|^ASC|^others, same", -9), ("others, plain|^fixed", 13))
+    ]
     return [
         {
             "mark": {"type": "rule", "strokeDash": [4, 4], "color": "#9ca3af"},
@@ -100,14 +108,7 @@ def layers() -> list[dict[str, object]]:
         },
         {"transform": [swept], "mark": {"type": "line", "strokeWidth": 2}, "encoding": both},
         {"mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}, "encoding": both},
-        *(
-            {
-                "transform": [{"filter": f"test(/^{policies}/, datum.policy)"}],
-                "mark": {"type": "text", "dx": -9, "dy": up, "fontSize": 11},
-                "encoding": {**both, "text": {"field": "label"}},
-            }
-            for policies, up in (("AERA|^ASC|^others, same", -9), ("others, plain|^fixed", 13))
-        ),
+        *labels,
     ]
 
 

@@ -34,7 +34,8 @@ def teach_and_judge(taught: VoteTable, judged: VoteTable, schedule: Schedule) ->
         name: choices[name].stops(each, measured.values[each.name])
         for name, each in model.families.items()
     }
-    before = choices["aera"].stops(model.family, tuning.values[model.family.name])
+    own = model.families["aera"]
+    before = choices["aera"].stops(own, tuning.values[own.name])
     return Judgement(
         measured,
         rows,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pools import ROOT, held
@@ -50,7 +51,8 @@ def traces_of(folder: Path, name: str) -> dict[str, Floats]:
     kept = ROOT / "out" / "traces" / f"{name}.npz"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(kept, **{key: np.array(rows) for key, rows in read_traces(folder, name)})
+        made: dict[str, Any] = {key: np.array(rows) for key, rows in read_traces(folder, name)}
+        np.savez(kept, **made)
     with np.load(kept) as known:
         return {key: known[key].reshape(-1, len(TRACES)) for key in known.files}
 

@@ -26,8 +26,10 @@ TRACED, OTHERS = ("gsm8k", "csqa", "math500", "gsm8k-half"), ("gsm8k", "svamp", 
 SEEDS = range(3)
 FROM = 2
 """The checkpoint of 16 responses."""
-COMPARED = ("mean_logprob", "logprob", "log_tokens", "token_length", "log_lines", "log_numbers")
-COMPARED += ("words_given", "numbers_new", *TRACE_NAMES)
+COMPARED = (
+    *("mean_logprob", "logprob", "log_tokens", "token_length", "log_lines", "log_numbers"),
+    *("words_given", "numbers_new", *TRACE_NAMES),
+)
 
 
 def compared(own: Responses) -> Responses:
