@@ -59,9 +59,15 @@ def read_tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
+@cache
+def shape_of(path: Path) -> str:
+    """What a file does, as a text; comments and formatting do not count."""
+    return repr(outline(read_tree(path)))
+
+
 def source_of(recipe: str) -> str:
-    """The digest of a recipe's own file; comments and formatting do not count."""
-    return digest(repr(outline(read_tree(RUNS / f"{recipe}.py"))))
+    """The digest of a recipe's own file."""
+    return digest(shape_of(RUNS / f"{recipe}.py"))
 
 
 def imported(recipe: str) -> set[str]:
@@ -90,7 +96,7 @@ def code_of(recipe: str) -> str:
     modules = [path for path in package.rglob("*.py") if not str(path).startswith(rooms)]
     used = sorted(imported(recipe) - {Path(__file__).stem})
     files = [*sorted(modules), *(RUNS / f"{name}.py" for name in used)]
-    return digest(repr([outline(read_tree(path)) for path in files]))
+    return digest(f"[{', '.join(map(shape_of, files))}]")
 
 
 def data_of(folder: Path, name: str) -> str:

@@ -20,7 +20,7 @@ from aera import (
     Schedule,
 )
 from aera.errors import UsageError
-from aera.policies.policy import UNREADABLE, ServedPolicy
+from aera.policies.policy import UNREADABLE, ServedPolicy, bounds_of, range_of
 
 LEARNING = [FirstValid(), Majority(0), Entropy(1), Lead(0.1), ASC(0), ESC(1)]
 
@@ -203,3 +203,21 @@ def test_a_decision_says_why(prefix_of: Callable[..., Prefix]) -> None:
     assert Lead(3).decide(prefix_of("aaa")).reason == "lead"
     assert Lead(3).decide(prefix_of("a")).reason == "not yet: lead"
     assert Bounded(Lead(3), minimum=9).decide(prefix_of("aaa")).reason == "below the minimum"
+
+
+@pytest.mark.parametrize(
+    ("policy", "bounds", "taken"),
+    [
+        (Lead(3), (0, 128), (0, 128)),
+        (Fixed(16), (0, 128), (16, 16)),
+        (Fixed(256), (0, 128), (128, 128)),
+        (Bounded(Lead(3), minimum=8, maximum=64), (8, 64), (8, 64)),
+        (Bounded(Fixed(4), minimum=8), (8, 128), (8, 8)),
+        (ServedPolicy(Bounded(Bounded(Lead(3), maximum=32), 4, 64)), (4, 32), (4, 32)),
+    ],
+    ids=str,
+)
+def test_limits_are_found_through_every_layer(
+    policy: Policy, bounds: tuple[int, int], taken: tuple[int, int]
+) -> None:
+    assert (bounds_of(policy, 128), range_of(policy, 128)) == (bounds, taken)

@@ -29,6 +29,7 @@ from aera.solving.feeding import feed_run
 from aera.solving.journal import Journal
 from aera.solving.run import Run, Unused
 from aera.solving.solve import Allocator, solve
+from aera.tally import Vote
 
 HURRIES = (0.0, 0.2, 0.5, 0.8, 1.0)
 LABELS = (
@@ -332,3 +333,25 @@ def test_a_run_previews_what_it_would_see_and_decides_nothing() -> None:
     assert run.want == 3
     assert not run.steps
     assert len(run.prefix) == 0
+
+
+@pytest.mark.parametrize("looks_back", [False, True])
+def test_what_comes_one_by_one_is_weighed_once(looks_back: bool) -> None:
+    sizes = []
+
+    class Counting:
+        def weigh(
+            self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]
+        ) -> Sequence[Vote]:
+            sizes.append(len(responses))
+            return [replace(vote, weight=0.5) for vote in votes]
+
+    weigher = Counting()
+    weigher.looks_back = looks_back  # type: ignore[attr-defined]
+    known: Any = {"task": get_task("numeric"), "schedule": Schedule((8,)), "weigher": weigher}
+    run = Run(QUESTION, ASC(0.95), **known)
+    came = [Response(f"\\boxed{{{place}}}", tokens=3) for place in range(4)]
+    for count in (1, 2, 4):
+        seen = run.preview(came[:count])
+        assert [vote.weight for vote in seen.votes] == [0.5] * count
+    assert sizes == ([1, 2, 4] if looks_back else [1, 1, 2])
