@@ -1,13 +1,17 @@
 """The public names are a list, and the list is true."""
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
 import aera
 from aera import lab
+from aera.cli.evaluate import evaluate
+from aera.cli.train import train
 
 
 @pytest.mark.parametrize("package", [aera, lab], ids=lambda package: package.__name__)
@@ -34,3 +38,19 @@ def test_importing_aera_pulls_in_neither_torch_nor_the_lab() -> None:
     code = "import sys, aera; print([m for m in sys.modules if m in ('torch', 'aera.lab')])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "apart"),
+    [
+        (evaluate, aera.evaluate, {"json_file", "report", "figures", "equivalence"}),
+        (train, aera.train, {"out", "prices", "equivalence"}),
+    ],
+    ids=["evaluate", "train"],
+)
+def test_python_takes_what_the_command_takes(
+    command: Callable[..., None], function: Callable[..., object], apart: set[str]
+) -> None:
+    plural = {"hurry": "hurries", "baseline": "baselines"}
+    asked = {plural.get(name, name) for name in inspect.signature(command).parameters} - apart
+    assert asked == set(inspect.signature(function).parameters)

@@ -1,6 +1,6 @@
 """The short way in Python: evaluate a pool, and train a controller on it, in one call each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,13 @@ from typing import Any
 from aera.lab.judging.asked import ask_policies, choose_schedule
 from aera.lab.judging.best_of_n import scoring_for
 from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
+from aera.lab.judging.labelling import read_labels
 from aera.lab.judging.training import TrainSettings, train_pool
 from aera.lab.judging.waiting import HURRIES
 from aera.lab.open import open_graded
 from aera.lab.replay.money import Prices
 from aera.lab.replay.server import Server
+from aera.lab.truths import Truths
 from aera.policies.policy import Policy
 from aera.pools.open import open_pool
 from aera.pools.record import Records
@@ -34,6 +36,7 @@ def evaluate(
     certify: float | None = None,
     schedule: Schedule | str | None = None,
     max_samples: int | None = None,
+    rule: str = "vote",
     scorer: Scorer | None = None,
     price: float | None = None,
     judge: str | None = None,
@@ -41,14 +44,17 @@ def evaluate(
     server: Server | str | None = None,
     hurries: Sequence[float] = HURRIES,
     without_truths: bool = False,
+    clean: bool = False,
+    encoder: str | None = None,
     seed: int = 0,
     workers: int | str = 1,
 ) -> Evaluation:
     """What each policy would have spent and lost on recorded responses.
 
-    `policies` are values or labels ("fixed-32,asc-0.95"); without them the standard ones. With a
-    `scorer` it is best-of-n. `prices` are those of a million prompt and completion tokens. With a
-    `server` ("tokens_per_second=50") it tells how long questions wait there.
+    `policies` are values or labels ("fixed-32,asc-0.95"); without them the standard ones. The
+    `rule` that selects the answer is "vote" or "re2-vote". With a `scorer` it is best-of-n.
+    `prices` are those of a million prompt and completion tokens. With a `server`
+    ("tokens_per_second=50") it tells how long questions wait there.
 
     result = aera.evaluate(aera.open_pool("pools/gsm8k"))
     pandas.DataFrame(result.rows())     # or polars; print(result) shows a table
@@ -60,7 +66,10 @@ def evaluate(
     checkpoints = choose_schedule(own, _parse(schedule), most=max_samples, recorded=last)
     settings = EvaluationSettings(
         protocol=protocol,
+        rule=rule,
         paper=paper,
+        clean=clean,
+        encoder=encoder,
         max_loss=max_loss,
         alpha=certify,
         seed=seed,
@@ -71,7 +80,7 @@ def evaluate(
         server=Server.parse(server) if isinstance(server, str) else server,
         hurries=tuple(hurries),
     )
-    known: dict[str, Any] = {"controller": controller, "seed": seed}
+    known: dict[str, Any] = {"controller": controller, "encoder": encoder, "seed": seed}
     asked = ask_policies(policies, records, checkpoints, scored=scoring is not None, **known)
     graded = open_graded(records, workers=working)
     done: dict[str, Any] = {"controller": controller, "workers": working, "track": show_progress}
@@ -91,8 +100,10 @@ def train(
     price: float | None = None,
     judge: str | None = None,
     without_truths: bool = False,
+    labels: Mapping[str, str] | str | Path | None = None,
     weigher: Controller | None = None,
     paper: bool = False,
+    baselines: Sequence[str] = (),
     encoder: str | None = None,
     seed: int = 0,
     workers: int | str = 1,
@@ -101,7 +112,9 @@ def train(
 
     With a `scorer` it is best-of-n, at a `price`. A `policy` by its label runs as it stands. A pool
     without truths is learned from by its clear votes, and `max_loss` is then the share of answers
-    that may differ from the full budget's. A `weigher` brings its weights along from elsewhere.
+    that may differ from the full budget's; `labels`, right answers by question or a file as `aera
+    label` writes it, decide on weights there. A `weigher` brings its weights from elsewhere. The
+    `baselines` ("asc") are used with `paper` where they save more.
 
     controller = aera.train("pools/gsm8k", max_loss=0.02)
     controller.save("controllers/gsm8k")
@@ -115,14 +128,22 @@ def train(
         policy=policy,
         scoring=scoring_for(scorer, price=price, judge=judge),
         paper=paper,
+        baselines=tuple(baselines),
         encoder=encoder,
         schedule=choose_schedule(own, _parse(schedule), most=max_samples, recorded=own.last),
         seed=seed,
         without_truths=without_truths,
+        labels=_labels(labels),
         teacher=weigher,
     )
     known = graded.records, graded.truths
     return train_pool(*known, settings, workers=working, track=show_progress).controller
+
+
+def _labels(given: Mapping[str, str] | str | Path | None) -> Truths | None:
+    if given is None or isinstance(given, Mapping):
+        return None if given is None else Truths(given)
+    return read_labels(Path(given))
 
 
 def _parse(schedule: Schedule | str | None) -> Schedule | None:
