@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from paper_claims import MAIN
 from paper_runs import METRICS, RULES, gap, in_goal, quality_cells, scores_of, signed, spend_cells
-from pools import ROOT, SEEDS, pools_argument, publish, table
+from pools import SEEDS, open_as, pools_argument, publish, table
 
-from aera import ASC, ESC, Pool, get_task
-from aera.lab import CrossFit, Judgement, PaperLearner, Truths, crossfit, import_jsonl, nested
+from aera import ASC, ESC, get_task
+from aera.lab import CrossFit, Judgement, PaperLearner, Truths, crossfit, nested
 from aera.lab.judging.diagnostics import collapsing
 from aera.lab.learning.paper import PaperTable, without_group
 from aera.lab.replay.frontier import Point, fixed_points, point_of
@@ -50,13 +50,10 @@ BENCHMARKS = (
 def open_bench(folder: Path, bench: Benchmark) -> PaperTable:
     """The pool with its evidence; what texts alone could say is made constant without them."""
     texts = bench.texts
-    out = ROOT / "out" / "pools" / (bench.file.replace("/", "-") + ("-redo" if texts else ""))
-    if not out.exists():
-        task = replace(get_task(bench.task), redo=texts)
-        import_jsonl(folder / f"{bench.file}.jsonl.gz", out, task=task)
-    truths = Truths.open(out)
+    pool = open_as(folder, bench.file, replace(get_task(bench.task), redo=texts))
+    truths = Truths.open(pool.path)
     assert truths is not None
-    data = PaperLearner().prepare(replace(hold(Pool.open(out)), name=bench.label), truths)
+    data = PaperLearner().prepare(replace(hold(pool), name=bench.label), truths)
     if texts:
         return data
     silent = without_group(without_group(data, "semantic state"), "projection")

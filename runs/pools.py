@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 
 from published import data_of, put
 
-from aera import Pool, get_task
+from aera import Pool, Task, get_task
 from aera.lab import PaperLearner, Truths, VoteLearner, import_jsonl
 from aera.lab.learning.paper import PaperTable
 from aera.lab.learning.votes import VoteTable
@@ -46,16 +47,25 @@ def pools_argument(text: str) -> Path:
 
 
 def open_pool(folder: Path, name: str, *, redo: bool = False) -> Pool:
-    """A pool, imported into out/ on first use; with the redo test where the paper is repeated.
+    """A pool, imported into out/ once; with the redo test where the paper is repeated.
 
     Only math was asked with the note that allows a redo, so only there the prompt has it.
     """
+    task = get_task({**TASKS, **FURTHER}[name])
+    noted = with_redo(task) if name == "math" else replace(task, redo=True)
+    return open_as(folder, name, noted if redo else task)
+
+
+def open_as(folder: Path, name: str, task: Task) -> Pool:
+    """A pool read by this task, imported again where its file or the task has changed."""
     READ[name] = data_of(folder, name)
-    out = ROOT / "out" / "pools" / (name.replace("/", "-") + ("-redo" if redo else ""))
-    if not out.exists():
-        task = get_task({**TASKS, **FURTHER}[name])
-        noted = with_redo(task) if name == "math" else replace(task, redo=True)
-        import_jsonl(folder / f"{name}.jsonl.gz", out, task=noted if redo else task)
+    out = ROOT / "out" / "pools" / (name.replace("/", "-") + ("-redo" if task.redo else ""))
+    kept = out.with_name(f"{out.name}.digest")
+    known = kept.exists() and kept.read_text("utf-8") == READ[name]
+    if not known or Pool.open(out).task != task:
+        rmtree(out, ignore_errors=True)
+        import_jsonl(folder / f"{name}.jsonl.gz", out, task=task)
+        kept.write_text(READ[name], "utf-8")
     return Pool.open(out)
 
 
