@@ -2,7 +2,8 @@
 
 POOLS has the folder `traces`. The rule that is shipped, exp(mean confidence / 2) over its mean so
 far, needs no learning; beside it stand weights learned from the sixteen numbers of the other
-benchmarks. Both against ASC(0.95) on plain votes. Intervals over questions.
+benchmarks. Both against ASC(0.95) on plain votes. A fixed budget of 128 votes has two more rules,
+`cisc-128` and `deepconf-128`. Intervals over questions.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,15 +12,18 @@ from pathlib import Path
 
 import numpy as np
 from pools import SEEDS, interval, pools_argument, publish, table
-from traced import LEARNER, NAMES, traced_table
+from traced import LEARNER, NAMES, traced, traced_table
 
+from aera import Fixed
 from aera.arrays import Floats
-from aera.lab import bootstrap_ratio, paired_bootstrap
+from aera.lab import bootstrap_ratio, evaluate, paired_bootstrap
 from aera.lab.calibrating.families import ASC_FAMILY
 from aera.lab.learning.votes import ReplayedVotes, VoteTable
 from aera.lab.learning.weigher import Responses
 from aera.lab.replay.trajectory import pick
+from aera.policies.policy import Confident
 from aera.trace import TRACE_NAMES
+from aera.voting.confident import CONFIDENT
 from aera.voting.trace_weights import TraceWeights
 from aera.voting.traits import TRAIT_NAMES
 
@@ -94,13 +98,25 @@ def rows_of(pools: Mapping[str, VoteTable], name: str) -> list[list[str]]:
     return shown
 
 
+def confident_rows(folder: Path, name: str) -> list[list[str]]:
+    """All 128 votes by the two rules of aera/voting/confident.py."""
+    records, truths = traced(folder, name)
+    tried = [Confident(128, rule) for rule in CONFIDENT]
+    plain, *own = evaluate(records, [Fixed(128), *tried], truths=truths).points[: 1 + len(tried)]
+    gains = [paired_bootstrap(100 * each.scores, 100 * plain.scores, seed=0) for each in own]
+    told = [f"{gain.difference:+.2f} {interval(gain.low, gain.high)}" for gain in gains]
+    return [[f"{name} {rule}", "", "", "", text] for rule, text in zip(tried, told, strict=True)]
+
+
 HEADER = ["pool and weights", "ASC(0.95) %", "against plain votes", "tokens, % of plain votes'"]
 HEADER += ["128 votes, against plain"]
 
 
 def main(folder: Path) -> None:
-    pools = {name: traced_table(folder / "traces", name) for name in NAMES}
-    publish("traces-cold", table(HEADER, [row for name in pools for row in rows_of(pools, name)]))
+    traces = folder / "traces"
+    pools = {name: traced_table(traces, name) for name in NAMES}
+    rows = [[*rows_of(pools, name), *confident_rows(traces, name)] for name in pools]
+    publish("traces-cold", table(HEADER, [row for own in rows for row in own]))
 
 
 if __name__ == "__main__":

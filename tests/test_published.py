@@ -29,16 +29,20 @@ def small(published: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "runs/recipe.py").write_text('"""A recipe."""\n\npublish("one", f"{1 + 1}")\n')
     (tmp_path / "runs/published.json").write_text("{}")
     (tmp_path / "docs/page.md").write_text("# Page\n\n<!-- begin one -->\n<!-- end one -->\n")
-    published.read_tree.cache_clear()
-    published.code_of.cache_clear()
+    forget(published)
     published.put("one", "2", "recipe", {})
     return published
 
 
+def forget(published: ModuleType) -> None:
+    """Files have changed."""
+    for known in (published.read_tree, published.shape_of, published.code_of):
+        known.cache_clear()
+
+
 def edit(path: Path, old: str, new: str, published: ModuleType) -> None:
     path.write_text(path.read_text().replace(old, new))
-    published.read_tree.cache_clear()
-    published.code_of.cache_clear()
+    forget(published)
 
 
 def test_every_section_is_what_its_recipe_published_last(published: ModuleType) -> None:
@@ -92,7 +96,7 @@ def test_a_section_is_up_to_date_until_its_text_recipe_or_code_changes(
     assert "\n2\n" in (tmp_path / "docs/page.md").read_text()
     assert changes() == []
     (tmp_path / "aera/module.py").write_text("X = 1\n")
-    small.code_of.cache_clear()
+    forget(small)
     assert changes() == ["the code"]
     edit(tmp_path / "runs/recipe.py", "1 + 1", "1 + 2", small)
     assert changes() == ["its recipe", "the code"]
