@@ -6,6 +6,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from typer.testing import CliRunner
+
+from aera.cli import app
 
 ROOT = Path(__file__).parents[1]
 
@@ -102,6 +105,18 @@ def test_a_number_in_a_sentence_stands_in_a_table(page: str, published: ModuleTy
         for digits in {len(each.partition(".")[2]) for each in told}
     }
     assert told - set().union(*by_digits.values()) == set()
+
+
+def test_readme_card_and_help_tell_the_held_out_figure(published: ModuleType) -> None:
+    import demo_controller
+
+    held = demo_controller.held_out()
+    assert held in (ROOT / "aera/demo/controller/README.md").read_text("utf-8")
+    assert held in " ".join(CliRunner().invoke(app, ["--help"]).stdout.split())
+    points, interval, tokens = re.findall(r"[-+]?\d+\.\d+|\[.*?\]", held)[:3]
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    more = f"{float(points):.1f} points {interval} more accuracy than 128 plain votes"
+    assert f"{more} for {tokens} % " in readme
 
 
 def test_the_picture_of_the_readme_shows_the_published_tables(published: ModuleType) -> None:

@@ -26,6 +26,8 @@ app = typer.Typer(
     help="Early stopping for self-consistency and best-of-n: after every block of sampled answers, "
     "decide whether another block is worth it. The way to a controller of your own: sample (or "
     "import), evaluate, train, then solve or serve.",
+    epilog="On 519 held-out questions of GSM8K: +3.08 points [+0.58, +5.59] against 128 plain "
+    "votes, for 12.5 % [11.1, 13.9] of their tokens (docs/results.md).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
