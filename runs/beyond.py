@@ -1,6 +1,5 @@
 """Learned votes and the gate on them, nested, beside everything else: four pools, five seeds."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,30 +70,12 @@ def operating_rows(folder: Path, name: str) -> list[list[str]]:
     return rows
 
 
-def hull(points: Sequence[tuple[float, float]], at: float) -> float:
-    """Accuracy that points of (tokens, accuracy) reach at so many tokens, by mixing neighbours."""
-    ordered = sorted(points)
-    best = np.maximum.accumulate([accuracy for _, accuracy in ordered])
-    return float(np.interp(at, [tokens for tokens, _ in ordered], best))
-
-
 def summary_row(folder: Path, name: str) -> list[str]:
-    """Learned votes at the full budget, how often weights and gate were kept, and the frontier."""
+    """Learned votes at the full budget, and how often the gate was kept."""
     found = judged(folder, name)
     fixed, learned = (found.at(votes, FULL) for votes in ("plain", "weighted"))
-    ours, theirs = (
-        [found.at("weighted", rule, loss) for loss in LOSSES] for rule in ("aera", "asc")
-    )
-    rival = [(done.spent.mean(), 100 * done.scores.mean()) for done in theirs]
-    ahead = [100 * done.scores.mean() - hull(rival, done.spent.mean()) for done in ours]
-    return [
-        name,
-        f"{100 * fixed.scores.mean():.2f}",
-        f"{100 * learned.scores.mean():.2f}",
-        *gap(learned, fixed),
-        found.gates(0.0),
-        " ".join(f"{value:+.2f}" for value in ahead),
-    ]
+    means = [f"{100 * each.scores.mean():.2f}" for each in (fixed, learned)]
+    return [name, *means, *gap(learned, fixed), found.gates(0.0)]
 
 
 def rivals_of(folder: Path, name: str) -> dict[str, Outcome]:
@@ -166,8 +147,7 @@ def beside_rows(folder: Path, name: str) -> list[list[str]]:
 def main() -> None:
     folder = pools_argument(__doc__ or "")
     header = ["pool", "plain votes, full budget %", "learned votes %", "difference", "95 %"]
-    header += ["gate kept", "points above ASC on the same votes, at each allowed loss"]
-    publish("beyond", table(header, [summary_row(folder, name) for name in TASKS]))
+    publish("beyond", table([*header, "gate kept"], [summary_row(folder, name) for name in TASKS]))
     found, rivals = judged(folder, "gsm8k"), rivals_of(folder, "gsm8k")
     ours = found.at("weighted", "aera")
     whole = {votes: found.at(votes, FULL) for votes in ("plain", "weighted")}

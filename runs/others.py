@@ -39,7 +39,7 @@ def rows_of(folder: Path, name: str) -> list[list[str]]:
             f"{len(full.scores)}",
             f"{100 * done.scores.mean():.2f}",
             *gap(done, full),
-            gap(done, own)[0],
+            " ".join(gap(done, own)),
             " ".join(share(done, full)),
         ]
         for label, done in shown.items()
@@ -47,7 +47,7 @@ def rows_of(folder: Path, name: str) -> list[list[str]]:
 
 
 HEADER = ["pool: policy", "questions", "accuracy %", "against all plain votes", "95 %"]
-HEADER += ["against its own full budget", "tokens, % of all votes"]
+HEADER += ["against AERA's full budget", "tokens, % of all votes"]
 
 
 def main(folder: Path) -> None:

@@ -77,7 +77,12 @@ def row_of(folder: Path, name: str) -> tuple[list[str], float]:
 
 
 HEADER = ["pool", "questions", "curve, 36 traits", "with traces", "difference"]
-HEADER += ["16 to 128 plain votes %", "36 traits %", "with traces %", "difference"]
+HEADER += [
+    "mean of 16, 32, 64 and 128 votes: plain %",
+    "36 traits %",
+    "with traces %",
+    "difference",
+]
 HEADER += ["with traces, at 4 to 128"]
 
 
