@@ -37,12 +37,8 @@ TAUGHT, JUDGED = "gsm8k", "gsm8k-held"
 LOSSES = (0.0, 0.01, 0.02, 0.03)
 ALLOWED, CERTIFIED = limit_for(WEIGHTED, 0.02), limit_for(WEIGHTED, 0.02, 0.1)
 SEEDED = ["training seed", "128 weighted votes %", "AERA %", "tokens, % of 128's"]
-SEEDED += [
-    "ASC, same votes %",
-    "tokens, % of 128's",
-    "AERA against ASC",
-    "AERA's tokens, % of ASC's",
-]
+SEEDED += ["ASC, same votes %", "tokens, % of 128's", "AERA against 128 plain votes"]
+SEEDED += ["against 128 of its own votes", "against ASC", "AERA's tokens, % of ASC's"]
 
 
 def untrained(plain: Taught, setting: float = 0.95) -> Outcome:
@@ -104,7 +100,7 @@ def budgets_table(weighted: Taught, plain: Taught) -> str:
     return table([*header, "tokens, % of 128's"], rows)
 
 
-def seeds_table(runs: list[Taught]) -> str:
+def seeds_table(runs: list[Taught], plain: Outcome) -> str:
     """The same training with other seeds: how much of it is chance."""
     found = [(run.fixed[-1], run.at("aera", ALLOWED), run.at("asc", ALLOWED)) for run in runs]
     full, ours, theirs = (Outcome.mean(each) for each in zip(*found, strict=True))
@@ -113,7 +109,8 @@ def seeds_table(runs: list[Taught]) -> str:
         right = [f"{100 * done.scores.mean():.2f}" for done in each]
         price = [share(done, full)[0] for done in each]
         rows.append([label, right[0], right[1], price[1], right[2], price[2]])
-        rows[-1] += [" ".join(gap(each[1], each[2])), " ".join(share(each[1], each[2]))]
+        rows[-1] += [" ".join(gap(each[1], other)) for other in (plain, each[0], each[2])]
+        rows[-1] += [" ".join(share(each[1], each[2]))]
     return table(SEEDED, rows)
 
 
@@ -130,7 +127,7 @@ def judge(taught: VoteTable, judged: VoteTable) -> dict[str, str]:
         "held-rivals": against_table(ours, rivals),
         "held-losses": losses_table(weighted, plain, (sure[0], sure[1])),
         "held-budgets": budgets_table(weighted, plain),
-        "held-seeds": seeds_table(runs),
+        "held-seeds": seeds_table(runs, plain.fixed[-1]),
     }
 
 
