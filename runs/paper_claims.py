@@ -680,7 +680,7 @@ def online_table(page: Published) -> str:
                  f"{saved:.2f}", f"{kept:.2f}"]
             )  # fmt: skip
     header = ["method", "paper resp.", "ours resp.", "paper %", "ours, vote %", "ours, mean %"]
-    return table([*header, "paper saved %", "ours saved %"], rows)
+    return table([*header, "paper: responses saved %", "ours: responses saved %"], rows)
 
 
 def claim_table(claims: Sequence[Claim]) -> str:
