@@ -12,8 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from pools import FURTHER, TASKS, open_pool
@@ -25,7 +26,7 @@ FIRST = ("small",)
 """It works with two processes, on what others read."""
 LAST = ("paper",)
 """They read the sections of others."""
-LONG = ("crowd", "crowd_pools", "beyond", "nested", "ablations", "models", "traces")
+LONG = ("crowd_pools", "crowd", "sooner", "traces", "ablations", "batch", "abroad")
 """They take longest, so they begin first."""
 QUICK = ("transitions", "reference", "holdout", "diagnostics", "halves", "certified")
 """Each takes a minute or two."""
@@ -109,11 +110,16 @@ def run_all(folder: Path, names: Sequence[str]) -> bool:
 
 def import_pools(folder: Path, *, held: bool) -> None:
     """Once and first, for two recipes at a time may want the same pool."""
-    for name in (*TASKS, *FURTHER):
-        if (folder / f"{name}.jsonl.gz").exists() and (held or name != "gsm8k-held"):
-            open_pool(folder, name)
-    for name in TASKS:
-        open_pool(folder, name, redo=True)
+    there = [name for name in (*TASKS, *FURTHER) if (folder / f"{name}.jsonl.gz").exists()]
+    wanted = [(name, False) for name in there if held or name != "gsm8k-held"]
+    wanted += [(name, True) for name in TASKS]
+    with ProcessPoolExecutor(2, get_context("spawn")) as pair:
+        [*pair.map(partial(import_pool, folder), wanted)]
+
+
+def import_pool(folder: Path, wanted: tuple[str, bool]) -> None:
+    """By its name, and whether it is read as in the paper."""
+    open_pool(folder, wanted[0], redo=wanted[1])
 
 
 def main() -> None:
