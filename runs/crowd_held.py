@@ -6,19 +6,15 @@ truths, by one training of seed 0. Plain ASC is certified on the same half. What
 published.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from crowd import LEARNER, LIMITS, PLAIN, known
-from pools import ROOT, interval, pools_argument, publish, table
+from pools import held, interval, pools_argument, publish, table
 
-from aera import Pool, get_task
 from aera.lab import (
     Trajectories,
-    Truths,
     bootstrap_ratio,
-    import_jsonl,
     paired_bootstrap,
 )
 from aera.lab.calibrating.calibration import Choice
@@ -28,21 +24,16 @@ from aera.lab.learning.crowd import winner_of
 from aera.lab.learning.learner import Measured
 from aera.lab.learning.votes import VoteTable
 from aera.lab.replay.trajectory import pick
-from aera.pools.record import hold
 
 NAME, SEED = "gsm8k-held", 0
-HEADER = ["at most changed, policy", "certified", "saved in calibration %", "accuracy %"]
+HEADER = ["at most changed, policy", "certified setting", "saved in calibration %", "accuracy %"]
 HEADER += ["against Fixed-128", "tokens, % of Fixed-128's", "changed, %"]
 HEADER += ["against its own full budget"]
 
 
 def held_out(folder: Path) -> VoteTable:
     """The questions that nothing was fitted or chosen on."""
-    out = ROOT / "out" / "pools" / NAME
-    if not out.exists():
-        import_jsonl(folder / f"{NAME}.jsonl.gz", out, task=get_task("gsm8k"))
-    truths = Truths.open(out)
-    return LEARNER.prepare(replace(hold(Pool.open(out)), name=NAME), truths)
+    return LEARNER.prepare(*held(folder, NAME))
 
 
 def row_of(
