@@ -51,10 +51,9 @@ def evaluate(
 ) -> Evaluation:
     """What each policy would have spent and lost on recorded responses.
 
-    `policies` are values or labels ("fixed-32,asc-0.95"); without them the standard ones. The
-    `rule` that selects the answer is "vote" or "re2-vote". With a `scorer` it is best-of-n.
-    `prices` are those of a million prompt and completion tokens. With a `server`
-    ("tokens_per_second=50") it tells how long questions wait there.
+    `policies` are values or labels ("fixed-32,asc-0.95"), or the standard ones; the `rule` that
+    selects the answer is "vote" or "re2-vote". With a `scorer` it is best-of-n. `prices` are of a
+    million prompt and completion tokens. A `server` ("tokens_per_second=50") adds waiting times.
 
     result = aera.evaluate(aera.open_pool("pools/gsm8k"))
     pandas.DataFrame(result.rows())     # or polars; print(result) shows a table
