@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from paper_claims import Published
 from pools import ROOT, pools_argument
 from published import read_sections
 
@@ -38,9 +39,8 @@ Both are in `docs/results.md`, "Held out".
 
 def held_out(section: str = "held", policy: str = "**AERA**") -> str:
     """What a held-out table says of a policy, with its intervals."""
-    _, text = read_sections()[section]
-    row = next(line for line in text.splitlines() if line.startswith(f"| {policy} |"))
-    tokens, points = (cell.strip() for cell in row.split("|")[5:7])
+    page, _ = read_sections()[section]
+    _, _, _, tokens, points, *_ = Published(page.read_text("utf-8")).rows(section)[policy]
     points, tokens = points.replace(" ", " points ", 1), tokens.replace(" ", " % ", 1)
     return f"{points} against 128 plain votes, for {tokens}"
 
