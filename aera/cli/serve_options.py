@@ -26,10 +26,6 @@ ConfigOption = Annotated[
 CheckOption = Annotated[
     bool, _option("CHECK", "Read and check everything, say what would be served, and end.")
 ]
-ProcessesOption = Annotated[
-    int,
-    _option("PROCESSES", "Processes that serve together; limits are shared out to them.", min=1),
-]
 KeysFileOption = Annotated[
     Path | None, _option("KEYS_FILE", "File with clients' keys, one a line; SIGHUP reads it again.")
 ]
@@ -302,4 +298,3 @@ class ServeOptions:
     tries: TriesOption = 3
     config: ConfigOption = None
     check: CheckOption = False
-    processes: ProcessesOption = 1

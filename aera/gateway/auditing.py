@@ -14,7 +14,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,11 +52,6 @@ class AuditRules:
     def __post_init__(self) -> None:
         if not (0 <= self.share <= 1 and 0 < self.limit < 1):
             raise UsageError("the share and the limit of audits are between 0 and 1")
-
-    def share_among(self, processes: int) -> "AuditRules":
-        """What one of several processes may take."""
-        tokens = None if self.tokens is None else -(-self.tokens // processes)
-        return replace(self, most=-(-self.most // processes), tokens=tokens)
 
 
 @dataclass(frozen=True)

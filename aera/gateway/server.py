@@ -81,12 +81,8 @@ def create_app(settings: GatewaySettings) -> AccessMiddleware:
 class Application:
     """Everything one gateway holds; nothing of it is global."""
 
-    def __init__(
-        self, configuration: Configuration, telemetry: Telemetry | None = None, *, own: bool = True
-    ) -> None:
-        self.configuration, self.telemetry = configuration, telemetry or Telemetry()
-        self.own = own
-        """Whether it counts every reload; of many processes their supervisor does."""
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration, self.telemetry = configuration, Telemetry()
         prepare(configuration.current)  # refuses before serving
         self._connections = Connections()
         self._serving: Serving | None = None
@@ -154,8 +150,7 @@ class Application:
                 self.configuration.take(settings)
                 self._swap(serving)
                 self.telemetry.counts[GENERATION] = self.configuration.generation
-        if self.own or outcome == REFUSED:
-            tell_reload(self.telemetry, outcome, self.configuration.generation, **why)
+        tell_reload(self.telemetry, outcome, self.configuration.generation, **why)
 
     def _serve(self, serving: Serving) -> None:
         self._serving = serving
@@ -311,13 +306,11 @@ class Application:
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus."""
-        return Response(
-            self.telemetry.merged().exposition(), media_type="text/plain; version=0.0.4"
-        )
+        return Response(self.telemetry.exposition(), media_type="text/plain; version=0.0.4")
 
     async def state(self, request: Request) -> Response:
         """What the page shows."""
-        serving, seen = self.serving, self.telemetry.merged()
+        serving, seen = self.serving, self.telemetry
         audits = seen.audits()
         models = [
             {

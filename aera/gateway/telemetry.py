@@ -136,13 +136,6 @@ class Telemetry(Collector):
         self.begun = time.time()
         self._warned = False
 
-    def merged(self) -> "Telemetry":
-        """The numbers of all processes that serve together; here there is only one."""
-        return self
-
-    def publish(self) -> None:
-        """Let the other processes see the latest votes; here there are none."""
-
     def record(self, voted: VotedChoice, model: str = "") -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
         label = self.models.note(model)
@@ -239,7 +232,7 @@ class Telemetry(Collector):
         return seen
 
     def audits(self) -> dict[str, dict[str, float]]:
-        """What audits say of each model, all processes together; two counts make the interval."""
+        """What audits say of each model; two counts make the interval."""
         seen, found = self.gauges(), dict[str, dict[str, float]]()
         for model in [key[1] for key in seen if key[0] == "audit_seen"]:
             names = ("seen", "changed", "overturned", "alarm")

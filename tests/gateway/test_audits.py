@@ -22,10 +22,8 @@ from aera.cli.endpoint import Deciding
 from aera.cli.serve_options import ServeOptions
 from aera.cli.serve_settings import read_settings
 from aera.errors import UsageError
-from aera.gateway.auditing import Audit, Auditor, AuditRules, Found
-from aera.gateway.board import SharedTelemetry
+from aera.gateway.auditing import AuditRules
 from aera.gateway.configuration import Configuration
-from aera.gateway.watching import interval
 from aera.lab import import_jsonl
 from aera.sampling.fake import Call, FakeUpstream, Fault, RecordedUpstream
 from aera.sampling.upstream import Endpoint
@@ -332,20 +330,6 @@ def test_the_command_reads_the_same_from_the_log(
     assert "--audit-share" in str(refused.exception)
 
 
-def test_the_counts_of_several_processes_make_one_interval(tmp_path: Path) -> None:
-    for place, outcomes in {"0": ("same", "same", "changed"), "1": ("same",)}.items():
-        shared, looks = SharedTelemetry(tmp_path, place), Auditor(ALL, "m", "asc-0.95")
-        shared.watch_audits({"m": looks})
-        for outcome in outcomes:
-            looks._waiting.append(audit := Audit("id", b""))
-            looks.settle(audit, Found(outcome, tokens=10))
-        shared.publish()
-    seen = shared.merged().audits()["m"]
-    assert (seen["seen"], seen["changed"], seen["share"], seen["tokens"]) == (4, 1, 0.25, 40)
-    assert (seen["share_low"], seen["share_high"]) == interval(1, 4)
-    assert b'aera_audit_share{model="m"} 0.25' in shared.merged().exposition()
-
-
 def test_the_limit_is_what_was_certified_by_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Deciding, "load", lambda self: controller_of())
     options = ServeOptions(upstream=["http://x/v1"], audit_share=0.1, on_alarm="full-budget")
@@ -354,7 +338,7 @@ def test_the_limit_is_what_was_certified_by_agreement(monkeypatch: pytest.Monkey
     certified = replace(controller_of(), calibration={"by_agreement": True, "max_loss": 0.05})
     monkeypatch.setattr(Deciding, "load", lambda self: certified)
     assert read_settings(options).models[0].audits.limit == 0.05
-    given = replace(options, audit_limit=0.3, processes=4, audit_tokens=10)
+    given = replace(options, audit_limit=0.3, audit_max=4, audit_tokens=3)
     [model] = read_settings(given).models
     assert (model.audits.limit, model.audits.most, model.audits.tokens) == (0.3, 4, 3)
     with pytest.raises(UsageError, match="--on-alarm is log or full-budget"):

@@ -195,9 +195,3 @@ def test_settings_that_contradict_themselves_are_refused(change: Any, said: str)
         GatewaySettings(**{"models": (model,), **change})
     with pytest.raises(UsageError, match='two models are called "m"'):
         GatewaySettings((model, model))
-
-
-def test_several_processes_share_what_is_allowed() -> None:
-    model = ServedModel("m", (Endpoint("http://127.0.0.1:1/v1", None, concurrency=9),))
-    part = GatewaySettings((model,), most_requests=10).share_among(4)
-    assert (part.most_requests, part.models[0].upstreams[0].concurrency) == (3, 3)
