@@ -4,7 +4,6 @@ import inspect
 import logging
 import socket
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aera.cli.endpoint import without_password
@@ -22,7 +21,6 @@ LEVELS = ("debug", "info", "warning", "error")
 
 def serve(*given: Any, **named: Any) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
-    from aera.gateway.configuration import Configuration
     from aera.gateway.process import make_server, run_server
 
     options = ServeOptions(*given, **named)
@@ -33,8 +31,7 @@ def serve(*given: Any, **named: Any) -> None:
     _set_logging(options.log_level)
     listening = _bound(options)
     _announce(options, listening, settings)
-    configuration = Configuration(settings, partial(read_settings, options))
-    server = make_server(configuration, drain=options.drain_seconds)
+    server = make_server(settings, drain=options.drain_seconds)
     sys.exit(min(1, run_server(server, listening)))
 
 

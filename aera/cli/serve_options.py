@@ -27,7 +27,7 @@ CheckOption = Annotated[
     bool, _option("CHECK", "Read and check everything, say what would be served, and end.")
 ]
 KeysFileOption = Annotated[
-    Path | None, _option("KEYS_FILE", "File with clients' keys, one a line; SIGHUP reads it again.")
+    Path | None, _option("KEYS_FILE", "File with clients' keys, one a line.")
 ]
 ModelOption = Annotated[
     str, _option("MODEL", "Model for requests that name none; with --config, one of its models.")
@@ -196,7 +196,7 @@ AuditTokensOption = Annotated[
 OnAlarmOption = Annotated[
     str,
     _option(
-        "ON_ALARM", "log, or full-budget: no vote stops early from the alarm to the next reload."
+        "ON_ALARM", "log, or full-budget: no vote stops early from the alarm to the next start."
     ),
 ]
 RecordOption = Annotated[

@@ -3,7 +3,7 @@
 A request is drawn before its vote, by a keyed hash of an id that is made here, so that nobody can
 choose what is looked at; a text that was drawn is not drawn again. Where there is no room it is
 skipped, which says nothing of its answer. One that cannot finish counts as changed. What is still
-under way when the policy changes or the gateway stops is cancelled and counts as nothing.
+under way when the gateway stops is cancelled and counts as nothing.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ def _told_nobody(found: Found) -> None:
 
 
 class Auditor:
-    """The audits of one model since its policy was taken up."""
+    """The audits of one model since the gateway started."""
 
     def __init__(self, rules: AuditRules, model: str, policy: str) -> None:
         self.rules, self.model, self.policy = rules, model, policy
@@ -180,7 +180,7 @@ class Auditor:
             log.warning(json.dumps({"event": ALARM, **self._about(), **self.state()}))
 
     async def stop(self) -> None:
-        """Cancel what is under way: another policy serves from now on, or none."""
+        """Cancel what is under way."""
         self._stopped = True
         await cancel_all(self._tasks)
         while self._waiting:

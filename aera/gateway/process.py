@@ -1,4 +1,4 @@
-"""The gateway as a process: slow connections are closed, stopping has a bound, signals reload."""
+"""The gateway as a process: slow connections are closed, and stopping has a bound."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,10 @@ from typing import Any
 
 import uvicorn
 
-from aera.gateway.configuration import Configuration
 from aera.gateway.openai import DeniedError, dump, error_body
 from aera.gateway.proxy import CONNECTION
 from aera.gateway.server import Application, collect_seldom
+from aera.gateway.settings import GatewaySettings
 
 log = logging.getLogger("aera.gateway")
 BACKLOG = 2_048
@@ -100,10 +100,7 @@ def protocol_class() -> type[Any]:
 
 
 class GatewayServer(uvicorn.Server):
-    """Drains on SIGTERM or SIGINT: not ready, but answering, until all is done or time is up.
-
-    SIGHUP reads the configuration again, SIGUSR1 goes back to the one before.
-    """
+    """Drains on SIGTERM or SIGINT: not ready, but answering, until all is done or time is up."""
 
     def __init__(self, config: uvicorn.Config, application: Application, drain: float) -> None:
         super().__init__(config)
@@ -113,9 +110,6 @@ class GatewayServer(uvicorn.Server):
         self.cut_off = 0
         """Requests that were ended before they had their answer."""
         self._signals = 0
-        self._reloads: list[bool] = []
-        """Reloads that somebody asked for: whether each goes back."""
-        self._reloading: asyncio.Task[None] | None = None
         self._until: float | None = None
 
     @contextlib.contextmanager
@@ -124,13 +118,8 @@ class GatewayServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handlers = {
-            signal.SIGTERM: self.handle_exit,
-            signal.SIGINT: self.handle_exit,
-            signal.SIGHUP: self.handle_reload,
-            signal.SIGUSR1: self.handle_reload,
-        }
-        former = {each: signal.signal(each, handler) for each, handler in handlers.items()}
+        taken = (signal.SIGTERM, signal.SIGINT)
+        former = {each: signal.signal(each, self.handle_exit) for each in taken}
         try:
             yield
         finally:
@@ -141,19 +130,10 @@ class GatewayServer(uvicorn.Server):
         """The first signal begins to drain, the second ends it."""
         self._signals += 1
 
-    def handle_reload(self, sig: int, frame: FrameType | None) -> None:
-        """Several that come before the first is dealt with are one."""
-        back = sig == signal.SIGUSR1
-        if back not in self._reloads and (back or self.application.configuration.readable):
-            self._reloads.append(back)
-
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: go on draining; once a second: close those that are too slow."""
         if self._signals:
             self._go_on_draining()
-        elif self._reloads and (self._reloading is None or self._reloading.done()):
-            work = self.application.reload(back=self._reloads.pop(0))
-            self._reloading = asyncio.create_task(work)
         if counter % 10 == 0:
             self._close_slow()
         return await super().on_tick(counter)
@@ -197,9 +177,9 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def make_server(configuration: Configuration, *, drain: float = 30.0) -> GatewayServer:
+def make_server(settings: GatewaySettings, *, drain: float = 30.0) -> GatewayServer:
     """A gateway that is ready to run."""
-    application = Application(configuration)
+    application = Application(settings)
     config = uvicorn.Config(
         application.app,
         http=protocol_class(),

@@ -47,7 +47,6 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "abroad": ("Plain votes on questions unlike those the controller was taught on.",),
     "escalated": ("Votes answered by the second upstream.",),
     "ties": ("Votes whose winner was tied and won by being first.",),
-    "reloads": ("Reloads of the configuration by how they ended.", "outcome"),
     "audits": ("Audits by what came of them.", "outcome", "model"),
     "audit_tokens": ("Tokens spent on audits.", "kind", "model"),
     "key_requests": ("Requests by the hash of their key.", "key", "model"),
