@@ -13,7 +13,6 @@ import aiohttp
 
 from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
 from aera.gateway.auditing import AuditRules
-from aera.gateway.configuration import Configuration
 from aera.gateway.process import GatewayServer, bind, make_server
 from aera.gateway.settings import GatewaySettings, ServedModel
 
@@ -26,7 +25,7 @@ async def start(url: str, share: float) -> tuple[str, GatewayServer, "asyncio.Ta
     """A gateway that audits this share, and where it is."""
     controller = Controller(get_task("numeric"), Schedule((4, 8, 16, 32, 64, 128)), ASC(0.95))
     model = ServedModel("m", (Endpoint(url),), controller, audits=AuditRules(share))
-    server, listening = make_server(Configuration(GatewaySettings((model,)))), bind("127.0.0.1", 0)
+    server, listening = make_server(GatewaySettings((model,))), bind("127.0.0.1", 0)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
         await asyncio.sleep(0.01)

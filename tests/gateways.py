@@ -21,7 +21,6 @@ from live import boxed
 from openai import AsyncOpenAI
 
 from aera import Response
-from aera.gateway.configuration import Configuration
 from aera.gateway.process import GatewayServer, bind, make_server
 from aera.gateway.settings import ClientKey, GatewaySettings, KeyLimits, ServedModel
 from aera.sampling.fake import Call, FakeUpstream
@@ -81,14 +80,14 @@ async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
     names = ("tries", "concurrency", "longest_wait", "timeout", "largest_reply", "headers")
     own = {name: settings.pop(name) for name in names if name in settings}
     endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
-    async with housed(Configuration(settings_of(endpoints, **settings))) as house:
+    async with housed(settings_of(endpoints, **settings)) as house:
         yield house
 
 
 @asynccontextmanager
-async def housed(configuration: Configuration) -> AsyncIterator[House]:
+async def housed(settings: GatewaySettings) -> AsyncIterator[House]:
     """A gateway that serves this."""
-    server = make_server(configuration)
+    server = make_server(settings)
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
     task = asyncio.create_task(server.serve(sockets=[listening]))
