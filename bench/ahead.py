@@ -9,18 +9,22 @@ tasks, permits and reservations.
 
 import argparse
 import asyncio
+import sys
 import time
+from pathlib import Path
 
 from tables import print_table
 
 from aera import ASC, Question, Response, Schedule, get_task
 from aera.sampling.budget import Budget
-from aera.sampling.fake import Call, FakeUpstream
 from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.spending import Spending
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller
 from aera.solving.solve import Allocator
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from fakes import Call, FakeUpstream
 
 
 class Watched(FakeUpstream):

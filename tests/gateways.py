@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
+from fakes import Call, FakeUpstream, Server
 from live import boxed
 from openai import AsyncOpenAI
 
@@ -24,7 +25,6 @@ from aera import Response
 from aera.gateway.configuration import Configuration
 from aera.gateway.process import GatewayServer, bind, make_server
 from aera.gateway.settings import ClientKey, GatewaySettings, KeyLimits, ServedModel
-from aera.sampling.fake import Call, FakeUpstream
 from aera.sampling.upstream import Endpoint
 
 USER = [{"role": "user", "content": "how many?"}]
@@ -105,16 +105,14 @@ async def housed(configuration: Configuration) -> AsyncIterator[House]:
             await task
 
 
-async def started(stack: AsyncExitStack, *servers: FakeUpstream | str) -> list[str]:
+async def started(stack: AsyncExitStack, *servers: Server | str) -> list[str]:
     """Where these servers are, those that are ours started."""
     return [
         s if isinstance(s, str) else (await stack.enter_async_context(s)).base_url for s in servers
     ]
 
 
-def visit(
-    act: Callable[[House], Awaitable[Seen]], *servers: FakeUpstream | str, **settings: Any
-) -> Seen:
+def visit(act: Callable[[House], Awaitable[Seen]], *servers: Server | str, **settings: Any) -> Seen:
     """What somebody sees who visits a gateway in front of these servers."""
 
     async def scene() -> Seen:

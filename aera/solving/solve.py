@@ -11,7 +11,8 @@ from aera.errors import UpstreamError, check_count
 from aera.policies.ahead import check_hurry
 from aera.response import Question
 from aera.sampling.budget import Budget
-from aera.sampling.sampler import OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.recorded import RecordedSampler
+from aera.sampling.sampler import OpenAISampler, Sampler
 from aera.sampling.spending import Spending
 from aera.solving.blocks import Blocks
 from aera.solving.controller import Controller

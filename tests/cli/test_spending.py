@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream
 from live import controller_of, in_background
 from traced import TracedUpstream
 
 from aera import Controller, Pool, Question, Response, get_task
-from aera.sampling.fake import Call, FakeUpstream
 
 Done = subprocess.CompletedProcess[str]
 Aera = Callable[..., Done]

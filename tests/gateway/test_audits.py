@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream, Fault
 from gateways import CONTROLLER, House, housed, settings_of, visit
 from live import controller_of
 from typer.testing import CliRunner
@@ -27,7 +28,7 @@ from aera.gateway.board import SharedTelemetry
 from aera.gateway.configuration import Configuration
 from aera.gateway.watching import interval
 from aera.lab import import_jsonl
-from aera.sampling.fake import Call, FakeUpstream, Fault, RecordedUpstream
+from aera.sampling.recorded import RecordedUpstream
 from aera.sampling.upstream import Endpoint
 
 ALL = AuditRules(share=1.0)

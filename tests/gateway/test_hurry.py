@@ -6,11 +6,11 @@ from typing import Any
 
 import openai
 import pytest
+from fakes import Call, FakeUpstream
 from gateways import USER, House, account, visit
 
 from aera import Response, Schedule, get_task
 from aera.policies.baselines import ASC
-from aera.sampling.fake import Call, FakeUpstream
 from aera.solving.controller import Controller
 
 CONTROLLER = Controller(get_task("numeric"), Schedule((4, 8, 16)), ASC(0.8))

@@ -5,12 +5,12 @@ from typing import Any
 
 import openai
 import pytest
+from fakes import FakeUpstream
 from gateways import BODY, CONTROLLER, SPLIT, House, account, asked, found, numbers, visit
 from live import boxed
 
 from aera import Schedule, get_task
 from aera.gateway.ceilings import Ceilings
-from aera.sampling.fake import FakeUpstream
 from aera.solving.controller import Controller, default_controller
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream
 from gateways import BODY, ask, free_port, served
 from live import boxed, in_background
 from prometheus_client.parser import text_string_to_metric_families
 
 from aera.gateway.board import SLOTS, SharedCounts, SharedTelemetry, read_counts
 from aera.gateway.supervisor import PREFIX, sweep
-from aera.sampling.fake import FakeUpstream
 from aera.sampling.replicas import Replicas
 from aera.sampling.upstream import Endpoint
 

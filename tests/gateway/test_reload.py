@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fakes import FakeUpstream
 from gateways import BODY, House, ask, free_port, housed, served, settings_of
 from live import boxed, controller_of, in_background
 
@@ -19,7 +20,6 @@ from aera import Fixed
 from aera.errors import UsageError
 from aera.gateway.configuration import Configuration
 from aera.gateway.settings import ClientKey, GatewaySettings, KeyLimits
-from aera.sampling.fake import FakeUpstream
 from aera.sampling.upstream import Endpoint
 
 CHAT = "/v1/chat/completions"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from fakes import Call, FakeUpstream
 from limits import VirtualClock
 from live import QUESTION, controller_of, sampler_of
 
@@ -21,7 +22,6 @@ from aera.policies.ahead import Ahead
 from aera.policies.labels import parse_policy
 from aera.policies.policy import Bounded
 from aera.sampling.budget import Budget
-from aera.sampling.fake import Call, FakeUpstream
 from aera.sampling.health import IDLE, Load
 from aera.sampling.spending import Spending
 from aera.solving.blocks import Blocks
