@@ -139,7 +139,6 @@ def test_a_gate_has_its_own_weights_under_any_threshold() -> None:
     ("label", "said"),
     [
         ("oracle", "knows the right answers"),
-        ("eb-0.95", "for aera evaluate only"),
         ("consensus-0.9", "for aera evaluate only"),
         ("one-shot", "for aera evaluate only"),
         ("matched-random", "for aera evaluate only"),
