@@ -7,14 +7,18 @@ import asyncio
 import sys
 import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 from statistics import median, quantiles
 
 import aiohttp
 
-from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
+from aera import ASC, Controller, Endpoint, Schedule, get_task
 from aera.gateway.auditing import AuditRules
 from aera.gateway.process import GatewayServer, bind, make_server
 from aera.gateway.settings import GatewaySettings, ServedModel
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from fakes import FakeUpstream
 
 ROUNDS, REQUESTS, AT_ONCE = 10, 200, 8
 SECONDS = 0.02

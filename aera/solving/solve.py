@@ -10,7 +10,8 @@ from dataclasses import replace
 from aera.errors import UpstreamError, check_count
 from aera.response import Question
 from aera.sampling.budget import Budget
-from aera.sampling.sampler import OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.recorded import RecordedSampler
+from aera.sampling.sampler import OpenAISampler, Sampler
 from aera.sampling.spending import Spending
 from aera.solving.controller import Controller
 from aera.solving.feeding import BlockFailure, feed_run

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream, Fault
 from gateways import CONTROLLER, House, settings_of, visit
 from live import controller_of
 from typer.testing import CliRunner
@@ -24,7 +25,7 @@ from aera.cli.serve_settings import read_settings
 from aera.errors import UsageError
 from aera.gateway.auditing import AuditRules
 from aera.lab import import_jsonl
-from aera.sampling.fake import Call, FakeUpstream, Fault, RecordedUpstream
+from aera.sampling.recorded import RecordedUpstream
 from aera.sampling.upstream import Endpoint
 
 ALL = AuditRules(share=1.0)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from fakes import FakeUpstream
 from gateways import BODY, House, anything, housed
 from live import boxed, controller_of
 
 from aera import Fixed
 from aera.errors import UsageError
 from aera.gateway.settings import ClientKey, GatewaySettings, ServedModel
-from aera.sampling.fake import FakeUpstream
 from aera.sampling.upstream import Endpoint
 
 KEYS = ("the-first-key-of-two", "the-second-key-of-two")

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream
 from gateways import BODY, House, ask, free_port, served, visit
 from live import boxed, in_background
 
 from aera.gateway import process as module
 from aera.gateway.process import KEEP_ALIVE, bind
-from aera.sampling.fake import FakeUpstream
 
 CHAT = "/v1/chat/completions"
 

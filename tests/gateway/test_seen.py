@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from fakes import FakeUpstream, Fault
 from gateways import BODY, House, anything, ask, free_port, gateway, numbers, served, visit
 from live import boxed, in_background
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,7 +26,6 @@ from aera.gateway.kept import KeptHeaders, is_sane, trace_id
 from aera.gateway.origin import LOCAL, OriginCheck
 from aera.gateway.routes import AllowedRoutes
 from aera.gateway.telemetry import MOST_MODELS, ModelNames
-from aera.sampling.fake import FakeUpstream, Fault
 
 CHAT = "/v1/chat/completions"
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream, Fault
 from live import QUESTION, boxed, controller_of, sampler_of, seeds
 
 from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Schedule, get_task
@@ -14,8 +15,7 @@ from aera.errors import UsageError
 from aera.policies.policy import UNREADABLE
 from aera.pools.pool import write_pool
 from aera.sampling.budget import Budget
-from aera.sampling.fake import Call, FakeUpstream, Fault
-from aera.sampling.sampler import RecordedSampler
+from aera.sampling.recorded import RecordedSampler
 from aera.sampling.spending import Spending
 from aera.solving.feeding import feed_run
 from aera.solving.run import Run
