@@ -1,9 +1,10 @@
 """What `aera solve` and `aera sample` print, as transcripts in golden/lines/*.txt.
 
-A transcript holds shell commands behind "$ ", and below each what it wrote: standard output, standard error behind
-"! ", and its exit code in brackets if that is not 0. Commands run one after the other in a folder that holds
-golden/lines/*.jsonl and so on; $URL is the stand-in, $CONTROLLER the bundled controller. JSON lines are spread out and
-sorted by question. How to write transcripts anew is in golden/files.py.
+A transcript holds shell commands behind "$ ", and below each what it wrote: standard output,
+standard error behind "! ", and its exit code in brackets if that is not 0. Commands run one after
+the other in a folder that holds golden/lines/*.jsonl; $URL is the stand-in, $CONTROLLER the bundled
+controller. JSON lines are spread out and sorted by question. How to write transcripts anew is in
+golden/files.py.
 """
 
 import json
@@ -14,19 +15,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from golden.files import HERE, WRITE, compare, plain, pretty
+from golden.files import HERE, WRITE, compare, plain, pretty, tidy
 from golden.standin import standin
 
 LINES = HERE / "lines"
 NAMES = sorted(path.stem for path in LINES.glob("*.txt"))
 CONTROLLER = HERE.parents[1] / "aera" / "demo" / "controller"
-GONE = {"hurry", "unused"}
-"""Fields of prefetching, which is being taken out."""
-MOVING = {"seconds", "milliseconds", "gate_ms", "encoder_ms"}
-"""Times; only what they are called is compared."""
+FOREIGN = ("AERA_", "OPENAI_")
+"""Variables that would change what a command does."""
 PROGRESS = re.compile(r"\d[\d,]*/[\d,]+ ")
 """Lines that come every so many seconds."""
 
@@ -39,41 +37,33 @@ def url() -> Iterator[str]:
 
 def run(command: str, folder: Path, url: str) -> list[str]:
     """The lines that a command writes, as they are compared."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("AERA_", "OPENAI_"))}
-    more = {"URL": f"{url}/v1", "CONTROLLER": str(CONTROLLER), "PYTHON": sys.executable, "COLUMNS": "100", "NO_COLOR": "1"}
+    own = {name: told for name, told in os.environ.items() if not name.startswith(FOREIGN)}
+    more = {"URL": f"{url}/v1", "CONTROLLER": str(CONTROLLER), "PYTHON": sys.executable}
     shell = f'aera() {{ "{sys.executable}" -m aera "$@"; }}; {command}'
     done = subprocess.run(
-        ["bash", "-c", shell], cwd=folder, env={**own, **more}, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", shell],
+        cwd=folder,
+        env={**own, **more, "COLUMNS": "100", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
     )
-    told = {"out": done.stdout, "error": done.stderr}
-    for each in told:
-        for place, name in ((folder, "FOLDER"), (CONTROLLER, "CONTROLLER")):
-            told[each] = told[each].replace(str(place), name)
-    rows = sorted(filter(is_json, told["out"].splitlines()), key=lambda row: str(json.loads(row).get("question_id")))
-    lines = [line for row in rows for line in pretty(tidy(json.loads(row))).splitlines()]
-    lines += [tidy_text(line) for line in told["out"].splitlines() if not is_json(line)]
-    lines += [f"! {tidy_text(line)}".rstrip() for line in told["error"].splitlines() if not PROGRESS.match(line)]
+    out, error = (
+        text.replace(str(folder), "FOLDER").replace(str(CONTROLLER), "CONTROLLER").splitlines()
+        for text in (done.stdout, done.stderr)
+    )
+    rows = [json.loads(line) for line in out if line.startswith("{")]
+    rows.sort(key=lambda row: str(row.get("question_id")))
+    lines = [pretty(tidy(row)) for row in rows]
+    lines += [tidy_text(line) for line in out if not line.startswith("{")]
+    lines += [f"! {tidy_text(line)}".rstrip() for line in error if not PROGRESS.match(line)]
     return lines + ([f"[{done.returncode}]"] if done.returncode else [])
 
 
-def is_json(line: str) -> bool:
-    return line.startswith("{")
-
-
 def tidy_text(line: str) -> str:
-    """A line without times; what goes to a terminal only is not here."""
+    """A line without times."""
     return re.sub(r"\b\d+(\.\d+)? (s|seconds|minutes)\b", "TIME", plain(line))
-
-
-def tidy(value: Any) -> Any:
-    """A value of a line without times, and without what is being taken out."""
-    if isinstance(value, dict):
-        return {key: key.upper() if key in MOVING else tidy(value[key]) for key in sorted(value) if key not in GONE}
-    if isinstance(value, list):
-        return [tidy(each) for each in value]
-    if isinstance(value, str):
-        return plain(value)
-    return round(value, 6) if isinstance(value, float) else value
 
 
 @pytest.mark.parametrize("name", NAMES)

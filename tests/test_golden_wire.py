@@ -1,8 +1,8 @@
 """The gateway's wire as clients see it: requests with the replies they got, in golden/wire/*.json.
 
-Each file holds how one `aera serve` is started, and cases that it answers in any order. A case sends what must come `before`, then
-`request`, and compares status, the headers that are promised and the body.
-How to write the replies anew is in golden/files.py.
+Each file holds how one `aera serve` is started, and cases that it answers in any order. A case
+sends what must come `before`, then `request`, and compares status, the headers that are promised
+and the body. How to write the replies anew is in golden/files.py.
 """
 
 import http.client
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden.files import HERE, WRITE, compare, plain, pretty
+from golden.files import HERE, WRITE, compare, plain, pretty, tidy
 from golden.standin import standin
 
 FILES = {path.stem: json.loads(path.read_text()) for path in sorted((HERE / "wire").glob("*.json"))}
@@ -27,12 +27,8 @@ CONTROLLER = str(HERE.parents[1] / "aera" / "demo" / "controller")
 NOW: dict[str, dict[str, Any]] = {}
 """Replies to be written."""
 PROMISED = re.compile(r"content-type|retry-after|x-request-id|x-aera-.*|allow|connection|location")
-GONE = {"hurry", "unused", "generation", "since", "gives"}
-"""Fields of prefetching and of reloading, which are being taken out; `gives` comes after the first call."""
 DROPPED = re.compile("_created$|reload|hurry|process|generation|unused|overturned")
-"""Metrics of the same, and times of counters, which are there once they count."""
-MOVING = {"created", "created_at", "completed_at", "active", "resting"}
-"""Times, and what depends on requests before; only what they are called is compared."""
+"""Metrics of what is being taken out, and times of counters, which come once they count."""
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +86,20 @@ def ask(port: int, request: Any) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", **headers}
     if isinstance(body, str):
         body = body.replace("LONG", "long " * 1000)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request(request.get("method", "POST" if body else "GET"), request["path"], body, headers)
+        connection.request(
+            request.get("method", "POST" if body else "GET"), request["path"], body, headers
+        )
         reply = connection.getresponse()
         content = reply.read().decode()
     finally:
         connection.close()
-    told = {name.lower(): value for name, value in reply.getheaders() if PROMISED.fullmatch(name.lower())}
+    told = {
+        name.lower(): value
+        for name, value in reply.getheaders()
+        if PROMISED.fullmatch(name.lower())
+    }
     return {
         "status": reply.status,
         "headers": {name: tidy_header(name, told[name]) for name in sorted(told)},
@@ -130,18 +132,6 @@ def tidy_body(request: Any, kind: str, content: str) -> Any:
 def tidy_event(line: str) -> Any:
     name, _, value = line.partition(": ")
     return {name: tidy(json.loads(value))} if value.startswith("{") else line
-
-
-def tidy(value: Any) -> Any:
-    """A value without what differs from run to run, and without what is being taken out."""
-    if isinstance(value, dict):
-        kept = {plain(key): each for key, each in value.items() if key not in GONE}
-        return {key: key.upper() if key in MOVING else tidy(kept[key]) for key in sorted(kept)}
-    if isinstance(value, list):
-        return [tidy(each) for each in value]
-    if isinstance(value, str):
-        return plain(value)
-    return round(value, 6) if isinstance(value, float) else value
 
 
 def shape(value: Any) -> Any:

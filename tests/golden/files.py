@@ -1,7 +1,7 @@
 """Golden files: what must stay as it is, and how they are written anew.
 
-`AERA_GOLDEN=write pytest tests/test_golden_*.py` writes what today's code does; look at the diff before it is
-committed. A test that fails shows the difference.
+`AERA_GOLDEN=write pytest tests/test_golden_*.py` writes what today's code does; look at the diff
+before it is committed. A test that fails shows the difference.
 """
 
 import difflib
@@ -24,12 +24,32 @@ _TEXTS = [
     (r"(, )hurry\b", ""),  # what is being taken out: prefetching, processes, reloading
 ]
 
+GONE = {"hurry", "unused", "generation", "since", "gives"}
+"""Fields of prefetching and of reloading, which are being taken out; `gives` comes with use."""
+MOVING = {
+    *("created", "created_at", "completed_at", "active", "resting"),
+    *("seconds", "milliseconds", "gate_ms", "encoder_ms"),
+}
+"""Times, and what depends on requests before; only what they are called is compared."""
+
 
 def plain(text: str) -> str:
     """A text without what differs from run to run: ports and ids."""
     for pattern, instead in _TEXTS:
         text = re.sub(pattern, instead, text)
     return text
+
+
+def tidy(value: Any) -> Any:
+    """A value without what differs from run to run, and without what is being taken out."""
+    if isinstance(value, dict):
+        kept = {plain(key): value[key] for key in sorted(value) if key not in GONE}
+        return {key: key.upper() if key in MOVING else tidy(each) for key, each in kept.items()}
+    if isinstance(value, list):
+        return [tidy(each) for each in value]
+    if isinstance(value, str):
+        return plain(value)
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def pretty(value: Any, indent: str = "") -> str:
@@ -49,5 +69,7 @@ def pretty(value: Any, indent: str = "") -> str:
 def compare(name: str, golden: str, now: str) -> None:
     """Fail with a readable difference."""
     if golden != now:
-        lines = difflib.unified_diff(golden.splitlines(), now.splitlines(), "golden", "now", lineterm="")
+        lines = difflib.unified_diff(
+            golden.splitlines(), now.splitlines(), "golden", "now", lineterm=""
+        )
         pytest.fail(f"{name} is not what it was:\n" + "\n".join(lines), pytrace=False)

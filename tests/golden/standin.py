@@ -1,9 +1,9 @@
 """A model server that answers by what it is asked and by the seed alone, whoever asks when.
 
 Directives stand in the last user message, in square brackets:
-[say 7 8 7]     sample i (its seed and its place in the call) gives the i-th word, and so on in a circle;
+[say 7 8 7]     sample i (its seed and its place in the call) gives the i-th word, in a circle;
                 "nothing" gives no answer
-[refuse 429]    every call is refused with this status; a 429 with the header of [after 30]
+[refuse 429]    every call is refused with this status; [after 30] adds Retry-After
 [long]          it thinks aloud, each sample in other figures and at the same length
 [echo]          what was asked, and the headers that matter, are the answer
 [interrupt]     the process named in the header X-Interrupt gets SIGINT, and its call no answer
@@ -44,7 +44,9 @@ def _message(body: Body, place: int, headers: Mapping[str, str]) -> dict[str, An
     if _directive(asked, "echo") is not None:
         kept = {key: body[key] for key in body if key not in ("seed", "n")}
         seen = {name: headers[name] for name in SHOWN if name in headers}
-        return {"content": json.dumps({"body": kept, "headers": seen}, sort_keys=True) + " \\boxed{1}"}
+        return {
+            "content": json.dumps({"body": kept, "headers": seen}, sort_keys=True) + " \\boxed{1}"
+        }
     words = (_directive(asked, "say") or "7").split()
     sample = (body.get("seed") or 0) + place
     word = words[sample % len(words)]
@@ -53,7 +55,10 @@ def _message(body: Body, place: int, headers: Mapping[str, str]) -> dict[str, An
     if body.get("tools"):
         name, _, value = word.partition(":")
         call = {"name": name, "arguments": json.dumps({"city": value, "unit": "C"})}
-        return {"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": call}]}
+        return {
+            "content": None,
+            "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
+        }
     if body.get("response_format"):
         return {"content": json.dumps({"answer": word, "sure": True})}
     if _directive(asked, "long") is not None:
@@ -127,7 +132,9 @@ async def _post(request: web.Request) -> web.StreamResponse:
 
 
 async def _get(request: web.Request) -> web.Response:
-    listed = [{"id": name, "object": "model", "created": 1, "owned_by": "us"} for name in ("m", "p")]
+    listed = [
+        {"id": name, "object": "model", "created": 1, "owned_by": "us"} for name in ("m", "p")
+    ]
     if request.path == "/v1/models":
         return web.json_response({"object": "list", "data": listed})
     found = [each for each in listed if request.path == f"/v1/models/{each['id']}"]
