@@ -27,8 +27,8 @@ from aera.lab import (
     crossfit_bayes,
     evaluate,
     nested,
+    point_of,
 )
-from aera.lab.replay.frontier import point_of
 
 
 def plain(folder: Path, name: str) -> Frontier:
