@@ -223,8 +223,8 @@ def begin(cwd: Path, *arguments: object, **how: Any) -> "subprocess.Popen[str]":
 
 def run(cwd: Path, *arguments: object, **how: Any) -> "subprocess.CompletedProcess[str]":
     """`aera` as a process, to its end."""
-    given: Any = {"capture_output": True, "text": True, "timeout": 60, "check": False, **how}
-    return subprocess.run(command(*arguments), cwd=cwd, **given)
+    given: Any = {"capture_output": True, "text": True, "timeout": 60, **how}
+    return subprocess.run(command(*arguments), cwd=cwd, check=False, **given)
 
 
 def write_questions(path: Path, texts: Sequence[str]) -> Path:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,23 @@ def spend(folder: Path, server: Server, verb: list[str], *options: object) -> st
 
 def said_tokens(stderr: str) -> int:
     """The tokens that a command says it has spent."""
-    return int(re.findall(r"([\d,]+) tokens", stderr.split("answered for")[-1])[0].replace(",", ""))
+    told = re.findall(r"answered for .*? and ([\d,]+) tokens", stderr)[-1]
+    return int(told.replace(",", ""))
 
 
-def key(name: str = "blue", **limits: Any) -> str:
+def key(name: str, **limits: Any) -> str:
     told = "".join(f"{field} = {json.dumps(value)}\n" for field, value in limits.items())
     return f'[[key]]\nname = "{name}"\n{told}'
+
+
+House = tuple[Server, Gateway]
+
+
+@contextmanager
+def housed(folder: Path, *others: str, told: Any = None, **kind: Any) -> Iterator[House]:
+    """A gateway before a server of this kind, and before others that are there already."""
+    with Server(**kind) as server, Gateway(folder, *others, server.url, **told or {}) as gateway:
+        yield server, gateway
 
 
 def wait_for(true: Any, seconds: float = 5.0) -> bool:
@@ -158,7 +170,6 @@ FORM = (
     b'Content-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF\r\n--b--\r\n'
 )
 TWICE = b'{"model": "bad", "messages": [{"role": "user", "content": "hi"}], "model": "good"}'
-House = tuple[Server, Gateway]
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +177,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """A gateway with two models and keys of many kinds; each test has keys of its own."""
     told: Any = {"model": TWO, "keys": KEYS, "limits": "prices = [0, 1000]"}
     folder = tmp_path_factory.mktemp("house")
-    with Server(tokens=300, agree=True) as server, Gateway(folder, server.url, **told) as gateway:
-        yield server, gateway
+    with housed(folder, told=told, tokens=300, agree=True) as made:
+        yield made
 
 
 @fault("F2", "a client that leaves is charged nothing")
@@ -250,7 +261,7 @@ def test_state_shows_a_key_its_own_models(house: House) -> None:
 
 @fault("cross-site", "a page of another site may GET, for browsers send no Origin with it")
 def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
-    with Server() as server, Gateway(tmp_path, server.url) as gateway:
+    with housed(tmp_path) as (_, gateway):
         assert gateway.ask("/state")[0] == 200
         assert gateway.ask("/state", Sec_Fetch_Site="same-origin")[0] == 200
         codes = [gateway.ask(p, Sec_Fetch_Site="cross-site")[0] for p in ("/state", "/v1/models")]
@@ -267,34 +278,35 @@ def test_many_small_values_take_little_memory(tmp_path: Path) -> None:
         status = Path(f"/proc/{gateway.process.pid}/status").read_text()
         return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1024
 
-    with Server() as server, Gateway(tmp_path, server.url) as gateway:
+    with housed(tmp_path) as (_, gateway):
         before = peak(gateway)
-        body = b'{"model": "aera/m", "messages": [], "x": [' + b"[]," * 5_000_000 + b"[]]}"
-        assert gateway.ask(body=body, timeout=60)[0] in (400, 413, 422)
+        body = b'{"model": "aera/m", "messages": 5, "x": [' + b"[]," * 5_000_000 + b"[]]}"
+        assert gateway.ask(body=body, timeout=60)[0] in (400, 413)
         assert peak(gateway) - before < 200
         assert gateway.chat(PLAIN)[0] == 200
 
 
 @fault("F10", "the first attempt waits half the time-out of ten minutes")
 def test_a_server_that_hangs_is_not_waited_for_where_another_answers(tmp_path: Path) -> None:
-    with Server(fault="hang", every=1, after=1) as dead, Server(agree=True) as server:
-        with Gateway(tmp_path, dead.url, server.url) as gateway, ThreadPoolExecutor(8) as many:
+    def answered(text: str) -> bool:
+        try:
+            return gateway.chat(text, how={"timeout": 12})[0] == 200
+        except TimeoutError:
+            return False
 
-            def answered(number: int) -> bool:
-                try:
-                    return gateway.chat(ASKED[number], how={"timeout": 12})[0] == 200
-                except TimeoutError:
-                    return False
-
-            assert all(many.map(answered, range(8)))
+    with (
+        Server(fault="hang", every=1, after=1) as dead,
+        housed(tmp_path, dead.url, agree=True) as (_, gateway),
+        ThreadPoolExecutor(8) as many,
+    ):
+        assert all(many.map(answered, ASKED[:8]))
 
 
 @fault("F11", "a refused last block reads as the full budget")
 def test_a_refused_last_block_is_the_reason(tmp_path: Path) -> None:
-    model = 'schedule = "4,8"\npolicy = "fixed-8"\n'
-    with Server(fault="429", after=2, every=1) as server:
-        with Gateway(tmp_path, server.url, model=model) as gateway:
-            status, reply = gateway.chat(PLAIN)
+    told = {"model": 'schedule = "4,8"\npolicy = "fixed-8"\n'}
+    with housed(tmp_path, told=told, fault="429", after=2, every=1) as (_, gateway):
+        status, reply = gateway.chat(PLAIN)
     assert status == 200
     assert "upstream failed" in reply["aera"]["reason"]
 
@@ -308,30 +320,32 @@ def lines(folder: Path) -> str:
     return "".join(each.read_text("utf-8") for each in files)
 
 
+def recording(folder: Path) -> dict[str, str]:
+    return {"model": f'{AUDITED}record = "{folder}"'}
+
+
 @fault("F13", "what is forgotten while its audit runs is recorded afterwards")
 def test_forgotten_while_the_audit_runs_stays_forgotten(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    with Server(agree=True, held=1) as server:
-        with Gateway(tmp_path, server.url, model=f'{AUDITED}record = "{kept}"') as gateway:
-            name = gateway.chat("what was forgotten?")[1]["id"]
-            assert wait_for(lambda: server.calls == 2)
-            run(tmp_path, "forget", kept, "--id", name)
-            server.held = None
-            assert gateway.chat("what stays?")[0] == 200
-            assert wait_for(lambda: "what stays?" in lines(kept))
-            assert not wait_for(lambda: "what was forgotten?" in lines(kept), 1)
+    with housed(tmp_path, told=recording(kept), agree=True, held=1) as (server, gateway):
+        name = gateway.chat("what was forgotten?")[1]["id"]
+        assert wait_for(lambda: server.calls == 2)
+        run(tmp_path, "forget", kept, "--id", name)
+        server.held = None
+        assert gateway.chat("what stays?")[0] == 200
+        assert wait_for(lambda: "what stays?" in lines(kept))
+        assert not wait_for(lambda: "what was forgotten?" in lines(kept), 1)
 
 
 @fault("F14", "an existing folder stays open to everybody")
 def test_what_is_recorded_is_private_or_refused(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    kept.mkdir(mode=0o755)
+    kept.mkdir()
     kept.chmod(0o755)
-    with Server(agree=True) as server:
-        with Gateway(tmp_path, server.url, model=f'{AUDITED}record = "{kept}"') as gateway:
-            if gateway.process.poll() is None:
-                assert gateway.chat("is it private?")[0] == 200
-                assert wait_for(lambda: "is it private?" in lines(kept))
+    with housed(tmp_path, told=recording(kept), agree=True) as (_, gateway):
+        if gateway.process.poll() is None:
+            assert gateway.chat("is it private?")[0] == 200
+            assert wait_for(lambda: "is it private?" in lines(kept))
     content = [each for each in kept.rglob("*") if each.is_file()]
     assert not content or kept.stat().st_mode & 0o077 == 0
 
@@ -339,27 +353,26 @@ def test_what_is_recorded_is_private_or_refused(tmp_path: Path) -> None:
 @fault("F16", "a burst of audits begins before any of it is counted")
 def test_audits_of_a_burst_keep_to_their_tokens(tmp_path: Path) -> None:
     model = 'task = "numeric"\nschedule = "4,64"\naudit_share = 1.0\naudit_tokens = 2000\n'
-    with Server(agree=True, delay=0.3) as server, ThreadPoolExecutor(12) as many:
-        with Gateway(tmp_path, server.url, model=model) as gateway:
-            asked = many.map(lambda text: gateway.chat(text, max_tokens=60)[1], ASKED[:12])
-            voted = sum(reply["usage"]["completion_tokens"] for reply in asked)
-            time.sleep(1.5)
-    assert server.completion_tokens - voted <= 2_000
+    with (
+        housed(tmp_path, told={"model": model}, agree=True, delay=0.3) as (server, gateway),
+        ThreadPoolExecutor(12) as many,
+    ):
+        asked = many.map(lambda text: gateway.chat(text, max_tokens=60)[1], ASKED[:12])
+        voted = sum(reply["usage"]["completion_tokens"] for reply in asked)
+        time.sleep(1.5)
+        assert server.completion_tokens - voted <= 2_000
 
 
 @fault("F17", "the id that one client chose names another's request too")
 def test_the_id_of_a_reply_names_one_request(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    with Server(agree=True) as server:
-        model = f'{AUDITED}record = "{kept}"'
-        keys = key() + key("red")
-        with Gateway(tmp_path, server.url, model=model, keys=keys) as gateway:
-            ids = []
-            for name in ("blue", "red"):
-                said = [{"role": "user", "content": f"what did {name} ask?"}]
-                body = {"model": "aera/m", "messages": said}
-                headers = gateway.ask(body=body, key=name, X_Request_Id="the same")[1]
-                ids.append({n.lower(): value for n, value in headers.items()}["x-request-id"])
-            assert wait_for(lambda: "blue ask" in lines(kept) and "red ask" in lines(kept))
-            run(tmp_path, "forget", kept, "--id", ids[0])
-            assert "red ask" in lines(kept)
+    kept, ids = tmp_path / "kept", []
+    told = {**recording(kept), "keys": key("blue") + key("red")}
+    with housed(tmp_path, told=told, agree=True) as (_, gateway):
+        for name in ("blue", "red"):
+            said = [{"role": "user", "content": f"what did {name} ask?"}]
+            body = {"model": "aera/m", "messages": said}
+            headers = gateway.ask(body=body, key=name, X_Request_Id="the same")[1]
+            ids.append({n.lower(): value for n, value in headers.items()}["x-request-id"])
+        assert wait_for(lambda: "blue ask" in lines(kept) and "red ask" in lines(kept))
+        run(tmp_path, "forget", kept, "--id", ids[0])
+        assert "red ask" in lines(kept)
