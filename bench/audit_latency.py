@@ -15,9 +15,6 @@ from statistics import median, quantiles
 import aiohttp
 from serving import Process, gateway, upstream
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from fakes import FakeUpstream
-
 ROUNDS, REQUESTS, AT_ONCE = 10, 200, 8
 MILLISECONDS = 20.0
 """What a call to the model server takes."""
