@@ -12,8 +12,8 @@ from aera.cli.options import say
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
+    from aera.pools.parquet import ParquetPool
     from aera.pools.pool import Pool
-    from aera.pools.shards import Shards
     from aera.response import Question, Response
     from aera.sampling.unfinished import Unfinished
 
@@ -92,7 +92,7 @@ def _server_lines(told: Told) -> Iterator[str]:
 # --- pools ----------------------------------------------------------------------------------------
 
 
-def _pool(pool: "Pool | Shards") -> Told:
+def _pool(pool: "Pool | ParquetPool") -> Told:
     from aera.lab.open import open_truths
     from aera.pools.contents import count_contents
     from aera.pools.pool import GROWING, Pool

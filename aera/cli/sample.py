@@ -1,10 +1,8 @@
-"""The command `sample`: fill a pool with one or several workers, and show how far it is."""
+"""The command `sample`: fill a pool, and show how far it is."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,20 +29,17 @@ from aera.cli.endpoint import (
     settings_from,
     without_password,
 )
-from aera.cli.options import ScheduleOption, WorkersOption, say
+from aera.cli.options import ScheduleOption, say
 from aera.cli.spending import Estimate, Shown, tell_lost
 from aera.errors import PoolError, UsageError
 from aera.policies.labels import parse_policy
 from aera.policies.policy import Fixed
 from aera.reading.presets import get_task
 from aera.schedule import Schedule
-from aera.workers import SERIAL, Workers, parse_workers
 
 if TYPE_CHECKING:
     from aera.lab.formats.questions import QuestionSet
     from aera.sampling import recording
-    from aera.sampling.budget import Budget
-    from aera.sampling.gathering import Connect
     from aera.sampling.plan import Plan
     from aera.sampling.sampler import OpenAISampler
     from aera.sampling.spending import Spending
@@ -100,7 +95,6 @@ def sample(
     max_money: MoneyOption = None,
     prices: PricesOption = "0,0",
     columns: MapOption = None,
-    workers: WorkersOption = "1",
 ) -> None:
     """Sample responses into a pool. Interrupted at any moment, it goes on where it was.
 
@@ -121,25 +115,11 @@ def sample(
     chat = Chat(model, chosen, fields, system, dict(FULL if traces else PLAIN))
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
-    working = parse_workers(workers)
     points = Schedule.parse(schedule) if schedule else None
     each = _count_each(responses, policy, max_samples, points)
     plan = Plan(chosen, each, {"model": model, "system": system, **fields}, seed, points)
-    if working != SERIAL:
-        _check_shareable(budget, raw_traces)
-        connect = partial(OpenAISampler, endpoint, chat)
-        _gather(out, plan, asked, connect, workers=working, concurrency=concurrency, block=block)
-        return
     begun = _begin(out, plan, asked, raw_traces)
     _Job(begun, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block).conclude()
-
-
-def _check_shareable(budget: "Budget", raw: Path | None) -> None:
-    """Refuse what several workers could not do together."""
-    if budget.limited or budget.seconds is not None:
-        raise UsageError("a limit is kept by one worker; give it without --workers")
-    if raw is not None:
-        raise UsageError("--raw-traces is written by one worker; give it without --workers")
 
 
 def _begin(
@@ -235,45 +215,6 @@ class _Job:
         spending = self.spending
         money = f", {spending.money:,.4g} in money" if spending.budget.priced else ""
         return f"responses, {spending.completion_tokens:,} tokens{money}"
-
-
-def _gather(
-    out: Path,
-    plan: "Plan",
-    asked: "QuestionSet",
-    connect: "Connect",
-    *,
-    workers: Workers,
-    concurrency: int,
-    block: int,
-) -> None:
-    """Let several workers record, each with connections and a concurrency of its own."""
-    from aera.sampling.gathering import gather
-    from aera.sampling.recording import FAILURES, PARTS
-
-    try:
-        pool = gather(
-            out,
-            plan,
-            asked.questions,
-            connect=connect,
-            workers=workers,
-            concurrency=concurrency,
-            block=block,
-        )
-    except KeyboardInterrupt:
-        say("what was recorded is kept; run the same command again to go on", stderr=True)
-        raise
-    if pool is None:
-        noted = sorted(out.glob(f"{PARTS}/*/{FAILURES}"))
-        last = json.loads(noted[-1].read_text("utf-8").splitlines()[-1])["error"] if noted else "?"
-        raise PoolError(
-            f'some responses of "{out}" are missing, failures are noted in {out}/{PARTS}/*/'
-            f"{FAILURES} (the last: {last}); run the same command again"
-        )
-    if asked.truths is not None:
-        asked.truths.save(out)
-    say(f"{out}: {pool.manifest.responses:,} responses")
 
 
 def _conclude(

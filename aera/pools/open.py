@@ -3,22 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from aera.pools.parquet import table_files
-from aera.pools.places import Place, locate
+from aera.pools.parquet import ParquetPool, locate, table_files
 from aera.pools.pool import Pool
 from aera.pools.recorded import AuditFolder, is_recorded
-from aera.pools.shards import Shards
 
 
-def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Shards:
-    """A pool directory, what a gateway recorded, or the folder or URI of a pool as Parquet.
+def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | ParquetPool:
+    """A pool directory, what a gateway recorded, or a file, folder or URI of a pool as Parquet.
 
     With `equivalence`, its task asks math-verify which expressions are the same.
     """
     place = locate(address)
-    opened: Pool | Shards
-    if isinstance(place, Place) or _holds_tables(place):
-        opened = Shards.open(place)
+    opened: Pool | ParquetPool
+    if isinstance(place, str) or _holds_tables(place):
+        opened = ParquetPool.open(place)
     else:
         if is_recorded(place):
             AuditFolder(place).seal()

@@ -55,6 +55,17 @@ SOMETIMES: dict[str, tuple[type, ...]] = {
 """What it says only where there is something to say."""
 GROWING = "growing"
 """The folder in a pool where what is added to it gathers until it is whole."""
+PARTS = "parts"
+"""The folder in which older versions kept what several workers sampled, a pool for each part."""
+
+
+def begun_in_parts(path: Path) -> PoolError:
+    """What is said of a pool that several workers of an older version did not finish."""
+    return PoolError(
+        f'the pool at "{path}" was begun with several workers; finish each part with aera sample '
+        f"{path}/{PARTS}/NUMBER/questions.jsonl --out {path}/{PARTS}/NUMBER, then make one pool of "
+        f"them with aera merge {path}/{PARTS}/* --out POOL"
+    )
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,9 @@ class Pool:
         begun = (path / "plan.json").is_file()
         if not file.is_file() and begun and (path / GROWING).is_dir():
             raise PoolError(f'the pool at "{path}" is being grown; run aera sample again')
-        if not file.is_file() and (begun or (path / "parts").is_dir()):
+        if not file.is_file() and not begun and (path / PARTS).is_dir():
+            raise begun_in_parts(path)
+        if not file.is_file() and begun:
             raise PoolError(f'the pool at "{path}" is not finished; run aera sample again')
         if not file.is_file() and any(path.glob("*.parquet")):
             raise PoolError(f'"{path}" holds Parquet; make a pool of it with aera import')

@@ -18,7 +18,9 @@ from aera.errors import PoolError, UpstreamError, UsageError
 from aera.files import to_line, write_whole
 from aera.pools.pool import (
     GROWING,
+    PARTS,
     Pool,
+    begun_in_parts,
     parse_line,
     question_line,
     read_segment,
@@ -37,8 +39,6 @@ from aera.trace import ServedTokens
 HOPELESS = 64
 """Failures without a single response after which a server is taken for dead."""
 FAILURES, OPEN = "failures.jsonl", "open-*.jsonl"
-PARTS = "parts"
-"""Where workers keep their recordings until they are one."""
 
 
 @dataclass
@@ -67,7 +67,6 @@ class Recording:
         plan: Plan,
         questions: Sequence[Question],
         *,
-        grows: bool = True,
         raw: Path | None = None,
     ) -> None:
         self.path, self.plan, self.questions = path, plan, questions
@@ -76,7 +75,6 @@ class Recording:
         self.progress = Progress(wanted=plan.responses * len(questions))
         self.paid: list[Response] = []
         """What was recorded before under this plan, without the texts."""
-        self._grows = grows
         self._base: Pool | None = None
         """The finished pool that is being grown."""
         self._missing: dict[str, set[int]] = {}
@@ -96,7 +94,7 @@ class Recording:
         """Create the directory, or take up what is there."""
         self.path.mkdir(parents=True, exist_ok=True)
         move_in(self.path)
-        self._base = find_base(self.path, self.plan, self.questions) if self._grows else None
+        self._base = find_base(self.path, self.plan, self.questions)
         self.folder.mkdir(exist_ok=True)
         self._check_plan()
         text = "".join(map(question_line, self.questions))
@@ -116,9 +114,7 @@ class Recording:
         # A kill may leave the plan half-written, and then nothing else.
         there = {file.name for file in self.folder.iterdir()} - {f"{PLAN}.partial"}
         if PARTS in there and PLAN not in there:
-            raise UsageError(
-                f'"{self.path}" was begun with several workers; continue it with --workers'
-            )
+            raise begun_in_parts(self.path)
         if there and PLAN not in there:
             raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')
         if not keep_plan(self.folder, self.plan):

@@ -11,7 +11,7 @@ from aera.pools.pool import Line, Pool, parse_line, read_questions
 from aera.pools.record import Record
 from aera.response import Question, Response
 from aera.sampling.plan import Plan, read_plan
-from aera.sampling.recording import FAILURES, OPEN, PARTS
+from aera.sampling.recording import FAILURES, OPEN
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,8 @@ class Unfinished:
 def read_unfinished(path: Path, base: Pool | None = None) -> Unfinished | None:
     """What is in a folder that is being filled; None where nothing was begun.
 
-    With `base`, the folder holds what is added to that pool. Of a pool with many workers only the
-    parts they have begun are known.
+    With `base`, the folder holds what is added to that pool.
     """
-    parts = sorted(part for part in (path / PARTS).glob("*") if part.is_dir())
-    told = [read_unfinished(part) for part in parts]
-    found = [each for each in told if each is not None]
-    if found:
-        return Unfinished(
-            found[0].plan,
-            {name: question for each in found for name, question in each.questions.items()},
-            {name: count for each in found for name, count in each.counts.items()},
-            sum(each.failures for each in found),
-            Contents().join(each.contents for each in found),
-        )
     plan, file = read_plan(path), path / "questions.jsonl"
     if plan is None:
         return None
@@ -69,7 +57,7 @@ def read_unfinished(path: Path, base: Pool | None = None) -> Unfinished | None:
 
 
 def _records(path: Path, questions: Mapping[str, Question]) -> Iterator[Record]:
-    """What has come back for each question; a part that is sealed already is a pool."""
+    """What has come back for each question; what is sealed already is a pool."""
     if (path / "manifest.json").is_file():
         yield from Pool.open(path)
         return
