@@ -298,10 +298,8 @@ def _home_line(home: Told | None) -> str:
         return "home: not recorded, so it does not notice when questions are of another kind"
     middle = len(home["spread"]["length"]) // 2
     length, numbers = (home["spread"][name][middle] for name in ("length", "numbers"))
-    turned = home["overturned"]
-    weights = f"; weights overturn {100 * turned[-1]:.0f} % of the full votes" if turned else ""
     return (
         f"home: {home['questions']:,} questions, half of them above {length:.0f} characters and "
         f"{numbers:.0f} numbers; answers of {', '.join(home['models']) or 'a model not recorded'}, "
-        f"weighed by {home['tier']}{weights}"
+        f"weighed by {home['tier']}"
     )

@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache, partial
 
 from aera.errors import AeraError
@@ -13,11 +12,9 @@ from aera.gateway.auditing import CANCELLED, CHANGED, SAME, UNFINISHED, Audit, F
 from aera.gateway.request import find_last_words, find_system
 from aera.gateway.voting import Ballot, Gateway
 from aera.pools.record import Record
-from aera.response import Prefix, Question
+from aera.response import Question
 from aera.solving.feeding import feed_run, run_off_loop
 from aera.solving.run import Run
-from aera.tally import Tally
-from aera.voting.best_of_n import gives_weights
 
 log = logging.getLogger("aera.gateway")
 
@@ -43,18 +40,18 @@ async def _audit(gateway: Gateway, audit: Audit, ballot: Ballot, voted: VotedCho
         finished = await _run_on(gateway, again, voted)
         full = again.run.prefix.tally.leaders.answer
         outcome = SAME if finished and full == voted.allocation.answer else CHANGED
-        found = _tell(outcome if finished else UNFINISHED, again.run, ballot, voted)
+        found = _tell(outcome if finished else UNFINISHED, again.run, voted)
         if finished and gateway.record is not None:
             work = partial(_record, gateway, audit, again, voted)
             await asyncio.get_running_loop().run_in_executor(_recording_thread(), work)
     except asyncio.CancelledError:
-        audit.found = _tell(CANCELLED, again.run, ballot, voted)
+        audit.found = _tell(CANCELLED, again.run, voted)
         raise
     except AeraError:
-        found = _tell(UNFINISHED, again.run, ballot, voted)
+        found = _tell(UNFINISHED, again.run, voted)
     except Exception:  # whatever it was: those drawn after it wait for this one
         log.exception("an audit failed")
-        found = _tell(UNFINISHED, again.run, ballot, voted)
+        found = _tell(UNFINISHED, again.run, voted)
     gateway.auditor.settle(audit, found)
 
 
@@ -86,19 +83,11 @@ def _record(gateway: Gateway, audit: Audit, again: Ballot, voted: VotedChoice) -
             log.warning(json.dumps({"event": "not recorded", "id": audit.id, "why": why}))
 
 
-def _tell(outcome: str, run: Run, ballot: Ballot, voted: VotedChoice) -> Found:
+def _tell(outcome: str, run: Run, voted: VotedChoice) -> Found:
     prefix, paid = run.prefix, voted.allocation
-    weighted = gives_weights(ballot.plan.weigher) and outcome in (SAME, CHANGED)
     return Found(
         outcome,
         max(0, len(prefix) - paid.responses),
         max(0, prefix.prompt_tokens - paid.prompt_tokens),
         max(0, prefix.completion_tokens - paid.completion_tokens),
-        weighted and _plain_answer(prefix) != prefix.tally.leaders.answer,
     )
-
-
-def _plain_answer(prefix: Prefix) -> str | None:
-    """Who would win if every vote counted the same."""
-    plain = (replace(vote, weight=1.0, scored=False) for vote in prefix.votes)
-    return Tally().add(plain).leaders.answer
