@@ -78,21 +78,6 @@ WithoutOption = Annotated[
         "only judge.",
     ),
 ]
-ServerOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Also tell how long questions wait at a model server, simulated: tokens_per_second=50 "
-        "of one sequence, slots=64, prefill=5000 prompt tokens per second, load=0.5 questions per "
-        "second, singly where it ignores n; only the first is needed."
-    ),
-]
-HurryOption = Annotated[
-    str,
-    typer.Option(
-        help="With --server: at which hurries, from 0 (one block after the other) to 1 (all at "
-        "once)."
-    ),
-]
 CleanOption = Annotated[
     bool, typer.Option(help="Crossfit: end training on an inner split, not on the judged fold.")
 ]
@@ -110,8 +95,6 @@ def evaluate(
     price: PriceOption = None,
     judge: JudgeOption = None,
     prices: TokenPricesOption = None,
-    server: ServerOption = None,
-    hurry: HurryOption = "0,0.5,0.8",
     without_truths: WithoutOption = False,
     paper: PaperOption = False,
     clean: CleanOption = False,
@@ -139,7 +122,7 @@ def evaluate(
         schedule=Schedule.parse(schedule) if schedule else None,
         prices=read_prices(prices),
         without_truths=without_truths,
-        **(given | _read_waiting(server, hurry)),
+        **given,
     )
     working, loaded = parse_workers(workers), None
     if controller is not None:
@@ -159,17 +142,6 @@ def evaluate(
     outputs.write(made)
 
 
-def _read_waiting(server: str | None, hurry: str) -> dict[str, Any]:
-    """The server that waiting is told of, where somebody names one, and at which hurries."""
-    from aera.lab.replay.server import Server
-
-    try:
-        hurries = tuple(float(part) for part in hurry.split(","))
-    except ValueError:
-        raise UsageError(f'--hurry is written "0,0.5,0.8", but got "{hurry}"') from None
-    return {"server": Server.parse(server) if server else None, "hurries": hurries}
-
-
 def _check_scored(scoring: "Scoring | None", max_loss: float | None, outputs: Outputs) -> None:
     """Refuse what speaks of votes only, where there are none."""
     if scoring is None:
@@ -182,12 +154,7 @@ def _check_scored(scoring: "Scoring | None", max_loss: float | None, outputs: Ou
 
 def _show(made: "Evaluation", *, transitions: bool) -> None:
     """Tables on the terminal, and how far their claims reach."""
-    from aera.lab.report.terminal import (
-        print_calibration,
-        print_frontier,
-        print_transitions,
-        print_waiting,
-    )
+    from aera.lab.report.terminal import print_calibration, print_frontier, print_transitions
 
     console, frontier = Console(), made.frontier.without_sweeps()
     graded = frontier.trajectories.grades is not None
@@ -197,8 +164,6 @@ def _show(made: "Evaluation", *, transitions: bool) -> None:
         print_transitions(console, frontier.trajectories)
     if "calibration" in made.sections:
         print_calibration(console, made.sections["calibration"])
-    if "waiting" in made.sections:
-        print_waiting(console, made.sections["waiting"], graded=graded)
     say_readability(made.readability, made.records.task)
     for line in made.remarks:
         console.print(line, highlight=False)

@@ -40,7 +40,7 @@ TABLES: dict[str, Kinds] = {
     "model": {"name": NAME, "upstream": NAME, "model": NAME, "other_names": YES, "escalate": PAIRS}
     | {name: OPTIONS[name] for name in (
         "controller", "task", "policy", "schedule", "equivalence", "scorer", "trust", "weights",
-        "vote_by_default", "instruction", "hurry", "min_samples", "max_samples", "max_n",
+        "vote_by_default", "instruction", "min_samples", "max_samples", "max_n",
         "max_tokens", "max_tokens_total", "deadline", "max_deadline", "audit_share", "audit_limit",
         "audit_max", "audit_tokens", "on_alarm", "record", "record_max"
     )},

@@ -77,16 +77,6 @@ InstructionOption = Annotated[
 MinimumOption = Annotated[
     int | None, _option("MIN_SAMPLES", "Minimum samples before a vote may stop.", min=1)
 ]
-HurryOption = Annotated[
-    float,
-    _option(
-        "HURRY",
-        "From 0 to 1: begin blocks ahead that will probably be wanted. The same answers sooner, "
-        "for more tokens.",
-        min=0,
-        max=1,
-    ),
-]
 SamplesOption = Annotated[
     int, _option("MAX_SAMPLES", "Most samples of one request, all choices together.", min=1)
 ]
@@ -260,7 +250,6 @@ class ServeOptions:
     port: PortOption = 8001
     vote_by_default: VoteOption = False
     instruction: InstructionOption = False
-    hurry: HurryOption = 0.0
     min_samples: MinimumOption = None
     max_samples: SamplesOption = 512
     max_n: ChoicesOption = 16

@@ -109,7 +109,6 @@ def model_from(
         forward_key=options.forward_key,
         ceilings=ceilings,
         minimum=options.min_samples,
-        hurry=options.hurry,
         audits=_audits(options, controller),
         record=AuditFolder(options.record, options.record_max) if options.record else None,
         **given,

@@ -75,15 +75,6 @@ SharedOption = Annotated[
         "--shared-budget", help="Spend the limit on the questions where it promises most."
     ),
 ]
-HurryOption = Annotated[
-    float,
-    typer.Option(
-        help="From 0 to 1: begin blocks ahead that will probably be wanted. The same answers "
-        "sooner, for more tokens.",
-        min=0,
-        max=1,
-    ),
-]
 TrustOption = Annotated[
     bool,
     typer.Option(
@@ -107,7 +98,6 @@ def solve(
     equivalence: EquivalenceOption = False,
     scorer: ScorerOption = None,
     trust: TrustOption = False,
-    hurry: HurryOption = 0.0,
     seed: SeedOption = None,
     system: SystemOption = None,
     settings: SettingOption = None,
@@ -143,13 +133,8 @@ def solve(
     budget = Budget(max_responses, max_tokens_total, max_seconds, max_money, *prices_from(prices))
     if shared_budget:
         _check_shared(budget, policy)
-    if hurry and budget.limited:
-        raise UsageError(
-            "--hurry goes without a limit on tokens, responses or money: what one question begins "
-            "in vain another would miss"
-        )
     sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system, loaded.asks))
-    job = _Job(sampler, loaded, Spending(budget), concurrency, hurry, shared=shared_budget)
+    job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
     _conclude(job, asked, out, Summary(budget, loaded.task, stepped_aside))
 
 
@@ -201,7 +186,6 @@ class _Job:
     controller: "Controller"
     spending: "Spending"
     concurrency: int
-    hurry: float
     shared: bool
 
     @property
@@ -240,10 +224,8 @@ class _Job:
         line = allocation_line(allocation)
         line["schedule"] = [*self.controller.schedule]
         if self.spending.budget.priced:
-            unused = allocation.unused
-            prompt = allocation.prompt_tokens + unused.prompt_tokens
-            completion = allocation.completion_tokens + unused.completion_tokens
-            line["money"] = round(self.spending.budget.cost(prompt, completion), 9)
+            spent = allocation.prompt_tokens, allocation.completion_tokens
+            line["money"] = round(self.spending.budget.cost(*spent), 9)
         if answers is None:
             typer.echo(json.dumps(line))
         else:
@@ -264,7 +246,7 @@ class _Job:
 
         known: Any = {"concurrency": self.concurrency, "budget": self.spending, "journal": journal}
         if not self.shared:
-            allocator = Allocator(self.sampler, self.controller, hurry=self.hurry, **known)
+            allocator = Allocator(self.sampler, self.controller, **known)
             async for allocation in allocator.solve(asked):
                 yield allocation
             return

@@ -127,9 +127,8 @@ class Summary:
         total = {
             name: self._sum(name) for name in ("responses", "completion_tokens", "prompt_tokens")
         }
-        unused = self._sum_unused()
-        saved, spent = self._sum("tokens_saved"), total["completion_tokens"] + unused[1]
-        cost = self.budget.cost(total["prompt_tokens"] + unused[0], spent)
+        saved, spent = self._sum("tokens_saved"), total["completion_tokens"]
+        cost = self.budget.cost(total["prompt_tokens"], spent)
         money = f", {cost:,.4g} in money" if self.budget.priced else ""
         worth = f", worth {self.budget.cost(0, saved):,.4g} in money" if self.budget.priced else ""
         share = f", {saved / (saved + spent):.0%} of the full budget's" if saved else ""
@@ -139,8 +138,6 @@ class Summary:
             f"{_many(total['responses'], 'response')} and {_many(spent, 'token')}{money}; saved "
             f"about {_many(saved, 'token')}{share}{worth}"
         )
-        if unused[1]:
-            yield f"about {_many(unused[1], 'token')} of them were begun ahead and not used"
         if self.stepped_aside:
             many = _many(len(self.lines), "question")
             yield f"{many} decided by plain votes: {self.stepped_aside}"
@@ -150,13 +147,6 @@ class Summary:
 
     def _sum(self, name: str) -> int:
         return sum(line[name] for line in self.lines)
-
-    def _sum_unused(self) -> tuple[int, int]:
-        """Prompt and completion tokens of what was begun in vain; older lines do not say."""
-        told = [line.get("unused", {}) for line in self.lines]
-        names = ("prompt_tokens", "completion_tokens")
-        prompt, completion = (sum(each.get(name, 0) for each in told) for name in names)
-        return prompt, completion
 
     def _reading(self) -> Iterable[str]:
         """How much could be read, and what to do where nothing could."""

@@ -4,7 +4,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from aera.gateway.stopping import UNREADABLE
 from aera.policies.gate import OUTSIDE
 from aera.response import Response
 from aera.sampling.wishes import trim_logprobs
-from aera.solving.run import Allocation, Unused
+from aera.solving.run import Allocation
 from aera.voting.structure import StructureOutcome
 
 SHOWN = 20
@@ -63,13 +63,10 @@ class VotedChoice:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Prompt and completion tokens: all samples, also those begun in vain, and the second's."""
-        found, more, unused = self.allocation, self.second, self.allocation.unused
+        """Prompt and completion tokens: all samples, and the second upstream's."""
+        found, more = self.allocation, self.second
         prompt, spent = (more.prompt_tokens, more.tokens) if more else (0, 0)
-        return (
-            found.prompt_tokens + unused.prompt_tokens + prompt,
-            found.completion_tokens + unused.completion_tokens + spent,
-        )
+        return found.prompt_tokens + prompt, found.completion_tokens + spent
 
     @property
     def tokens_saved(self) -> int:
@@ -99,7 +96,6 @@ class VotedChoice:
             "escalate": is_undecided(allocation),
             "escalated": self.escalated,
             "warnings": self._warnings(),
-            **({"unused": asdict(allocation.unused)} if allocation.unused != Unused() else {}),
             **({} if self.structure is None else {"structure": describe(self.structure)}),
         }
 

@@ -14,7 +14,6 @@ from aera.gateway.request import find_last_words, find_system
 from aera.gateway.voting import Ballot, Gateway
 from aera.pools.record import Record
 from aera.response import Prefix, Question
-from aera.solving.blocks import Blocks
 from aera.solving.feeding import feed_run, run_off_loop
 from aera.solving.run import Run
 from aera.tally import Tally
@@ -65,8 +64,7 @@ async def _run_on(gateway: Gateway, again: Ballot, voted: VotedChoice) -> bool:
     while known and run.want:
         block, known = known[: run.want], known[run.want :]
         await run_off_loop(gateway.controller, partial(run.feed, block), heavy=run.heavy)
-    blocks = Blocks(run, again.sampler, gateway.controller, again.spending)
-    failure = await feed_run(run, gateway.controller, blocks)
+    failure = await feed_run(run, gateway.controller, again.sampler, again.spending)
     return failure is None and len(run.prefix) >= again.plan.schedule.last
 
 

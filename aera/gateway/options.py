@@ -9,8 +9,8 @@ from aera.errors import UsageError
 
 HEADER = "x-aera-"
 RAW_HEADER = HEADER.encode()
-MAY_BE_ZERO = ("threshold", "min_samples", "hurry")
-FRACTIONS = ("threshold", "deadline_s", "hurry")
+MAY_BE_ZERO = ("threshold", "min_samples")
+FRACTIONS = ("threshold", "deadline_s")
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,6 @@ class RequestOptions:
     max_tokens_total: int | None = None
     """Completion tokens after which no further block is asked for."""
     deadline_s: float | None = None
-    hurry: float | None = None
-    """How readily samples begin before it is known that they are wanted, 0 to 1."""
 
     @classmethod
     def parse(cls, given: Any, headers: Mapping[str, str]) -> "RequestOptions":
@@ -80,8 +78,6 @@ def _parse_option(name: str, value: Any) -> Any:
         kind = "a whole number" if whole else "a number"
         least = "from 0 up" if name in MAY_BE_ZERO else "above 0"
         raise UsageError(f'"aera.{name}" must be {kind} {least}, but got {value!r:.40}')
-    if name == "hurry" and number > 1:
-        raise UsageError(f'"aera.hurry" must be a number from 0 to 1, but got {value!r:.40}')
     return int(number) if whole else number
 
 

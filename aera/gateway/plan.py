@@ -32,7 +32,6 @@ EVALUATED = {
     "one-shot": "it is trained and judged on recorded responses",
 }
 """Labels that `aera evaluate` prints and nobody can be served by, and why."""
-NO_HURRY = "no hurry: what one choice begins in vain another would miss under one token limit"
 ALARMED = "the full budget, for audits say that early answers change too often"
 
 
@@ -58,8 +57,6 @@ class VotePlan:
     notes: tuple[str, ...] = ()
     abroad: bool = False
     """Whether plain votes stand in for a controller that is not at home."""
-    hurry: float = 0.0
-    """How readily samples begin before it is known that they are wanted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +67,6 @@ class Planner:
     ceilings: Ceilings = field(default_factory=Ceilings)
     minimum: int | None = None
     """Samples below which nobody is answered, whatever a request asks for."""
-    hurry: float = 0.0
-    """Of requests that say nothing of it."""
 
     @cached_property
     def plan(self) -> Callable[[RequestOptions, Shape], VotePlan]:
@@ -104,17 +99,7 @@ class Planner:
             by_counting=weigher is None and not isinstance(inner, Guarded | Confident),
             fixed=fixed,
         )
-        hurry, said = self._hurry(options, shape, budget)
-        return VotePlan(served, schedule, budget, weigher, (*cut, *notes, *said), hurry=hurry)
-
-    def _hurry(
-        self, options: RequestOptions, shape: Shape, budget: Budget
-    ) -> tuple[float, tuple[str, ...]]:
-        """How readily to begin ahead, and why not where that is not possible."""
-        hurry = self.hurry if options.hurry is None else options.hurry
-        if hurry and shape.choices > 1 and budget.limited:
-            return 0.0, (NO_HURRY,)
-        return hurry, ()
+        return VotePlan(served, schedule, budget, weigher, (*cut, *notes))
 
     def _allowed(self, shape: Shape) -> int:
         """Samples that one vote may take."""

@@ -324,7 +324,6 @@ class Application:
                 "name": served.name,
                 "policy": served.controller.label,
                 "schedule": list(served.controller.schedule),
-                "hurry": served.hurry,
                 "abroad": serving.models[served.name].gateway.lookout.abroad,
                 "audits": audits.get(served.name),
             }

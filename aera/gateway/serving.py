@@ -132,7 +132,6 @@ class Serving:
             served.controller,
             encoder_of(served),
             minimum=served.minimum,
-            hurry=served.hurry,
             escalation=escalation,
             ceilings=served.ceilings,
             auditor=Auditor(served.audits, served.name, served.controller.label),

@@ -7,7 +7,6 @@ from aera.gateway.auditing import AuditRules
 from aera.gateway.ceilings import Ceilings
 from aera.gateway.kept import KeptHeaders
 from aera.gateway.routes import AllowedRoutes
-from aera.policies.ahead import check_hurry
 from aera.pools.recorded import AuditFolder
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller, default_controller
@@ -81,8 +80,6 @@ class ServedModel:
     """A second upstream and its model, for undecided questions."""
     minimum: int | None = None
     """Minimum samples before a vote may stop."""
-    hurry: float = 0.0
-    """How readily samples begin before it is known that they are wanted, 0 to 1."""
     keep_alive: float = 5.0
     """Seconds of silence after which a stream sends a comment; what fails before is a status."""
     audits: AuditRules = field(default_factory=AuditRules)
@@ -90,7 +87,6 @@ class ServedModel:
     """Where audited questions are kept with their responses; None keeps nothing."""
 
     def __post_init__(self) -> None:
-        check_hurry(self.hurry)
         if self.record is not None and not self.audits.share:
             raise UsageError("only audited requests are recorded: give --audit-share too")
         if self.audits.share and self.forward_key:

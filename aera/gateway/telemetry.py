@@ -38,8 +38,6 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "samples": ("Samples generated for voted requests.",),
     "tokens": ("Tokens by kind.", "kind", "model"),
     "tokens_saved": ("Completion tokens not generated, estimated.", "model"),
-    "unused_samples": ("Samples begun ahead and not used, by what became of them.", "outcome"),
-    "unused_tokens": ("Completion tokens of those, in part estimated.", "model"),
     "stops": ("Votes by the reason they ended.", "reason", "model"),
     "unread": ("Samples that could not be read.",),
     "failures": ("Samples that failed upstream.",),
@@ -152,9 +150,6 @@ class Telemetry(Collector):
         counts["tokens", "prompt", label] += prompt
         counts["tokens", "completion", label] += completion
         counts["tokens_saved", label] += max(0, account["tokens_saved"])
-        counts["unused_samples", "came"] += allocation.unused.responses
-        counts["unused_samples", "broken off"] += allocation.unused.broken_off
-        counts["unused_tokens", label] += allocation.unused.completion_tokens
         counts["stops", allocation.reason, label] += 1
         counts["unread",] += voted.unread
         self._watch_reading()
@@ -174,7 +169,6 @@ class Telemetry(Collector):
             "model": label,
             "answer": _clip(account["answer"]),
             "unread": voted.unread,
-            "unused": allocation.unused.completion_tokens,
         }
         row |= {"time": round(time.time(), 3), "seconds": round(allocation.seconds, 3)}
         row |= {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}

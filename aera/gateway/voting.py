@@ -34,7 +34,6 @@ from aera.sampling.replicas import Replicas
 from aera.sampling.sampler import RequestSampler
 from aera.sampling.spending import Spending
 from aera.sampling.upstream import run_together
-from aera.solving.blocks import Blocks
 from aera.solving.controller import Controller
 from aera.solving.feeding import BlockFailure, feed_run, run_off_loop
 from aera.solving.home import Lookout
@@ -115,8 +114,6 @@ class Gateway:
     encoder: Encoder
     minimum: int | None = None
     """Samples below which nobody is answered, whatever a request asks for."""
-    hurry: float = 0.0
-    """How readily samples begin ahead, where a request does not say."""
     escalation: Escalation | None = None
     ceilings: Ceilings = field(default_factory=Ceilings)
     auditor: Auditor = field(default_factory=lambda: Auditor(AuditRules(), "", ""))
@@ -126,12 +123,12 @@ class Gateway:
     @cached_property
     def planner(self) -> Planner:
         """Makes the plans of requests."""
-        return Planner(self.controller, self.ceilings, self.minimum, self.hurry)
+        return Planner(self.controller, self.ceilings, self.minimum)
 
     @cached_property
     def plain_planner(self) -> Planner:
         """Makes them where the controller is abroad."""
-        return Planner(self.controller.plain, self.ceilings, self.minimum, self.hurry)
+        return Planner(self.controller.plain, self.ceilings, self.minimum)
 
     @cached_property
     def lookout(self) -> Lookout:
@@ -278,9 +275,7 @@ class Gateway:
     async def _feed(self, ballot: Ballot) -> tuple[Run, BlockFailure | None]:
         """Feed the run until it ends; at the deadline, with what has been read by then."""
         run, left = ballot.run, ballot.left
-        hurry = ballot.plan.hurry
-        blocks = Blocks(run, ballot.sampler, self.controller, ballot.spending, hurry=hurry)
-        work = feed_run(run, self.controller, blocks)
+        work = feed_run(run, self.controller, ballot.sampler, ballot.spending)
         if left is None or not self.controller.threaded:
             return run, await work  # the sampler keeps to the deadline, and nothing else waits
         try:
@@ -303,7 +298,7 @@ class Gateway:
             rule=structure_vote if ballot.structured else plain_vote,
             label=run.label,
         )
-        ended.prefix, ended.steps, ended.unused = prefix, steps, run.unused
+        ended.prefix, ended.steps = prefix, steps
         if late:
             # What could not be weighed or scored in time has no weight to vote with.
             votes = [Vote(None)] * len(late)

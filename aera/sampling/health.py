@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from aera.errors import UsageError
 
@@ -13,22 +12,8 @@ DOUBLINGS = 4
 SLOWER = 4.0
 """A replica is silent after so many times the usual seconds without a reply to anybody."""
 LEAST_SILENCE = 1.0
-KEEPS, FORGETS = 0.9, 1.003
-"""Of one call to the next: weight of those before, growth of the best pace."""
 OWED = 60.0
 """Seconds for which a call that nobody waited for to the end counts as still under way."""
-
-
-class Load(NamedTuple):
-    """How much a server has to do."""
-
-    busy: float = 0.0
-    """Share of the calls it may have at once that are under way; 1 where somebody waits."""
-    slowness: float = 1.0
-    """How many times its best seconds a token takes at present."""
-
-
-IDLE = Load()
 
 
 @dataclass(frozen=True)
@@ -60,8 +45,6 @@ class Traffic:
         self._begun: dict[int, float] = {}
         self._number = 0
         self._owed: deque[float] = deque()
-        self._seconds = self._tokens = 0.0
-        self._best: float | None = None
 
     def begin(self) -> int:
         """A call is made; returns its number."""
@@ -76,21 +59,6 @@ class Traffic:
         if typical:
             self.usual = took if self.usual is None else 0.9 * self.usual + 0.1 * took
         self._owed.clear()
-
-    def note_pace(self, seconds: float, tokens: int) -> None:
-        """A reply whose longest response has so many tokens took so many seconds."""
-        if tokens < 1:
-            return
-        self._seconds = KEEPS * self._seconds + seconds
-        self._tokens = KEEPS * self._tokens + tokens
-        pace = self._seconds / self._tokens
-        # A server that has become slower for good is at its best again, after some hundred calls.
-        self._best = pace if self._best is None else min(pace, FORGETS * self._best)
-
-    @property
-    def slowness(self) -> float:
-        """How many times its best seconds a token takes at present."""
-        return self._seconds / self._tokens / self._best if self._best else 1.0
 
     def drop(self, number: int) -> None:
         """A call broke off, and the server is not at work on it."""

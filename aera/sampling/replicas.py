@@ -18,7 +18,7 @@ from aera.errors import UpstreamError, UsageError
 from aera.response import Response
 from aera.sampling.body import LARGE, BodyPayload
 from aera.sampling.exchange import connection_error
-from aera.sampling.health import Health, HealthChecks, Load
+from aera.sampling.health import Health, HealthChecks
 from aera.sampling.refusal import origin_of
 from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved
 from aera.sampling.upstream import Endpoint, Upstream, run_together
@@ -142,11 +142,6 @@ class Replicas:
             for health, each, busy in zip(self._health, traffic, self.busy, strict=True)
         ]
         return sorted(range(len(ranks)), key=ranks.__getitem__)
-
-    @property
-    def load(self) -> Load:
-        """What the replica has to do that is asked next."""
-        return self.upstreams[self.order()[0]].load
 
     async def complete(
         self,

@@ -37,7 +37,7 @@ class Reservation:
         self._spending = spending
         self._free = responses
         """Those no call has been made for."""
-        self.out = 0
+        self._out = 0
         """Those that calls are under way for."""
 
     @property
@@ -61,22 +61,22 @@ class Reservation:
         if more and not self._spending.widen(self, more):
             return False
         self._free += more - n
-        self.out += n
+        self._out += n
         return True
 
     def give_back(self, n: int) -> None:
         """A call came to nothing and cost nothing."""
-        self.out -= n
+        self._out -= n
         self._free += n
 
     def lose(self, n: int) -> None:
         """A call came to nothing and may have been billed: it counts as what it can have cost."""
-        self.out -= n
+        self._out -= n
         self._spending.book_lost(self, n)
 
     def receive(self, start: int, responses: Sequence[Response]) -> None:
         """What came back, of which `start` is the first."""
-        self.out -= len(responses)
+        self._out -= len(responses)
         self._spending.book(responses, self.bound)
         self._spending.release(self, len(responses))
         if self.heard is not None:
@@ -84,17 +84,11 @@ class Reservation:
 
     def close(self) -> None:
         """Whatever is left of it is free for others; a call that never returned counts as lost."""
-        if self.out:
-            self.lose(self.out)
+        if self._out:
+            self.lose(self._out)
         self._spending.release(self, self._free)
         self._free = 0
         self._spending.leave(self)
-
-    def abandon(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """Nobody waits any more for what is under way; it has cost about so much."""
-        self._spending.book_broken_off(self.out, prompt_tokens, completion_tokens)
-        self._free, self.out = self._free + self.out, 0
-        self.close()
 
 
 class Unreserved:

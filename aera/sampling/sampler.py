@@ -16,7 +16,6 @@ from aera.reading.task import Task
 from aera.response import Question, Response
 from aera.sampling.body import RequestBody
 from aera.sampling.budget import UNKNOWN, Bound, Budget
-from aera.sampling.health import IDLE, Load
 from aera.sampling.replicas import Replicas
 from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved
 from aera.sampling.upstream import Endpoint, Upstream
@@ -53,12 +52,6 @@ class MeteredSampler(Sampler, Protocol):
     def within(self, reservation: Reservation) -> Self:
         """The same sampler on a reservation."""
         ...
-
-
-def load_of(sampler: Sampler) -> Load:
-    """What the server behind a sampler has to do, where the sampler can say (`load`)."""
-    told: Load = getattr(sampler, "load", IDLE)
-    return told
 
 
 GRACE = 0.05
@@ -191,11 +184,6 @@ class OpenAISampler:
         """What one response to the question can take at most."""
         return request_bound(self.chat.body(question), prompts=prompts)
 
-    @property
-    def load(self) -> Load:
-        """What the server has to do."""
-        return self.upstream.load
-
     def within(self, reservation: Reservation) -> "OpenAISampler":
         """The same connections on a reservation."""
         same = copy(self)
@@ -247,11 +235,6 @@ class RequestSampler:
     def bound(self, question: Question, *, prompts: bool = True) -> Bound:
         """What one response can take at most, by the request."""
         return request_bound(self.body, prompts=prompts)
-
-    @property
-    def load(self) -> Load:
-        """What the server has to do."""
-        return self.upstream.load
 
     def within(self, reservation: Reservation) -> Self:
         """The same on a reservation; what it remembers is shared."""

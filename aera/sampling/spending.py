@@ -64,8 +64,6 @@ class Spending:
         """What came back."""
         self.lost = _Count()
         """What never came and may have been billed, as what it can have cost."""
-        self.broken_off = _Count()
-        """What was begun ahead and not waited for, as what it has probably cost."""
         self.begun = time.monotonic()
         self._held = _Count()
         self._open: set[Reservation] = set()
@@ -80,9 +78,7 @@ class Spending:
     @property
     def money(self) -> float:
         """What the tokens so far cost."""
-        off = self.broken_off
-        prompt, completion = off.prompt_tokens, off.completion_tokens
-        return self.budget.cost(self.prompt_tokens + prompt, self.completion_tokens + completion)
+        return self.budget.cost(self.prompt_tokens, self.completion_tokens)
 
     @property
     def deadline(self) -> float | None:
@@ -131,20 +127,6 @@ class Spending:
         if want < 1 or self._fit(1, each, prompt, held=False):
             return None  # it does fit once those under way have come back
         return self._take_shorter(want, bound, each=each, prompt=prompt)
-
-    def take_whole(self, want: int, bound: Bound) -> Reservation | None:
-        """Reserve all of the wanted responses at their full length right now, or nothing.
-
-        For what is begun ahead: it stands back behind all who wait, and nothing is cut short.
-        """
-        if self.late or self._waiting:
-            return None
-        if not self.budget.limited:
-            return self._begin(want, bound, each=0, prompt=0)
-        each, prompt = bound.completion_tokens, self._prompt_of(bound)
-        if each is None or self._room_in_responses() < want or self._fit(want, each, prompt) < want:
-            return None
-        return self._begin(want, bound, each=each, prompt=prompt)
 
     def _take_shorter(
         self, want: int, bound: Bound, *, each: int, prompt: int
@@ -242,13 +224,11 @@ class Spending:
     def _room_in_responses(self) -> float:
         most = self.budget.responses
         taken = self.responses + self.lost.responses + self._held.responses
-        taken += self.broken_off.responses
         return inf if most is None else most - taken
 
     def _room_in_tokens(self, *, held: bool = True) -> float:
         most = self.budget.tokens
         taken = self.completion_tokens + self.lost.completion_tokens
-        taken += self.broken_off.completion_tokens
         return inf if most is None else most - taken - held * self._held.completion_tokens
 
     def _room_in_money(self, *, held: bool = True) -> float:
@@ -295,12 +275,6 @@ class Spending:
             if bound.prompt_bytes:
                 rate = response.prompt_tokens / bound.prompt_bytes
                 self._prompt_rate = max(self._prompt_rate, rate)
-
-    def book_broken_off(self, responses: int, prompt_tokens: int, completion_tokens: int) -> None:
-        """Count what was begun ahead and not waited for."""
-        self.broken_off.responses += responses
-        self.broken_off.prompt_tokens += prompt_tokens
-        self.broken_off.completion_tokens += completion_tokens
 
     def book_lost(self, reservation: Reservation, n: int) -> None:
         """Count what never came and may have been billed."""

@@ -20,7 +20,7 @@ from aera.sampling.attempts import Attempts, keep_result
 from aera.sampling.body import RequestBody
 from aera.sampling.completion import parse_reply
 from aera.sampling.exchange import connection_error, decode_reply, open_session
-from aera.sampling.health import Load, Traffic
+from aera.sampling.health import Traffic
 from aera.sampling.observed import Kind, Refusals, TakesN, model_of
 from aera.sampling.permits import ModelPermits, Permits
 from aera.sampling.refusal import BAD_REQUEST
@@ -147,12 +147,6 @@ class Upstream:
     def allowed(self) -> int:
         """Calls that may be under way at once, for the model that was refused most."""
         return min(int(self.permits.limit), self._models.least)
-
-    @property
-    def load(self) -> Load:
-        """What it has to do, as far as can be seen from here."""
-        busy = 1.0 if self.waiting else self.permits.active / max(1, self.allowed)
-        return Load(busy, self.traffic.slowness)
 
     async def complete(
         self,
@@ -356,10 +350,7 @@ class Upstream:
             task=order.body.task,
         )
         # Lists of likely tokens are long, and others wait for the loop.
-        got = await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
-        longest = max((response.tokens for response in got), default=0)
-        self.traffic.note_pace(latency / 1000, longest)
-        return got
+        return await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
 
 
 class _Order(NamedTuple):

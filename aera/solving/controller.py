@@ -19,7 +19,6 @@ from safetensors.numpy import save_file
 
 from aera.errors import ControllerError, UsageError, check_count
 from aera.files import check_format, file_hash, replacing, write_json, write_whole, written_by
-from aera.policies.ahead import Ahead, ahead_from_json
 from aera.policies.baselines import ASC
 from aera.policies.gate import Gate, Gated, PaperGate
 from aera.policies.labels import (
@@ -100,8 +99,6 @@ class Controller:
     """Its model card, the README.md of its directory."""
     home: Home | None = None
     """What it was taught on; without it nothing tells it that it is elsewhere."""
-    ahead: Ahead | None = None
-    """How likely later blocks are wanted, as learned with it; None: as bundled for ASC(0.95)."""
 
     @property
     def live_policy(self) -> Policy:
@@ -148,7 +145,7 @@ class Controller:
         inner = bounds.policy if bounds else self.policy
         rule: Policy = inner if isinstance(inner, Fixed) else ASC(0.95)
         policy = replace(bounds, policy=rule) if bounds else rule
-        return replace(self, policy=policy, gate=None, weigher=None, home=None, ahead=None)
+        return replace(self, policy=policy, gate=None, weigher=None, home=None)
 
     def make_lookout(self) -> Lookout:
         """Who tells it that it is abroad; nobody need where nothing that was learned is used."""
@@ -235,7 +232,6 @@ class Controller:
             "scorer": self.weigher.as_json() if isinstance(self.weigher, BestOfN) else None,
             "model_sha256": file_hash(model) if tensors else None,
             "home": self.home.as_json() if self.home else None,
-            "ahead": self.ahead.as_json() if self.ahead else None,
             "fitted": sorted(self.fitted),
             "calibrated": sorted(self.calibrated),
         }
@@ -304,7 +300,6 @@ class Controller:
                 calibrated=frozenset(config["calibrated"]),
                 card=read_card(path),
                 home=home_from_json(config.get("home")),
-                ahead=ahead_from_json(config.get("ahead")),
             )
             _check_label(config["policy"], made)
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from aera.errors import AeraError, UpstreamError
 from aera.response import Response
-from aera.sampling.reservation import NO_ROOM
-from aera.solving.blocks import Block, Blocks
+from aera.sampling.reservation import NO_ROOM, Reservation
+from aera.sampling.sampler import Sampler, bound_of, sample_reserved
+from aera.sampling.spending import Spending
 from aera.solving.controller import Controller
 from aera.solving.journal import Journal
 from aera.solving.run import Run
@@ -53,8 +54,10 @@ def _comparison_threads() -> ThreadPoolExecutor:
 async def feed_run(
     run: Run,
     controller: Controller,
-    blocks: Blocks,
+    sampler: Sampler,
+    spending: Spending,
     *,
+    journal: Journal | None = None,
     watch: Callable[[Run], None] | None = None,
     turn: int = 0,
 ) -> BlockFailure | None:
@@ -62,24 +65,22 @@ async def feed_run(
 
     Where a limit leaves too little for all, questions with an earlier `turn` go first.
     """
-    try:
-        while want := await recall(run, controller, blocks.journal):
-            block = await blocks.next(want, turn=turn)
-            if block is None:
-                reason = f"limit: {blocks.spending.limit}"
-                await run_off_loop(controller, partial(run.end, reason), heavy=run.heavy)
-                return None
-            failure = await feed_block(run, controller, block)
-            if failure is not None:
-                ending = partial(end_with_error, run, failure.error)
-                await run_off_loop(controller, ending, heavy=run.heavy)
-            if watch is not None:
-                watch(run)
-            if failure is not None:
-                return failure
-        return None
-    finally:
-        await blocks.close()
+    bound = bound_of(sampler, run.question, spending.budget)
+    while want := await recall(run, controller, journal):
+        reservation = await spending.reserve(want, bound, turn=turn)
+        if reservation is None:
+            reason = f"limit: {spending.limit}"
+            await run_off_loop(controller, partial(run.end, reason), heavy=run.heavy)
+            return None
+        failure = await feed_block(run, controller, sampler, reservation, journal=journal)
+        if failure is not None:
+            ending = partial(end_with_error, run, failure.error)
+            await run_off_loop(controller, ending, heavy=run.heavy)
+        if watch is not None:
+            watch(run)
+        if failure is not None:
+            return failure
+    return None
 
 
 async def recall(run: Run, controller: Controller, journal: Journal | None) -> int:
@@ -99,15 +100,25 @@ def end_with_error(run: Run, error: AeraError) -> None:
         run.end("failed", abstain=True)
 
 
-async def feed_block(run: Run, controller: Controller, block: Block) -> BlockFailure | None:
-    """Wait for a block and feed it; returns what went wrong when none of it could be had.
+async def feed_block(
+    run: Run,
+    controller: Controller,
+    sampler: Sampler,
+    reservation: Reservation,
+    *,
+    journal: Journal | None = None,
+) -> BlockFailure | None:
+    """Ask for what was reserved and feed it; returns what went wrong when nothing could be had.
 
-    What did not arrive before the deadline was never a response, only a wait.
+    What did not arrive before the deadline was never a response, only a wait. The journal keeps
+    what every call brings.
     """
-    reservation = block.reservation
+    if journal is not None:
+        reservation.heard = partial(journal.add, run.question)
     failure: BlockFailure | None
     try:
-        failure = await _feed(run, controller, await block.asking, late=reservation.late)
+        got = await sample_reserved(sampler, run.question, reservation, start=run.delivered)
+        failure = await _feed(run, controller, got, late=reservation.late)
     except AeraError as error:
         failure = BlockFailure(error, error.calls if isinstance(error, UpstreamError) else 0)
     finally:

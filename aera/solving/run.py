@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aera.errors import RunError
 from aera.evidence.semantics import encoder_milliseconds
 from aera.policies.labels import confident_rule
-from aera.policies.policy import UNREADABLE, Decision, Policy, range_of
+from aera.policies.policy import UNREADABLE, Decision, Policy
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Reader
 from aera.response import Prefix, Question, Response
@@ -31,27 +31,6 @@ class Step:
     decision: Decision
     milliseconds: float = field(default=0.0, compare=False)
     """What deciding took, embedding included."""
-
-
-@dataclass(frozen=True)
-class Unused:
-    """What was begun ahead and then not wanted: paid for, and no part of the answer."""
-
-    responses: int = 0
-    """Those that came back."""
-    broken_off: int = 0
-    """Those that were still under way."""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    """Of what came back, and about as many as the others had time for."""
-
-    def __add__(self, other: "Unused") -> "Unused":
-        return Unused(
-            self.responses + other.responses,
-            self.broken_off + other.broken_off,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-        )
 
 
 @dataclass(frozen=True)
@@ -84,8 +63,6 @@ class Allocation:
     """Responses it would have taken without stopping early."""
     lacking: Mapping[str, int] = field(default_factory=dict)
     """Votes that brought less than the weigher needs: what they came without, and how many."""
-    unused: Unused = Unused()
-    """What was begun ahead in vain; beside what stands above."""
 
     @property
     def tokens_saved(self) -> int:
@@ -97,8 +74,7 @@ class Allocation:
         if cut or not self.responses:
             return 0
         missing = max(0, self.full_budget - self.responses)
-        saved = round(self.completion_tokens / self.responses * missing)
-        return max(0, saved - self.unused.completion_tokens)
+        return round(self.completion_tokens / self.responses * missing)
 
     @property
     def answer(self) -> str | None:
@@ -141,11 +117,7 @@ class Run:
         self._waiting: list[Response] = []
         self._read: list[Vote] = []
         """What those say; read on delivery, for a reader may take its time."""
-        self._previewed: dict[int, tuple[Response, Vote]] = {}
-        """What responses that were looked at before their turn say; they come one by one."""
         self.steps: list[Step] = []
-        self.unused = Unused()
-        """What whoever feeds it has begun ahead in vain."""
 
     @property
     def stopped(self) -> bool:
@@ -167,21 +139,6 @@ class Run:
         """How many more responses complete the current block; 0 once stopped."""
         checkpoint = None if self.stopped else self.prefix.next_checkpoint
         return 0 if checkpoint is None else checkpoint - len(self.prefix) - len(self._waiting)
-
-    @property
-    def most(self) -> int:
-        """Responses beyond which its policy never goes."""
-        return range_of(self.policy, self.prefix.schedule.last)[1]
-
-    def preview(self, responses: Sequence[Response]) -> Prefix:
-        """What it would look at if these had been delivered too; nothing is decided."""
-        seen, known = [*self._waiting, *responses], self._previewed
-        if getattr(self._weigher, "looks_back", False):
-            known.clear()
-        new = [each for each in seen if id(each) not in known]
-        votes = self._weigh(new, [*map(self._task.read, new)])
-        known.update((id(each), (each, vote)) for each, vote in zip(new, votes, strict=True))
-        return self.prefix.extend(seen, [known[id(each)][1] for each in seen])
 
     def feed(self, responses: Sequence[Response]) -> None:
         """Deliver some of the wanted responses; a completed block leads to a decision."""
@@ -260,7 +217,6 @@ class Run:
             text=winner.text if winner else None,
             full_budget=self.prefix.schedule.last,
             lacking=self._count_lacking(),
-            unused=self.unused,
         )
 
     def _count_lacking(self) -> dict[str, int]:

@@ -24,7 +24,6 @@ from aera.sampling.budget import Bound, Budget
 from aera.sampling.reservation import Reservation
 from aera.sampling.sampler import Sampler, bound_of
 from aera.sampling.spending import Spending
-from aera.solving.blocks import ask_block
 from aera.solving.controller import Controller
 from aera.solving.feeding import (
     BlockFailure,
@@ -217,9 +216,7 @@ class _Feeder:
     async def feed(self, run: Run, reservation: Reservation) -> BlockFailure | None:
         """Ask for what was reserved; a run that cannot go on is ended."""
         controller, journal = self.controller, self.journal
-        start = run.delivered
-        block = ask_block(run, self.sampler, reservation, start=start, journal=journal)
-        failure = await feed_block(run, controller, block)
+        failure = await feed_block(run, controller, self.sampler, reservation, journal=journal)
         if failure is None:
             await recall(run, controller, journal)
         else:

@@ -8,12 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from aera.errors import UpstreamError, check_count
-from aera.policies.ahead import check_hurry
 from aera.response import Question
 from aera.sampling.budget import Budget
 from aera.sampling.sampler import OpenAISampler, RecordedSampler, Sampler
 from aera.sampling.spending import Spending
-from aera.solving.blocks import Blocks
 from aera.solving.controller import Controller
 from aera.solving.feeding import BlockFailure, feed_run
 from aera.solving.home import Lookout
@@ -31,22 +29,18 @@ async def solve(
     budget: Budget | None = None,
     watch: Callable[[Run], None] | None = None,
     lookout: Lookout | None = None,
-    hurry: float = 0.0,
 ) -> Allocation:
     """Sample until the controller stops, or a limit is hit; then the best answer so far.
 
     An upstream that fails for good gives an Allocation with its error, never an exception. Who
     asks one question after the other shares a `lookout` between them, controller.make_lookout().
-    With a `hurry` above 0, blocks that will probably be wanted begin ahead: the same answer
-    sooner, for more tokens.
     """
-    check_hurry(hurry)
     if isinstance(question, str):
         question = Question("question", question)
     if lookout is not None:
         controller = look_at(question, controller, lookout)
     run, spending = controller.start(question), Spending(budget or Budget())
-    return await advance(run, sampler, controller, spending=spending, watch=watch, hurry=hurry)
+    return await advance(run, sampler, controller, spending=spending, watch=watch)
 
 
 def look_at(question: Question, controller: Controller, lookout: Lookout) -> Controller:
@@ -69,15 +63,13 @@ async def advance(
     *,
     spending: Spending,
     watch: Callable[[Run], None] | None = None,
-    hurry: float = 0.0,
 ) -> Allocation:
     """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
 
     What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
     """
     begun = time.monotonic()
-    blocks = Blocks(run, sampler, controller, spending, hurry=hurry)
-    failure = await feed_run(run, controller, blocks, watch=watch)
+    failure = await feed_run(run, controller, sampler, spending, watch=watch)
     return conclude(run, failure, begun)
 
 
@@ -106,15 +98,11 @@ class Allocator:
         budget: Budget | Spending | None = None,
         watch: Callable[[Run], None] | None = None,
         journal: Journal | None = None,
-        hurry: float = 0.0,
     ) -> None:
-        check_hurry(hurry)
         self.sampler, self.controller = sampler, controller
         self.lookout = controller.make_lookout()
         self.concurrency, self.watch, self.journal = concurrency, watch, journal
         self.spending = budget if isinstance(budget, Spending) else Spending(budget or Budget())
-        # What is begun in vain under one limit would be missing for another question.
-        self.hurry = 0.0 if self.spending.budget.limited else hurry
         self._refusal: UpstreamError | None = None
         check_count("concurrency", concurrency)
         if journal is not None:
@@ -150,15 +138,15 @@ class Allocator:
             run.end("upstream failed")
             return replace(run.allocation, error=str(self._refusal))
         begun = time.monotonic()
-        blocks = Blocks(
+        failure = await feed_run(
             run,
-            self.sampler,
             controller,
+            self.sampler,
             self.spending,
             journal=self.journal,
-            hurry=self.hurry,
+            watch=self.watch,
+            turn=turn,
         )
-        failure = await feed_run(run, controller, blocks, watch=self.watch, turn=turn)
         if failure and isinstance(failure.error, UpstreamError) and failure.error.final:
             self._refusal = failure.error  # nobody else need be refused
         return conclude(run, failure, begun)
@@ -170,7 +158,6 @@ def solve_blocking(
     controller: Controller,
     *,
     budget: Budget | None = None,
-    hurry: float = 0.0,
 ) -> Allocation:
     """`solve` for code without an event loop, and for notebooks, which have one already.
 
@@ -179,7 +166,7 @@ def solve_blocking(
 
     async def work() -> Allocation:
         async with sampler:
-            return await solve(question, sampler, controller, budget=budget, hurry=hurry)
+            return await solve(question, sampler, controller, budget=budget)
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work()).result()

@@ -10,10 +10,8 @@ from aera.lab.judging.best_of_n import scoring_for
 from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
 from aera.lab.judging.labelling import read_labels
 from aera.lab.judging.training import TrainSettings, train_pool
-from aera.lab.judging.waiting import HURRIES
 from aera.lab.open import open_graded
 from aera.lab.replay.money import Prices
-from aera.lab.replay.server import Server
 from aera.lab.truths import Truths
 from aera.policies.policy import Policy
 from aera.pools.open import open_pool
@@ -41,8 +39,6 @@ def evaluate(
     price: float | None = None,
     judge: str | None = None,
     prices: tuple[float, float] | None = None,
-    server: Server | str | None = None,
-    hurries: Sequence[float] = HURRIES,
     without_truths: bool = False,
     clean: bool = False,
     encoder: str | None = None,
@@ -53,7 +49,7 @@ def evaluate(
 
     `policies` are values or labels ("fixed-32,asc-0.95"), or the standard ones; the `rule` that
     selects the answer is "vote" or "re2-vote". With a `scorer` it is best-of-n. `prices` are of a
-    million prompt and completion tokens. A `server` ("tokens_per_second=50") adds waiting times.
+    million prompt and completion tokens.
 
     result = aera.evaluate(aera.open_pool("pools/gsm8k"))
     pandas.DataFrame(result.rows())     # or polars; print(result) shows a table
@@ -76,8 +72,6 @@ def evaluate(
         prices=None if prices is None else Prices(*prices),
         scoring=scoring,
         without_truths=without_truths,
-        server=Server.parse(server) if isinstance(server, str) else server,
-        hurries=tuple(hurries),
     )
     known: dict[str, Any] = {"controller": controller, "encoder": encoder, "seed": seed}
     asked = ask_policies(policies, records, checkpoints, scored=scoring is not None, **known)

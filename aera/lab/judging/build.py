@@ -1,6 +1,6 @@
 """Build a controller: learn, calibrate, write the model card. One way for every learner."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,9 +11,8 @@ from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import Family
 from aera.lab.judging.certified import LOSSES, certify_card
 from aera.lab.judging.figures import Stated
-from aera.lab.judging.protocols import foresee_stops, learn_and_tune
+from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.judging.taught import find_home
-from aera.lab.judging.waiting import tell_hurries
 from aera.lab.learning.learner import Learner, Measured, Split, T, check_enough, policy_of
 from aera.lab.learning.rewards import UtilityChoice
 from aera.lab.replay.frontier import Point, replayed_points
@@ -78,8 +77,6 @@ def build(
     columns = choice.stops(tried[best], tuning.values[tried[best].name])
     lent = teacher if model.weigher else None
     fitted, calibrated = hash_split(table.questions, split)
-    ahead = foresee_stops(tuning, columns, seed=seed)
-    hurries = ahead and tell_hurries(tuning.records, columns, table.schedule, ahead)
     controller = Controller(
         task=table.task,
         schedule=table.schedule,
@@ -92,12 +89,10 @@ def build(
             "out_of_fold": not len(split.tune) and not (lent and lent.fitted & calibrated),
             "tokens_per_response": _usual_tokens(tuning.trajectories),
             **({"weights_from": _describe_teacher(lent, calibrated)} if lent else {}),
-            **({"hurries": hurries} if hurries else {}),
         },
         fitted=fitted | lent.fitted if lent else fitted,
         calibrated=calibrated,
         home=find_home(table, model.weigher, split.calibrating),
-        ahead=ahead,
     )
     carded = replace(controller, card=_card(controller, choice, model.learned, split))
     [point] = replayed_points(
@@ -236,19 +231,6 @@ def _agreed(controller: Controller, choice: Choice) -> list[str]:
     return told
 
 
-def _hurried(hurries: Sequence[Mapping[str, float]]) -> list[str]:
-    """What beginning blocks ahead is expected to waste, and to save in time."""
-    told = [
-        f"{each['hurry']:g} takes {100 * each['tokens'] - 100:.0f} % more tokens and "
-        f"{100 - 100 * each['seconds']:.0f} % less time"
-        for each in hurries
-    ]
-    if not told:
-        return []
-    where = "on an idle server, in the mean over the questions it was learned from"
-    return [f"**Hurry**: {'; '.join(told)},\n  {where}."]
-
-
 def _card(controller: Controller, choice: Choice, learned: str, split: Split) -> str:
     """The card of what calibration chose."""
     brought = controller.calibration.get("weights_from")
@@ -263,7 +245,6 @@ def _card(controller: Controller, choice: Choice, learned: str, split: Split) ->
         *([f"**Calibration**: {choice.summary}."] if isinstance(choice, UtilityChoice) else voted),
         f"**Learned**: {learned}.",
         *([f"**Weights** of another controller: {brought}."] if brought else []),
-        *_hurried(controller.calibration.get("hurries", ())),
         *([f"**Weighs by** {home.tier}."] if (home := controller.home) and home.tier else []),
         f"**Learned from** {taught} questions, **calibrated on** {calibrated};\n"
         "  their hashes are in `config.json`, so that a test on them is noticed.",

@@ -20,7 +20,6 @@ from aera.lab.judging.summary import (
     summarize,
 )
 from aera.lab.judging.taught import find_abroad
-from aera.lab.judging.waiting import HURRIES, Seen, Timing, tell_waiting
 from aera.lab.learning.crowd import CrowdLearner, learn_votes
 from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
@@ -31,9 +30,7 @@ from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points
 from aera.lab.replay.money import Prices, Terms, explain_prices, tell_saving, tell_unknown
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.scored import ScoredReplay
-from aera.lab.replay.server import Server
 from aera.lab.truths import Truths
-from aera.policies.ahead import check_hurry
 from aera.policies.policy import Fixed, Policy
 from aera.pools.record import Records
 from aera.reading.health import Readability
@@ -67,10 +64,6 @@ class EvaluationSettings:
     """Best-of-n; None where answers are voted on."""
     without_truths: bool = False
     """Whether to learn and calibrate as where there are no truths; those there are still judge."""
-    server: Server | None = None
-    """With one, how long questions wait at it is told too."""
-    hurries: tuple[float, ...] = HURRIES
-    """At which of them."""
 
     def __post_init__(self) -> None:
         LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
@@ -80,8 +73,6 @@ class EvaluationSettings:
             raise UsageError(
                 "--without-truths goes without --paper, --scorer and --protocol crossfit"
             )
-        for hurry in self.hurries:
-            check_hurry(hurry)
         if self.scoring is not None:
             self._check_scored()
 
@@ -92,7 +83,6 @@ class EvaluationSettings:
             "--protocol crossfit": self.protocol == CROSSFIT,
             "--certify": self.alpha is not None,
             "--rule": self.rule != "vote",
-            "--server": self.server is not None,
         }
         for option in (name for name, given in taken.items() if given):
             raise UsageError(
@@ -218,8 +208,6 @@ class Evaluation:
             told += [f"{known['policy']}: {known['abroad']}"] if known["abroad"] else []
         if self.settings.scoring is not None:
             told.append(self.settings.scoring.told(self.truths))
-        if "waiting" in self.sections:
-            told.append(tell_waiting(self.sections["waiting"]))
         return [*told, *self._tell_money()]
 
     def _tell_money(self) -> list[str]:
@@ -278,18 +266,7 @@ def evaluate_pool(
         made = _with_controller(made, controller, replayed, own=asked.own, seen=seen)
     elif settings.protocol != REPLAY:
         made = _with_protocol(made, checkpoints, workers=workers, track=track)
-    return made if settings.server is None else _with_waiting(made, settings.server)
-
-
-def _with_waiting(made: Evaluation, server: Server) -> Evaluation:
-    """How long questions wait at a server."""
-    point, settings = _spoken(made.frontier), made.settings
-    if isinstance(made.done, Judgement) and made.done.measured.records:
-        seen = Seen.judged(made.done)
-    else:
-        seen = Seen.read(made.records, point, controller=made.controller, workers=made.workers)
-    timing = Timing(server, seen, settings.hurries, settings.seed)
-    return replace(made, sections={**made.sections, "waiting": timing.tell(made.frontier, point)})
+    return made
 
 
 def _with_scoring(

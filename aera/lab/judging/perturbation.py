@@ -19,7 +19,6 @@ from aera.lab.learning.crowd import CrowdLearner
 from aera.lab.learning.votes import VoteLearner, VoteModel, VoteTable, describe_pool
 from aera.lab.learning.weigher import WeigherFit
 from aera.lab.truths import Truths
-from aera.policies.ahead import default_ahead
 from aera.pools.record import HeldRecords, Record, VotedRecord, read_votes
 from aera.reading.task import Task
 from aera.response import Prefix, Response
@@ -175,9 +174,6 @@ class Perturbed:
         gate, policy = self.controller.gate, self.controller.policy
         if gate is not None:
             seen["p_continue"] = _measure("p_continue", gate.p_continue, chains)
-        ahead, past = self.controller.ahead or default_ahead(), self.schedule.checkpoints[-2:][0]
-        foreseen = _measure("the chance to go on", lambda seen: ahead.chance(seen, past), chains)
-        seen["chances of later blocks"] = foreseen
         stops = _measure("the decision", lambda prefix: policy.decide(prefix).stop, chains)
         return {**seen, "decisions": stops}
 

@@ -18,13 +18,11 @@ import numpy as np
 from aera.arrays import Columns, Floats
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY, Family
-from aera.lab.learning.ahead import AheadFit
 from aera.lab.learning.folds import FOLDS, Fold, deal, each_fold, split_rows
 from aera.lab.learning.learner import Learner, Measured, Model, T, check_enough
 from aera.lab.learning.paper import sweep
 from aera.lab.replay.frontier import Kind, Point, fixed_points
 from aera.lab.replay.trajectory import Trajectories
-from aera.policies.ahead import Ahead
 from aera.workers import SERIAL, Track, Workers, quiet
 
 
@@ -125,8 +123,6 @@ class Judgement:
     folds: Columns
     """The outer fold of each judged question."""
     weighted: bool = False
-    aheads: tuple[Ahead | None, ...] = ()
-    """What foresees the stops of the model's own family, once per outer fold."""
 
     @property
     def trajectories(self) -> Trajectories:
@@ -218,13 +214,6 @@ def _judge(
     ]
 
 
-def foresee_stops(tuning: Measured, columns: Columns, *, seed: int) -> Ahead | None:
-    """How likely later blocks are wanted, where these questions stopped at these columns."""
-    if not tuning.records:
-        return None
-    return AheadFit().fit(tuning.records, columns, tuning.trajectories.schedule, seed=seed)
-
-
 def learn_and_tune(
     learner: Learner[T], table: T, rows: Columns, *, certified: bool, seed: int
 ) -> tuple[Model[T], Measured]:
@@ -252,8 +241,6 @@ def _stop(
         name: choices[name].stops(each, measured.values[each.name])
         for name, each in families.items()
     }
-    name, own = next(iter(families.items()))
-    before = choices[name].stops(own, tuning.values[own.name])
     return Judgement(
         measured,
         rows,
@@ -262,7 +249,6 @@ def _stop(
         {name: (choice,) for name, choice in choices.items()},
         np.zeros(len(rows), np.int64),
         weighted,
-        (foresee_stops(tuning, before, seed=seed),),
     )
 
 
@@ -278,7 +264,6 @@ def _merge(parts: Sequence[Judgement], dealt: Sequence[Fold]) -> Judgement:
         {n: tuple(part.choices[n][0] for part in parts) for n in first.choices},
         _fold_of(dealt),
         first.weighted,
-        tuple(ahead for part in parts for ahead in part.aheads),
     )
 
 

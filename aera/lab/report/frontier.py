@@ -174,10 +174,7 @@ UNITS = {
     "responses": "responses per question",
     "tokens": "tokens per question",
     "money": "money per 1,000 questions",
-    "waiting": "mean seconds to an answer",
 }
-WAITED = {"hurry": "hurry", "waiting": "mean seconds", "p50": "p50", "p95": "p95"}
-"""Columns that tell of time."""
 
 
 def frontier_figure(rows: Sequence[Row], *, spend: str, measure: str) -> Figure:
@@ -193,7 +190,6 @@ def frontier_figure(rows: Sequence[Row], *, spend: str, measure: str) -> Figure:
         "tokens": "tokens",
     }
     columns |= {"money": "money per 1,000"} if all("money" in row for row in rows) else {}
-    columns |= WAITED if all("waiting" in row for row in rows) else {}
     top, bottom = _range(rows)
     placed = _place(rows, spend, top=top, bottom=bottom)
     hidden = [row["policy"] for row in placed if row["name"] and not row["wide"]["shown"]]

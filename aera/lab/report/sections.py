@@ -15,7 +15,6 @@ from aera.lab.report.frontier import frontier_figure, frontier_rows
 from aera.lab.report.gating import reliability_figure, threshold_figure, threshold_rows
 from aera.lab.report.policies import calibrated_figure, difficulty_figure, stop_figure
 from aera.lab.report.reliability import Predictions
-from aera.lab.report.waiting import waiting_figure
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,6 @@ def _frontier_section(
     known = [name for name in ("tokens", "money") if all(row.get(name, 0) > 0 for row in rows)]
     spends = ["responses", *known]
     figures = [frontier_figure(rows, spend=spend, measure=measure) for spend in spends]
-    if "waiting" in evaluation:
-        figures.append(waiting_figure(frontier, evaluation, measure=measure))
     if "savings" in evaluation:
         figures.append(calibrated_figure(evaluation, allowed=allowed))
     leads = {

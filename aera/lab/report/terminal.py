@@ -61,18 +61,6 @@ def print_calibration(console: Console, calibration: dict[str, list[dict[str, An
     console.print(table)
 
 
-def print_waiting(console: Console, waiting: dict[str, Any], *, graded: bool) -> None:
-    """How long questions wait, policy by policy, and what begins in vain."""
-    measure = "accuracy" if graded else "agreement"
-    names = ("hurry", f"{measure} %", "tokens", "p50 s", "p95 s", "mean s")
-    table = _table("waiting", "policy", *names)
-    for row in waiting["rows"]:
-        seconds = [f"{row[name]:.3g}" for name in ("p50", "p95", "mean")]
-        spent = f"{row['tokens']:,.0f}"
-        table.add_row(row["policy"], f"{row['hurry']:g}", f"{row[measure]:.2f}", spent, *seconds)
-    console.print(table)
-
-
 def audit_summary(audit: Audit) -> str:
     """The audit in one sentence."""
     looked = f"{len(audit.admitted)} inputs and {len(audit.checks)} checks"
