@@ -19,26 +19,21 @@ from aera.gateway.options import RequestOptions
 from aera.gateway.plan import Planner, Shape, VotePlan, on_full_budget
 from aera.gateway.reading import DeadlineReader
 from aera.gateway.request import count_choices, find_last_words
-from aera.gateway.stopping import UNREADABLE, ServedVote
 from aera.policies.gate import Gated
-from aera.policies.labels import confident_rule, label_of
-from aera.policies.policy import Fixed
+from aera.policies.policy import UNREADABLE, Fixed
 from aera.pools.recorded import AuditFolder
 from aera.reading.chat import ChatReader, is_structured, wants_json, words_of
 from aera.reading.equivalence import question_reader
 from aera.reading.schema import Schemas
 from aera.response import Prefix, Question, Response
 from aera.sampling.body import RequestBody
-from aera.sampling.budget import Budget
+from aera.sampling.budget import Budget, Ledger
 from aera.sampling.replicas import Replicas
 from aera.sampling.sampler import RequestSampler
-from aera.sampling.spending import Spending
 from aera.sampling.upstream import run_together
 from aera.solving.controller import Controller
-from aera.solving.feeding import BlockFailure, feed_run, run_off_loop
 from aera.solving.home import Lookout
 from aera.solving.run import Run
-from aera.solving.solve import conclude
 from aera.tally import Vote
 from aera.voting.aggregation import plain_vote
 from aera.voting.best_of_n import gives_weights
@@ -87,7 +82,7 @@ class Ballot:
 
     body: Mapping[str, Any]
     plan: VotePlan
-    spending: Spending
+    ledger: Ledger
     reader: DeadlineReader | ChatReader
     run: Run
     sampler: VoteSampler
@@ -97,7 +92,7 @@ class Ballot:
     @property
     def deadline(self) -> float | None:
         """When the answer is due."""
-        return self.spending.deadline
+        return self.ledger.deadline
 
     @property
     def left(self) -> float | None:
@@ -159,12 +154,12 @@ class Gateway:
         fields, cut = self.ceilings.limit_lengths(told)
         plan = replace(plan, notes=(*plan.notes, *cut)) if cut else plan
         request = RequestBody(fields, size=size, wishes=wishes, task=task)
-        spending = Spending(plan.budget)
+        ledger = Ledger(plan.budget)
         samplers = [
             VoteSampler(upstream or self.upstream, request, place * plan.schedule.last)
             for place in range(wanted)
         ]
-        ballots = [self._open(request, plan, spending, sampler) for sampler in samplers]
+        ballots = [self._open(request, plan, ledger, sampler) for sampler in samplers]
         if wanted == 1:
             voted = await self._vote_once(ballots[0])
             if audit is not None:
@@ -194,14 +189,14 @@ class Gateway:
         return replace(plan, notes=(*plan.notes, ABROAD if abroad else DOUBT), abroad=abroad)
 
     def _open(
-        self, body: Mapping[str, Any], plan: VotePlan, spending: Spending, sampler: VoteSampler
+        self, body: Mapping[str, Any], plan: VotePlan, ledger: Ledger, sampler: VoteSampler
     ) -> Ballot:
         task, structured = self.controller.task, is_structured(body)
         told = (wants_json(body), Schemas.of(body)) if structured else ()
         merging = ChatReader(question_reader(task), *told)
         reader: ChatReader | DeadlineReader = merging
-        if task.equivalence and spending.deadline is not None:
-            reader = DeadlineReader(merging, ChatReader(task, *told), spending.deadline)
+        if task.equivalence and ledger.deadline is not None:
+            reader = DeadlineReader(merging, ChatReader(task, *told), ledger.deadline)
         weigher = None if structured else plan.weigher
         question = (
             QUESTION if weigher is None else Question("", task.question_in(find_last_words(body)))
@@ -216,7 +211,7 @@ class Gateway:
             label=label_of(plan.policy, weighted=gives_weights(weigher)),
         )
         run.heavy = structured
-        return Ballot(body, plan, spending, reader, run, sampler, structured)
+        return Ballot(body, plan, ledger, reader, run, sampler, structured)
 
     def reopen(self, ballot: Ballot) -> Ballot:
         """The same vote from its beginning, to the full budget and without the client's limits."""
@@ -229,7 +224,7 @@ class Gateway:
             budget=Budget(seconds=self.ceilings.deadline),
         )
         sampler = VoteSampler(said.upstream, said.body, said.offset)
-        return self._open(ballot.body, plan, Spending(plan.budget), sampler)
+        return self._open(ballot.body, plan, Ledger(plan.budget), sampler)
 
     async def _try_vote(self, ballot: Ballot) -> VotedChoice | UpstreamError:
         """One of several votes, whose failure is not the others'."""
@@ -275,7 +270,7 @@ class Gateway:
     async def _feed(self, ballot: Ballot) -> tuple[Run, BlockFailure | None]:
         """Feed the run until it ends; at the deadline, with what has been read by then."""
         run, left = ballot.run, ballot.left
-        work = feed_run(run, self.controller, ballot.sampler, ballot.spending)
+        work = feed_run(run, self.controller, ballot.sampler, ballot.ledger)
         if left is None or not self.controller.threaded:
             return run, await work  # the sampler keeps to the deadline, and nothing else waits
         try:

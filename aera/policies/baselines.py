@@ -1,7 +1,7 @@
 """Published stopping rules on our checkpoints: ASC, ESC, empirical Bayes, semantic consensus."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -20,6 +20,8 @@ class ASC:
     """Adaptive-Consistency: stop when the leader beats the runner-up with this confidence."""
 
     confidence: float = 0.95
+    weighted: bool = field(default=False, compare=False)
+    """Whether the confidence was chosen on weighted votes."""
 
     def __post_init__(self) -> None:
         check_share("asc", self.confidence)

@@ -7,6 +7,7 @@ from aera.errors import UpstreamError
 from aera.reading.task import Task
 from aera.reading.tracing import add_traces
 from aera.response import Response
+from aera.sampling.budget import Usage
 from aera.sampling.refusal import refusal_in
 from aera.sampling.tokens import read_tokens
 from aera.trace import ServedTokens
@@ -84,6 +85,21 @@ def parse_reply(
         )
     ]
     return responses if task is None else add_traces(responses, task)
+
+
+def usage_of(responses: Sequence[Response]) -> Usage:
+    """What the server says that the call took which brought these; None where it says nothing."""
+    reply = getattr(responses[0].source, "reply", {})
+    told = reply.get("usage")
+    said = told if isinstance(told, dict) else {}
+    prompt, completion = (_count(said.get(f"{name}_tokens")) for name in ("prompt", "completion"))
+    if completion is None and all(_said_tokens(_choice(each)) for each in responses):
+        completion = sum(each.tokens for each in responses)
+    return Usage(prompt, completion, len(responses))
+
+
+def _choice(response: Response) -> Mapping[str, Any]:
+    return response.source if isinstance(response.source, dict) else {}
 
 
 def _without_logprobs(choice: dict[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,10 @@ import aiohttp
 from aera.errors import UpstreamError, UsageError
 from aera.response import Response
 from aera.sampling.body import LARGE, BodyPayload
+from aera.sampling.budget import Held
 from aera.sampling.exchange import connection_error
 from aera.sampling.health import Health, HealthChecks
 from aera.sampling.refusal import origin_of
-from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved
 from aera.sampling.upstream import Endpoint, Upstream, run_together
 
 Ask = Callable[..., Coroutine[Any, Any, list[Response]]]
@@ -150,10 +150,10 @@ class Replicas:
         *,
         start: int = 0,
         deadline: float | None = None,
-        reservation: Reservation | Unreserved = UNRESERVED,
+        held: Held | None = None,
     ) -> list[Response]:
         """As Upstream.complete; what a replica could not give, the next one is asked for."""
-        given: dict[str, Any] = {"deadline": deadline, "reservation": reservation}
+        given: dict[str, Any] = {"deadline": deadline, "held": held}
         got: list[Response] = []
         for place in self.order():
             upstream = self.upstreams[place]

@@ -18,13 +18,13 @@ from aera.errors import UpstreamError, UsageError, check_count
 from aera.response import Response
 from aera.sampling.attempts import Attempts, keep_result
 from aera.sampling.body import RequestBody
-from aera.sampling.completion import parse_reply
+from aera.sampling.budget import Bound, Budget, Held, Ledger, no_room
+from aera.sampling.completion import parse_reply, usage_of
 from aera.sampling.exchange import connection_error, decode_reply, open_session
 from aera.sampling.health import Traffic
 from aera.sampling.observed import Kind, Refusals, TakesN, model_of
 from aera.sampling.permits import ModelPermits, Permits
 from aera.sampling.refusal import BAD_REQUEST
-from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved, no_room
 from aera.sampling.wishes import Grants, ask_wishing
 from aera.trace import TOP_LOGPROBS
 
@@ -155,20 +155,22 @@ class Upstream:
         *,
         start: int = 0,
         deadline: float | None = None,
-        reservation: Reservation | Unreserved = UNRESERVED,
+        held: Held | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> list[Response]:
         """`n` completions of one request; sample `start` is the first, so seeds never repeat.
 
         A completion that failed for good is a Response with an error. A refusal that no retry can
-        mend (a bad key, a bad request) is raised. The reservation is told of every call. Headers
+        mend (a bad key, a bad request) is raised. The ledger is told of every call. Headers
         given here win over the endpoint's own: another key is another client.
         """
         asked = RequestBody.of(body)
         until = math.inf if deadline is None else deadline
         own = headers.get("Authorization") if headers else None
         sent = {**JSON, **headers} if headers else JSON
-        order = _Order(asked, until, reservation, sent, (model_of(asked), own))
+        held = held or Ledger(Budget()).take(n, Bound())
+        assert held is not None  # nothing is limited
+        order = _Order(asked, until, held, sent, (model_of(asked), own))
         if not asked.wishes:
             return await self._complete(order, asked, n, start)
         return await ask_wishing(partial(self._complete, order), asked, n, start, self.grants)
@@ -247,9 +249,9 @@ class Upstream:
     async def _call(self, order: "_Order", start: int, n: int) -> Attempts:
         """One call with its retries."""
         begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, order.until)
-        calls, reservation = 0, order.reservation
+        calls, held = 0, order.held
         for attempt in range(1, self.endpoint.tries + 1):
-            if not reservation.begin(n):
+            if not held.begin(n):
                 return Attempts(calls, error=no_room())
             made = await self._attempt(order, start, n, begun=begun, patience=patience)
             calls += made.calls
@@ -257,12 +259,12 @@ class Upstream:
                 got = made.responses[:n]
                 if calls > 1:
                     got = (replace(got[0], calls=calls), *got[1:])
-                reservation.receive(start, got)
+                held.receive(start, got, usage_of(made.responses))
                 if len(got) < n:
-                    reservation.give_back(n - len(got))
+                    held.give_back(n - len(got))
                 return Attempts(calls, got)
             unbilled = made.error.unbilled or not made.calls
-            (reservation.give_back if unbilled else reservation.lose)(n)
+            (held.give_back if unbilled else held.lose)(n)
             wait = _pause(attempt, made.error.retry_after)
             last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
             if last or not made.error.retryable or wait >= patience.begin():
@@ -358,7 +360,7 @@ class _Order(NamedTuple):
 
     body: RequestBody
     until: float
-    reservation: Reservation | Unreserved
+    held: Held
     headers: Mapping[str, str]
     who: tuple[str, str | None]
     """The model and the key that a refusal is about; None is the endpoint's own key."""
