@@ -61,6 +61,7 @@ from aera.solving.stored import (
 )
 from aera.trace import FULL, PLAIN
 from aera.voting.best_of_n import BestOfN, Scorer, gives_weights
+from aera.voting.structure import structure_vote
 from aera.voting.trace_weights import TraceWeights, name_weights
 from aera.voting.weigher import Weigher, Weighting
 
@@ -185,6 +186,7 @@ class Controller:
             policy,
             task=reader or question_reader(self.task),
             schedule=schedule,
+            rule=structure_vote if structured else None,
             weigher=weigher,
             label=label or label_of(policy, weighted=gives_weights(weigher)),
             pace=self.pace,

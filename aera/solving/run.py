@@ -6,6 +6,7 @@ budget and the gateway are thin loops around it, so they cannot disagree.
 
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -204,6 +205,14 @@ class Run:
             self.end("upstream failed")
         else:
             self.end("failed", abstain=True)
+
+    def cut_off(self, reason: str, late: Sequence[Response], votes: Sequence[Vote]) -> "Run":
+        """What there is of it now, ended; whoever still reads in another thread is left alone."""
+        same = copy(self)
+        same.steps, same._waiting, same._read = [*self.steps], [], []
+        same.prefix = self.prefix.extend(late, votes) if late else self.prefix
+        same.end(reason)
+        return same
 
     @property
     def allocation(self) -> Allocation:
