@@ -40,8 +40,8 @@ from aera.reading.presets import get_task
 from aera.reading.task import Task
 from aera.response import Prefix, Question, Response, unfold
 from aera.sampling.budget import Budget
-from aera.sampling.fake import FakeUpstream, Fault, RecordedUpstream
-from aera.sampling.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.recorded import RecordedSampler, RecordedUpstream
+from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.sampling.upstream import Endpoint
 from aera.schedule import Schedule
 from aera.solving.controller import Controller, default_controller
@@ -70,8 +70,6 @@ __all__ = [
     "Decision",
     "Endpoint",
     "Entropy",
-    "FakeUpstream",
-    "Fault",
     "FirstValid",
     "Fixed",
     "Lead",

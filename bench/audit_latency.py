@@ -7,15 +7,18 @@ import asyncio
 import sys
 import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 from statistics import median, quantiles
 
 import aiohttp
 
-from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
+from aera import ASC, Controller, Endpoint, Schedule, get_task
 from aera.gateway.auditing import AuditRules
-from aera.gateway.configuration import Configuration
 from aera.gateway.process import GatewayServer, bind, make_server
 from aera.gateway.settings import GatewaySettings, ServedModel
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from fakes import FakeUpstream
 
 ROUNDS, REQUESTS, AT_ONCE = 10, 200, 8
 SECONDS = 0.02
@@ -26,7 +29,7 @@ async def start(url: str, share: float) -> tuple[str, GatewayServer, "asyncio.Ta
     """A gateway that audits this share, and where it is."""
     controller = Controller(get_task("numeric"), Schedule((4, 8, 16, 32, 64, 128)), ASC(0.95))
     model = ServedModel("m", (Endpoint(url),), controller, audits=AuditRules(share))
-    server, listening = make_server(Configuration(GatewaySettings((model,)))), bind("127.0.0.1", 0)
+    server, listening = make_server(GatewaySettings((model,))), bind("127.0.0.1", 0)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
         await asyncio.sleep(0.01)

@@ -8,12 +8,17 @@ The server runs in a process of its own, so that only the client's CPU time is c
 import asyncio
 import multiprocessing
 import resource
+import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import aiohttp
 
-from aera import Chat, Endpoint, FakeUpstream, OpenAISampler, Question, get_task
+from aera import Chat, Endpoint, OpenAISampler, Question, get_task
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from fakes import FakeUpstream
 
 CALLS = 2_000
 IN_FLIGHT = 64

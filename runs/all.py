@@ -20,13 +20,13 @@ from pathlib import Path
 from pools import FURTHER, TASKS, open_pool
 from published import ROOT, RUNS, accept, find_changes, imported, read_stamps, read_tree
 
-HELD = ("crowd_held", "held", "sooner_held")
+HELD = ("crowd_held", "held")
 """They were run once, at the commit that their page names."""
 FIRST = ("small",)
 """It works with two processes, on what others read."""
 LAST = ("paper",)
 """They read the sections of others."""
-LONG = ("crowd_pools", "crowd", "sooner", "traces", "ablations", "batch", "abroad")
+LONG = ("crowd_pools", "crowd", "traces", "ablations", "batch", "abroad")
 """They take longest, so they begin first."""
 QUICK = ("transitions", "reference", "holdout", "diagnostics", "halves", "certified")
 """Each takes a minute or two."""

@@ -24,7 +24,6 @@ from aera.lab import (
     PaperLearner,
     Point,
     bootstrap_ratio,
-    crossfit_bayes,
     evaluate,
     nested,
 )
@@ -34,7 +33,7 @@ from aera.lab.replay.frontier import point_of
 def plain(folder: Path, name: str) -> Frontier:
     """Everything that needs no calibration, on plain votes."""
     records, truths = held(folder, name)
-    policies: list[Policy] = [ASC(0.95), ESC(5), crossfit_bayes(records, 0.95), Lead(3)]
+    policies: list[Policy] = [ASC(0.95), ESC(5), Lead(3)]
     return evaluate(records, policies, truths=truths)
 
 
@@ -117,10 +116,7 @@ def beside_rows(folder: Path, name: str) -> list[list[str]]:
         "AERA, 2 points allowed": found.at("weighted", "aera", 0.02),
         "AERA, 1 point allowed": found.at("weighted", "aera", 0.01),
         "paper's AERA, 2 points allowed": Outcome.mean([Outcome.of(r.point("aera")) for r in runs]),
-        **{
-            label: Outcome.of(frontier[label])
-            for label in ("asc-0.95", "esc-5", "eb-0.95", "lead-3")
-        },
+        **{label: Outcome.of(frontier[label]) for label in ("asc-0.95", "esc-5", "lead-3")},
         "fixed-4": Outcome.of(full(frontier, 0)),
         "fixed-16": Outcome.of(full(frontier, 2)),
         "fixed-128": fixed,

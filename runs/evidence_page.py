@@ -69,7 +69,7 @@ bit, on the first twenty questions:
 
 | what is replaced | what must not move |
 |---|---|
-| every response after a checkpoint | traits, weights, vote features, the paper's features, `p_continue`, chances of later blocks and decisions up to it |
+| every response after a checkpoint | traits, weights, vote features, the paper's features, `p_continue` and decisions up to it |
 | every truth | the same, at every checkpoint |
 | every truth | what is [learned without truths](agreement.md): labels by the clear votes, gate, weights, setting |
 | every response to the questions that are judged, and their truths | what the other questions teach, with truths and without |

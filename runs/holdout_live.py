@@ -20,7 +20,7 @@ from aera.lab.learning.learner import policy_of
 from aera.lab.learning.paper import PaperModel, PaperTable
 from aera.lab.replay.frontier import Point, fixed_points
 from aera.pools.pool import Pool
-from aera.sampling.fake import RecordedUpstream
+from aera.sampling.recorded import RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller, question_hashes

@@ -12,7 +12,7 @@ Which stopping rules can I name? A policy looks at the responses so far and says
 by `aera evaluate --policies`, by the `policy` field of a gateway request, and in every table. `aera policies` prints
 this list.
 
-    aera evaluate POOL --policies fixed-16,asc-0.9,esc-5+min8+max64,majority-0.8+vote,eb-0.95
+    aera evaluate POOL --policies fixed-16,asc-0.9,esc-5+min8+max64,majority-0.8+vote
 
 `runs/policies_page.py` writes this page from `aera/policies/labels.py`.
 """

@@ -17,14 +17,13 @@ from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
+from fakes import Call, FakeUpstream, Server
 from live import boxed
 from openai import AsyncOpenAI
 
 from aera import Response
-from aera.gateway.configuration import Configuration
 from aera.gateway.process import GatewayServer, bind, make_server
 from aera.gateway.settings import ClientKey, GatewaySettings, KeyLimits, ServedModel
-from aera.sampling.fake import Call, FakeUpstream
 from aera.sampling.upstream import Endpoint
 
 USER = [{"role": "user", "content": "how many?"}]
@@ -81,14 +80,14 @@ async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
     names = ("tries", "concurrency", "longest_wait", "timeout", "largest_reply", "headers")
     own = {name: settings.pop(name) for name in names if name in settings}
     endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
-    async with housed(Configuration(settings_of(endpoints, **settings))) as house:
+    async with housed(settings_of(endpoints, **settings)) as house:
         yield house
 
 
 @asynccontextmanager
-async def housed(configuration: Configuration) -> AsyncIterator[House]:
+async def housed(settings: GatewaySettings) -> AsyncIterator[House]:
     """A gateway that serves this."""
-    server = make_server(configuration)
+    server = make_server(settings)
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
     task = asyncio.create_task(server.serve(sockets=[listening]))
@@ -105,16 +104,14 @@ async def housed(configuration: Configuration) -> AsyncIterator[House]:
             await task
 
 
-async def started(stack: AsyncExitStack, *servers: FakeUpstream | str) -> list[str]:
+async def started(stack: AsyncExitStack, *servers: Server | str) -> list[str]:
     """Where these servers are, those that are ours started."""
     return [
         s if isinstance(s, str) else (await stack.enter_async_context(s)).base_url for s in servers
     ]
 
 
-def visit(
-    act: Callable[[House], Awaitable[Seen]], *servers: FakeUpstream | str, **settings: Any
-) -> Seen:
+def visit(act: Callable[[House], Awaitable[Seen]], *servers: Server | str, **settings: Any) -> Seen:
     """What somebody sees who visits a gateway in front of these servers."""
 
     async def scene() -> Seen:

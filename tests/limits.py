@@ -14,7 +14,7 @@ from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.spending import Spending
 from aera.sampling.upstream import Endpoint, Upstream
 from aera.solving.shared_budget import solve_shared
-from aera.solving.solve import Allocator, solve
+from aera.solving.solve import Allocator
 
 
 class _Idle(selectors.SelectSelector):
@@ -194,65 +194,3 @@ def _budget(kind: str, chance: random.Random, *, usual: int, most: int, block: i
     prices = (chance.choice((0.0, 1.0)), chance.choice((2.0, 8.0)))
     limit = Budget(None, None, None, None, *prices).cost(blocks * 40, blocks * block * usual)
     return Budget(None, None, None, limit, *prices)
-
-
-@dataclass
-class HurriedServer:
-    """Generates a token in a hundredth of a second, by index alone, until somebody hangs up."""
-
-    seed: int
-    faults: float
-    takes_n: bool
-    generated: float = 0.0
-    calls: int = 0
-
-    async def post(self, index: int, n: int, most: int) -> list[Response]:
-        """One call, in place of Upstream._post."""
-        self.calls += 1
-        loop, begun = asyncio.get_running_loop(), asyncio.get_running_loop().time()
-        got = [self.response(index + i, most) for i in range(n if self.takes_n else 1)]
-        try:
-            await asyncio.sleep(max(each.tokens for each in got) / 100)
-        finally:
-            had = 100 * (loop.time() - begun)
-            self.generated += sum(min(each.tokens, had) for each in got)
-        if random.Random(f"{self.seed} {self.calls}").random() < self.faults:
-            raise UpstreamError("the connection failed", retryable=True)
-        return got
-
-    def response(self, index: int, most: int) -> Response:
-        """The same at every time of asking."""
-        chance = random.Random(f"{self.seed} response {index}")
-        tokens = min(most, max(1, int(chance.expovariate(1 / 60))))
-        return Response(
-            f"\\boxed{{{chance.choice('11234')}}}", tokens=tokens, latency_ms=10 * tokens
-        )
-
-
-def run_hurried(seed: int, hurry: float, monkeypatch: Any, *, faults: bool = True) -> Any:
-    """One question under a random limit in tokens; what came of it, the server and the limit."""
-    chance = random.Random(f"hurried {seed}")
-    most = chance.choice((60, 200, 800))
-    budget = Budget(tokens=most * chance.randint(1, 120))
-    fault, takes_n = chance.choice((0.0, 0.1)) if faults else 0.0, chance.random() < 0.7
-    server, loop = HurriedServer(seed, fault, takes_n), VirtualClock()
-    monkeypatch.setattr("time.monotonic", loop.time)
-
-    def post(self: Upstream, order: Any, index: int, n: int) -> Any:
-        return server.post(index, n, order.body["max_tokens"])
-
-    monkeypatch.setattr(Upstream, "_post", post)
-    controller = Controller(get_task("numeric"), Schedule((4, 8, 16, 32, 64)), ASC(0.95))
-    chat = Chat("m", controller.task, {"max_tokens": most})
-    sampler = OpenAISampler(Endpoint("http://nowhere/v1", tries=3), chat)
-
-    async def work() -> Allocation:
-        async with sampler:
-            return await solve(
-                Question("q", "why?"), sampler, controller, budget=budget, hurry=hurry
-            )
-
-    try:
-        return loop.run_until_complete(work()), server, budget.tokens
-    finally:
-        loop.close()

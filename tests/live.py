@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aiohttp import web
+from fakes import Call, Server
 
 from aera import ASC, Policy, Question, Response, Schedule, get_task
-from aera.sampling.fake import Call, FakeUpstream
 from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.upstream import Endpoint, Upstream
 from aera.solving.controller import Controller
@@ -28,14 +28,14 @@ def controller_of(policy: Policy | None = None, schedule: Sequence[int] = (4, 8,
     return Controller(get_task("numeric"), Schedule(tuple(schedule)), policy or ASC(0.95))
 
 
-def sampler_of(server: FakeUpstream | str, **endpoint: Any) -> OpenAISampler:
+def sampler_of(server: Server | str, **endpoint: Any) -> OpenAISampler:
     """A sampler for a server; what is not about the endpoint goes into the request."""
     url = server if isinstance(server, str) else server.base_url
     settings = endpoint.pop("settings", {"seed": 0})
     return OpenAISampler(Endpoint(url, **endpoint), Chat("m", get_task("numeric"), settings))
 
 
-def upstream_of(server: FakeUpstream | str, **endpoint: Any) -> Upstream:
+def upstream_of(server: Server | str, **endpoint: Any) -> Upstream:
     return Upstream(Endpoint(server if isinstance(server, str) else server.base_url, **endpoint))
 
 
@@ -64,13 +64,13 @@ def texts(responses: Sequence[Response]) -> list[str]:
     return [response.text for response in responses]
 
 
-def seeds(server: FakeUpstream) -> list[int]:
+def seeds(server: Server) -> list[int]:
     """Every seed the calls covered, with repetitions, for a server that honours `n`."""
     return [call.body["seed"] + place for call in server.calls for place in range(call.n)]
 
 
 @contextmanager
-def in_background(server: FakeUpstream) -> Iterator[FakeUpstream]:
+def in_background(server: Server) -> Iterator[Server]:
     """A server with a thread and an event loop of its own, for programs that block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

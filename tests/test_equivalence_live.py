@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream
 from gateways import House, account, asked, saying, visit
 
 from aera import (
@@ -40,7 +41,6 @@ from aera.pools.pool import write_pool
 from aera.pools.record import read_votes
 from aera.reading import equivalence as module
 from aera.reading.equivalence import Equivalence, Worker
-from aera.sampling.fake import Call, FakeUpstream
 from aera.solving.replay import replay
 
 HANGING = "\\frac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}"

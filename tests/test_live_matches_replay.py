@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import recorded_server
 
 import aera
 from aera import ASC, Allocation, Fixed, Pool, get_task
@@ -21,8 +22,8 @@ from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.network import Layer, Network
 from aera.policies.gate import Gated, PaperGate, VoteGate
 from aera.pools.record import VotedRecord, read_votes
-from aera.sampling.fake import RecordedUpstream
-from aera.sampling.sampler import Chat, OpenAISampler, RecordedSampler, Sampler
+from aera.sampling.recorded import RecordedSampler
+from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller
 from aera.solving.replay import replay
@@ -141,7 +142,7 @@ def served(pool: Pool, controller: Controller, *, honours_n: bool) -> dict[str, 
     """What it does when the pool's responses come from a server."""
 
     async def scene() -> dict[str, Allocation]:
-        async with RecordedUpstream(pool, honours_n=honours_n) as server:
+        async with recorded_server(pool, honours_n=honours_n) as server:
             chat = Chat("recorded", pool.task, {"seed": 0, **controller.asks})
             async with OpenAISampler(Endpoint(server.base_url), chat) as sampler:
                 return await _live(pool, sampler, controller)

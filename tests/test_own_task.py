@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream
 from live import in_background
-
-from aera.sampling.fake import Call, FakeUpstream
 
 QUESTIONS = 24
 FIELD = 'kind = "json"\npath = "result.sure"\nprompt = "Is it? {question} Answer in JSON."\n'

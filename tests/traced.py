@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
+from fakes import Call, FakeUpstream, Fault
 
 from aera import Response
-from aera.sampling.fake import Call, FakeUpstream, Fault
 
 SURE, UNSURE = -0.01, -1.5
 

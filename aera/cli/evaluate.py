@@ -133,8 +133,8 @@ def evaluate(
     records, truths = open_judged(pool, equivalence=equal, workers=working)
     own, last = (loaded or records).schedule, records.schedule.last
     chosen = choose_schedule(own, settings.schedule, most=max_samples, recorded=last)
-    named: dict[str, Any] = {"controller": loaded, "encoder": encoder, "seed": seed}
-    asked = ask_policies(policies, records, chosen, scored=scoring is not None, **named)
+    scored = scoring is not None
+    asked = ask_policies(policies, chosen, controller=loaded, scored=scored, encoder=encoder)
     settings = replace(settings, schedule=chosen)
     done: dict[str, Any] = {"controller": loaded, "workers": working, "track": show_progress}
     made = evaluate_pool(records, asked, truths=truths, settings=settings, **done)

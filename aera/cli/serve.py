@@ -4,7 +4,6 @@ import inspect
 import logging
 import socket
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aera.cli.endpoint import without_password
@@ -22,8 +21,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 def serve(*given: Any, **named: Any) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
-    from aera.gateway.configuration import Configuration
-    from aera.gateway.supervisor import run_gateway
+    from aera.gateway.process import make_server, run_server
 
     options = ServeOptions(*given, **named)
     if options.check:
@@ -31,10 +29,10 @@ def serve(*given: Any, **named: Any) -> None:
         return
     settings = read_settings(options)
     _set_logging(options.log_level)
-    sockets = _bound(options)
-    _announce(options, sockets[0], settings)
-    configuration = Configuration(settings, partial(read_settings, options))
-    sys.exit(run_gateway(configuration, sockets, drain=options.drain_seconds))
+    listening = _bound(options)
+    _announce(options, listening, settings)
+    server = make_server(settings, drain=options.drain_seconds)
+    sys.exit(min(1, run_server(server, listening)))
 
 
 # The command line makes its options of these fields, so that they are listed once.
@@ -55,7 +53,7 @@ def _check(options: ServeOptions) -> None:
         say(_describe(model))
     keys, named = len(settings.keys), [key.name for key in settings.keys if key.name]
     shown = f" ({', '.join(named)} by name)" if named else ""
-    say(f"{keys} keys{shown}; {options.processes} processes; all is well")
+    say(f"{keys} keys{shown}; all is well")
 
 
 def _describe(model: "ServedModel") -> str:
@@ -111,13 +109,13 @@ def _set_logging(level: str) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
-def _bound(options: ServeOptions) -> list[socket.socket]:
+def _bound(options: ServeOptions) -> socket.socket:
     """Where clients will connect, taken before anybody is told of it."""
-    from aera.gateway.supervisor import bind_all
+    from aera.gateway.process import bind
 
     host, port = options.host, options.port
     try:
-        return bind_all(host, port, options.processes)
+        return bind(host, port)
     except OSError as error:
         raise UsageError(
             f"cannot listen on {host}, port {port}: {error.strerror}; choose another address"

@@ -26,12 +26,8 @@ ConfigOption = Annotated[
 CheckOption = Annotated[
     bool, _option("CHECK", "Read and check everything, say what would be served, and end.")
 ]
-ProcessesOption = Annotated[
-    int,
-    _option("PROCESSES", "Processes that serve together; limits are shared out to them.", min=1),
-]
 KeysFileOption = Annotated[
-    Path | None, _option("KEYS_FILE", "File with clients' keys, one a line; SIGHUP reads it again.")
+    Path | None, _option("KEYS_FILE", "File with clients' keys, one a line.")
 ]
 ModelOption = Annotated[
     str, _option("MODEL", "Model for requests that name none; with --config, one of its models.")
@@ -190,7 +186,7 @@ AuditTokensOption = Annotated[
 OnAlarmOption = Annotated[
     str,
     _option(
-        "ON_ALARM", "log, or full-budget: no vote stops early from the alarm to the next reload."
+        "ON_ALARM", "log, or full-budget: no vote stops early from the alarm to the next start."
     ),
 ]
 RecordOption = Annotated[
@@ -291,4 +287,3 @@ class ServeOptions:
     tries: TriesOption = 3
     config: ConfigOption = None
     check: CheckOption = False
-    processes: ProcessesOption = 1

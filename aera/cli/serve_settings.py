@@ -24,15 +24,13 @@ SHORTEST_KEY = 16
 
 
 def read_settings(options: ServeOptions) -> "GatewaySettings":
-    """All that is to be served, as files and the environment say it now; a part for a process."""
+    """All that is to be served, as files and the environment say it now."""
     from aera.cli.serve_file import read_file
 
     if options.config is None:
         model = model_from(options, upstreams_from(options), options.model, other_names=True)
-        settings = settings_from(options, (model,), keys_from(options))
-    else:
-        settings = read_file(options)
-    return settings.share_among(options.processes)
+        return settings_from(options, (model,), keys_from(options))
+    return read_file(options)
 
 
 def settings_from(

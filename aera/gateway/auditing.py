@@ -3,7 +3,7 @@
 A request is drawn before its vote, by a keyed hash of an id that is made here, so that nobody can
 choose what is looked at; a text that was drawn is not drawn again. Where there is no room it is
 skipped, which says nothing of its answer. One that cannot finish counts as changed. What is still
-under way when the policy changes or the gateway stops is cancelled and counts as nothing.
+under way when the gateway stops is cancelled and counts as nothing.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,11 +53,6 @@ class AuditRules:
         if not (0 <= self.share <= 1 and 0 < self.limit < 1):
             raise UsageError("the share and the limit of audits are between 0 and 1")
 
-    def share_among(self, processes: int) -> "AuditRules":
-        """What one of several processes may take."""
-        tokens = None if self.tokens is None else -(-self.tokens // processes)
-        return replace(self, most=-(-self.most // processes), tokens=tokens)
-
 
 @dataclass(frozen=True)
 class Found:
@@ -92,7 +87,7 @@ def _told_nobody(found: Found) -> None:
 
 
 class Auditor:
-    """The audits of one model since its policy was taken up."""
+    """The audits of one model since the gateway started."""
 
     def __init__(self, rules: AuditRules, model: str, policy: str) -> None:
         self.rules, self.model, self.policy = rules, model, policy
@@ -185,7 +180,7 @@ class Auditor:
             log.warning(json.dumps({"event": ALARM, **self._about(), **self.state()}))
 
     async def stop(self) -> None:
-        """Cancel what is under way: another policy serves from now on, or none."""
+        """Cancel what is under way."""
         self._stopped = True
         await cancel_all(self._tasks)
         while self._waiting:

@@ -22,13 +22,6 @@ class Bucket:
         self._most, self._left, self._filled = most, most, time.monotonic()
         self._rate = most / seconds
 
-    def resized(self, most: float) -> "Bucket":
-        """One of another size, of which as much is used."""
-        self._fill()
-        made = Bucket(most, self._most / self._rate)
-        made._left = most - (self._most - self._left)
-        return made
-
     def take(self, count: float) -> None:
         """Use some, also more than there are: the next one waits for it."""
         self._fill()
@@ -105,33 +98,22 @@ def too_many(text: str, wait: float) -> DeniedError:
 
 
 class Clients:
-    """Finds the client of a request by its key.
-
-    Clients that were there before the settings changed keep what they have used.
-    """
+    """Finds the client of a request by its key."""
 
     def __init__(
-        self,
-        keys: Sequence[ClientKey],
-        *,
-        most: int,
-        limits: KeyLimits | None = None,
-        former: "Clients | None" = None,
+        self, keys: Sequence[ClientKey], *, most: int, limits: KeyLimits | None = None
     ) -> None:
-        known = former._by_hash if former else {}
-        rules = {hash_key(key.secret): key for key in keys}
-        rules = rules or {"": ClientKey("", limits or KeyLimits())}
-        self._by_hash: dict[str, Client] = {
-            found: _make(key.name or found, key, _at_once(key, len(keys), most), known.get(found))
-            for found, key in rules.items()
-        }
-        self._clients = [self._by_hash[hash_key(key.secret)] for key in keys]
+        self._anybody = _make("", ClientKey("", limits or KeyLimits()), most)
+        self._clients = [
+            _make(key.name or hash_key(key.secret), key, _at_once(key, len(keys), most))
+            for key in keys
+        ]
         self._keys = [key.secret.encode() for key in keys]
 
     def find(self, headers: Headers) -> Client:
         """The client of a request; DeniedError for an unknown one."""
         if not self._keys:
-            return self._by_hash[""]
+            return self._anybody
         given = [value for name, value in headers if name == b"authorization"]
         if len(given) > 1:
             text = "a request takes one Authorization header, but this one has several"
@@ -154,17 +136,18 @@ def _at_once(key: ClientKey, keys: int, most: int) -> int:
     return max(1, int((key.limits.share if keys > 1 else 1.0) * most))
 
 
-def _make(name: str, key: ClientKey, most: int, former: Client | None) -> Client:
-    """A client, or the former one under its present limits: its requests are still under way."""
-    limits, made = key.limits, former or Client(name, most)
-    made.name, made.most, made.models, made.prices = name, most, key.models, limits.prices
-    made.requests = _bucket(made.requests, limits.requests_per_minute, MINUTE)
-    made.tokens = _bucket(made.tokens, limits.tokens_per_minute, MINUTE)
-    made.money = _bucket(made.money, limits.money_per_day, DAY)
-    return made
+def _make(name: str, key: ClientKey, most: int) -> Client:
+    limits = key.limits
+    return Client(
+        name,
+        most,
+        key.models,
+        _bucket(limits.requests_per_minute, MINUTE),
+        _bucket(limits.tokens_per_minute, MINUTE),
+        _bucket(limits.money_per_day, DAY),
+        limits.prices,
+    )
 
 
-def _bucket(former: Bucket | None, most: float | None, seconds: float) -> Bucket | None:
-    if not most:
-        return None
-    return former.resized(most) if former else Bucket(most, seconds)
+def _bucket(most: float | None, seconds: float) -> Bucket | None:
+    return Bucket(most, seconds) if most else None

@@ -1,4 +1,4 @@
-"""The gateway as a process: slow connections are closed, stopping has a bound, signals reload."""
+"""The gateway as a process: slow connections are closed, and stopping has a bound."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,10 @@ from typing import Any
 
 import uvicorn
 
-from aera.gateway.configuration import Configuration
 from aera.gateway.openai import DeniedError, dump, error_body
 from aera.gateway.proxy import CONNECTION
 from aera.gateway.server import Application, collect_seldom
-from aera.gateway.telemetry import Telemetry
+from aera.gateway.settings import GatewaySettings
 
 log = logging.getLogger("aera.gateway")
 BACKLOG = 2_048
@@ -101,10 +100,7 @@ def protocol_class() -> type[Any]:
 
 
 class GatewayServer(uvicorn.Server):
-    """Drains on SIGTERM or SIGINT: not ready, but answering, until all is done or time is up.
-
-    SIGHUP reads the configuration again, SIGUSR1 goes back to the one before.
-    """
+    """Drains on SIGTERM or SIGINT: not ready, but answering, until all is done or time is up."""
 
     def __init__(self, config: uvicorn.Config, application: Application, drain: float) -> None:
         super().__init__(config)
@@ -113,12 +109,7 @@ class GatewayServer(uvicorn.Server):
         """Whether the process does nothing else, and ends with it."""
         self.cut_off = 0
         """Requests that were ended before they had their answer."""
-        self.supervisor: int | None = None
-        """The process that watches over this one; without it there is nothing to serve for."""
         self._signals = 0
-        self._reloads: list[bool] = []
-        """Reloads that somebody asked for: whether each goes back."""
-        self._reloading: asyncio.Task[None] | None = None
         self._until: float | None = None
 
     @contextlib.contextmanager
@@ -127,16 +118,8 @@ class GatewayServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # Ctrl-C goes to the whole family of processes; the supervisor passes it on as SIGTERM.
-        interrupt = self.handle_exit if self.supervisor is None else signal.SIG_IGN
-        handlers = {
-            signal.SIGTERM: self.handle_exit,
-            signal.SIGINT: interrupt,
-            signal.SIGHUP: self.handle_reload,
-            signal.SIGUSR1: self.handle_reload,
-        }
-        former = {each: signal.signal(each, handler) for each, handler in handlers.items()}
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)  # a supervisor holds them back
+        taken = (signal.SIGTERM, signal.SIGINT)
+        former = {each: signal.signal(each, self.handle_exit) for each in taken}
         try:
             yield
         finally:
@@ -147,24 +130,12 @@ class GatewayServer(uvicorn.Server):
         """The first signal begins to drain, the second ends it."""
         self._signals += 1
 
-    def handle_reload(self, sig: int, frame: FrameType | None) -> None:
-        """Several that come before the first is dealt with are one."""
-        back = sig == signal.SIGUSR1
-        if back not in self._reloads and (back or self.application.configuration.readable):
-            self._reloads.append(back)
-
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: go on draining; once a second: close those that are too slow."""
-        if self.supervisor is not None and os.getppid() != self.supervisor:
-            self._signals = self._signals or 1
         if self._signals:
             self._go_on_draining()
-        elif self._reloads and (self._reloading is None or self._reloading.done()):
-            work = self.application.reload(back=self._reloads.pop(0))
-            self._reloading = asyncio.create_task(work)
         if counter % 10 == 0:
             self._close_slow()
-            self.application.telemetry.publish()
         return await super().on_tick(counter)
 
     def _go_on_draining(self) -> None:
@@ -196,27 +167,19 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Where clients will connect; a `shared` address can be bound again, and clients are spread."""
+def bind(host: str, port: int) -> socket.socket:
+    """Where clients will connect."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server(
-        (host, port), family=family, backlog=BACKLOG, reuse_port=shared
-    )
+    listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     # Accepted sockets inherit it. Else a reply of two packets waits 40 ms for an acknowledgement:
     # asyncio sets it only on sockets that were made with the protocol's number.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
-def make_server(
-    configuration: Configuration,
-    *,
-    drain: float = 30.0,
-    telemetry: Telemetry | None = None,
-    supervisor: int | None = None,
-) -> GatewayServer:
+def make_server(settings: GatewaySettings, *, drain: float = 30.0) -> GatewayServer:
     """A gateway that is ready to run."""
-    application = Application(configuration, telemetry, own=supervisor is None)
+    application = Application(settings)
     config = uvicorn.Config(
         application.app,
         http=protocol_class(),
@@ -229,9 +192,7 @@ def make_server(
         server_header=False,
         proxy_headers=False,  # nobody asks for the client's address
     )
-    server = GatewayServer(config, application, drain)
-    server.supervisor = supervisor
-    return server
+    return GatewayServer(config, application, drain)
 
 
 def run_server(server: GatewayServer, listening: socket.socket) -> int:

@@ -20,7 +20,6 @@ from starlette.types import Receive, Scope, Send
 
 from aera.errors import AeraError, UpstreamError
 from aera.gateway.clients import Clients
-from aera.gateway.configuration import BACK, GENERATION, REFUSED, TAKEN, Configuration
 from aera.gateway.full_vote import finish_audit
 from aera.gateway.middleware import ID, MODEL, AccessMiddleware
 from aera.gateway.models import MODELS, fetch, list_models, route_body
@@ -50,11 +49,10 @@ from aera.gateway.request import (
     split_model,
 )
 from aera.gateway.responses import ResponsesWire, refuse_retrieval
-from aera.gateway.serving import SERVING, Connections, OpenModel, Serving, prepare
+from aera.gateway.serving import SERVING, OpenModel, Serving, prepare
 from aera.gateway.settings import GatewaySettings
 from aera.gateway.telemetry import Telemetry
 from aera.gateway.usage import UsageTail
-from aera.sampling.upstream import cancel_all
 from aera.web.template import fill_template
 
 __all__ = ["Application", "GatewaySettings", "collect_seldom", "create_app"]
@@ -75,23 +73,16 @@ def collect_seldom() -> None:
 
 def create_app(settings: GatewaySettings) -> AccessMiddleware:
     """The gateway as an ASGI application."""
-    return Application(Configuration(settings)).app
+    return Application(settings).app
 
 
 class Application:
     """Everything one gateway holds; nothing of it is global."""
 
-    def __init__(
-        self, configuration: Configuration, telemetry: Telemetry | None = None, *, own: bool = True
-    ) -> None:
-        self.configuration, self.telemetry = configuration, telemetry or Telemetry()
-        self.own = own
-        """Whether it counts every reload; of many processes their supervisor does."""
-        prepare(configuration.current)  # refuses before serving
-        self._connections = Connections()
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings, self.telemetry = settings, Telemetry()
+        prepare(settings)  # refuses before serving
         self._serving: Serving | None = None
-        self._retiring: set[asyncio.Task[None]] = set()
-        self._reloading = asyncio.Lock()
         routes = [
             Route("/", self.page),
             Route("/state", self.state),
@@ -109,7 +100,6 @@ class Application:
             },
         )
         self.routed.router.redirect_slashes = False
-        settings = configuration.current
         most, limits = settings.most_requests, settings.open_limits
         self.app = AccessMiddleware(
             self.dispatch,
@@ -121,61 +111,20 @@ class Application:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        self._serve(await Serving(self.configuration.current, self._connections).open())
-        try:
+        async with Serving(self.settings) as serving:
+            self._serving = serving
+            self.telemetry.models.configure(serving.models)
+            self.telemetry.upstreams = serving.upstreams
+            self.telemetry.watch_audits(
+                {name: model.gateway.auditor for name, model in serving.models.items()}
+            )
             yield
-        finally:
-            async with self._reloading:
-                await self.serving.stop_audits()
-                await cancel_all(self._retiring)
-                await self._connections.close_all()
 
     @property
     def serving(self) -> Serving:
         """What new requests get."""
         assert self._serving is not None
         return self._serving
-
-    # --- other settings ---------------------------------------------------------------------------
-
-    async def reload(self, *, back: bool = False) -> None:
-        """Serve what is written now, or what was served before; what cannot be served is refused.
-
-        Requests under way end on what they began with.
-        """
-        async with self._reloading:
-            try:
-                settings = await asyncio.to_thread(self.configuration.read, back=back)
-                serving = await Serving(settings, self._connections).open()
-            except AeraError as error:
-                outcome, why = REFUSED, {"why": str(error)}
-            else:
-                outcome, why = BACK if back else TAKEN, {}
-                self.configuration.take(settings)
-                self._swap(serving)
-                self.telemetry.counts[GENERATION] = self.configuration.generation
-        if self.own or outcome == REFUSED:
-            tell_reload(self.telemetry, outcome, self.configuration.generation, **why)
-
-    def _serve(self, serving: Serving) -> None:
-        self._serving = serving
-        self.telemetry.models.configure(serving.models)
-        self.telemetry.upstreams = serving.upstreams
-        self.telemetry.watch_audits(
-            {name: model.gateway.auditor for name, model in serving.models.items()}
-        )
-
-    def _swap(self, serving: Serving) -> None:
-        former = self.serving
-        self._serve(serving)
-        settings, app = serving.settings, self.app
-        app.most, app.origins = settings.most_requests, OriginCheck(frozenset(settings.hosts))
-        app.clients = Clients(
-            settings.keys, most=app.most, limits=settings.open_limits, former=app.clients
-        )
-        task = asyncio.create_task(former.retire())
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -185,8 +134,7 @@ class Application:
         if not path.startswith("/v1/"):
             await self.routed(scope, receive, send)
             return
-        serving = scope[SERVING] = self.serving
-        serving.enter()
+        scope[SERVING] = self.serving
         try:
             await self._answer(path, scope, receive, send)
         except ClientDisconnect:
@@ -196,8 +144,6 @@ class Application:
         except Exception as error:
             await (await _apologize(None, error))(scope, receive, send)
             raise
-        finally:
-            serving.leave()
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
@@ -311,13 +257,11 @@ class Application:
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus."""
-        return Response(
-            self.telemetry.merged().exposition(), media_type="text/plain; version=0.0.4"
-        )
+        return Response(self.telemetry.exposition(), media_type="text/plain; version=0.0.4")
 
     async def state(self, request: Request) -> Response:
         """What the page shows."""
-        serving, seen = self.serving, self.telemetry.merged()
+        serving, seen = self.serving, self.telemetry
         audits = seen.audits()
         models = [
             {
@@ -336,8 +280,7 @@ class Application:
                 "schedule": default["schedule"],
                 "abroad": default["abroad"],
                 "models": models,
-                "generation": self.configuration.generation,
-                "since": round(self.configuration.since, 3),
+                "since": round(seen.begun, 3),
                 "active": seen.active - 1,  # this request is not worth showing
                 "read": seen.read,
                 "latest": list(seen.latest),
@@ -347,13 +290,6 @@ class Application:
     async def page(self, request: Request) -> Response:
         """The page itself; it asks for /state."""
         return Response(fill_template(PAGE), media_type="text/html")
-
-
-def tell_reload(telemetry: Telemetry, outcome: str, generation: int, **why: str) -> None:
-    """Count a reload, and say in the log how it ended."""
-    telemetry.counts["reloads", outcome] += 1
-    event = {"event": f"configuration {outcome}", "generation": generation, **why}
-    log.warning(json.dumps(event))
 
 
 async def _explain(request: Request, error: Exception) -> Response:

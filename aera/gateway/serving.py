@@ -1,4 +1,4 @@
-"""Serving: all that is made of one value of the settings; another value makes another one."""
+"""Serving: the models of a gateway with their connections, made from its settings."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,54 +20,19 @@ from aera.sampling.replicas import Replicas
 from aera.sampling.upstream import Endpoint
 
 SERVING = "aera.serving"
-"""Where a request keeps what it began with."""
+"""Where a request finds it."""
 NAMED = 20
 """Models that a refusal names at most."""
 
 
 @dataclass(eq=False)
 class Opened:
-    """Open connections to the replicas of one server, and how many use them."""
+    """Open connections to the replicas of one server."""
 
     endpoints: tuple[Endpoint, ...]
     own_key: bool
     replicas: Replicas
     readiness: Readiness
-    users: int = 0
-
-    def fits(self, endpoints: tuple[Endpoint, ...], *, own_key: bool) -> bool:
-        """Whether somebody else can use them too; certificates may have changed since."""
-        stable = not any(endpoint.ca_file for endpoint in endpoints)
-        return stable and self.own_key == own_key and self.endpoints == endpoints
-
-
-class Connections:
-    """Whoever asks the same servers shares connections and permits, also across settings."""
-
-    def __init__(self) -> None:
-        self._opened: list[Opened] = []
-
-    async def open(self, endpoints: tuple[Endpoint, ...], *, own_key: bool) -> Opened:
-        """Connections to these; `close` gives them back."""
-        found = next((e for e in self._opened if e.fits(endpoints, own_key=own_key)), None)
-        if found is None:
-            replicas = await Replicas(endpoints).__aenter__()
-            found = Opened(endpoints, own_key, replicas, Readiness(replicas, own_key=own_key))
-            self._opened.append(found)
-        found.users += 1
-        return found
-
-    async def close(self, opened: Opened) -> None:
-        """One user less; the last one closes them."""
-        opened.users -= 1
-        if not opened.users:
-            self._opened.remove(opened)
-            await opened.replicas.__aexit__()
-
-    async def close_all(self) -> None:
-        """Nobody asks any more."""
-        while self._opened:
-            await self._opened.pop().replicas.__aexit__()
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,21 +59,17 @@ class OpenModel:
 
 
 class Serving:
-    """The models of one settings value. It closes when the last request that began here is over."""
+    """The models that are served; open inside `async with`."""
 
-    def __init__(self, settings: GatewaySettings, connections: Connections) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
         self.models: dict[str, OpenModel] = {}
         self.default = settings.default or settings.models[0].name
         """The name of the model for requests that name none."""
         self._others: OpenModel | None = None
-        self._connections = connections
-        self._used: list[Opened] = []
-        self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._opened: list[Opened] = []
 
-    async def open(self) -> "Serving":
+    async def __aenter__(self) -> "Serving":
         """Connect all models; on an error nothing stays open."""
         try:
             for served in self.settings.models:
@@ -116,9 +77,15 @@ class Serving:
                 if served.other_names:
                     self._others = made
         except BaseException:
-            await self.close()
+            await self.__aexit__()
             raise
         return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for model in self.models.values():
+            await model.gateway.auditor.stop()
+        while self._opened:
+            await self._opened.pop().replicas.__aexit__()
 
     async def _open(self, served: ServedModel) -> OpenModel:
         opened = await self._connect(served.upstreams, own_key=not served.forward_key)
@@ -140,8 +107,13 @@ class Serving:
         return OpenModel(served, opened, gateway)
 
     async def _connect(self, endpoints: tuple[Endpoint, ...], *, own_key: bool) -> Opened:
-        opened = await self._connections.open(endpoints, own_key=own_key)
-        self._used.append(opened)
+        """Connections to these; whoever asks the same servers shares them and their permits."""
+        for opened in self._opened:
+            if (opened.endpoints, opened.own_key) == (endpoints, own_key):
+                return opened
+        replicas = await Replicas(endpoints).__aenter__()
+        opened = Opened(endpoints, own_key, replicas, Readiness(replicas, own_key=own_key))
+        self._opened.append(opened)
         return opened
 
     def find(self, name: str, client: Client) -> OpenModel:
@@ -188,35 +160,6 @@ class Serving:
             names = [name for name, model in self.models.items() if model.opened is each]
             rows += [{**row, "models": names} for row in replicas]
         return any(able for able, _ in told), rows
-
-    # --- from the first request to the last -------------------------------------------------------
-
-    def enter(self) -> None:
-        """A request begins here, and ends here whatever is served by then."""
-        self._under_way += 1
-        self._idle.clear()
-
-    def leave(self) -> None:
-        """A request is over."""
-        self._under_way -= 1
-        if not self._under_way:
-            self._idle.set()
-
-    async def stop_audits(self) -> None:
-        """Nobody asks any more what their answers would have been."""
-        for model in self.models.values():
-            await model.gateway.auditor.stop()
-
-    async def retire(self) -> None:
-        """Others serve from now on: close once nobody waits for an answer."""
-        await self.stop_audits()
-        await self._idle.wait()
-        await self.close()
-
-    async def close(self) -> None:
-        """Give the connections back."""
-        while self._used:
-            await self._connections.close(self._used.pop())
 
 
 def prepare(settings: GatewaySettings) -> None:

@@ -1,6 +1,6 @@
 """GatewaySettings: which models to serve, and whom."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from aera.errors import UsageError
 from aera.gateway.auditing import AuditRules
@@ -28,20 +28,6 @@ class KeyLimits:
     def __post_init__(self) -> None:
         if self.money_per_day is not None and not any(self.prices):
             raise UsageError("a limit in money needs a price per million tokens: give --prices")
-
-    def share_among(self, processes: int) -> "KeyLimits":
-        """An equal part of all that is counted."""
-
-        def part(whole: int | None) -> int | None:
-            return None if whole is None else -(-whole // processes)
-
-        money = self.money_per_day
-        return replace(
-            self,
-            requests_per_minute=part(self.requests_per_minute),
-            tokens_per_minute=part(self.tokens_per_minute),
-            money_per_day=None if money is None else money / processes,
-        )
 
 
 @dataclass(frozen=True)
@@ -136,30 +122,3 @@ class GatewaySettings:
         unknown = sorted({name for key in self.keys for name in key.models} - set(names))
         if unknown and not any(model.other_names for model in self.models):
             raise UsageError(f'a key names the model "{unknown[0]}", which is none of those served')
-
-    def share_among(self, processes: int) -> "GatewaySettings":
-        """What one of several processes may take, so that together they keep to the limits."""
-        if processes == 1:
-            return self
-        models = tuple(
-            replace(
-                model,
-                upstreams=tuple(_share_calls(each, processes) for each in model.upstreams),
-                audits=model.audits.share_among(processes),
-                escalation=model.escalation
-                and (_share_calls(model.escalation[0], processes), model.escalation[1]),
-            )
-            for model in self.models
-        )
-        keys = tuple(replace(key, limits=key.limits.share_among(processes)) for key in self.keys)
-        return replace(
-            self,
-            models=models,
-            keys=keys,
-            open_limits=self.open_limits.share_among(processes),
-            most_requests=-(-self.most_requests // processes),
-        )
-
-
-def _share_calls(endpoint: Endpoint, processes: int) -> Endpoint:
-    return replace(endpoint, concurrency=-(-endpoint.concurrency // processes))

@@ -45,7 +45,6 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "abroad": ("Plain votes on questions unlike those the controller was taught on.",),
     "escalated": ("Votes answered by the second upstream.",),
     "ties": ("Votes whose winner was tied and won by being first.",),
-    "reloads": ("Reloads of the configuration by how they ended.", "outcome"),
     "audits": ("Audits by what came of them.", "outcome", "model"),
     "audit_tokens": ("Tokens spent on audits.", "kind", "model"),
     "key_requests": ("Requests by the hash of their key.", "key", "model"),
@@ -133,13 +132,6 @@ class Telemetry(Collector):
         self.voting = Histogram("One vote from end to end.", SECONDS)
         self.begun = time.time()
         self._warned = False
-
-    def merged(self) -> "Telemetry":
-        """The numbers of all processes that serve together; here there is only one."""
-        return self
-
-    def publish(self) -> None:
-        """Let the other processes see the latest votes; here there are none."""
 
     def record(self, voted: VotedChoice, model: str = "") -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
@@ -233,7 +225,7 @@ class Telemetry(Collector):
         return seen
 
     def audits(self) -> dict[str, dict[str, float]]:
-        """What audits say of each model, all processes together; two counts make the interval."""
+        """What audits say of each model; two counts make the interval."""
         seen, found = self.gauges(), dict[str, dict[str, float]]()
         for model in [key[1] for key in seen if key[0] == "audit_seen"]:
             names = ("seen", "changed", "overturned", "alarm")

@@ -8,8 +8,7 @@ The interval is for the running mean of those chances, p. For every fixed tilt, 
 exp(tilt x) / (1 - p_i + p_i e^tilt) is a martingale. The logarithm of what stands below is concave
 in p_i, so with the mean p in place of each p_i the product is only smaller: exp(tilt S) / (1 - p +
 p e^tilt)^n, of which a mixture over tilts ever reaches 2/alpha with chance alpha/2 at most (Ville).
-Whatever p has not reached it is in the interval. It needs no more than the two counts, so that
-those of several processes can be added up.
+Whatever p has not reached it is in the interval. It needs no more than the two counts.
 
 The alarm is a Shiryaev-Roberts e-detector (Shin, Ramdas and Rinaldo): R = (1 + R) L(x), with L the
 likelihood of a larger share over that of the limit. While no chance is above the limit, R - n is a

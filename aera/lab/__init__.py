@@ -15,7 +15,6 @@ from aera.lab.judging.protocols import CrossFit, Judgement, crossfit, holdout, l
 from aera.lab.judging.summary import log_evaluation, summarize
 from aera.lab.learning.learner import Learner, Measured, Model
 from aera.lab.learning.paper import PaperLearner
-from aera.lab.learning.priors import crossfit_bayes, learn_prior
 from aera.lab.learning.rewards import MostUtility, RewardLearner, TruthScorer
 from aera.lab.learning.votes import VoteLearner
 from aera.lab.open import open_truths
@@ -51,7 +50,6 @@ __all__ = [
     "bootstrap_ratio",
     "build",
     "crossfit",
-    "crossfit_bayes",
     "evaluate",
     "export_pool",
     "export_svg",
@@ -59,7 +57,6 @@ __all__ = [
     "holdout",
     "import_file",
     "import_jsonl",
-    "learn_prior",
     "limit_for",
     "live_test",
     "log_evaluation",

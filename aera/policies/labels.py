@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from aera.errors import UsageError
-from aera.policies.baselines import ASC, ESC, Consensus, EmpiricalBayes
+from aera.policies.baselines import ASC, ESC, Consensus
 from aera.policies.gate import Gated, OneShot
 from aera.policies.policy import (
     Bounded,
@@ -76,11 +76,6 @@ DESCRIPTIONS = (
         "DeepConf, Fu 2025",
     ),
     Description(
-        "eb-C",
-        "when the leader is the most likely answer with confidence C, given past questions "
-        "(empirical Bayes; evaluate only)",
-    ),
-    Description(
         "consensus-S", "when the mean cosine of all pairs of responses is S (evaluate only)"
     ),
     Description("aera-T", "when a controller's gate says a chance below T that continuing pays"),
@@ -100,21 +95,20 @@ def standard_policies(schedule: Schedule) -> list[Policy]:
     return [*fixed, *asc, ESC(3), ESC(5), Lead(3), FirstValid()]
 
 
-def parse_policy(label: str, learned: Mapping[str, Maker] = MappingProxyType({})) -> Policy:
-    """The policy behind a canonical label; `learned` makes those that need data, as eb-0.95."""
+def parse_policy(label: str, more: Mapping[str, Maker] = MappingProxyType({})) -> Policy:
+    """The policy behind a canonical label; `more` makes those of evaluate only."""
     if label.strip() != strip_weighted(label.strip()):
         raise UsageError(
             f'"{label}" is on weighted votes, and weights belong to a controller; '
             f'without one the policy is "{strip_weighted(label.strip())}"'
         )
     name, *limits = label.strip().split("+")
-    policy = _parse_plain(name, {**_MAKERS, **learned})
+    policy = _parse_plain(name, {**_MAKERS, **more})
     return _limit(policy, limits, label=label) if limits else policy
 
 
 _ONLY_REPLAYED = {
     "oracle": "it knows the right answers",
-    "eb": "its prior is learned from a pool, and only evaluate has one",
     "consensus": "it compares all pairs of responses, and only evaluate does that",
     "one-shot": "it is fitted by crossfit only",
     "matched-random": "it deals the stops of another policy at random",
@@ -195,7 +189,6 @@ _FAMILIES: dict[type, tuple[str, str | None]] = {
     Lead: ("lead", "margin"),
     FirstValid: ("first-valid", None),
     Confident: ("confident", "responses"),
-    EmpiricalBayes: ("eb", "confidence"),
     Consensus: ("consensus", "share"),
     Gated: ("aera", "threshold"),
     OneShot: ("one-shot", None),

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
-from aera.errors import PoolError, UpstreamError, UsageError
-from aera.pools.pool import Pool
+from aera.errors import UpstreamError, UsageError
 from aera.reading.task import Task
 from aera.response import Question, Response
 from aera.sampling.body import RequestBody
@@ -230,24 +229,3 @@ class RequestSampler:
     def within(self, held: Held) -> Self:
         """The same, which tells the ledger of every call; what it remembers is shared."""
         return replace(self, held=held)
-
-
-class RecordedSampler:
-    """Answers from a pool, in recorded order: live code on recorded responses."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._records = {record.question.id: record.responses for record in pool}
-
-    async def __aenter__(self) -> "RecordedSampler":
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        """Nothing to close."""
-
-    async def sample(
-        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
-    ) -> list[Response]:
-        """The recorded responses `start` to `start + n`."""
-        if question.id not in self._records:
-            raise PoolError(f"question {question.id} is not in the recorded pool")
-        return list(self._records[question.id][start : start + n])

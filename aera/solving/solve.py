@@ -20,7 +20,8 @@ from aera.policies.labels import ON_WEIGHTS
 from aera.policies.policy import Decision, Policy
 from aera.response import Prefix, Question, Response
 from aera.sampling.budget import NO_ROOM, Budget, Held, Ledger
-from aera.sampling.sampler import OpenAISampler, RecordedSampler, Sampler, bound_of, sample_held
+from aera.sampling.recorded import RecordedSampler
+from aera.sampling.sampler import OpenAISampler, Sampler, bound_of, sample_held
 from aera.solving.controller import Controller
 from aera.solving.home import Lookout
 from aera.solving.journal import Journal

@@ -64,7 +64,7 @@ def test_import_then_evaluate_then_json(aera: Call, rows: Path, tmp_path: Path) 
 
 def test_policies_schedule_and_rule_may_be_chosen(aera: Call, rows: Path, tmp_path: Path) -> None:
     import_jsonl(rows, tmp_path / "pool")
-    labels = "fixed-2,lead-2+min3+vote,eb-0.9"
+    labels = "fixed-2,lead-2+min3+vote"
     chosen = ("--policies", labels, "--schedule", "1-8", "--rule", "re2-vote")
     done = aera("evaluate", "pool", *chosen, "--json", "out.json")
     assert (done.returncode, done.stderr) == (0, "")

@@ -153,7 +153,7 @@ def test_a_pool_of_another_kind_is_remarked_upon(shell: Shell) -> None:
 
 
 def test_workers_change_nothing(shell: Shell, trained: Done) -> None:
-    known = ("evaluate", "pool", "--controller", "C", "--policies", "asc-0.9,eb-0.9")
+    known = ("evaluate", "pool", "--controller", "C", "--policies", "asc-0.9,lead-3")
     alone = shell.json(*known, "--report", "alone.html")
     assert shell.json(*known, "--report", "spread.html", "--workers", 2) == alone
     pages = [(shell.folder / f"{name}.html").read_bytes() for name in ("alone", "spread")]

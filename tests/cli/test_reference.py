@@ -28,7 +28,7 @@ def listed(command: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], st
 def kinds_known(bench: Bench) -> set[str]:
     """The kinds of policies an evaluation knows, as it tells whoever names another."""
     with pytest.raises(UsageError) as caught:
-        parse_policies("nobody", bench.records, bench.records.schedule)
+        parse_policies("nobody", bench.records.schedule)
     return {f"{kind}-" for kind in re.findall(r"(\w+)-N", str(caught.value))} | {"first-valid"}
 
 
@@ -42,7 +42,7 @@ def test_every_policy_is_listed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_listed_label_is_understood_with_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, _ = listed("policies", monkeypatch)
-    plain = [each for each in labels if not each.startswith(("eb-", "consensus-", "aera-"))]
+    plain = [each for each in labels if not each.startswith(("consensus-", "aera-"))]
     for label in plain:
         named = re.sub("[A-Z]$", lambda found: SETTINGS.get(found[0], "0.9"), label)
         assert str(parse_policy(named)) == named

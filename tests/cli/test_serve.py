@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream
 from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed, in_background
 
@@ -21,7 +22,6 @@ from aera import BestOfN, Controller, Fixed, Schedule, get_task
 from aera.cli.serve_options import ServeOptions
 from aera.cli.serve_settings import read_settings
 from aera.errors import UsageError
-from aera.sampling.fake import FakeUpstream
 
 KEY = "a-key-of-some-length-"
 command = import_module("aera.cli.serve")  # the package has a function of that name

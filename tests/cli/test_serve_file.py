@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from fakes import FakeUpstream
 from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed, in_background
 from typer.main import get_command
@@ -16,7 +17,6 @@ from aera.cli.serve_options import ServeOptions
 from aera.cli.serve_settings import headers_of, read_settings
 from aera.errors import UsageError
 from aera.gateway.settings import GatewaySettings
-from aera.sampling.fake import FakeUpstream
 
 SECRET = "a-key-of-some-length"
 SMALL = """
@@ -224,7 +224,7 @@ def test_a_check_says_what_would_be_served(tmp_path: Path) -> None:
     assert code == 0
     assert first.startswith('"small" as "qwen2.5-7b" at http://gpu-1.test/v1, http://gpu-2.test/v1')
     assert "policy asc-0.9, checkpoints 4, 8, votes by default, and every other name" in second
-    assert last == "3 keys (blue by name); 1 processes; all is well"
+    assert last == "3 keys (blue by name); all is well"
     assert SECRET not in said
     file.write_text(WHOLE.replace('"mine"', '"gone"'))
     code, said, complaint = checked(file)

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream, Fault
 from foreign_questions import DEMO, short_questions
 from live import boxed, controller_of, in_background
 
 from aera import BestOfN, Fixed, Pool
 from aera.cli import main
-from aera.sampling.fake import Call, FakeUpstream, Fault
 
 Done = subprocess.CompletedProcess[str]
 Aera = Callable[..., Done]

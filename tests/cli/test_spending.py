@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream
 from live import controller_of, in_background
 from traced import TracedUpstream
 
 from aera import Controller, Pool, Question, Response, get_task
-from aera.sampling.fake import Call, FakeUpstream
 
 Done = subprocess.CompletedProcess[str]
 Aera = Callable[..., Done]
@@ -265,7 +265,7 @@ def test_labels_that_cannot_run_are_refused_with_the_reason(
 ) -> None:
     for label, told in (
         ("oracle", "knows the right answers"),
-        ("eb-0.95", "learned from a pool"),
+        ("eb-0.95", 'no policy is called "eb-0.95"'),
         ("consensus-0.9", "only evaluate"),
         ("asc-0.9+weighted", "weights come with a trained controller"),
         ("weighted-64", "weights come with a trained controller"),

@@ -67,8 +67,8 @@ def evaluated(address: object, folder: Path, *options: str) -> tuple[Any, bytes]
 @pytest.mark.parametrize(
     "options",
     [
-        ("--policies", "fixed-32,asc-0.9,eb-0.9"),
-        ("--policies", "fixed-32,asc-0.9,eb-0.9", "--workers", "2"),
+        ("--policies", "fixed-32,asc-0.9,lead-3"),
+        ("--policies", "fixed-32,asc-0.9,lead-3", "--workers", "2"),
         ("--protocol", "nested", "--max-loss", "0.1"),
     ],
 )

@@ -145,44 +145,6 @@ def test_what_does_not_go_together_is_refused_in_training(
     assert reason in refused("train", "pool", "--out", "X", *words)
 
 
-# --- waiting --------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("folder")
-def test_waiting_is_told_at_the_hurries_asked_for() -> None:
-    words = ("--server", "tokens_per_second=10,slots=64", "--hurry", "0,1")
-    said = call("evaluate", "pool", *words, "--json", "out.json")
-    told = json.loads(Path("out.json").read_text("utf-8"))["waiting"]
-    assert told["server"]["slots"] == 64
-    assert [row["hurry"] for row in told["rows"] if row["policy"] == "asc-0.95"] == [0.0, 1.0]
-    assert "p95 s" in said
-    assert "64 slots, one question after the other" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--server", "slots=64"), "tokens_per_second"),
-        (("--server", "tokens_per_second=10", "--hurry", "soon"), '"0,0.5,0.8"'),
-        (("--hurry", "2"), "between 0 and 1"),
-        (("--server", "tokens_per_second=10", "--scorer", "training_judges:Short"), "--server"),
-    ],
-)
-@pytest.mark.usefixtures("folder")
-def test_what_is_no_server_or_no_hurry_is_refused(words: tuple[object, ...], reason: str) -> None:
-    assert reason in refused("evaluate", "pool", *words)
-
-
-@pytest.mark.usefixtures("folder")
-def test_the_card_tells_what_hurry_wastes_and_saves() -> None:
-    call("train", "pool", "--max-loss", "0.3", "--out", "controller")
-    told = json.loads(Path("controller/calibration.json").read_text("utf-8"))["hurries"]
-    assert [each["hurry"] for each in told] == [0.5, 0.8]
-    assert all(each["tokens"] >= 1 >= each["seconds"] for each in told)
-    card = Path("controller/README.md").read_text("utf-8")
-    assert "**Hurry**: 0.5 takes" in card
-
-
 @pytest.mark.usefixtures("folder")
 def test_without_truths_too_few_questions_keep_the_full_budget_and_say_how_many_it_takes() -> None:
     """No answer of these sixty changes at the safest setting, and sixty still cannot show 1 %."""

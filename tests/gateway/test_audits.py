@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateways import CONTROLLER, House, housed, settings_of, visit
+from fakes import Call, FakeUpstream, Fault
+from gateways import CONTROLLER, House, settings_of, visit
 from live import controller_of
 from typer.testing import CliRunner
 
@@ -22,12 +23,9 @@ from aera.cli.endpoint import Deciding
 from aera.cli.serve_options import ServeOptions
 from aera.cli.serve_settings import read_settings
 from aera.errors import UsageError
-from aera.gateway.auditing import Audit, Auditor, AuditRules, Found
-from aera.gateway.board import SharedTelemetry
-from aera.gateway.configuration import Configuration
-from aera.gateway.watching import interval
+from aera.gateway.auditing import AuditRules
 from aera.lab import import_jsonl
-from aera.sampling.fake import Call, FakeUpstream, Fault, RecordedUpstream
+from aera.sampling.recorded import RecordedUpstream
 from aera.sampling.upstream import Endpoint
 
 ALL = AuditRules(share=1.0)
@@ -264,43 +262,16 @@ def test_another_model_behind_the_gateway_raises_the_alarm(
     assert all("early answers change too often" in each["warnings"][0] for each in after)
 
 
-def test_a_reload_begins_anew_and_cancels_what_is_under_way() -> None:
-    async def scene() -> Any:
-        async with Turning(delay=lambda call: 5.0 if server.said[call.prompt] else 0.0) as server:
-            endpoints = (Endpoint(server.base_url, None),)
-            settings = settings_of(endpoints, audits=ALL, controller=controller_of())
-            configuration = Configuration(settings, lambda: settings)
-            async with housed(configuration) as house:
-                await house.post(asking("calm"))
-                await house.post(asking("calm as well"))
-                former = auditor(house)
-                await house.server.application.reload()
-                await asyncio.sleep(0.05)
-                metrics = (await house.get("/metrics"))[1]
-                return former is auditor(house), auditor(house).seen, metrics
+def test_the_end_cancels_what_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
+    server = Turning(delay=lambda call: 5.0 if server.said[call.prompt] else 0.0)
 
-    same, seen, metrics = asyncio.run(scene())
-    assert not same
-    assert seen == 0
-    assert 'aera_audits_total{model="m",outcome="cancelled"}' in metrics
+    async def act(house: House) -> None:
+        await house.post(asking("calm"))
 
-
-def test_what_ends_after_a_reload_is_not_audited() -> None:
-    async def scene() -> Any:
-        async with Turning(delay=lambda call: 0.2) as server:
-            settings = settings_of(
-                (Endpoint(server.base_url, None),), audits=ALL, controller=controller_of()
-            )
-            async with housed(Configuration(settings, lambda: settings)) as house:
-                late = asyncio.create_task(house.post(asking("calm")))
-                while not server.calls:
-                    await asyncio.sleep(0.01)
-                await house.server.application.reload()
-                status, _, _ = await late
-                await asyncio.sleep(0.05)
-                return status, len(server.calls), auditor(house).seen
-
-    assert asyncio.run(scene()) == (200, 1, 0)
+    with caplog.at_level("INFO", "aera.gateway"):
+        visit(act, server, audits=ALL, controller=controller_of())
+    lines = [json.loads(record.message) for record in caplog.records]
+    assert [each["outcome"] for each in lines if each.get("event") == "audit"] == ["cancelled"]
 
 
 def test_audits_with_the_clients_own_keys_are_refused() -> None:
@@ -332,20 +303,6 @@ def test_the_command_reads_the_same_from_the_log(
     assert "--audit-share" in str(refused.exception)
 
 
-def test_the_counts_of_several_processes_make_one_interval(tmp_path: Path) -> None:
-    for place, outcomes in {"0": ("same", "same", "changed"), "1": ("same",)}.items():
-        shared, looks = SharedTelemetry(tmp_path, place), Auditor(ALL, "m", "asc-0.95")
-        shared.watch_audits({"m": looks})
-        for outcome in outcomes:
-            looks._waiting.append(audit := Audit("id", b""))
-            looks.settle(audit, Found(outcome, tokens=10))
-        shared.publish()
-    seen = shared.merged().audits()["m"]
-    assert (seen["seen"], seen["changed"], seen["share"], seen["tokens"]) == (4, 1, 0.25, 40)
-    assert (seen["share_low"], seen["share_high"]) == interval(1, 4)
-    assert b'aera_audit_share{model="m"} 0.25' in shared.merged().exposition()
-
-
 def test_the_limit_is_what_was_certified_by_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Deciding, "load", lambda self: controller_of())
     options = ServeOptions(upstream=["http://x/v1"], audit_share=0.1, on_alarm="full-budget")
@@ -354,7 +311,7 @@ def test_the_limit_is_what_was_certified_by_agreement(monkeypatch: pytest.Monkey
     certified = replace(controller_of(), calibration={"by_agreement": True, "max_loss": 0.05})
     monkeypatch.setattr(Deciding, "load", lambda self: certified)
     assert read_settings(options).models[0].audits.limit == 0.05
-    given = replace(options, audit_limit=0.3, processes=4, audit_tokens=10)
+    given = replace(options, audit_limit=0.3, audit_max=4, audit_tokens=3)
     [model] = read_settings(given).models
     assert (model.audits.limit, model.audits.most, model.audits.tokens) == (0.3, 4, 3)
     with pytest.raises(UsageError, match="--on-alarm is log or full-budget"):

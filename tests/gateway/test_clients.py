@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream
 from gateways import BODY, House, visit
 from live import boxed
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from aera.errors import UsageError
 from aera.gateway.clients import Bucket, Clients, hash_key
 from aera.gateway.settings import ClientKey, KeyLimits
-from aera.sampling.fake import FakeUpstream
 
 KEYS = ("the-first-key-of-two", "the-second-key-of-two")
 CHAT = "/v1/chat/completions"

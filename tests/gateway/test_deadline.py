@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream, Fault
 from gateways import BODY, SPLIT, House, numbers, visit
 from live import boxed
 
 from aera import ASC, BestOfN, Controller, Schedule, get_task
 from aera.reading import equivalence as module
-from aera.sampling.fake import FakeUpstream, Fault
 
 SOON = 0.4
 SPARE = 0.1

@@ -6,6 +6,7 @@ from typing import Any
 import openai
 import pytest
 from aiohttp import web
+from fakes import FakeUpstream, Fault
 from gateways import (
     BODY,
     SPLIT,
@@ -21,7 +22,6 @@ from gateways import (
 from live import boxed
 
 from aera.gateway.stopping import NO_AGREEMENT
-from aera.sampling.fake import FakeUpstream, Fault
 
 FAULTS = {
     "429": (Fault.status(429, "slow down", retry_after="9"), "slow down"),

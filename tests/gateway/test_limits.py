@@ -5,12 +5,12 @@ from typing import Any
 
 import openai
 import pytest
+from fakes import FakeUpstream
 from gateways import BODY, CONTROLLER, SPLIT, House, account, asked, found, numbers, visit
 from live import boxed
 
 from aera import Schedule, get_task
 from aera.gateway.ceilings import Ceilings
-from aera.sampling.fake import FakeUpstream
 from aera.solving.controller import Controller, default_controller
 
 
@@ -139,7 +139,6 @@ def test_a_gate_has_its_own_weights_under_any_threshold() -> None:
     ("label", "said"),
     [
         ("oracle", "knows the right answers"),
-        ("eb-0.95", "for aera evaluate only"),
         ("consensus-0.9", "for aera evaluate only"),
         ("one-shot", "for aera evaluate only"),
         ("matched-random", "for aera evaluate only"),

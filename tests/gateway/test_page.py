@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 import uvicorn
 from browser import CHROMIUM, QUIET
+from fakes import FakeUpstream
 
-from aera import ASC, Controller, Endpoint, FakeUpstream, Schedule, get_task
+from aera import ASC, Controller, Endpoint, Schedule, get_task
 from aera.gateway.auditing import AuditRules
 from aera.gateway.server import GatewaySettings, create_app
 from aera.gateway.settings import ServedModel

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream
 from gateways import BODY, House, ask, free_port, served, visit
 from live import boxed, in_background
 
 from aera.gateway import process as module
 from aera.gateway.process import KEEP_ALIVE, bind
-from aera.sampling.fake import FakeUpstream
 
 CHAT = "/v1/chat/completions"
 
@@ -101,16 +101,6 @@ def test_a_stream_that_is_cut_off_is_told_in_its_own_form() -> None:
     server = FakeUpstream(boxed, delay=lambda call: 60.0)
     last = visit(act, server, keep_alive=0.02)
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "stopping"
-
-
-def test_a_hangup_changes_nothing() -> None:
-    port, server = free_port(), FakeUpstream(boxed, delay=lambda call: 0.5)
-    with in_background(server), served(port, AERA_UPSTREAM=server.base_url) as process:
-        asking = Asking(port)
-        wait_for_calls(server)
-        process.send_signal(signal.SIGHUP)
-        assert asking.wait()[0] == 200
-        assert ask(port, "/ready")[0] == 200
 
 
 # --- who may come in ------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream
 from gateways import ask, free_port, served, visit
 from live import boxed, controller_of, in_background
 from typer.testing import CliRunner
@@ -17,7 +18,6 @@ from aera.errors import PoolError, UsageError
 from aera.gateway.auditing import AuditRules
 from aera.pools.record import Record
 from aera.pools.recorded import AuditFolder
-from aera.sampling.fake import FakeUpstream
 
 KEY = "a-key-that-nobody-may-find"
 

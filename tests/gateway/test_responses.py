@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 from aiohttp import web
+from fakes import Call, FakeUpstream, Fault
 from gateways import (
     USER,
     House,
@@ -27,7 +28,6 @@ from pydantic import BaseModel
 from aera.errors import UsageError
 from aera.gateway.responses import ResponsesWire
 from aera.gateway.responses_request import to_chat
-from aera.sampling.fake import Call, FakeUpstream, Fault
 
 TOOL = {
     "type": "function",

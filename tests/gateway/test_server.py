@@ -12,11 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from fakes import Call, FakeUpstream, Fault
 from gateways import BODY, House, account, anything, gateway, numbers, visit
 from live import boxed
 from prometheus_client.parser import text_string_to_metric_families
-
-from aera.sampling.fake import Call, FakeUpstream, Fault
 
 KEYS = {"keys": ("first-key", "second-key")}
 

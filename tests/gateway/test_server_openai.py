@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 from aiohttp import web
+from fakes import Call, FakeUpstream, Fault
 from gateways import (
     USER,
     House,
@@ -22,8 +23,6 @@ from gateways import (
     visit,
 )
 from live import boxed, seeds
-
-from aera.sampling.fake import Call, FakeUpstream, Fault
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import openai
 import pytest
+from fakes import Call, FakeUpstream, Fault
 from gateways import (
     CONTROLLER,
     SPLIT,
@@ -32,7 +33,7 @@ from aera.gateway.stopping import UNREADABLE
 from aera.lab import import_jsonl
 from aera.policies.gate import OUTSIDE, Gated
 from aera.pools.record import read_votes
-from aera.sampling.fake import Call, FakeUpstream, Fault, RecordedUpstream
+from aera.sampling.recorded import RecordedUpstream
 from aera.solving.controller import Controller, default_controller
 from aera.solving.replay import replay
 from aera.voting.trace_weights import TraceWeights

@@ -2,7 +2,6 @@ from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise
 from math import factorial
 from random import Random
 
@@ -12,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aera import ASC, ESC, Prefix, Schedule, Vote
-from aera.lab import learn_prior
-from aera.policies.baselines import EmpiricalBayes, Prior
-from aera.pools.record import VotedRecord
 from aera.tally import beta_confidence
 
 ANSWERS = ("1", "2", "3", "4", None)
@@ -140,77 +136,3 @@ def test_an_unreadable_response_breaks_a_unanimous_window(prefix_of: Callable[..
     assert not ESC(3).decide(prefix_of("aaaa.")).stop
     assert not ESC(3).decide(prefix_of("a.aa")).stop
     assert not ESC(3).decide(prefix_of("...")).stop
-
-
-# --- empirical Bayes ------------------------------------------------------------------------------
-
-shares = st.lists(st.integers(0, 9), min_size=3, max_size=4).filter(lambda row: sum(row) > 0)
-
-
-def as_prior(rows: list[list[int]]) -> Prior:
-    width = max(map(len, rows))
-    padded = [sorted(row, reverse=True) + [0] * (width - len(row)) for row in rows]
-    return Prior(tuple(tuple(n / sum(row) for n in row) for row in padded))
-
-
-def naive_posterior(prior: Prior, first: int, second: int, rest: int) -> float:
-    good = everything = 0.0
-    for row in prior.shares:
-        for i, p in enumerate(row):
-            rivals = [q for j, q in enumerate(row) if j != i] if second else [0.0]
-            for q in rivals:
-                chance = p**first * q**second * max(0.0, round(1 - p - q, 12)) ** rest
-                everything += chance
-                good += chance if i == 0 else 0.0
-    return good / everything if everything else 0.0
-
-
-@given(
-    st.lists(shares, min_size=1, max_size=4),
-    st.integers(1, 9),
-    st.integers(0, 5),
-    st.integers(0, 5),
-)
-def test_the_posterior_is_the_enumerated_one(
-    rows: list[list[int]], first: int, second: int, rest: int
-) -> None:
-    prior = as_prior(rows)
-    rest = rest if second else 0
-    expected = naive_posterior(prior, first, second, rest)
-    assert prior.posterior((first, second, rest)) == pytest.approx(expected, abs=1e-9)
-
-
-def test_no_vote_no_stop_under_any_prior(prefix_of: Callable[..., Prefix]) -> None:
-    sure = as_prior([[1, 0, 0]])
-    assert not EmpiricalBayes(sure, 0.0).decide(prefix_of("....")).stop
-    assert EmpiricalBayes(sure, 0.99).decide(prefix_of("...a")).stop
-
-
-def voted(record_of: Callable, votes_of: Callable, streams: list[list[str | None]]) -> list:
-    records = [(record_of(f"q{i}", stream), votes_of(stream)) for i, stream in enumerate(streams)]
-    return [VotedRecord(each.question, each.responses, votes) for each, votes in records]
-
-
-def test_unanimous_votes_only_add_confidence_under_learned_priors(
-    record_of: Callable, votes_of: Callable
-) -> None:
-    rng = Random(1)
-    streams = [random_stream(rng, 32) for _ in range(60)] + [["1"] * 32]
-    prior = learn_prior(voted(record_of, votes_of, streams))
-    chances = [prior.posterior((n, 0, 0)) for n in range(1, 65)]
-    assert all(a <= b + 1e-12 for a, b in pairwise(chances))
-    assert chances[0] < 0.9 < chances[-1]
-
-
-def test_it_stops_exactly_at_its_confidence(prefix_of: Callable[..., Prefix]) -> None:
-    prior = as_prior([[6, 3, 1], [4, 3, 3]])
-    reached = prior.posterior((4, 1, 1))
-    prefix = prefix_of("aabaca")
-    assert EmpiricalBayes(prior, reached).decide(prefix).stop
-    assert not EmpiricalBayes(prior, reached + 1e-9).decide(prefix).stop
-
-
-def test_equal_priors_of_different_questions_are_kept_apart() -> None:
-    one, other = as_prior([[1, 1, 1]]), as_prior([[8, 1, 1]])
-    assert one.posterior((2, 1, 0)) != other.posterior((2, 1, 0))
-    assert len({one, other}) == 2

@@ -6,11 +6,11 @@ import threading
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream
 from live import BODY, boxed, upstream_of
 
 from aera.errors import UsageError
 from aera.sampling.body import LARGE, STRICT, BodyPayload, RequestBody
-from aera.sampling.fake import FakeUpstream
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.upstream import Endpoint
 

@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from fakes import FakeUpstream
 from live import boxed, in_background
 
-from aera import Chat, Endpoint, FakeUpstream, OpenAISampler, Pool, Question, Response, get_task
+from aera import Chat, Endpoint, OpenAISampler, Pool, Question, Response, get_task
 from aera.errors import PoolError, UsageError
 from aera.sampling.gathering import gather
 from aera.sampling.plan import Plan

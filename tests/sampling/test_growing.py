@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from live import in_background
@@ -21,9 +22,9 @@ from live import in_background
 from aera import Pool, Question, Record, Response, get_task
 from aera.errors import PoolError, UsageError
 from aera.pools.pool import GROWING, write_pool
-from aera.sampling.fake import FakeUpstream, RecordedUpstream
 from aera.sampling.growing import move_in
 from aera.sampling.plan import Plan
+from aera.sampling.recorded import RecordedUpstream
 from aera.sampling.recording import Progress, Recording, record
 
 NUMERIC = get_task("numeric")
@@ -254,7 +255,7 @@ def test_a_folder_of_that_name_elsewhere_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeUpstream]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Serves sixteen recorded responses to each question, slowly enough to be killed amid them."""
     records = [
         Record(
@@ -279,7 +280,7 @@ def asked_for(tmp_path: Path) -> Path:
     return file
 
 
-def command(server: FakeUpstream, questions: Path, out: Path, responses: int) -> list[str]:
+def command(server: Server, questions: Path, out: Path, responses: int) -> list[str]:
     fixed = f"--model m --task numeric --responses {responses} --block 1 --concurrency 3".split()
     call = [sys.executable, "-m", "aera", "sample", str(questions), "--out", str(out)]
     return [*call, "--base-url", server.base_url, *fixed]
@@ -290,7 +291,7 @@ def finish(words: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def killed(words: list[str], server: FakeUpstream, chance: random.Random) -> None:
+def killed(words: list[str], server: Server, chance: random.Random) -> None:
     """Begin, and kill -9 a moment after some calls have reached the server."""
     seen = len(server.calls) + chance.randint(1, 4)
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -314,9 +315,7 @@ def content(pool: Pool) -> list[Record]:
     ]
 
 
-def test_kills_while_growing_lose_nothing(
-    server: FakeUpstream, asked_for: Path, tmp_path: Path
-) -> None:
+def test_kills_while_growing_lose_nothing(server: Server, asked_for: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "pool", tmp_path / "whole"
     finish(command(server, asked_for, out, 8))
     old, before = [*Pool.open(out)], len(server.calls)
@@ -357,7 +356,7 @@ main()
     ],
 )
 def test_a_kill_while_sealing_what_grew_asks_for_nothing_again(
-    server: FakeUpstream, asked_for: Path, tmp_path: Path, file: str, growing: bool
+    server: Server, asked_for: Path, tmp_path: Path, file: str, growing: bool
 ) -> None:
     out = tmp_path / "pool"
     finish(command(server, asked_for, out, 2))

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from fakes import FakeUpstream, Fault
 from live import BODY, boxed, texts
 
 from aera.errors import UsageError
-from aera.sampling.fake import FakeUpstream, Fault
 from aera.sampling.health import Health, HealthChecks, Traffic
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.upstream import Endpoint

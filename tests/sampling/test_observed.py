@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from fakes import FakeUpstream, Fault
 from live import BODY, boxed, completion, serving, upstream_of
 
 from aera import Response
 from aera.errors import UpstreamError
-from aera.sampling.fake import FakeUpstream, Fault
 from aera.sampling.observed import Kind, Refusals, TakesN
 from aera.sampling.upstream import Upstream
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Fault, Server, recorded_server
 from live import in_background
 
 from aera import Pool, Question, Record, Response, get_task
 from aera.errors import PoolError, UpstreamError, UsageError
 from aera.pools.pool import parse_line, write_pool
-from aera.sampling.fake import FakeUpstream, Fault, RecordedUpstream
 from aera.sampling.plan import Plan
+from aera.sampling.recorded import RecordedUpstream
 from aera.sampling.recording import Progress, Recording, record
 from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.upstream import Endpoint
@@ -53,7 +54,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Pool:
 
 
 def recorded(
-    server: FakeUpstream,
+    server: Server,
     source: Pool,
     out: Path,
     *,
@@ -77,7 +78,7 @@ def recorded(
     return asyncio.run(scene())
 
 
-def asked(server: FakeUpstream) -> list[Pair]:
+def asked(server: Server) -> list[Pair]:
     """Every (question, index) a server was asked for."""
     return [
         (f"q{call.prompt.split()[2][0]}", call.body["seed"] + place)
@@ -139,7 +140,7 @@ def stopping_after(calls: int) -> Callable[[Progress], None]:
 def test_a_finished_pool_equals_the_recorded_one(
     source: Pool, tmp_path: Path, honours_n: bool
 ) -> None:
-    server = RecordedUpstream(source, honours_n=honours_n)
+    server = recorded_server(source, honours_n=honours_n)
     pool, progress = recorded(server, source, tmp_path / "pool")
     assert pool is not None
     assert essence(Pool.open(pool.path)) == essence(source)
@@ -196,7 +197,7 @@ def test_what_is_done_is_on_disk(source: Pool, tmp_path: Path) -> None:
 
 def test_what_an_interrupted_sealing_left_is_swept(source: Pool, tmp_path: Path) -> None:
     out = tmp_path / "pool"
-    recorded(RecordedUpstream(source, faults=[Fault.html()]), source, out)
+    recorded(recorded_server(source, faults=[Fault.html()]), source, out)
     (out / "responses-00001.jsonl.gz").write_bytes(b"stale")
     (out / "responses-00002.jsonl.gz.partial").write_bytes(b"stale")
     pool, _ = recorded(RecordedUpstream(source), source, out)
@@ -236,7 +237,7 @@ def test_a_line_damaged_in_the_middle_is_named(source: Pool, tmp_path: Path) -> 
 def test_failures_are_noted_retried_and_never_stored(source: Pool, tmp_path: Path) -> None:
     out = tmp_path / "pool"
     faults = [None, Fault.status(500), Fault.html(), None, Fault.reset()]
-    pool, progress = recorded(RecordedUpstream(source, faults=faults), source, out)
+    pool, progress = recorded(recorded_server(source, faults=faults), source, out)
     assert (pool, progress.failures, progress.done) == (None, 12, 116)
     noted = [json.loads(line) for line in (out / "failures.jsonl").read_text().splitlines()]
     failed = {(row["question_id"], row["index"]) for row in noted}
@@ -254,7 +255,7 @@ def test_failures_are_noted_retried_and_never_stored(source: Pool, tmp_path: Pat
 def test_a_bad_question_does_not_stop_the_others(source: Pool, tmp_path: Path) -> None:
     faults = [Fault.status(400, "too long")] * 2
     pool, progress = recorded(
-        RecordedUpstream(source, faults=faults), source, tmp_path / "pool", concurrency=1
+        recorded_server(source, faults=faults), source, tmp_path / "pool", concurrency=1
     )
     assert (pool, progress.failures, progress.done) == (None, 4, 124)
 
@@ -265,7 +266,7 @@ def test_what_is_wrong_for_every_question_ends_it_and_loses_nothing(
 ) -> None:
     out = tmp_path / "pool"
     faults = [*[None] * 8, *[Fault.status(code, "gone")] * 99]
-    server = RecordedUpstream(source, faults=faults)
+    server = recorded_server(source, faults=faults)
     with pytest.raises(UpstreamError, match="gone"):
         recorded(server, source, out)
     assert len(server.calls) < 14
@@ -295,20 +296,20 @@ def test_other_settings_are_refused(
     source: Pool, tmp_path: Path, plan: Plan, finished: bool
 ) -> None:
     faults = [] if finished else [Fault.html()]
-    recorded(RecordedUpstream(source, faults=faults), source, tmp_path / "pool")
+    recorded(recorded_server(source, faults=faults), source, tmp_path / "pool")
     with pytest.raises(UsageError, match="other settings"):
         Recording(tmp_path / "pool", plan, list(source.questions.values())).begin()
 
 
 def test_other_questions_are_refused(source: Pool, tmp_path: Path) -> None:
-    recorded(RecordedUpstream(source, faults=[Fault.html()]), source, tmp_path / "pool")
+    recorded(recorded_server(source, faults=[Fault.html()]), source, tmp_path / "pool")
     asked_now = [replace(question, text="new") for question in source.questions.values()]
     with pytest.raises(UsageError, match="other questions"):
         Recording(tmp_path / "pool", PLAN, asked_now).begin()
 
 
 def test_a_plan_of_an_older_version_is_the_same_plan(source: Pool, tmp_path: Path) -> None:
-    recorded(RecordedUpstream(source, faults=[Fault.html()]), source, tmp_path / "pool")
+    recorded(recorded_server(source, faults=[Fault.html()]), source, tmp_path / "pool")
     file = tmp_path / "pool" / "plan.json"
     fields = json.loads(file.read_text())
     for name in ("system", "pattern", "path", "normalise", "reader"):
@@ -402,7 +403,7 @@ def sample_command(questions: Path, url: str, out: Path) -> list[str]:
 class Killed:
     """`aera sample` in a process of its own, killed a moment after its calls reach the server."""
 
-    def __init__(self, server: FakeUpstream, command: list[str], chance: random.Random) -> None:
+    def __init__(self, server: Server, command: list[str], chance: random.Random) -> None:
         self._server, self._chance = server, chance
         self._command = [sys.executable, "-m", "aera", *command]
 
@@ -473,14 +474,14 @@ main()
 
 
 @pytest.fixture(scope="module")
-def background(source: Pool) -> Iterator[FakeUpstream]:
+def background(source: Pool) -> Iterator[Server]:
     with in_background(RecordedUpstream(source)) as server:
         yield server
 
 
 @pytest.mark.parametrize("file", ["responses-00000.jsonl.gz", "manifest.json"])
 def test_a_kill_while_sealing_asks_for_nothing_again(
-    background: FakeUpstream, source: Pool, questions: Path, tmp_path: Path, file: str
+    background: Server, source: Pool, questions: Path, tmp_path: Path, file: str
 ) -> None:
     command = sample_command(questions, background.base_url, tmp_path / "pool")
     dying = [sys.executable, "-c", DYING, file, *command]

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import pytest
+from fakes import FakeUpstream, Fault
 from gateways import started
 from live import BODY, boxed, texts
 
 from aera.errors import UpstreamError
-from aera.sampling.fake import FakeUpstream, Fault
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.upstream import Endpoint
 

@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import FakeUpstream
 from live import QUESTION, boxed, sampler_of, texts
 
 from aera import Pool, Question, Record, Response, get_task
 from aera.errors import PoolError, UsageError
 from aera.pools.pool import write_pool
-from aera.sampling.fake import FakeUpstream
-from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler, RecordedSampler
+from aera.sampling.recorded import RecordedSampler
+from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
 from aera.sampling.upstream import Endpoint
 
 NUMERIC = get_task("numeric")

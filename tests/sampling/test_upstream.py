@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from fakes import Call, FakeUpstream, Fault
 from live import BODY, boxed, completion, seeds, serving, texts, upstream_of
 
 from aera import Response
 from aera.errors import UpstreamError, UsageError
-from aera.sampling.fake import Call, FakeUpstream, Fault
 from aera.sampling.upstream import Attempts, Endpoint, Upstream
 
 SEEDED = {**BODY, "seed": 100}

@@ -5,13 +5,13 @@ from math import isnan
 from pathlib import Path
 
 import pytest
+from fakes import Call
 from live import BODY, upstream_of
 from traced import TracedUpstream
 
 from aera import Response, get_task
 from aera.errors import UpstreamError
 from aera.sampling.body import RequestBody
-from aera.sampling.fake import Call
 from aera.sampling.probe import probe
 from aera.sampling.upstream import Endpoint
 from aera.sampling.wishes import AT_ONCE, GIVES, trim_logprobs

@@ -114,6 +114,13 @@ def test_everything_said_of_a_controller_survives(controller: Controller, saved:
     assert loaded.weigher is None
 
 
+def test_a_field_that_means_nothing_any_more_is_ignored(saved: Path) -> None:
+    assert "ahead" not in json.loads((saved / "config.json").read_text())
+    known = Controller.load(saved)
+    edit(saved, ahead={"past": [2, 4], "start": [0.5, 0.25], "features": ["gone"]})
+    assert str(Controller.load(saved)) == str(known)
+
+
 @pytest.mark.parametrize("policy", [Fixed(8), ASC(0.95), Bounded(ASC(0.9), minimum=4)])
 def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) -> None:
     Controller(get_task("numeric"), SCHEDULE, policy).save(tmp_path)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import FakeUpstream
 from foreign_questions import DEMO, home_questions, short_questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from live import boxed, sampler_of
 
 from aera import ASC, Allocation, Allocator, Bounded, Budget, Fixed, Question, solve, solve_shared
 from aera.errors import ControllerError
-from aera.sampling.fake import FakeUpstream
 from aera.solving.controller import Controller
 from aera.solving.home import FACTS, PLACES, WINDOW, Home, Lookout
 

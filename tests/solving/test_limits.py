@@ -1,7 +1,7 @@
 """Limits hold and are used: random jobs on a virtual clock; `bench/limits.py` runs thousands."""
 
 import pytest
-from limits import Job, Outcome, run_hurried, run_job
+from limits import Job, Outcome, run_job
 
 SLACK = 1e-9
 
@@ -29,27 +29,3 @@ def test_a_limit_is_never_passed_and_is_used(
         job = Job(kind, concurrency, seed)
         with monkeypatch.context() as patch:
             check(job, run_job(job, patch))
-
-
-@pytest.mark.parametrize("hurry", [0.3, 0.7, 1.0])
-def test_a_limit_in_tokens_holds_at_every_hurry(
-    hurry: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for seed in range(60):
-        found, server, limit = run_hurried(seed, hurry, monkeypatch)
-        assert server.generated <= limit + 1e-6, seed
-        assert found.completion_tokens <= limit
-
-
-def test_a_hurry_under_a_limit_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead = 0
-    for seed in range(60):
-        slow, _, _ = run_hurried(seed, 0.0, monkeypatch, faults=False)
-        fast, _, _ = run_hurried(seed, 0.8, monkeypatch, faults=False)
-        assert (fast.answer, fast.responses, fast.reason) == (
-            slow.answer,
-            slow.responses,
-            slow.reason,
-        ), seed
-        ahead += fast.unused.completion_tokens > 0
-    assert ahead > 3

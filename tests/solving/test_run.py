@@ -25,7 +25,6 @@ from aera import (
     unfold,
 )
 from aera.errors import RunError
-from aera.policies.baselines import EmpiricalBayes, Prior
 from aera.solving.replay import replay
 from aera.voting.aggregation import re2_vote
 
@@ -41,7 +40,6 @@ POLICIES: list[Policy] = [
     ASC(0.9),
     ESC(3),
     Bounded(ASC(0.8), minimum=3, maximum=12),
-    EmpiricalBayes(Prior(((0.7, 0.2, 0.1), (0.4, 0.3, 0.3))), 0.8),
 ]
 policies = st.sampled_from(POLICIES)
 streams = st.text("123.", min_size=16, max_size=16)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Call, FakeUpstream, Fault
 from live import QUESTION, boxed, controller_of, sampler_of, seeds
 
 from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Schedule, get_task
@@ -14,10 +15,8 @@ from aera.errors import UsageError
 from aera.policies.policy import UNREADABLE
 from aera.pools.pool import write_pool
 from aera.sampling.budget import Budget
-from aera.sampling.fake import Call, FakeUpstream, Fault
-from aera.sampling.sampler import RecordedSampler
+from aera.sampling.recorded import RecordedSampler
 from aera.sampling.spending import Spending
-from aera.solving.blocks import Blocks
 from aera.solving.feeding import feed_run
 from aera.solving.run import Run
 from aera.solving.solve import Allocator, solve, solve_blocking
@@ -424,9 +423,7 @@ def test_a_heavy_run_is_read_where_the_event_loop_does_not_wait() -> None:
         run = Run(QUESTION, Fixed(4), task=Where(), schedule=schedule)
         run.heavy = heavy
         async with FakeUpstream(boxed) as upstream, sampler_of(upstream) as sampler:
-            controller = controller_of()
-            blocks = Blocks(run, sampler, controller, Spending(Budget()))
-            await feed_run(run, controller, blocks)
+            await feed_run(run, controller_of(), sampler, Spending(Budget()))
 
     asyncio.run(feed(heavy=False))
     assert read_in == {threading.main_thread()}

@@ -73,8 +73,8 @@ def evaluate(
         scoring=scoring,
         without_truths=without_truths,
     )
-    known: dict[str, Any] = {"controller": controller, "encoder": encoder, "seed": seed}
-    asked = ask_policies(policies, records, checkpoints, scored=scoring is not None, **known)
+    known: dict[str, Any] = {"controller": controller, "encoder": encoder}
+    asked = ask_policies(policies, checkpoints, scored=scoring is not None, **known)
     graded = open_graded(records, workers=working)
     done: dict[str, Any] = {"controller": controller, "workers": working, "track": show_progress}
     made = evaluate_pool(graded.records, asked, truths=graded.truths, settings=settings, **done)

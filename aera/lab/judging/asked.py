@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from aera.errors import UsageError
 from aera.evidence.encoders import load_encoder
-from aera.lab.learning.priors import crossfit_bayes
 from aera.policies.baselines import Consensus
 from aera.policies.gate import Gated
 from aera.policies.labels import (
@@ -16,7 +15,6 @@ from aera.policies.labels import (
     strip_weighted,
 )
 from aera.policies.policy import Fixed, Policy
-from aera.pools.record import Records
 from aera.schedule import Schedule
 from aera.solving.controller import Controller
 from aera.voting.best_of_n import gives_weights
@@ -34,13 +32,11 @@ class Asked:
 
 def ask_policies(
     labels: str | Sequence[Policy] | None,
-    records: Records,
     schedule: Schedule,
     *,
     controller: Controller | None = None,
     scored: bool = False,
     encoder: str | None = None,
-    seed: int = 0,
 ) -> Asked:
     """The policies of a comma-separated list; without one the standard ones, or fixed budgets.
 
@@ -60,28 +56,18 @@ def ask_policies(
         return Asked((*fixed_only,), own)
     if not rest:
         return Asked((), own)
-    plain = parse_policies(",".join(rest), records, schedule, encoder=encoder, seed=seed)
+    plain = parse_policies(",".join(rest), schedule, encoder=encoder)
     return Asked((*plain,), own)
 
 
-def parse_policies(
-    labels: str,
-    records: Records,
-    schedule: Schedule,
-    *,
-    encoder: str | None = None,
-    seed: int = 0,
-) -> list[Policy]:
-    """The policies of a comma-separated list; empirical Bayes learns its prior out of fold."""
-    learned: dict[str, Maker] = {
-        "eb": lambda setting: crossfit_bayes(
-            (record.read(records.task) for record in records), float(setting), seed=seed
-        ),
-        "consensus": lambda setting: Consensus(load_encoder(encoder), float(setting)),
+def parse_policies(labels: str, schedule: Schedule, *, encoder: str | None = None) -> list[Policy]:
+    """The policies of a comma-separated list."""
+    more: dict[str, Maker] = {
+        "consensus": lambda setting: Consensus(load_encoder(encoder), float(setting))
     }
     # The oracle needs no policy: hindsight adds it wherever there are truths.
     named = [label.strip() for label in labels.split(",") if label.strip() != "oracle"]
-    policies = [parse_policy(label, learned) for label in named]
+    policies = [parse_policy(label, more) for label in named]
     for label, policy in zip(named, policies, strict=True):
         check_fixed(label, policy, schedule)
     return policies

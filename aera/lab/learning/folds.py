@@ -4,15 +4,14 @@ Questions with the same `group`, or with the same words, are one group: parted b
 teach about the other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from aera.arrays import Columns, Floats
-from aera.policies.policy import Decision, Policy
-from aera.response import Prefix, Question
+from aera.response import Question
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
 
 FOLDS = 5
@@ -119,18 +118,3 @@ def split_rows(
         parts[int(np.searchsorted(ends, dealt, side="right"))] += group
         dealt += len(group)
     return [np.sort(np.array(part, dtype=rows.dtype)) for part in parts]
-
-
-@dataclass(frozen=True)
-class Foldwise:
-    """One label, a policy per fold: each question is judged by what never saw it."""
-
-    label: str
-    policies: Sequence[Policy]
-    fold_of: Mapping[str, int] = field(repr=False)
-
-    def decide(self, prefix: Prefix) -> Decision:
-        return self.policies[self.fold_of[prefix.question.id]].decide(prefix)
-
-    def __str__(self) -> str:
-        return self.label

@@ -22,7 +22,7 @@ from aera.policies.policy import Fixed
 from aera.pools.pool import Pool
 from aera.pools.record import Record, read_votes
 from aera.reading.presets import get_task
-from aera.sampling.fake import RecordedUpstream, prompt_tokens
+from aera.sampling.recorded import RecordedUpstream, prompt_tokens
 from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.upstream import Endpoint
 from aera.schedule import Schedule

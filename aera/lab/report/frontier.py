@@ -32,7 +32,6 @@ FAMILIES = {
     "majority": "var(--gold)",
     "entropy": "var(--purple)",
     "first valid": "var(--gold)",
-    "empirical Bayes": "var(--green)",
     "consensus": "var(--purple)",
     "fixed, plain votes": "var(--grey)",
     "fixed, weighted votes": "var(--sky)",
@@ -42,7 +41,7 @@ FAMILIES = {
 """Kinds of rules with their colours; names stand beside the points, so that two may share one."""
 BY_FAMILY = {"aera": "learned gate", "gate": "learned gate", "one-shot": "learned gate"}
 BY_FAMILY |= {"asc": "ASC", "esc": "ESC", "lead": "lead", "majority": "majority"}
-BY_FAMILY |= {"entropy": "entropy", "first-valid": "first valid", "eb": "empirical Bayes"}
+BY_FAMILY |= {"entropy": "entropy", "first-valid": "first valid"}
 BY_FAMILY |= {"consensus": "consensus", "oracle": "hindsight", "matched-random": "hindsight"}
 SWEPT = "swept afterwards"
 KINDS = {

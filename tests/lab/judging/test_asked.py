@@ -21,7 +21,7 @@ def bundled() -> Controller:
 
 def test_labels_on_a_controllers_votes_are_kept_apart(bench: Bench, bundled: Controller) -> None:
     labels = "fixed-8, asc-0.9+weighted ,weighted-32,aera-0.2,asc-0.8,oracle"
-    asked = ask_policies(labels, bench.records, bench.pool.schedule, controller=bundled)
+    asked = ask_policies(labels, bench.pool.schedule, controller=bundled)
     assert asked.plain == (Fixed(8), ASC(0.8))
     assert asked.own[:2] == (ASC(0.9), Fixed(32))
     gated = asked.own[2]
@@ -33,29 +33,27 @@ def test_a_gate_needs_a_controller_that_has_one(bench: Bench) -> None:
     plain = Controller(bench.pool.task, bench.pool.schedule, ASC(0.9))
     for controller, reason in ((None, "belongs to a --controller"), (plain, "has none")):
         with pytest.raises(UsageError, match=reason):
-            ask_policies("aera-0.2", bench.records, bench.pool.schedule, controller=controller)
+            ask_policies("aera-0.2", bench.pool.schedule, controller=controller)
 
 
 def test_weighted_votes_need_a_controller_with_weights(bench: Bench, built: Built) -> None:
     for controller in (None, built.controller):
         with pytest.raises(UsageError, match=r'"asc-0\.9"'):
-            ask_policies(
-                "asc-0.9+weighted", bench.records, bench.pool.schedule, controller=controller
-            )
+            ask_policies("asc-0.9+weighted", bench.pool.schedule, controller=controller)
 
 
 def test_a_weighted_budget_is_a_checkpoint(bench: Bench, bundled: Controller) -> None:
     with pytest.raises(UsageError, match="weighted-20 is no checkpoint"):
-        ask_policies("weighted-20", bench.records, bench.pool.schedule, controller=bundled)
+        ask_policies("weighted-20", bench.pool.schedule, controller=bundled)
 
 
 def test_scores_are_asked_for_fixed_budgets_and_gates(bench: Bench) -> None:
     schedule = bench.pool.schedule
-    asked = ask_policies(None, bench.records, schedule, scored=True)
+    asked = ask_policies(None, schedule, scored=True)
     assert asked.plain == tuple(Fixed(n) for n in schedule)
-    for label in ("asc-0.9", "first-valid", "eb-0.9", "lead-3"):
+    for label in ("asc-0.9", "first-valid", "lead-3"):
         with pytest.raises(UsageError, match="best-of-n has none"):
-            ask_policies(label, bench.records, schedule, scored=True)
+            ask_policies(label, schedule, scored=True)
 
 
 @pytest.mark.parametrize(

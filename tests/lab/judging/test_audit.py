@@ -167,8 +167,7 @@ def test_the_shipped_controller_passes_on_bundled_responses(bench: Bench) -> Non
     assert audit.leaks == ()
     told = {finding.subject: finding.provenance for finding in audit.checks}
     assert told["questions of the pool"] == "0 of 60 had a part in it"
-    ahead = "chances of later blocks"
-    for kind in ("traits", "weights", "vote features", "p_continue", ahead, "decisions"):
+    for kind in ("traits", "weights", "vote features", "p_continue", "decisions"):
         assert told[kind] == "recomputed on 3 questions with every truth replaced"
     assert "the paper's features" not in told, "it does not look at them"
 

@@ -39,8 +39,7 @@ def moved(found: dict[Any, Moved]) -> list[Any]:
 
 
 def test_nothing_moves_where_nothing_leaks(shipped: Perturbed) -> None:
-    kinds = ["traits", "weights", "vote features", "p_continue"]
-    kinds += ["chances of later blocks", "decisions"]
+    kinds = ["traits", "weights", "vote features", "p_continue", "decisions"]
     assert shipped.move_future() == dict.fromkeys(kinds)
     assert shipped.move_truths() == dict.fromkeys(kinds)
     assert moved(shipped.move_learning()) == []

@@ -137,7 +137,6 @@ def test_best_of_n_is_told_in_rewards(tmp_path: Path) -> None:
     ("label", "reason"),
     [
         ("oracle", "knows the right answers"),
-        ("eb-0.95", "learned from a pool"),
         ("consensus-0.9", "all pairs"),
         ("one-shot", "crossfit"),
         ("aera-calibrated", "chosen fold by fold"),

@@ -1,7 +1,4 @@
-"""Servers for tests and demos: recorded responses behind a real HTTP port, and faults on demand.
-
-async with RecordedUpstream(pool) as upstream:          # serves the pool's own responses
-    endpoint = Endpoint(upstream.base_url)
+"""A model server for tests: it answers as told on a real port, fails on demand, remembers calls.
 
 faults = [Fault.status(500), None]                      # the first call fails, the second works
 async with FakeUpstream(lambda call, place: "\\boxed{7}", faults=faults) as upstream:
@@ -10,35 +7,15 @@ async with FakeUpstream(lambda call, place: "\\boxed{7}", faults=faults) as upst
 
 import asyncio
 import itertools
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from aiohttp import web
 
-from aera.pools.pool import Pool
-from aera.response import Response
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request as the server saw it."""
-
-    number: int
-    body: Mapping[str, Any]
-    headers: Mapping[str, str]
-
-    @property
-    def prompt(self) -> str:
-        """The last message's text."""
-        return str(self.body["messages"][-1]["content"])
-
-    @property
-    def n(self) -> int:
-        """How many choices were asked for."""
-        return int(self.body.get("n") or 1)
+from aera import Pool, RecordedUpstream, Response
+from aera.sampling.recorded import Call, completion
 
 
 @dataclass(frozen=True)
@@ -188,26 +165,29 @@ class FakeUpstream:
 
     def _completion(self, call: Call, kind: str, choices_at_most: int | None) -> dict[str, Any]:
         n = min(call.n if self._honours_n else 1, choices_at_most or call.n)
-        most = call.body.get("max_completion_tokens") or call.body.get("max_tokens")
-        said = [_cut(_as_response(self._answer(call, place)), most) for place in range(n)]
-        choices = [
-            _choice(place, response, kind, logprobs=bool(call.body.get("logprobs")))
-            for place, response in enumerate(said)
-        ]
+        said = [_as_response(self._answer(call, place)) for place in range(n)]
+        body = completion(call, said)
+        for choice, response in zip(body["choices"], said, strict=True):
+            if kind == "null":
+                choice["message"]["content"] = None
+            if kind == "truncated":
+                half = response.text[: len(response.text) // 2]
+                choice["message"]["content"] = half
+                choice["finish_reason"] = "length"
+            if not self._usage:
+                del choice["usage"]
         if not self._usage:
-            choices = [{k: v for k, v in choice.items() if k != "usage"} for choice in choices]
-        body = {
-            "id": f"chatcmpl-{call.number}",
-            "object": "chat.completion",
-            "created": 0,
-            "model": call.body.get("model"),
-            "choices": choices,
-        }
-        prompt = prompt_tokens(call.prompt)
-        completion = sum(response.tokens for response in said)
-        counted = {"prompt_tokens": prompt, "completion_tokens": completion}
-        usage = {**counted, "total_tokens": prompt + completion}
-        return {**body, "usage": usage} if self._usage else body
+            del body["usage"]
+        return body
+
+
+def recorded_server(pool: Pool, **settings: Any) -> FakeUpstream:
+    """The responses of a pool, with faults or without `n`."""
+    return FakeUpstream(RecordedUpstream(pool).answer, **settings)
+
+
+Server = FakeUpstream | RecordedUpstream
+"""A server that is entered, has a `base_url` and remembers its calls."""
 
 
 async def _drip(request: web.Request, body: dict[str, Any], seconds: float) -> web.StreamResponse:
@@ -222,107 +202,5 @@ async def _drip(request: web.Request, body: dict[str, Any], seconds: float) -> w
     return reply
 
 
-def prompt_tokens(prompt: str) -> int:
-    """What a fake server bills for a prompt."""
-    return len(prompt) // 4
-
-
 def _as_response(said: Response | str) -> Response:
     return Response(said, tokens=max(1, len(said) // 4)) if isinstance(said, str) else said
-
-
-def _cut(response: Response, most: int | None) -> Response:
-    """A response as a server gives it that keeps to the request's limit."""
-    if most is None or response.tokens <= most:
-        return response
-    text = response.text[: len(response.text) * most // response.tokens]
-    return replace(response, text=text, tokens=most, finish_reason="length")
-
-
-def _choice(place: int, response: Response, kind: str, *, logprobs: bool) -> dict[str, Any]:
-    """One choice, with a usage of its own; all its log-probability stands at one token."""
-    text: str | None = response.text
-    finish = response.finish_reason or "stop"
-    if kind == "null":
-        text = None
-    if kind == "truncated":
-        text, finish = response.text[: len(response.text) // 2], "length"
-    shown = logprobs and response.logprob is not None
-    return {
-        "index": place,
-        "message": {"role": "assistant", "content": text},
-        "finish_reason": finish,
-        "logprobs": {"content": [{"token": "", "logprob": response.logprob}]} if shown else None,
-        "usage": {"completion_tokens": response.tokens},
-    }
-
-
-class RecordedUpstream(FakeUpstream):
-    """Serves the responses of a pool. A request's seed is the index of its first response.
-
-    Without a seed, each question's responses come one after the other. The question is found in
-    the last user message, whatever instruction stands around it.
-    """
-
-    def __init__(
-        self,
-        pool: Pool,
-        *,
-        pace: float = 0.0,
-        jitter: float = 0.2,
-        slots: int | None = None,
-        faults: Iterable[Fault | None] = (),
-        honours_n: bool = True,
-        port: int = 0,
-    ) -> None:
-        """With `slots`, no more responses than that are generated at once, first come, first."""
-        self._recorded = {pool.task.prompt(record.question): record.responses for record in pool}
-        self._texts = {record.question.text: record.responses for record in pool}
-        self._next: dict[str, int] = {}
-        self._chance = random.Random(0)
-        self._pace, self._jitter = pace, jitter
-        self._slots = None if slots is None else asyncio.Semaphore(slots)
-        super().__init__(self._say, faults=faults, honours_n=honours_n, port=port)
-
-    async def _reply(
-        self, request: web.Request, call: Call, fault: Fault | None
-    ) -> web.StreamResponse:
-        if self._find(call) is None:
-            unknown = Fault.status(404, "no such question was recorded")
-            return web.json_response(unknown.body, status=404)
-        return await super()._reply(request, call, fault)
-
-    def _find(self, call: Call) -> tuple[Response, ...] | None:
-        known = self._recorded.get(call.prompt)
-        if known is None:
-            inside = (text for text in self._texts if text and text in call.prompt)
-            longest = max(inside, key=len, default=None)
-            known = None if longest is None else self._texts[longest]
-            if known is not None:
-                self._recorded[call.prompt] = known
-        return known
-
-    def _say(self, call: Call, place: int) -> Response:
-        responses = self._recorded[call.prompt]
-        seed = call.body.get("seed")
-        if seed is None:
-            seed = self._next.get(call.prompt, 0)
-            self._next[call.prompt] = seed + 1
-            place = 0
-        return responses[(seed + place) % len(responses)]
-
-    async def _take_time(self, call: Call) -> None:
-        """`pace` seconds per thousand tokens of every response, the same jitter for all of them."""
-        if not self._pace:
-            return
-        start = call.body.get("seed") or 0
-        block = self._recorded[call.prompt][start : start + (call.n if self._honours_n else 1)]
-        each = self._pace / 1000 * self._chance.uniform(1 - self._jitter, 1 + self._jitter)
-        if self._slots is None:
-            await asyncio.sleep(each * max((response.tokens for response in block), default=0))
-        else:
-            await asyncio.gather(*(self._hold(each * one.tokens, self._slots) for one in block))
-
-    async def _hold(self, seconds: float, slots: asyncio.Semaphore) -> None:
-        async with slots:
-            await asyncio.sleep(seconds)

@@ -1,0 +1,175 @@
+"""Recorded responses in the place of a model: behind a real HTTP port, or as a sampler.
+
+async with RecordedUpstream(pool) as upstream:          # serves the pool's own responses
+    endpoint = Endpoint(upstream.base_url)
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiohttp import web
+
+from aera.errors import PoolError
+from aera.pools.pool import Pool
+from aera.response import Question, Response
+
+JITTER = 0.2
+"""Share by which the time of a call differs from what its tokens would take."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request as the server saw it."""
+
+    number: int
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+    @property
+    def prompt(self) -> str:
+        """The last message's text."""
+        return str(self.body["messages"][-1]["content"])
+
+    @property
+    def n(self) -> int:
+        """How many choices were asked for."""
+        return int(self.body.get("n") or 1)
+
+
+class RecordedUpstream:
+    """Serves the responses of a pool. A request's seed is the index of its first response.
+
+    Without a seed, each question's responses come one after the other. The question is found in
+    the last user message, whatever instruction stands around it. `pace` is the seconds that a
+    thousand tokens take.
+    """
+
+    def __init__(self, pool: Pool, *, pace: float = 0.0) -> None:
+        self.calls: list[Call] = []
+        self.base_url = ""
+        self._recorded = {pool.task.prompt(record.question): record.responses for record in pool}
+        self._texts = {record.question.text: record.responses for record in pool}
+        self._next: dict[str, int] = {}
+        self._chance = random.Random(0)
+        self._pace = pace
+        self._numbers = itertools.count()
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> "RecordedUpstream":
+        app = web.Application(client_max_size=64 * 2**20)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1_024).start()
+        self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def answer(self, call: Call, place: int) -> Response:
+        """What choice number `place` of a call says; its question must have been recorded."""
+        responses = self._find(call)
+        assert responses is not None
+        seed = call.body.get("seed")
+        if seed is None:
+            seed = self._next.get(call.prompt, 0)
+            self._next[call.prompt] = seed + 1
+            place = 0
+        return responses[(seed + place) % len(responses)]
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        call = Call(next(self._numbers), await request.json(), dict(request.headers))
+        self.calls.append(call)
+        if self._find(call) is None:
+            error = {"message": "no such question was recorded", "type": "not_found", "code": 404}
+            return web.json_response({"error": {**error, "param": None}}, status=404)
+        said = [self.answer(call, place) for place in range(call.n)]
+        if self._pace:
+            each = self._pace / 1000 * self._chance.uniform(1 - JITTER, 1 + JITTER)
+            await asyncio.sleep(each * max((response.tokens for response in said), default=0))
+        return web.json_response(completion(call, said))
+
+    async def _models(self, request: web.Request) -> web.Response:
+        models = [{"id": "recorded", "object": "model"}]
+        return web.json_response({"object": "list", "data": models})
+
+    def _find(self, call: Call) -> tuple[Response, ...] | None:
+        known = self._recorded.get(call.prompt)
+        if known is None:
+            inside = (text for text in self._texts if text and text in call.prompt)
+            longest = max(inside, key=len, default=None)
+            known = None if longest is None else self._texts[longest]
+            if known is not None:
+                self._recorded[call.prompt] = known
+        return known
+
+
+def completion(call: Call, said: Sequence[Response]) -> dict[str, Any]:
+    """A reply to a call whose choices are these responses, each with a usage of its own."""
+    most = call.body.get("max_completion_tokens") or call.body.get("max_tokens")
+    cut = [_cut(response, most) for response in said]
+    logprobs = bool(call.body.get("logprobs"))
+    prompt = prompt_tokens(call.prompt)
+    spent = sum(response.tokens for response in cut)
+    counted = {"prompt_tokens": prompt, "completion_tokens": spent}
+    return {
+        "id": f"chatcmpl-{call.number}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": call.body.get("model"),
+        "choices": [_choice(place, each, logprobs=logprobs) for place, each in enumerate(cut)],
+        "usage": {**counted, "total_tokens": prompt + spent},
+    }
+
+
+def prompt_tokens(prompt: str) -> int:
+    """What the recorded server bills for a prompt."""
+    return len(prompt) // 4
+
+
+def _cut(response: Response, most: int | None) -> Response:
+    """A response as a server gives it that keeps to the request's limit."""
+    if most is None or response.tokens <= most:
+        return response
+    text = response.text[: len(response.text) * most // response.tokens]
+    return replace(response, text=text, tokens=most, finish_reason="length")
+
+
+def _choice(place: int, response: Response, *, logprobs: bool) -> dict[str, Any]:
+    """One choice; all its log-probability stands at one token."""
+    shown = logprobs and response.logprob is not None
+    return {
+        "index": place,
+        "message": {"role": "assistant", "content": response.text},
+        "finish_reason": response.finish_reason or "stop",
+        "logprobs": {"content": [{"token": "", "logprob": response.logprob}]} if shown else None,
+        "usage": {"completion_tokens": response.tokens},
+    }
+
+
+class RecordedSampler:
+    """Answers from a pool, in recorded order: live code on recorded responses."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._records = {record.question.id: record.responses for record in pool}
+
+    async def __aenter__(self) -> "RecordedSampler":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Nothing to close."""
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """The recorded responses `start` to `start + n`."""
+        if question.id not in self._records:
+            raise PoolError(f"question {question.id} is not in the recorded pool")
+        return list(self._records[question.id][start : start + n])

@@ -1,0 +1,94 @@
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from aera import Pool, Record, get_task
+from aera.pools.pool import write_pool
+from aera.sampling.recorded import RecordedUpstream
+
+NUMERIC = get_task("numeric")
+Reply = tuple[int, Any]
+
+
+def posted(server: RecordedUpstream, *bodies: dict[str, Any]) -> list[Reply]:
+    """Status and content of calls made one after the other."""
+
+    async def scene() -> list[Reply]:
+        async with server, aiohttp.ClientSession() as session:
+            made = []
+            for body in bodies:
+                async with session.post(f"{server.base_url}/chat/completions", json=body) as reply:
+                    page = reply.content_type != "application/json"
+                    made.append((reply.status, await (reply.text() if page else reply.json())))
+            return made
+
+    return asyncio.run(scene())
+
+
+@pytest.fixture
+def pool(tmp_path: Path, record_of: Callable[..., Record]) -> Pool:
+    records = [record_of("a", "12345678"), record_of("b", "abcd")]
+    return write_pool(tmp_path, records, task=NUMERIC, sampler={})
+
+
+def request_of(pool: Pool, name: str, **fields: Any) -> dict[str, Any]:
+    prompt = NUMERIC.prompt(pool.questions[name])
+    return {"model": "m", "messages": [{"role": "user", "content": prompt}], **fields}
+
+
+def said(replies: list[Reply]) -> str:
+    choices = [choice for _, reply in replies for choice in reply["choices"]]
+    return "".join(choice["message"]["content"][-2] for choice in choices)
+
+
+def test_a_recorded_upstream_serves_by_seed(pool: Pool) -> None:
+    asked = [request_of(pool, "a", seed=6, n=2), request_of(pool, "a", seed=0, n=3)]
+    assert said(posted(RecordedUpstream(pool), *asked)) == "78123"
+
+
+def test_without_a_seed_it_serves_each_question_in_order(pool: Pool) -> None:
+    asked = [request_of(pool, name, n=n) for name, n in (("a", 3), ("b", 2), ("a", 2))]
+    assert said(posted(RecordedUpstream(pool), *asked)) == "123ab45"
+
+
+def test_it_reports_the_recorded_tokens(pool: Pool) -> None:
+    [(_, reply)] = posted(RecordedUpstream(pool), request_of(pool, "a", seed=2, n=3))
+    assert [c["usage"]["completion_tokens"] for c in reply["choices"]] == [12, 13, 14]
+    assert reply["usage"]["completion_tokens"] == 39
+
+
+def test_the_pace_is_of_the_longest_response(pool: Pool) -> None:
+    begun = time.monotonic()
+    posted(RecordedUpstream(pool, pace=10.0), request_of(pool, "a", seed=0, n=8))
+    assert time.monotonic() - begun >= 10 * 17 / 1000 * 0.8
+
+
+def test_a_question_that_was_not_recorded_is_not_found(pool: Pool) -> None:
+    server = RecordedUpstream(pool)
+    asked = {"model": "m", "messages": [{"role": "user", "content": "something else?"}]}
+    [(status, reply)] = posted(server, asked)
+    assert (status, reply["error"]["message"]) == (404, "no such question was recorded")
+    assert [call.prompt for call in server.calls] == ["something else?"]
+
+
+def test_a_reply_is_cut_at_the_limit_of_its_request(pool: Pool) -> None:
+    [(_, reply)] = posted(RecordedUpstream(pool), request_of(pool, "a", seed=2, n=1, max_tokens=6))
+    [choice] = reply["choices"]
+    assert (choice["finish_reason"], choice["usage"]) == ("length", {"completion_tokens": 6})
+
+
+def test_it_lists_a_model(pool: Pool) -> None:
+    async def scene() -> Any:
+        async with (
+            RecordedUpstream(pool) as server,
+            aiohttp.ClientSession() as session,
+            session.get(f"{server.base_url}/models") as reply,
+        ):
+            return await reply.json()
+
+    assert [each["id"] for each in asyncio.run(scene())["data"]] == ["recorded"]
