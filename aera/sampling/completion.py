@@ -10,7 +10,7 @@ from aera.response import Response
 from aera.sampling.budget import Usage
 from aera.sampling.refusal import refusal_in
 from aera.sampling.tokens import read_tokens
-from aera.trace import ServedTokens
+from aera.trace import TOP_LOGPROBS, ServedTokens
 
 CHARACTERS_PER_TOKEN = 4
 """For servers that report no usage; an estimate beats a zero that would look free."""
@@ -174,3 +174,21 @@ def _tokens(
     weights = counted if all(counted) else [len(text) + 1 for text in texts]
     ends = [round(total * sum(weights[: i + 1]) / sum(weights)) for i in range(len(weights))]
     return [end - before for before, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def trim_logprobs(choice: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice with the logprobs that its client asked for, and no others."""
+    told = choice.get("logprobs")
+    if told is None or not asked.get("logprobs"):
+        return {**choice, "logprobs": None} if "logprobs" in choice else dict(choice)
+    rows = told.get("content") if isinstance(told, dict) else None
+    if not isinstance(rows, list):
+        return dict(choice)
+    most = _count(asked.get(TOP_LOGPROBS)) or 0
+    cut = [_trim_row(row, most) if isinstance(row, dict) else row for row in rows]
+    return {**choice, "logprobs": {**told, "content": cut}}
+
+
+def _trim_row(row: Mapping[str, Any], most: int) -> dict[str, Any]:
+    top = row.get(TOP_LOGPROBS)
+    return {**row, TOP_LOGPROBS: top[:most]} if isinstance(top, list) else dict(row)
