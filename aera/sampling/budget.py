@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 
 from aera.errors import UpstreamError, UsageError
 from aera.response import Response
@@ -105,7 +105,9 @@ class Bound:
     max_tokens: int | None = None
     """By the request; None where it does not say."""
     prompt_tokens: int | None = None
-    """Of the prompt, until the server has named their number; None where nobody knows."""
+    """Of the prompt, by its length; None where nobody knows."""
+    named: int | None = None
+    """Of the prompt, by the server: the most that it has named, which is reserved from then on."""
 
 
 @dataclass(frozen=True)
@@ -134,15 +136,36 @@ class Counts:
         self.completion_tokens += completion_tokens
 
 
+@dataclass
+class _Reserved:
+    """What calls under way can take together."""
+
+    choices: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, choices: float, prompt_tokens: int, completion_tokens: int) -> None:
+        self.choices += choices
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+
+
 class Held:
     """Responses that may be asked for, and what they can cost, until they have come back."""
 
     def __init__(
-        self, ledger: "Ledger", responses: int, bound: Bound, *, each: int, prompt: int
+        self,
+        ledger: "Ledger",
+        responses: int,
+        bound: Bound,
+        *,
+        each: int,
+        prompt: int,
+        choices: float,
     ) -> None:
         self.ledger, self.responses, self.bound = ledger, responses, bound
-        self.each, self.prompt = each, prompt
-        """Completion and prompt tokens reserved for each response."""
+        self.each, self.prompt, self.choices = each, prompt, choices
+        """Completion and prompt tokens, and choices that a server may give, for each response."""
         self.max_tokens: int | None = None
         """The length that a response is cut to, so that it fits; None leaves the request's own."""
         self.heard: Heard | None = None
@@ -222,7 +245,7 @@ class Ledger:
         """Whether somebody was told that a limit leaves no room."""
         self._chain = (self, *above)
         self._limits = budget.limits
-        self._held, self._open = Counts(), set[Held]()
+        self._reserved, self._open = _Reserved(), set[Held]()
         self._forgotten, self._filled = [0.0, 0.0, 0.0], self.begun
         self._longest = self._longest_prompt = 0
         self._stretch = 1.0
@@ -294,15 +317,15 @@ class Ledger:
             return None
         if not self.limited:
             return self._begin(want, bound, each=0, prompt=0)
-        prompt = bound.prompt_tokens
-        prompt = self._longest_prompt if prompt is None else prompt
+        told = (bound.named, bound.prompt_tokens, self._longest_prompt)
+        prompt = next(tokens for tokens in told if tokens is not None)
         known = bound.max_tokens
         if known is None and not self._longest:
             # Nobody can say what a response takes before there is one: one block finds it out,
             # and the others wait for it.
-            alone = not self._open and self._fit(want, 1, prompt) > 0
-            return self._begin(want if alone else 0, bound, each=0, prompt=prompt)
-        each = round(self._stretch * (self._longest if known is None else known))
+            fits = 0 if self._open else self._fit(want, 1, prompt)
+            return self._begin(fits, bound, each=0, prompt=prompt)
+        each = ceil(self._times * (self._longest if known is None else known))
         fits = self._fit(want, each, prompt)
         if fits > 0:
             return self._begin(fits, bound, each=each, prompt=prompt)
@@ -318,7 +341,7 @@ class Ledger:
             return None
         made = self._begin(self._fit(want, each, prompt), bound, each=each, prompt=prompt)
         if made is not None and bound.max_tokens is not None:
-            made.max_tokens = max(1, int(each / self._stretch))
+            made.max_tokens = max(1, int(each / self._times))
         return made
 
     def _least_worth_asking(self) -> float:
@@ -346,7 +369,13 @@ class Ledger:
         except asyncio.CancelledError:
             if answer.done() and not answer.cancelled() and (given := answer.result()):
                 given.close()
+            self._answer_waiting()  # those behind it need not wait for it any more
             raise
+
+    @property
+    def _times(self) -> float:
+        """How many times as much as asked for is reserved, as servers here have given or billed."""
+        return max(each._stretch for each in self._chain)
 
     @property
     def _under_way(self) -> bool:
@@ -355,7 +384,7 @@ class Ledger:
     def _begin(self, n: int, bound: Bound, *, each: int, prompt: int) -> Held | None:
         if n < 1:
             return None
-        made = Held(self, n, bound, each=each, prompt=prompt)
+        made = Held(self, n, bound, each=each, prompt=prompt, choices=self._times)
         for one in self._chain:
             one._open.add(made)
         self._hold(made, n)
@@ -363,7 +392,7 @@ class Ledger:
 
     def _hold(self, held: Held, n: int) -> None:
         for one in self._chain:
-            one._held.add(n, n * held.prompt, n * held.each)
+            one._reserved.add(n * held.choices, n * held.prompt, n * held.each)
 
     def widen(self, held: Held, more: int) -> bool:
         """Reserve `more` responses for one of which some were lost; whether there is room."""
@@ -403,13 +432,14 @@ class Ledger:
 
     def _fit(self, want: int, each: int, prompt: int, *, held: bool = True) -> int:
         """How many responses of such a length fit, beside those under way or if there were none."""
-        return min(one._fit_here(want, each, prompt, held=held) for one in self._chain)
+        costs = self._times, prompt, each
+        return min(one._fit_here(want, costs, held=held) for one in self._chain)
 
-    def _fit_here(self, want: int, each: int, prompt: int, *, held: bool) -> int:
+    def _fit_here(self, want: int, each: tuple[float, int, int], *, held: bool) -> int:
         rooms = self._rooms(held=held)
         if self.period is not None and not (held and self._open) and min(rooms) > 0:
             return want  # one at a time may take more than there is: the next one waits for it
-        costs = self.budget.costs(self._stretch, prompt, each)
+        costs = self.budget.costs(*each)
         fits = [room / cost for room, cost in zip(rooms, costs, strict=True) if cost]
         return max(0, int(min([want, *fits]) + 1e-9))
 
@@ -417,8 +447,8 @@ class Ledger:
         """What is left of responses, tokens and money."""
         used = self._used()
         if held:
-            own = self._held
-            costs = self.budget.costs(own.responses, own.prompt_tokens, own.completion_tokens)
+            own = self._reserved
+            costs = self.budget.costs(own.choices, own.prompt_tokens, own.completion_tokens)
             used = [one + two for one, two in zip(used, costs, strict=True)]
         return [limit - taken for limit, taken in zip(self._limits, used, strict=True)]
 
@@ -478,20 +508,21 @@ class Ledger:
         bound = held.bound.max_tokens if held.max_tokens is None else held.max_tokens
         if usage is not None:
             prompt = self._settle_prompt(held, prompt, usage)
-            allowed = None if bound is None else got * bound
-            if usage.completion_tokens is None:
+            allowed = None if bound is None else max(got * bound, asked * held.each)
+            if usage.completion_tokens is None and self.limited:
                 # Nobody says what was billed; at a length without bounds a byte is a token.
                 worst = sum(len(each.text.encode("utf-8", "replace")) for each in responses)
                 booked = max(said, worst if allowed is None else allowed)
                 self.unsaid += booked - said
                 said = booked
-            elif allowed is not None and usage.completion_tokens > allowed:
-                self.overbilled += usage.completion_tokens - allowed
-                self._expect(usage.completion_tokens / max(1, asked * (bound or 1)))
-                said = allowed
-            else:
+            elif usage.completion_tokens is not None:
                 said = usage.completion_tokens
-            if asked and got > asked:
+            if allowed is not None and said > allowed:
+                self.overbilled += said - allowed
+                if said <= MOST_STRETCH * allowed:  # else it is no number of tokens at all
+                    self._expect(said / (asked * (bound or 1)))
+                said = allowed
+            if got > asked:
                 self._expect(got / asked)
         self._book(got, prompt, said)
         self._longest = max([self._longest, *(each.tokens for each in responses)])
@@ -500,18 +531,23 @@ class Ledger:
         self._wake()
 
     def _settle_prompt(self, held: Held, prompt: int, usage: Usage) -> int:
-        """The prompt tokens to book; the server's own number is what the next prompt can take."""
-        most = held.bound.prompt_tokens
-        if usage.prompt_tokens is None:
-            return prompt if most is None else most
-        if most is not None and usage.prompt_tokens > most:
-            self.overbilled += usage.prompt_tokens - most
-            return most
-        held.bound.prompt_tokens = usage.prompt_tokens
-        return usage.prompt_tokens
+        """The prompt tokens to book; the most that the server has named is what is reserved next."""
+        bound, said = held.bound, usage.prompt_tokens
+        most = bound.prompt_tokens
+        if said is None:
+            known = bound.named if most is None else most
+            return prompt if known is None else known
+        if most is not None and said > most:
+            self.overbilled += said - most
+            said = most
+        bound.named = max(bound.named or 0, said)
+        return said
 
     def _expect(self, times: float) -> None:
-        self._stretch = max(self._stretch, min(times, MOST_STRETCH))
+        # In sixty-fourths, so that what was reserved is given back to the last bit.
+        told = ceil(64 * min(times, MOST_STRETCH)) / 64
+        for one in self._chain:
+            one._stretch = max(one._stretch, told)
 
     def lose(self, held: Held, n: int) -> None:
         """Count what never came and may have been billed."""

@@ -93,9 +93,11 @@ def usage_of(responses: Sequence[Response]) -> Usage:
     told = reply.get("usage")
     said = told if isinstance(told, dict) else {}
     prompt, completion = (_count(said.get(f"{name}_tokens")) for name in ("prompt", "completion"))
+    if not completion and any(each.text for each in responses):
+        completion = None  # a text of no tokens is a field that nobody filled in
     if completion is None and all(_said_tokens(_choice(each)) for each in responses):
         completion = sum(each.tokens for each in responses)
-    return Usage(prompt, completion, len(responses))
+    return Usage(prompt or None, completion, len(responses))
 
 
 def _choice(response: Response) -> Mapping[str, Any]:

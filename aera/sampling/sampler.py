@@ -81,8 +81,7 @@ def request_bound(body: Mapping[str, Any]) -> Bound:
     """What one response to a request can take at most: no tokenizer makes two tokens of a byte."""
     said = (body.get(name) for name in ("max_completion_tokens", "max_tokens"))
     lengths = [each for each in said if isinstance(each, int) and each > 0]
-    told = {name: body[name] for name in ("messages", "tools", "response_format") if name in body}
-    size, images = _measure_prompt(told)
+    size, images = _measure_prompt(dict(body))  # any field may become a part of the prompt
     return Bound(min(lengths, default=None), size + PER_CALL + images * PER_IMAGE)
 
 

@@ -356,13 +356,12 @@ class Upstream:
         begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, order.until)
         calls, held = 0, order.held
         for attempt in range(1, self.endpoint.tries + 1):
-            if not held.begin(n):
-                raise no_room().after(calls)
             try:
                 all_of_it = await self._attempt(order, start, n, begun=begun, patience=patience)
             except UpstreamError as error:
                 calls += error.calls
-                (held.give_back if error.unbilled or not error.calls else held.lose)(n)
+                if error.calls:
+                    (held.give_back if error.unbilled else held.lose)(n)
                 wait = _pause(attempt, error.retry_after)
                 last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
                 if last or not error.retryable or wait >= patience.begin():
@@ -381,7 +380,10 @@ class Upstream:
     async def _attempt(
         self, order: "_Order", index: int, n: int, *, begun: float, patience: "_Patience"
     ) -> list[Response]:
-        """One call, once there is a permit for it; only the caller's deadline ends that wait."""
+        """One call, once there is a permit for it; only the caller's deadline ends that wait.
+
+        An error of no calls is one of a call that was never made, and nothing is held for it.
+        """
         limit, own = 0.0, self._models.of(order.who)
         try:
             if patience.left == 0:
@@ -390,6 +392,8 @@ class Upstream:
                 when, known = self.memory.get(("refused", order.who), (0.0, None))
                 if known is not None and when > begun:  # those who waited need not ask themselves
                     raise known.after(0)
+                if not order.held.begin(n):
+                    raise no_room().after(0)
                 limit = min(patience.begin(), self.attempt_timeout)
                 timer.reschedule(asyncio.get_running_loop().time() + limit)
                 try:

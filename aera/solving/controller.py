@@ -222,10 +222,11 @@ class Controller:
 
     def at(self, threshold: float) -> "Controller":
         """The same with its gate at another threshold."""
-        inner = [each for each in layers(self.policy) if isinstance(each, Gated)]
-        if self.gate is None or not inner:
+        limits = self.policy if isinstance(self.policy, Bounded) else None
+        if self.gate is None or not isinstance(limits.policy if limits else self.policy, Gated):
             raise UsageError("a threshold needs a controller with a gate, and its policy")
-        return replace(self, policy=Gated(self.gate, threshold))
+        policy = Gated(self.gate, threshold)
+        return replace(self, policy=replace(limits, policy=policy) if limits else policy)
 
     def bounded(self, minimum: int | None, maximum: int) -> "Controller":
         """The same with no fewer and no more responses for a question, whatever it decides.
