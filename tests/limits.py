@@ -133,7 +133,7 @@ class Outcome:
     ended: float
     most_per_response: int
     at_risk: float
-    """What may have been billed without coming back, in the unit of the limit."""
+    """What was booked beyond that, as it may have been billed, in the unit of the limit."""
 
     @property
     def spent(self) -> float:
@@ -190,11 +190,13 @@ def run_job(job: Job, monkeypatch: Any) -> Outcome:
         done = loop.run_until_complete(work())
     finally:
         loop.close()
-    lost = ledger.lost
+    booked, lost = ledger.spent, ledger.lost
     risk = {
-        "responses": lost.responses,
-        "tokens": lost.completion_tokens + ledger.unsaid,
-        "money": budget.cost(lost.prompt_tokens, lost.completion_tokens + ledger.unsaid),
+        "responses": booked.responses + lost.responses - server.responses,
+        "tokens": booked.completion_tokens + lost.completion_tokens - server.completion_tokens,
+        "money": ledger.money
+        + budget.cost(lost.prompt_tokens, lost.completion_tokens)
+        - budget.cost(server.prompt_tokens, server.completion_tokens),
         "seconds": 0.0,
     }
     return Outcome(budget, server, done, loop.now, most, risk[job.kind])

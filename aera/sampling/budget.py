@@ -497,6 +497,7 @@ class Ledger:
 
     def _book(self, responses: int, prompt_tokens: int, completion_tokens: int) -> None:
         for one in self._chain:
+            one._used()  # the time before it forgets nothing of it
             one.spent.add(responses, prompt_tokens, completion_tokens)
 
     def settle(self, held: Held, responses: Sequence[Response], usage: Usage | None) -> None:
@@ -531,12 +532,14 @@ class Ledger:
         self._wake()
 
     def _settle_prompt(self, held: Held, prompt: int, usage: Usage) -> int:
-        """The prompt tokens to book; the most that the server has named is what is reserved next."""
+        """The prompt tokens to book; the most that the server has named is reserved next."""
         bound, said = held.bound, usage.prompt_tokens
         most = bound.prompt_tokens
         if said is None:
             known = bound.named if most is None else most
-            return prompt if known is None else known
+            known = prompt if known is None else known
+            self.unsaid += max(0, known - prompt)
+            return known
         if most is not None and said > most:
             self.overbilled += said - most
             said = most
@@ -553,6 +556,7 @@ class Ledger:
         """Count what never came and may have been billed."""
         each = held.each or held.bound.max_tokens or 0
         for one in self._chain:
+            one._used()
             one.lost.add(n, n * held.prompt, n * each)
         self._hold(held, -n)
         self._wake()

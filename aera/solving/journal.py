@@ -132,8 +132,8 @@ class Answers:
                 line = self._parse(text, number)
                 if line["policy"] not in policies:
                     raise UsageError(
-                        f'"{self.path}" holds answers by {line["policy"]}, not by {policies[0]}; write '
-                        "elsewhere, or remove it: its journal keeps what was paid for"
+                        f'"{self.path}" holds answers by {line["policy"]}, not by {policies[0]}; '
+                        "write elsewhere, or remove it: its journal keeps what was paid for"
                     )
                 points = line.get("schedule", [*schedule])
                 if points != [*schedule]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aera import ASC, Allocator, Chat, Controller, Question, Schedule, get_task, solve
+from aera import ASC, Chat, Controller, Question, Schedule, get_task, solve, solve_many
 from aera.adapters.vllm import VLLMSampler
 from aera.errors import UpstreamError, UsageError
 from aera.trace import FULL, TRACE_NAMES

@@ -10,7 +10,7 @@ from fakes import FakeUpstream
 from live import BODY, boxed, upstream_of
 
 from aera.errors import UsageError
-from aera.sampling.body import LARGE, STRICT, BodyPayload, RequestBody
+from aera.sampling.body import LARGE, STRICT, RequestBody
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.upstream import Endpoint
 
@@ -59,17 +59,6 @@ def test_the_samples_of_a_request_are_serialised_once(
     assert seen == [{**plain, "n": 3}, *({**plain, **step} for step in stepped[1:])]
 
 
-def test_an_empty_request_is_an_object_too() -> None:
-    async def scene() -> list[Any]:
-        empty, seeded = RequestBody({}), RequestBody({"seed": 1})
-        await empty.prepare()
-        await seeded.prepare()
-        made = [empty.content(0, 1), empty.content(0, 2), seeded.content(3, 2)]
-        return [json.loads(each) for each in made if isinstance(each, bytes)]
-
-    assert asyncio.run(scene()) == [{}, {"n": 2}, {"seed": 4, "n": 2}]
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -87,18 +76,6 @@ def test_a_large_request_is_the_same_json_as_a_small_one(fields: dict[str, Any])
 
     small, large = asyncio.run(scene())
     assert small == large
-
-
-def test_a_large_request_is_shared_by_its_calls() -> None:
-    async def scene() -> list[Any]:
-        body = RequestBody({**BIG, "seed": 1})
-        await body.prepare()
-        return [body.content(index, 1) for index in range(3)]
-
-    made = asyncio.run(scene())
-    assert all(isinstance(each, BodyPayload) for each in made)
-    assert made[0]._value is made[1]._value is made[2]._value
-    assert json.loads(made[2].decode())["seed"] == 3
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
