@@ -20,14 +20,14 @@ from aera.lab import MostUtility, RewardLearner, import_jsonl
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.network import Layer, Network
-from aera.policies.gate import Gated, PaperGate, VoteGate
+from aera.policies.gate import Gated, Live, PaperGate, VoteGate
 from aera.pools.record import VotedRecord, read_votes
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller
 from aera.solving.replay import replay
-from aera.solving.solve import Allocator
+from aera.solving.solve import solve_many
 from aera.voting.best_of_n import BestOfN, ChanceRight
 from aera.voting.traits import UNTRACED, traits
 from aera.voting.weigher import Weigher
@@ -126,7 +126,7 @@ def replayed(records: list[VotedRecord], controllers: Controllers) -> dict[str, 
     weighted = {weigher: [record.weigh(weigher) for record in records] for weigher in weighers}
     return {
         name: [
-            replay(r.prefixes(c.schedule), c.live_policy, task=c.task).allocation
+            replay(r.prefixes(c.schedule), Live.of(c.policy), task=c.task).allocation
             for r in (weighted[c.weigher] if c.weigher else records)
         ]
         for name, c in controllers.items()
@@ -134,7 +134,7 @@ def replayed(records: list[VotedRecord], controllers: Controllers) -> dict[str, 
 
 
 async def _live(pool: Pool, sampler: Sampler, controller: Controller) -> dict[str, Allocation]:
-    many = Allocator(sampler, controller, concurrency=8).solve(pool.questions.values())
+    many = solve_many(pool.questions.values(), sampler, controller, concurrency=8)
     return {made.question_id: made async for made in many}
 
 

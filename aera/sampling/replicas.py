@@ -29,8 +29,9 @@ TRACING = ("traceparent", "tracestate", "x-request-id")
 """Headers by which one request is followed from server to server."""
 COOL_DOWN, DOUBLINGS = 10.0, 4
 """Seconds for which a server that does not work is asked last; doubled each time in a row."""
-SILENT, SLOWER = 3.0, 4.0
-"""A server is silent after so many seconds, and so many times those that replies take elsewhere."""
+SILENT, SLOWER, UNHEARD = 3.0, 4.0, 6.0
+"""A server is silent after so many seconds, and so many times those that replies take elsewhere;
+where nobody else was asked, it is looked at after the last of these."""
 CHECK_SECONDS, CHECK_KEPT = 2.0, 2.0
 """Seconds for the answer to a check, and those for which it is repeated, however many ask."""
 
@@ -59,6 +60,8 @@ class Replicas:
         self.upstreams = [Upstream(endpoint, alone=alone, shared=True) for endpoint in endpoints]
         self.passing = [0] * len(endpoints)
         """Requests that each server answers on the straight way through."""
+        self._asking = [0] * len(endpoints)
+        """Votes that ask each server, from before their first call on."""
         self._cool_until = [0.0] * len(endpoints)
         self._failures = [0] * len(endpoints)
         self._headers: Mapping[str, str] = {}
@@ -111,8 +114,8 @@ class Replicas:
     @property
     def busy(self) -> list[int]:
         """Calls under way at each server."""
-        pairs = zip(self.upstreams, self.passing, strict=True)
-        return [upstream.permits.active + passing for upstream, passing in pairs]
+        rows = zip(self.upstreams, self._asking, self.passing, strict=True)
+        return [max(each.permits.active, asking) + passing for each, asking, passing in rows]
 
     def order(self) -> list[int]:
         """Servers in the order in which to ask them: those that work first, then the least busy."""
@@ -146,6 +149,7 @@ class Replicas:
                 )
 
             missing = [i for i, each in enumerate(got) if _failure(each)] if got else [*range(n)]
+            self._asking[place] += 1
             try:
                 if len(missing) == n:
                     asking = ask(n, start)
@@ -158,6 +162,8 @@ class Replicas:
                 if all(response.error for response in got):
                     raise
                 return got  # what has come is not lost for what this one refuses
+            finally:
+                self._asking[place] -= 1
             if not got:
                 got = more
             else:
@@ -183,12 +189,18 @@ class Replicas:
                 others = [each for i, each in enumerate(self.upstreams) if i != place]
                 usual = max((each.usual for each in others if each.heard > begun), default=0.0)
                 waited = time.monotonic() - max(begun, self.upstreams[place].heard)
-                if usual and waited > max(SILENT, SLOWER * usual):
+                late = waited > max(SILENT, SLOWER * usual) if usual else waited > UNHEARD
+                if late and (usual or await self._is_dead(place)):
                     silent = UpstreamError(f"no reply within {waited:.1f} s").after(1)
                     return [Response("", error=str(silent), calls=1, source=silent)] * n
             return task.result()
         finally:
             await cancel_all([task])
+
+    async def _is_dead(self, place: int) -> bool:
+        """Whether a server answers nothing at all, and another one does."""
+        rows = await self.check()
+        return not rows[place]["answers"] and any(row["answers"] for row in rows)
 
     def _headers_for(self, upstream: Upstream) -> Mapping[str, str]:
         if not self._forwarded:

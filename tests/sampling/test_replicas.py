@@ -124,7 +124,7 @@ def test_a_request_that_nobody_takes_is_a_bad_gateway() -> None:
 def test_a_check_tells_of_every_replica() -> None:
     checked = among(lambda replicas: replicas.check(), FakeUpstream(boxed), dead())
     well = {"answers": True, "refused": False, "status": 200, "cooling_down": False, "active": 0}
-    ill = {"answers": False, "refused": False, "status": None, "cooling_down": True, "active": 0}
+    ill = {"answers": False, "refused": False, "status": None, "cooling_down": False, "active": 0}
     assert checked == [well, ill]
 
 
@@ -206,7 +206,6 @@ def test_a_header_that_cannot_be_sent_is_refused() -> None:
 def test_a_server_that_is_silent_while_others_answer_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Long before its time is over: four of ten clients used to get nothing in fifteen seconds."""
     monkeypatch.setattr("aera.sampling.replicas.SILENT", 0.5)
 
     async def act(replicas: Replicas) -> tuple[list[bool], list[bool], int]:
@@ -221,6 +220,19 @@ def test_a_server_that_is_silent_while_others_answer_is_left(
     answered, healthy, calls = among(act, silent, good)
     assert (answered, healthy, calls) == ([True] * 10, [False, True], 11)
     assert silent.aborted == len(silent.calls) == 5
+
+
+def test_a_dead_server_that_takes_connections_is_left_by_an_only_client_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aera.sampling.replicas.UNHEARD", 0.5)
+    monkeypatch.setattr("aera.sampling.replicas.CHECK_SECONDS", 0.2)
+    dead_one, busy = FakeUpstream(boxed), FakeUpstream(boxed, delay=lambda call: 2.5)
+    dead_one.mute = True
+    got = among(lambda replicas: replicas.complete(BODY, 1), dead_one, FakeUpstream(boxed))
+    assert got[0].error is None
+    among(lambda replicas: replicas.complete(BODY, 1), busy, FakeUpstream(boxed))
+    assert busy.aborted == 0, "one that only takes long answers a check"
 
 
 def test_a_cool_down_is_doubled_ends_and_is_told_to_the_log_only(
