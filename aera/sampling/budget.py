@@ -535,6 +535,8 @@ class Ledger:
         """The prompt tokens to book; the most that the server has named is reserved next."""
         bound, said = held.bound, usage.prompt_tokens
         most = bound.prompt_tokens
+        if said is None and not self.limited:
+            return prompt
         if said is None:
             known = bound.named if most is None else most
             known = prompt if known is None else known

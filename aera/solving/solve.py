@@ -318,6 +318,7 @@ class SharedBudget:
                     place = active.pop(task)
                     task.result()
                     self._put(place)
+                    self._refuse_all(self.runs[place].error)
                     if watch is not None:
                         watch(self.runs[place])
         finally:
@@ -356,6 +357,13 @@ class SharedBudget:
                 return place, held
             run.end(f"limit: {ledger.limit}")
         return None
+
+    def _refuse_all(self, error: AeraError | None) -> None:
+        """A wrong key, model or address is wrong for every question that waits."""
+        if isinstance(error, UpstreamError) and error.final:
+            for _, _, place in self._waiting:
+                self.runs[place].fail(error.after(0))
+            self._waiting.clear()
 
     def _put(self, place: int) -> None:
         """Line up a run; of those without a first block, the least fed go first."""
