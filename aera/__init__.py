@@ -46,8 +46,7 @@ from aera.sampling.upstream import Endpoint
 from aera.schedule import Schedule
 from aera.solving.controller import Controller, default_controller
 from aera.solving.run import Allocation, Run
-from aera.solving.shared_budget import solve_shared
-from aera.solving.solve import Allocator, solve, solve_blocking
+from aera.solving.solve import solve, solve_blocking, solve_many
 from aera.tally import Tally, Vote
 from aera.voting.best_of_n import BestOfN, ChanceRight, Scorer
 from aera.voting.weigher import Weigher
@@ -62,7 +61,6 @@ __all__ = [
     "ESC",
     "AeraError",
     "Allocation",
-    "Allocator",
     "BestOfN",
     "Bounded",
     "Budget",
@@ -102,7 +100,7 @@ __all__ = [
     "parse_policy",
     "solve",
     "solve_blocking",
-    "solve_shared",
+    "solve_many",
     "standard_policies",
     "train",
     "unfold",

@@ -1,20 +1,21 @@
 """Random jobs under a limit, over an in-process transport and a virtual clock."""
 
 import asyncio
+import json
 import random
 import selectors
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
-from aera import ASC, Allocation, Controller, Question, Response, Schedule, get_task
-from aera.errors import UpstreamError
-from aera.sampling.budget import Budget
+import aiohttp
+
+from aera import ASC, Allocation, Controller, Question, Schedule, get_task, solve_many
+from aera.sampling.budget import Budget, Ledger
 from aera.sampling.sampler import Chat, OpenAISampler
-from aera.sampling.spending import Spending
-from aera.sampling.upstream import Endpoint, Upstream
-from aera.solving.shared_budget import solve_shared
-from aera.solving.solve import Allocator
+from aera.sampling.upstream import Endpoint
 
 
 class _Idle(selectors.SelectSelector):
@@ -49,36 +50,55 @@ class Server:
     usual: int
     faults: float = 0.0
     takes_n: bool = True
-    now: Any = None
+    says_usage: bool = True
     begun: list[float] = field(default_factory=list)
     responses: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
-    async def post(self, body: Mapping[str, Any]) -> list[Response]:
-        """One call, in place of Upstream._post."""
+    def open_session(self, base_url: str, **settings: Any) -> Any:
+        """In the place of connections."""
+
+        async def close() -> None:
+            """Nothing is open."""
+
+        return SimpleNamespace(post=self.post, close=close, headers={})
+
+    @asynccontextmanager
+    async def post(self, url: Any, *, data: bytes, **settings: Any) -> AsyncIterator[Any]:
+        """One call."""
+        body = json.loads(data)
         self.begun.append(asyncio.get_running_loop().time())
         await asyncio.sleep(self.chance.uniform(0.1, 3.0))
         fault = self.chance.random() < self.faults
         if fault and self.chance.random() < 0.5:
-            raise UpstreamError("too many", status=429, retryable=True, unbilled=True)
-        prompt = 10 + len(body["messages"][-1]["content"]) // 4
+            yield _reply(429, {"error": {"message": "too many"}})
+            return
         most = body.get("max_tokens") or 10**9
         wanted = body.get("n", 1) if self.takes_n else 1
-        got = [self._generate(prompt if i == 0 else 0, most) for i in range(wanted)]
-        if fault:
-            raise UpstreamError("the connection failed", retryable=True)
-        return got
-
-    def _generate(self, prompt: int, most: int) -> Response:
-        tokens = min(most, max(1, int(self.chance.expovariate(1 / self.usual))))
-        self.responses += 1
+        tokens = [self._draw(most) for _ in range(wanted)]
+        prompt = 10 + len(body["messages"][-1]["content"]) // self.chance.choice((1, 4))
+        self.responses += wanted
         self.prompt_tokens += prompt
-        self.completion_tokens += tokens
-        answer = self.chance.choice("1234")
-        return Response(
-            f"\\boxed{{{answer}}}", tokens=tokens, prompt_tokens=prompt, calls=int(prompt > 0)
-        )
+        self.completion_tokens += sum(tokens)
+        if fault:
+            raise aiohttp.ServerDisconnectedError
+        said = [
+            {"message": {"content": f"\\boxed{{{self.chance.choice('1234')}}}"}} for _ in tokens
+        ]
+        usage = {"prompt_tokens": prompt, "completion_tokens": sum(tokens)}
+        yield _reply(200, {"choices": said, "usage": usage if self.says_usage else None})
+
+    def _draw(self, most: int) -> int:
+        return min(most, max(1, int(self.chance.expovariate(1 / self.usual))))
+
+
+def _reply(status: int, body: Any) -> Any:
+    async def readany() -> bytes:
+        return json.dumps(body).encode()
+
+    content = SimpleNamespace(readany=readany, at_eof=lambda: True)
+    return SimpleNamespace(status=status, headers={}, content=content)
 
 
 @dataclass(frozen=True)
@@ -113,7 +133,7 @@ class Outcome:
     ended: float
     most_per_response: int
     at_risk: float
-    """What may have been billed without coming back, in the unit of the limit."""
+    """What was booked beyond that, as it may have been billed, in the unit of the limit."""
 
     @property
     def spent(self) -> float:
@@ -146,13 +166,11 @@ def run_job(job: Job, monkeypatch: Any) -> Outcome:
     block = 4
     budget = _budget(job.kind, chance, usual=usual, most=most, block=block)
     server = Server(chance, usual, chance.choice((0.0, 0.0, 0.1)), chance.random() < 0.7)
+    server.says_usage = not job.bounded or chance.random() < 0.7
     loop = VirtualClock()
     monkeypatch.setattr("time.monotonic", loop.time)
 
-    def post(self: Upstream, order: Any, index: int, n: int) -> Any:
-        return server.post({**order.body, "n": n})
-
-    monkeypatch.setattr(Upstream, "_post", post)
+    monkeypatch.setattr("aera.sampling.upstream.open_session", server.open_session)
     schedule = Schedule((block, 2 * block, 4 * block, 8 * block))
     controller = Controller(get_task("numeric"), schedule, ASC(0.99))
     settings = {"max_tokens": most} if job.bounded else {"temperature": 1.0}
@@ -160,24 +178,25 @@ def run_job(job: Job, monkeypatch: Any) -> Outcome:
     sampler = OpenAISampler(endpoint, Chat("m", controller.task, settings))
     questions = [Question(str(i), "why? " * chance.randint(1, 30)) for i in range(60)]
 
-    async def work() -> tuple[list[Allocation], Any]:
+    ledger = Ledger(budget)
+
+    async def work() -> list[Allocation]:
+        known: Any = {"concurrency": job.concurrency, "shared": job.shared}
         async with sampler:
-            if job.shared:
-                spending = Spending(budget)
-                known: Any = {"budget": spending, "concurrency": job.concurrency}
-                return await solve_shared(questions, sampler, controller, **known), spending
-            many = Allocator(sampler, controller, concurrency=job.concurrency, budget=budget)
-            return [made async for made in many.solve(questions)], many.spending
+            many = solve_many(questions, sampler, controller, budget=ledger, **known)
+            return [made async for made in many]
 
     try:
-        done, spending = loop.run_until_complete(work())
+        done = loop.run_until_complete(work())
     finally:
         loop.close()
-    lost = spending.lost
+    booked, lost = ledger.spent, ledger.lost
     risk = {
-        "responses": lost.responses,
-        "tokens": lost.completion_tokens,
-        "money": budget.cost(lost.prompt_tokens, lost.completion_tokens),
+        "responses": booked.responses + lost.responses - server.responses,
+        "tokens": booked.completion_tokens + lost.completion_tokens - server.completion_tokens,
+        "money": ledger.money
+        + budget.cost(lost.prompt_tokens, lost.completion_tokens)
+        - budget.cost(server.prompt_tokens, server.completion_tokens),
         "seconds": 0.0,
     }
     return Outcome(budget, server, done, loop.now, most, risk[job.kind])

@@ -2,15 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aiohttp import web
 from fakes import Call, Server
 
-from aera import ASC, Policy, Question, Response, Schedule, get_task
-from aera.sampling.sampler import Chat, OpenAISampler
+from aera import ASC, Allocation, Policy, Question, Response, Schedule, get_task, solve_many
+from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.sampling.upstream import Endpoint, Upstream
 from aera.solving.controller import Controller
 
@@ -58,6 +58,13 @@ def completion(*messages: Any, **fields: Any) -> dict[str, Any]:
     """A reply whose choices hold these messages; a string is the content of one."""
     said = [{"content": m} if isinstance(m, str) else m for m in messages]
     return {"choices": [{"message": m, "finish_reason": "stop"} for m in said], **fields}
+
+
+async def gathered(
+    questions: Iterable[Question], sampler: Sampler, controller: Controller, **options: Any
+) -> list[Allocation]:
+    """All allocations of `solve_many`."""
+    return [made async for made in solve_many(questions, sampler, controller, **options)]
 
 
 def texts(responses: Sequence[Response]) -> list[str]:

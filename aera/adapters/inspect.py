@@ -15,9 +15,8 @@ from typing import Any
 from aera.errors import UsageError
 from aera.response import Question, Response
 from aera.solving.controller import Controller
-from aera.solving.feeding import run_off_loop
 from aera.solving.run import Run
-from aera.solving.solve import warn
+from aera.solving.solve import look_at, off_loop
 
 
 class VoteStopping:
@@ -29,7 +28,7 @@ class VoteStopping:
     """
 
     def __init__(self, controller: Controller) -> None:
-        self.controller = self._decides = controller
+        self.controller = controller
         self._runs: dict[str | int, Run] = {}
         self._early: dict[str | int, dict[int, Response]] = {}
         self._locks: dict[str | int, asyncio.Lock] = {}
@@ -38,15 +37,13 @@ class VoteStopping:
 
     async def start_task(self, task: Any, samples: list[Any], epochs: int) -> str:
         """Begin to decide every sample of a task."""
-        questions, lookout = [*map(_question, samples)], self.controller.make_lookout()
-        self._decides = self.controller.plain if lookout.survey(questions) else self.controller
-        warn(lookout)
-        pairs = zip(samples, questions, strict=True)
-        self._runs = {each.id: self._decides.start(asked) for each, asked in pairs}
+        self._runs, lookout = {}, self.controller.make_lookout()
+        for sample, question in zip(samples, map(_question, samples), strict=True):
+            self._runs[sample.id] = look_at(question, self.controller, lookout).start(question)
         self._early = {each.id: {} for each in samples}
         self._locks = {each.id: asyncio.Lock() for each in samples}
         self._stopped = 0
-        return f"aera {self._decides.label}"
+        return f"aera {self.controller.label}"
 
     async def schedule_sample(self, id: str | int, epoch: int) -> Any:  # noqa: A002
         """An EarlyStop where the sample's votes have been decided, else None."""
@@ -62,7 +59,7 @@ class VoteStopping:
         """Take the completion of an epoch; this is the task's `cleanup`, and sees no score."""
         key, response = state.sample_id, _response(state.output)
         async with self._locks[key]:
-            await run_off_loop(self.controller, partial(self._take, key, state.epoch, response))
+            await off_loop(self._runs[key], partial(self._take, key, state.epoch, response))
 
     async def complete_sample(self, id: str | int, epoch: int, scores: object) -> None:  # noqa: A002
         """Inspect says that an epoch is done. Its scores are not looked at."""
@@ -77,9 +74,9 @@ class VoteStopping:
     async def complete_task(self) -> dict[str, Any]:
         """The voted answers and what they took, for the log."""
         for run in self._runs.values():
-            await run_off_loop(self.controller, partial(run.end, "epochs"))
+            await off_loop(run, partial(run.end, "epochs"))
         return {
-            "policy": self._decides.label,
+            "policy": self.controller.label,
             "stopped_epochs": self._stopped,
             "samples": {str(key): _account(run) for key, run in self._runs.items()},
         }

@@ -74,11 +74,14 @@ def _ask(address: str, model: str, api_key_env: str) -> tuple[Told, Iterator[str
     """What a model server gives, found out by a request of a few tokens."""
     import asyncio
 
-    from aera.sampling.probe import probe
-    from aera.sampling.upstream import Endpoint
+    from aera.sampling.upstream import Endpoint, Upstream
+
+    async def probe() -> Told:
+        async with Upstream(Endpoint(address, api_key_env, tries=1)) as upstream:
+            return await upstream.probe(model)
 
     told = {"kind": "model server", "path": without_password(address), "model": model}
-    told |= asyncio.run(probe(Endpoint(address, api_key_env, tries=1), model))
+    told |= asyncio.run(probe())
     return told, _server_lines(told)
 
 

@@ -40,9 +40,9 @@ from aera.schedule import Schedule
 if TYPE_CHECKING:
     from aera.lab.formats.questions import QuestionSet
     from aera.sampling import recording
+    from aera.sampling.budget import Ledger
     from aera.sampling.plan import Plan
     from aera.sampling.sampler import OpenAISampler
-    from aera.sampling.spending import Spending
 
 
 QuestionsArgument = Annotated[
@@ -102,10 +102,9 @@ def sample(
     """
     from aera.lab.formats.questions import read_question_set
     from aera.lab.formats.rows import Columns, parse_map
-    from aera.sampling.budget import Budget
+    from aera.sampling.budget import Budget, Ledger
     from aera.sampling.plan import Plan
     from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
-    from aera.sampling.spending import Spending
     from aera.sampling.upstream import Endpoint
     from aera.trace import FULL, PLAIN
 
@@ -119,7 +118,7 @@ def sample(
     each = _count_each(responses, policy, max_samples, points)
     plan = Plan(chosen, each, {"model": model, "system": system, **fields}, seed, points)
     begun = _begin(out, plan, asked, raw_traces)
-    _Job(begun, OpenAISampler(endpoint, chat), Spending(budget), concurrency, block).conclude()
+    _Job(begun, OpenAISampler(endpoint, chat), Ledger(budget), concurrency, block).conclude()
 
 
 def _begin(
@@ -162,7 +161,7 @@ class _Job:
 
     recording: "recording.Recording"
     sampler: "OpenAISampler"
-    spending: "Spending"
+    ledger: "Ledger"
     concurrency: int
     block: int
 
@@ -170,7 +169,7 @@ class _Job:
         """Say what is about to be asked."""
         from aera.sampling.sampler import request_bound
 
-        recorded, budget = self.recording, self.spending.budget
+        recorded, budget = self.recording, self.ledger.budget
         left = recorded.progress.wanted - recorded.progress.done
         if not left:
             return
@@ -182,9 +181,9 @@ class _Job:
             len(missing),
             left,
             left,
-            bounds[0].completion_tokens,
+            bounds[0].max_tokens,
             sum(each.tokens for each in paid) / len(paid) if paid else None,
-            blocks * sum((bound.prompt_bytes or 0) / 4 for bound in bounds),
+            blocks * sum((bound.prompt_tokens or 0) / 4 for bound in bounds),
         )
         where = without_password(self.sampler.upstream.endpoint.base_url)
         asking = f"asking {self.sampler.chat.model} at {where}"
@@ -193,7 +192,7 @@ class _Job:
     def conclude(self) -> None:
         """Say what is about to be asked, sample it, and say what became of it."""
         self.announce()
-        _conclude(self.recording, self.spending, lambda: asyncio.run(self.run()))
+        _conclude(self.recording, self.ledger, lambda: asyncio.run(self.run()))
 
     async def run(self) -> object:
         """Sample what is missing."""
@@ -207,18 +206,18 @@ class _Job:
                     sampler,
                     concurrency=self.concurrency,
                     block=self.block,
-                    spending=self.spending,
+                    ledger=self.ledger,
                     watch=lambda progress: shown.update(progress.done, self._progress),
                 )
 
     def _progress(self) -> str:
-        spending = self.spending
-        money = f", {spending.money:,.4g} in money" if spending.budget.priced else ""
-        return f"responses, {spending.completion_tokens:,} tokens{money}"
+        ledger = self.ledger
+        money = f", {ledger.money:,.4g} in money" if ledger.budget.priced else ""
+        return f"responses, {ledger.spent.completion_tokens:,} tokens{money}"
 
 
 def _conclude(
-    recording_: "recording.Recording", spending: "Spending", work: Callable[[], object]
+    recording_: "recording.Recording", ledger: "Ledger", work: Callable[[], object]
 ) -> None:
     """Run a recording and say what became of it."""
     progress, out = recording_.progress, recording_.path
@@ -230,12 +229,12 @@ def _conclude(
         raise
     for damage in progress.damaged:
         say(f"{damage}: half-written, dropped and asked for again", stderr=True)
-    for sentence in tell_lost(spending):
+    for sentence in tell_lost(ledger):
         say(sentence, stderr=True)
     missing = progress.wanted - progress.done
-    if pool is None and spending.refused:
+    if pool is None and ledger.refused:
         raise PoolError(
-            f"the limit in {spending.limit} ended it: {progress.done:,} of {progress.wanted:,} "
+            f"the limit in {ledger.limit} ended it: {progress.done:,} of {progress.wanted:,} "
             f'responses of "{out}" are there; run the same command with a higher limit to go on'
         )
     if pool is None:
@@ -244,5 +243,5 @@ def _conclude(
             f"in {recording_.folder / 'failures.jsonl'} (the last: {progress.trouble}); run the "
             "same command again"
         )
-    cost = f"; {spending.money:,.4g} in money" if spending.budget.priced else ""
+    cost = f"; {ledger.money:,.4g} in money" if ledger.budget.priced else ""
     say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already{cost}")

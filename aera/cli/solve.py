@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -45,9 +45,8 @@ from aera.errors import UsageError
 
 if TYPE_CHECKING:
     from aera.response import Question
-    from aera.sampling.budget import Budget
+    from aera.sampling.budget import Budget, Ledger
     from aera.sampling.sampler import OpenAISampler
-    from aera.sampling.spending import Spending
     from aera.solving.controller import Controller
     from aera.solving.journal import Answers, Journal
     from aera.solving.run import Allocation
@@ -117,16 +116,15 @@ def solve(
 
     The exit code is 3 where some questions have no answer.
     """
-    from aera.sampling.budget import Budget
+    from aera.sampling.budget import Budget, Ledger
     from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
-    from aera.sampling.spending import Spending
     from aera.sampling.upstream import Endpoint
 
     asked = _read_questions(question, file, columns or ())
     deciding = Deciding(
         controller, task, equivalence, scorer, policy, schedule, max_samples, trust, weights
     )
-    loaded, stepped_aside = _look(deciding.load(), asked)
+    loaded = deciding.load()
     stepped = {} if seed is None else {"seed": seed}
     fields = {**DEFAULTS, **settings_from(settings or ()), **stepped}
     endpoint = Endpoint(base_url, api_key_env, headers_from(header or ()), ca_file, concurrency)
@@ -134,8 +132,8 @@ def solve(
     if shared_budget:
         _check_shared(budget, policy)
     sampler = OpenAISampler(endpoint, Chat(model, loaded.task, fields, system, loaded.asks))
-    job = _Job(sampler, loaded, Spending(budget), concurrency, shared=shared_budget)
-    _conclude(job, asked, out, Summary(budget, loaded.task, stepped_aside))
+    job = _Job(sampler, loaded, Ledger(budget), concurrency, shared=shared_budget)
+    _conclude(job, asked, out, Summary(budget, loaded.task, job.label))
 
 
 def _conclude(job: "_Job", asked: "list[Question]", out: Path | None, summary: Summary) -> None:
@@ -146,25 +144,9 @@ def _conclude(job: "_Job", asked: "list[Question]", out: Path | None, summary: S
         if out is not None:
             say("what was paid for is kept; run the same command again to go on", stderr=True)
         raise
-    summary.say(job.spending)
+    summary.say(job.ledger)
     if summary.unanswered:
         raise typer.Exit(SOME_UNANSWERED)
-
-
-def _look(loaded: "Controller", asked: "list[Question]") -> "tuple[Controller, str | None]":
-    """Who decides these questions, and why it is not the controller where it is not.
-
-    All that are asked are looked at, also those answered before: going on is by the same votes.
-    """
-    lookout = loaded.make_lookout()
-    if not lookout.survey(asked):
-        return replace(loaded, home=None), None
-    news = lookout.tell() or (
-        "it is not clear that these questions are like those that the controller was taught on: "
-        f"they are {lookout.reason}; it steps aside and plain votes decide (--trust keeps it)"
-    )
-    say(f"aera: {news}", stderr=True)
-    return loaded.plain, news.partition(";")[0]
 
 
 def _check_shared(budget: "Budget", policy: str | None) -> None:
@@ -184,14 +166,20 @@ class _Job:
 
     sampler: "OpenAISampler"
     controller: "Controller"
-    spending: "Spending"
+    ledger: "Ledger"
     concurrency: int
     shared: bool
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Those of all policies that may decide: plain votes where the controller steps aside."""
+        plain = replace(self, controller=self.controller.plain)
+        return tuple(dict.fromkeys((self.label, plain.label)))
+
+    @property
     def label(self) -> str:
         """What answers call the policy."""
-        from aera.solving.shared_budget import shared_label
+        from aera.solving.solve import shared_label
 
         if self.shared:
             return shared_label(self.controller)
@@ -203,10 +191,11 @@ class _Job:
 
         answers = Answers(out) if out else None
         if answers is not None:
-            answers.begin(self.label, self.controller.schedule)
+            answers.begin(self.labels, self.controller.schedule)
             for line in answers.lines.values():
                 summary.add(line)
-        left = [each for each in asked if answers is None or each.id not in answers.lines]
+        answered = answers.lines if answers else {}
+        left = [each for each in asked if each.id not in answered]
         place = out.with_name(out.name + ".journal") if out else None
         kept = Journal(place, self.sampler.chat.body) if place else nullcontext()
         with kept as journal, Shown("solving", len(asked), done=len(summary.lines)) as shown:
@@ -216,16 +205,16 @@ class _Job:
                     say(f"{place}: a half-written line was dropped", stderr=True)
             self._announce(left, summary, journal)
             async with self.sampler:
-                async for allocation in self._solve(left, journal):
+                async for allocation in self._solve(asked, answered, journal):
                     self._put(allocation, answers, summary)
                     shown.update(len(summary.lines), lambda: self._progress)
 
     def _put(self, allocation: "Allocation", answers: "Answers | None", summary: Summary) -> None:
         line = allocation_line(allocation)
         line["schedule"] = [*self.controller.schedule]
-        if self.spending.budget.priced:
+        if self.ledger.budget.priced:
             spent = allocation.prompt_tokens, allocation.completion_tokens
-            line["money"] = round(self.spending.budget.cost(*spent), 9)
+            line["money"] = round(self.ledger.budget.cost(*spent), 9)
         if answers is None:
             typer.echo(json.dumps(line))
         else:
@@ -234,24 +223,25 @@ class _Job:
 
     @property
     def _progress(self) -> str:
-        money = f", {self.spending.money:,.4g} in money" if self.spending.budget.priced else ""
-        tokens = self.spending.completion_tokens
-        return f"questions, {self.spending.responses:,} responses, {tokens:,} tokens{money}"
+        money = f", {self.ledger.money:,.4g} in money" if self.ledger.budget.priced else ""
+        tokens = self.ledger.spent.completion_tokens
+        return f"questions, {self.ledger.spent.responses:,} responses, {tokens:,} tokens{money}"
 
-    async def _solve(
-        self, asked: "list[Question]", journal: "Journal | None"
+    def _solve(
+        self, asked: "list[Question]", answered: Container[str], journal: "Journal | None"
     ) -> "AsyncIterator[Allocation]":
-        from aera.solving.shared_budget import solve_shared
-        from aera.solving.solve import Allocator
+        from aera.solving.solve import solve_many
 
-        known: Any = {"concurrency": self.concurrency, "budget": self.spending, "journal": journal}
-        if not self.shared:
-            allocator = Allocator(self.sampler, self.controller, **known)
-            async for allocation in allocator.solve(asked):
-                yield allocation
-            return
-        for allocation in await solve_shared(asked, self.sampler, self.controller, **known):
-            yield allocation
+        return solve_many(
+            asked,
+            self.sampler,
+            self.controller,
+            budget=self.ledger,
+            concurrency=self.concurrency,
+            shared=self.shared,
+            kept=journal,
+            skip=lambda question: question.id in answered,
+        )
 
     def _range(self) -> tuple[int, int]:
         """The fewest and the most responses that a question can take."""
@@ -283,11 +273,11 @@ class _Job:
             len(left),
             len(left) * fewest,
             len(left) * most,
-            bounds[0].completion_tokens,
+            bounds[0].max_tokens,
             usual,
-            sum((bound.prompt_bytes or 0) / 4 for bound in bounds),
+            sum((bound.prompt_tokens or 0) / 4 for bound in bounds),
         )
-        endpoint, budget = self.sampler.upstream.endpoint, self.spending.budget
+        endpoint, budget = self.sampler.upstream.endpoint, self.ledger.budget
         where = without_password(endpoint.base_url)
         asking = f"asking {self.sampler.chat.model} at {where} by {self.label}"
         told = estimate.describe(budget, concurrency=self.concurrency)

@@ -14,7 +14,7 @@ from aera.sampling.budget import Budget
 
 if TYPE_CHECKING:
     from aera.reading.task import Task
-    from aera.sampling.spending import Spending
+    from aera.sampling.budget import Ledger
 
 EVERY = 10.0
 """Seconds between two lines about progress where there is no terminal."""
@@ -103,8 +103,8 @@ class Summary:
 
     budget: Budget
     task: "Task"
-    stepped_aside: str | None = None
-    """Why plain votes decided and not the controller that was given."""
+    policy: str = ""
+    """What decides where the controller does not step aside."""
     lines: list[dict[str, Any]] = field(default_factory=list)
     """The answers, each as it is written."""
 
@@ -117,9 +117,9 @@ class Summary:
         """The questions without an answer."""
         return [line for line in self.lines if line["answer"] is None]
 
-    def say(self, spending: "Spending") -> None:
+    def say(self, ledger: "Ledger") -> None:
         """What was spent and saved, and what is not as one would wish."""
-        for sentence in (*self.sentences(), *tell_lost(spending)):
+        for sentence in (*self.sentences(), *tell_lost(ledger)):
             say(f"aera: {sentence}", stderr=True)
 
     def sentences(self) -> Iterable[str]:
@@ -138,9 +138,12 @@ class Summary:
             f"{_many(total['responses'], 'response')} and {_many(spent, 'token')}{money}; saved "
             f"about {_many(saved, 'token')}{share}{worth}"
         )
-        if self.stepped_aside:
-            many = _many(len(self.lines), "question")
-            yield f"{many} decided by plain votes: {self.stepped_aside}"
+        aside = sum(line["policy"] != self.policy for line in self.lines)
+        if aside:
+            yield (
+                f"{_many(aside, 'question')} decided by plain votes, for they are not clearly like "
+                "those that the controller was taught on (--trust keeps it)"
+            )
         yield from self._reading()
         yield from self._weighing()
         yield from self._trouble()
@@ -166,8 +169,8 @@ class Summary:
             joined, task = Readability().join(unread), self.task
             example = f"; one ends with {joined.examples[0]!r}" if joined.examples else ""
             yield (
-                f"{len(unread)} of {_many(len(self.lines), 'question')} stopped after a first "
-                f"block in which nothing could be read; the task {task.name} looks for "
+                f"{len(unread)} of {_many(len(self.lines), 'question')} stopped after two blocks "
+                f"in which nothing could be read; the task {task.name} looks for "
                 f"{task.describe()}{example}. Give another --task (aera tasks), a task file with "
                 "a pattern or path, or MODULE:NAME"
             )
@@ -199,9 +202,9 @@ class Summary:
             yield f"{_many(len(self.unanswered), 'question')} without an answer"
 
 
-def tell_lost(spending: "Spending") -> Iterable[str]:
+def tell_lost(ledger: "Ledger") -> Iterable[str]:
     """What never came and may have been billed, which a limit holds back; nothing where nothing."""
-    lost = spending.lost
+    lost = ledger.lost
     if lost.responses:
         held = (
             f", so {lost.completion_tokens:,} tokens are held back"

@@ -1,6 +1,6 @@
 """Published stopping rules on our checkpoints: ASC, ESC, semantic consensus."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aera.errors import check_count, check_share
 from aera.evidence.encoder import Encoder
@@ -15,6 +15,8 @@ class ASC:
     """Adaptive-Consistency: stop when the leader beats the runner-up with this confidence."""
 
     confidence: float = 0.95
+    weighted: bool = field(default=False, compare=False)
+    """Whether the confidence was chosen on weighted votes."""
 
     def __post_init__(self) -> None:
         check_share("asc", self.confidence)

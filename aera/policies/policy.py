@@ -180,32 +180,8 @@ class Bounded:
         return f"{self.policy}{''.join(limits)}"
 
 
-UNREADABLE = "nothing readable in the first block"
-
-
-@dataclass(frozen=True)
-class ServedPolicy:
-    """A policy as people get its answers.
-
-    A first block in which nothing can be read ends the matter: more of the same would be paid for
-    and not read either.
-    """
-
-    policy: Policy
-    patient: bool = False
-    """Whether a block that was cut off or failed is no reason to end: the next may be whole."""
-
-    def decide(self, prefix: Prefix) -> Decision:
-        if prefix.previous is None and not len(prefix.tally) and not self._hopes(prefix):
-            return Decision(True, UNREADABLE)
-        return self.policy.decide(prefix)
-
-    def _hopes(self, prefix: Prefix) -> bool:
-        broken = [each.truncated or each.error is not None for each in prefix.responses]
-        return self.patient and 2 * sum(broken) > len(broken)
-
-    def __str__(self) -> str:
-        return str(self.policy)
+UNREADABLE = "nothing could be read"
+"""Why a run ended in which two blocks brought nothing that can be voted on."""
 
 
 def layers(policy: Policy) -> Iterator[Policy]:
@@ -214,6 +190,11 @@ def layers(policy: Policy) -> Iterator[Policy]:
     while inside is not None:
         yield inside
         inside = getattr(inside, "policy", None)
+
+
+def is_weighted(policy: Policy) -> bool:
+    """Whether a policy's setting was chosen on weighted votes, and means nothing on others."""
+    return any(getattr(each, "weighted", False) for each in layers(policy))
 
 
 def bounds_of(policy: Policy, last: int) -> tuple[int, int]:

@@ -7,9 +7,10 @@ from aera.errors import UpstreamError
 from aera.reading.task import Task
 from aera.reading.tracing import add_traces
 from aera.response import Response
+from aera.sampling.budget import Usage
 from aera.sampling.refusal import refusal_in
 from aera.sampling.tokens import read_tokens
-from aera.trace import ServedTokens
+from aera.trace import TOP_LOGPROBS, ServedTokens
 
 CHARACTERS_PER_TOKEN = 4
 """For servers that report no usage; an estimate beats a zero that would look free."""
@@ -86,6 +87,23 @@ def parse_reply(
     return responses if task is None else add_traces(responses, task)
 
 
+def usage_of(responses: Sequence[Response]) -> Usage:
+    """What the server says that the call took which brought these; None where it says nothing."""
+    reply = getattr(responses[0].source, "reply", {})
+    told = reply.get("usage")
+    said = told if isinstance(told, dict) else {}
+    prompt, completion = (_count(said.get(f"{name}_tokens")) for name in ("prompt", "completion"))
+    if not completion and any(each.text for each in responses):
+        completion = None  # a text of no tokens is a field that nobody filled in
+    if completion is None and all(_said_tokens(_choice(each)) for each in responses):
+        completion = sum(each.tokens for each in responses)
+    return Usage(prompt or None, completion, len(responses))
+
+
+def _choice(response: Response) -> Mapping[str, Any]:
+    return response.source if isinstance(response.source, dict) else {}
+
+
 def _without_logprobs(choice: dict[str, Any]) -> dict[str, Any]:
     """A choice with null in the place of the logprobs that nobody will see."""
     return choice if choice.get("logprobs") is None else {**choice, "logprobs": None}
@@ -158,3 +176,21 @@ def _tokens(
     weights = counted if all(counted) else [len(text) + 1 for text in texts]
     ends = [round(total * sum(weights[: i + 1]) / sum(weights)) for i in range(len(weights))]
     return [end - before for before, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def trim_logprobs(choice: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice with the logprobs that its client asked for, and no others."""
+    told = choice.get("logprobs")
+    if told is None or not asked.get("logprobs"):
+        return {**choice, "logprobs": None} if "logprobs" in choice else dict(choice)
+    rows = told.get("content") if isinstance(told, dict) else None
+    if not isinstance(rows, list):
+        return dict(choice)
+    most = _count(asked.get(TOP_LOGPROBS)) or 0
+    cut = [_trim_row(row, most) if isinstance(row, dict) else row for row in rows]
+    return {**choice, "logprobs": {**told, "content": cut}}
+
+
+def _trim_row(row: Mapping[str, Any], most: int) -> dict[str, Any]:
+    top = row.get(TOP_LOGPROBS)
+    return {**row, TOP_LOGPROBS: top[:most]} if isinstance(top, list) else dict(row)

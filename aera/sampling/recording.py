@@ -29,11 +29,10 @@ from aera.pools.pool import (
 )
 from aera.pools.record import Drawn, Record
 from aera.response import Question, Response
-from aera.sampling.budget import Budget
+from aera.sampling.budget import Budget, Ledger
 from aera.sampling.growing import find_base, move_in
 from aera.sampling.plan import PLAN, Plan, keep_plan
-from aera.sampling.sampler import Sampler, bound_of, sample_reserved
-from aera.sampling.spending import Spending
+from aera.sampling.sampler import Sampler, bound_of, sample_held
 from aera.trace import ServedTokens
 
 HOPELESS = 64
@@ -287,15 +286,15 @@ async def record(
     *,
     concurrency: int = 64,
     block: int = 16,
-    spending: Spending | None = None,
+    ledger: Ledger | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> Pool | None:
     """Sample everything that is missing; returns the pool, or None where some is missing.
 
     Nothing is asked for beyond a limit; what was recorded before counts against it.
     """
-    spending = spending or Spending(Budget())
-    spending.book(recording.paid)
+    ledger = ledger or Ledger(Budget())
+    ledger.book(recording.paid)
     work = iter(
         [
             (question, stretch)
@@ -308,7 +307,7 @@ async def record(
         for question, stretch in work:
             rest = stretch
             while rest:
-                asked = await _record(recording, sampler, question, rest, spending=spending)
+                asked = await _record(recording, sampler, question, rest, ledger=ledger)
                 if not asked:
                     return
                 watch(recording.progress)
@@ -332,28 +331,27 @@ async def _record(
     question: Question,
     stretch: range,
     *,
-    spending: Spending,
+    ledger: Ledger,
 ) -> int:
     """Ask for what a limit allows of a stretch; returns how many that were, 0 at the limit.
 
     A question the server refuses for good does not stop the others. Every call is kept as it comes
     back, so that a kill loses only those under way.
     """
-    bound = bound_of(sampler, question, spending.budget)
-    reservation = await spending.reserve(len(stretch), bound)
-    if reservation is None:
+    held = await ledger.reserve(len(stretch), bound_of(sampler, question, ledger))
+    if held is None:
         return 0
-    reservation.heard = partial(recording.add, question)
-    n = reservation.responses
+    held.heard = partial(recording.add, question)
+    n = held.responses
     try:
-        got = await sample_reserved(sampler, question, reservation, start=stretch.start)
+        got = await sample_held(sampler, question, held, start=stretch.start)
     except UpstreamError as error:
         if error.final:
             raise  # a wrong key, model or address is wrong for every question
         got = [Response("", error=str(error)) for _ in range(n)]
     finally:
-        reservation.close()
+        held.close()
     for index, response in enumerate(got, start=stretch.start):
-        if response.error is not None and not reservation.late:
+        if response.error is not None and not ledger.late:
             recording.add(question, index, [response])
     return n

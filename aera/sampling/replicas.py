@@ -1,15 +1,13 @@
-"""Replicas: several upstreams that serve the same model, each trusted as long as it answers."""
+"""Replicas: several servers of the same model. The least busy one that works is asked first."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -18,14 +16,11 @@ import aiohttp
 from aera.errors import UpstreamError, UsageError
 from aera.response import Response
 from aera.sampling.body import LARGE
+from aera.sampling.budget import Held
 from aera.sampling.exchange import connection_error
-from aera.sampling.health import Health, HealthChecks
 from aera.sampling.refusal import origin_of
-from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved
-from aera.sampling.upstream import Endpoint, Upstream, run_together
+from aera.sampling.upstream import Endpoint, Upstream, cancel_all, run_together
 
-Ask = Callable[..., Coroutine[Any, Any, list[Response]]]
-"""Upstream.complete of one request; takes how many responses, and where they start."""
 log = logging.getLogger("aera.sampling")
 BROKEN = frozenset({None, 502, 503, 504})
 """What a server that does not work answers, None being nothing at all."""
@@ -33,8 +28,13 @@ GENERATING = ("/chat/completions", "/completions", "/embeddings")
 """What may be asked of a second server when the first keeps silent: it changes nothing there."""
 TRACING = ("traceparent", "tracestate", "x-request-id")
 """Headers by which one request is followed from server to server."""
-FRESH = 1.0
-"""Seconds for which a check is good enough where none are made in the background."""
+COOL_DOWN, DOUBLINGS = 10.0, 4
+"""Seconds for which a server that does not work is asked last; doubled each time in a row."""
+SILENT, SLOWER, UNHEARD = 3.0, 4.0, 6.0
+"""A server is silent after so many seconds, and so many times those that replies take elsewhere;
+where nobody else was asked, it is looked at after the last of these."""
+CHECK_SECONDS, CHECK_KEPT = 2.0, 2.0
+"""Seconds for the answer to a check, and those for which it is repeated, however many ask."""
 
 
 @dataclass(frozen=True)
@@ -54,38 +54,29 @@ class ProxiedRequest:
 
 
 class Replicas:
-    """Asks the least busy healthy replica; one that does not work rests for a while.
+    """Asks the least busy server; one that does not work cools down for a while."""
 
-    A replica is healthy as long as it answers: calls, and checks in the background.
-    """
-
-    def __init__(
-        self, endpoints: Sequence[Endpoint], *, checks: HealthChecks | None = None
-    ) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         alone = len(endpoints) == 1  # else the next one is asked instead of trying again
         self.upstreams = [Upstream(endpoint, alone=alone, shared=True) for endpoint in endpoints]
-        self.checks = checks or HealthChecks()
         self.passing = [0] * len(endpoints)
-        """Requests that each replica answers on the straight way through."""
-        self._health = [Health() for _ in endpoints]
+        """Requests that each server answers on the straight way through."""
+        self._asking = [0] * len(endpoints)
+        """Votes that ask each server, from before their first call on."""
+        self._cool_until = [0.0] * len(endpoints)
+        self._failures = [0] * len(endpoints)
         self._headers: Mapping[str, str] = {}
-        self._kept: Mapping[str, str] = {}
+        self._forwarded: Mapping[str, str] = {}
         self._stack = AsyncExitStack()
-        self._watching: asyncio.Task[None] | None = None
+        self._checked: list[tuple[float, asyncio.Task[list[dict[str, Any]]]]] = []
 
     async def __aenter__(self) -> "Replicas":
         for upstream in self.upstreams:
             await self._stack.enter_async_context(upstream)
-        if self.checks.always or len(self.upstreams) > 1:
-            self._watching = asyncio.create_task(self._watch())
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
+        await cancel_all([task for _, task in self._checked])
         await self._stack.aclose()
 
     def with_headers(self, headers: Mapping[str, str]) -> "Replicas":
@@ -97,17 +88,17 @@ class Replicas:
     def keeping(self, headers: Mapping[str, str]) -> "Replicas":
         """The same servers, whose samples carry a client's headers too; their own win over them."""
         same = copy(self)
-        same._kept = headers
+        same._forwarded = headers
         return same
 
     @property
     def tracing(self) -> dict[str, str]:
         """Of the headers that samples carry, those that any server may see."""
-        return {name: value for name, value in self._kept.items() if name in TRACING}
+        return {name: value for name, value in self._forwarded.items() if name in TRACING}
 
     @property
     def names(self) -> list[str]:
-        """What to call each replica where operators look: its address, without anything secret."""
+        """What to call each server where operators look: its address, without anything secret."""
         names: list[str] = []
         for upstream in self.upstreams:
             origin = origin_of(upstream.endpoint.base_url)
@@ -117,31 +108,19 @@ class Replicas:
 
     @property
     def healthy(self) -> list[bool]:
-        """Which replicas are trusted right now."""
-        return [not health.resting for health in self._health]
+        """Which servers are trusted right now."""
+        now = time.monotonic()
+        return [until <= now for until in self._cool_until]
 
     @property
     def busy(self) -> list[int]:
-        """Calls under way at each replica."""
-        return [
-            upstream.permits.active + passing
-            for upstream, passing in zip(self.upstreams, self.passing, strict=True)
-        ]
+        """Calls under way at each server."""
+        rows = zip(self.upstreams, self._asking, self.passing, strict=True)
+        return [max(each.permits.active, asking) + passing for each, asking, passing in rows]
 
     def order(self) -> list[int]:
-        """Replicas in the order in which to ask them.
-
-        Healthy ones first, then those that are not silent for longer than usual, then the least
-        busy, where a call that nobody waited for to the end counts as under way.
-        """
-        if len(self.upstreams) == 1:
-            return [0]
-        traffic = [upstream.traffic for upstream in self.upstreams]
-        usual = max((each.usual or 0.0 for each in traffic), default=0.0)
-        ranks = [
-            (health.resting, each.is_silent(usual), busy + each.owed)
-            for health, each, busy in zip(self._health, traffic, self.busy, strict=True)
-        ]
+        """Servers in the order in which to ask them: those that work first, then the least busy."""
+        ranks = [*zip((not up for up in self.healthy), self.busy, strict=True)]
         return sorted(range(len(ranks)), key=ranks.__getitem__)
 
     async def complete(
@@ -151,34 +130,84 @@ class Replicas:
         *,
         start: int = 0,
         deadline: float | None = None,
-        reservation: Reservation | Unreserved = UNRESERVED,
+        held: Held | None = None,
     ) -> list[Response]:
-        """As Upstream.complete; what a replica could not give, the next one is asked for."""
-        given: dict[str, Any] = {"deadline": deadline, "reservation": reservation}
+        """As Upstream.complete; what a server could not give, the next one is asked for."""
         got: list[Response] = []
-        for place in self.order():
+        order = self.order()
+        for place in order:
             upstream = self.upstreams[place]
-            given["headers"] = self._headers_for(upstream)
+            headers = self._headers_for(upstream)
+
+            def ask(count: int, index: int) -> Coroutine[Any, Any, list[Response]]:
+                return upstream.complete(  # noqa: B023  it is awaited within this round
+                    body,
+                    count,
+                    start=index,
+                    deadline=deadline,
+                    held=held,
+                    headers=headers,  # noqa: B023
+                )
+
+            missing = [i for i, each in enumerate(got) if _failure(each)] if got else [*range(n)]
+            self._asking[place] += 1
+            try:
+                if len(missing) == n:
+                    asking = ask(n, start)
+                    last = place == order[-1]
+                    more = await (asking if last else self._ask_unless_silent(place, n, asking))
+                else:
+                    singles = await run_together(ask(1, start + i) for i in missing)
+                    more = [response for [response] in singles]
+            except UpstreamError:
+                if all(response.error for response in got):
+                    raise
+                return got  # what has come is not lost for what this one refuses
+            finally:
+                self._asking[place] -= 1
             if not got:
-                got = asked = await upstream.complete(body, n, start=start, **given)
+                got = more
             else:
-                ask = partial(upstream.complete, body, **given)
-                got, asked = await _refill(ask, got, start)
-            failed = [error for response in asked if (error := _failure(response))]
+                for i, response in zip(missing, more, strict=True):
+                    got[i] = replace(response, calls=got[i].calls + response.calls)
+            failed = [error for response in more if (error := _failure(response))]
             if not failed:
                 self._work(place)
                 return got
             if deadline is not None and time.monotonic() >= deadline:
                 return got
-            if len(failed) == len(asked) and any(response.calls for response in asked):
-                self._rest(place, failed[0])
+            if len(failed) == len(more) and any(response.calls for response in more):
+                self._cool_down(place, failed[0])
         return got
 
+    async def _ask_unless_silent(
+        self, place: int, n: int, asking: Coroutine[Any, Any, list[Response]]
+    ) -> list[Response]:
+        """What a server gives, unless it answers nobody while the others do."""
+        begun, task = time.monotonic(), asyncio.create_task(asking)
+        try:
+            while not (await asyncio.wait([task], timeout=1.0))[0]:
+                others = [each for i, each in enumerate(self.upstreams) if i != place]
+                usual = max((each.usual for each in others if each.heard > begun), default=0.0)
+                waited = time.monotonic() - max(begun, self.upstreams[place].heard)
+                late = waited > max(SILENT, SLOWER * usual) if usual else waited > UNHEARD
+                if late and (usual or await self._is_dead(place)):
+                    silent = UpstreamError(f"no reply within {waited:.1f} s").after(1)
+                    return [Response("", error=str(silent), calls=1, source=silent)] * n
+            return task.result()
+        finally:
+            await cancel_all([task])
+
+    async def _is_dead(self, place: int) -> bool:
+        """Whether a server answers nothing at all, and another one does."""
+        rows = await self.check()
+        return not rows[place]["answers"] and any(row["answers"] for row in rows)
+
     def _headers_for(self, upstream: Upstream) -> Mapping[str, str]:
-        if not self._kept:
+        if not self._forwarded:
             return self._headers
         own = upstream.session.headers
-        kept = {name: value for name, value in self._kept.items() if name not in own}
+        kept = {name: value for name, value in self._forwarded.items() if name not in own}
         return {**kept, **self._headers}
 
     async def send(self, request: ProxiedRequest) -> tuple[aiohttp.ClientResponse, int]:
@@ -195,9 +224,9 @@ class Replicas:
                     self._work(place)
                 return reply, place
             except aiohttp.ClientConnectorError as error:
-                self._rest(place, connection_error(error))
+                self._cool_down(place, connection_error(error))
             except TimeoutError:
-                self._rest(place, UpstreamError("no reply in time"))
+                self._cool_down(place, UpstreamError("no reply in time"))
             finally:
                 if reply is None:
                     self.release(place)
@@ -207,22 +236,20 @@ class Replicas:
         """A request that was passed on is over."""
         self.passing[place] -= 1
 
-    def rest(self, place: int) -> None:
-        """Leave a replica alone for a while."""
-        self._rest(place, UpstreamError("told to"))
-
-    def _rest(self, place: int, cause: UpstreamError) -> None:
-        health = self._health[place]
-        before = health.resting
-        health.rest(unreached=cause.unbilled and cause.status is None)
-        if not before:
+    def _cool_down(self, place: int, cause: UpstreamError) -> None:
+        before = self.healthy[place]
+        seconds = COOL_DOWN * 2 ** min(self._failures[place], DOUBLINGS)
+        self._failures[place] += 1
+        self._cool_until[place] = time.monotonic() + seconds
+        if before:
             # What the server said stays out of the log: it may repeat what it was asked.
             said = f"status {cause.status}" if cause.status else "no reply that can be used"
-            self._tell(place, "replica rests", cause.detail or said)
+            self._tell(place, "replica cools down", cause.detail or said)
 
     def _work(self, place: int) -> None:
-        """A replica has answered; if it rested, that is over."""
-        if self._health[place].work():
+        """A server has answered; if it cooled down, that is over."""
+        if self._failures[place]:
+            self._failures[place], self._cool_until[place] = 0, 0.0
             self._tell(place, "replica returns", "it answered a call")
 
     def _tell(self, place: int, event: str, why: str) -> None:
@@ -230,76 +257,41 @@ class Replicas:
         origin = origin_of(self.upstreams[place].endpoint.base_url)
         log.warning(json.dumps({"event": event, "replica": origin, "why": why}))
 
-    # --- checks -----------------------------------------------------------------------------------
-
     async def check(self) -> list[dict[str, Any]]:
-        """How every replica is doing; asked only where no recent check has found it out."""
-        fresh = time.monotonic() - (FRESH if self._watching is None else 2 * self.checks.every)
-        stale = [i for i, health in enumerate(self._health) if health.checked_at <= fresh]
-        await asyncio.gather(*map(self._check_one, stale))
+        """How every server is doing, asked at most once in a while."""
+        now = time.monotonic()
+        if not self._checked or self._checked[0][0] < now:
+            task = asyncio.create_task(self._check())
+            self._checked[:] = [(now + CHECK_KEPT, task)]
+        # One who stops waiting must not end it for the others.
+        return await asyncio.shield(self._checked[0][1])
+
+    async def _check(self) -> list[dict[str, Any]]:
+        statuses = await asyncio.gather(*map(_get_status, self.upstreams))
+        for place, status in enumerate(statuses):
+            if status is not None and status < 500 and self._failures[place]:
+                self._work(place)
         return [
             {
-                "answers": health.answers is True,
-                "refused": health.status in (401, 403),
-                "status": health.status,
-                "resting": health.resting,
+                "answers": status is not None and status < 500 and not 300 <= status < 400,
+                "refused": status in (401, 403),
+                "status": status,
+                "cooling_down": not healthy,
                 "active": busy,
-                **({"gives": dict(upstream.grants.seen)} if upstream.grants.seen else {}),
             }
-            for health, busy, upstream in zip(self._health, self.busy, self.upstreams, strict=True)
+            for status, healthy, busy in zip(statuses, self.healthy, self.busy, strict=True)
         ]
 
-    async def _watch(self) -> None:
-        """Check all, for as long as somebody serves."""
-        while True:
-            await asyncio.gather(*map(self._check_one, range(len(self.upstreams))))
-            await asyncio.sleep(self.checks.every)
 
-    async def _check_one(self, place: int) -> None:
-        upstream, health = self.upstreams[place], self._health[place]
-        begun = time.monotonic()
-        status = await _get_status(upstream, self.checks)
-        # One that is too busy for a check and answers calls meanwhile is well.
-        answers = upstream.traffic.heard > begun or (
-            status is not None and status < 500 and not 300 <= status < 400
-        )
-        before = health.resting
-        health.note_check(answers=answers, status=status)
-        if health.resting != before:
-            event = "replica returns" if before else "replica rests"
-            self._tell(place, event, f"health check: {status or 'no reply'}")
-
-
-async def _get_status(upstream: Upstream, checks: HealthChecks) -> int | None:
-    """How a server answers a check, None where it does not."""
-    patience = aiohttp.ClientTimeout(total=checks.timeout)
-    url = upstream.endpoint.url(checks.path)
+async def _get_status(upstream: Upstream) -> int | None:
+    """How a server answers a request that costs it little, None where it does not."""
+    patience = aiohttp.ClientTimeout(total=CHECK_SECONDS)
+    url = upstream.endpoint.url("/models")
     try:
         async with upstream.session.get(url, timeout=patience, allow_redirects=False) as reply:
             return reply.status
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
         return None
-
-
-async def _refill(
-    ask: Ask, got: list[Response], start: int
-) -> tuple[list[Response], list[Response]]:
-    """Ask another replica for those that failed; returns all of them, and what came just now."""
-    places = [place for place, response in enumerate(got) if _failure(response)]
-    try:
-        if len(places) == len(got):
-            more = await ask(len(got), start=start)
-        else:
-            singles = await run_together(ask(1, start=start + place) for place in places)
-            more = [response for [response] in singles]
-    except UpstreamError:
-        if all(response.error for response in got):
-            raise
-        return got, []  # what has come is not lost for what this one refuses
-    filled = list(got)
-    for place, response in zip(places, more, strict=True):
-        filled[place] = replace(response, calls=got[place].calls + response.calls)
-    return filled, more
 
 
 def _failure(response: Response) -> UpstreamError | None:
@@ -317,7 +309,6 @@ async def _send(
     headers = {name: value for name, value in request.headers.items() if name not in own}
     content = request.content
     large = content is not None and len(content) > LARGE
-    number = upstream.traffic.begin()
     try:
         reply = await upstream.session.request(
             request.method,
@@ -328,19 +319,14 @@ async def _send(
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_read=upstream.endpoint.timeout),
         )
-        upstream.traffic.answer(number, typical=False)
+        upstream.hear()
         return reply
     except aiohttp.ClientConnectorError:
-        upstream.traffic.drop(number)
         raise
     except TimeoutError:
         raise UpstreamError("the model server did not answer in time", status=504) from None
     except (aiohttp.ClientError, OSError) as error:
-        upstream.traffic.drop(number)
         kind = type(error).__name__
         raise UpstreamError(f"the model server broke off ({kind})", status=502) from None
     except ValueError:
-        upstream.traffic.drop(number)
         raise UsageError("a header of the request cannot be passed on as it is") from None
-    finally:
-        upstream.traffic.leave(number)

@@ -1,22 +1,19 @@
 """Samplers: where responses come from. Anything with `sample` will do."""
 
 import asyncio
-import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol, Self, TypeGuard
+from typing import Any, Protocol, Self
 
 from aera.errors import UpstreamError, UsageError
 from aera.reading.task import Task
 from aera.response import Question, Response
 from aera.sampling.body import RequestBody
-from aera.sampling.budget import UNKNOWN, Bound, Budget
+from aera.sampling.budget import Bound, Held, Ledger
 from aera.sampling.replicas import Replicas
-from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved
 from aera.sampling.upstream import Endpoint, Upstream
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -38,50 +35,31 @@ class Sampler(Protocol):
         ...
 
 
-class MeteredSampler(Sampler, Protocol):
-    """A sampler that says what it can cost and keeps to what was reserved, call by call.
-
-    Of any other, limits know what came back, and judge the next block by it.
-    """
-
-    def bound(self, question: Question, *, prompts: bool = True) -> Bound:
-        """What one response to the question can take at most; `prompts` where those cost too."""
-        ...
-
-    def within(self, reservation: Reservation) -> Self:
-        """The same sampler on a reservation."""
-        ...
-
-
 GRACE = 0.05
 """Seconds beyond a deadline in which a sampler may return what it has."""
+PER_CALL, PER_IMAGE = 256, 4_096
+"""Tokens that a chat template may add to a prompt, and those of an image in it."""
 
 
-def _is_metered(sampler: Sampler) -> TypeGuard[MeteredSampler]:
-    return _has_meter(type(sampler))
+def bound_of(sampler: Sampler, question: Question, ledger: Ledger) -> Bound:
+    """What a response can cost, where that matters and the sampler can say (`bound`)."""
+    bound: Callable[[Question], Bound] | None = getattr(sampler, "bound", None)
+    return bound(question) if ledger.limited and bound is not None else Bound()
 
 
-@cache
-def _has_meter(kind: type) -> bool:
-    """Asked once for each class: checking a protocol anew for each block is a cost of its own."""
-    return all(hasattr(kind, name) for name in ("bound", "within"))
-
-
-def bound_of(sampler: Sampler, question: Question, budget: Budget) -> Bound:
-    """What a response can cost, where that matters and the sampler can say."""
-    if budget.limited and _is_metered(sampler):
-        return sampler.bound(question, prompts=bool(budget.prompt_price))
-    return UNKNOWN
-
-
-async def sample_reserved(
-    sampler: Sampler, question: Question, reservation: Reservation, *, start: int
+async def sample_held(
+    sampler: Sampler, question: Question, held: Held, *, start: int
 ) -> list[Response]:
-    """The responses that were reserved, as far as they come before the deadline."""
-    n, deadline = reservation.responses, reservation.deadline
-    if _is_metered(sampler):
-        return await sampler.within(reservation).sample(question, n, start=start, deadline=deadline)
-    reservation.begin(n)
+    """The responses that are held room for, as far as they come before the deadline.
+
+    A sampler with `within` keeps to what is held call by call. Of any other, the ledger knows what
+    came back, and judges the next block by it.
+    """
+    n, deadline = held.responses, held.deadline
+    if hasattr(sampler, "within"):
+        own: Sampler = sampler.within(held)
+        return await own.sample(question, n, start=start, deadline=deadline)
+    held.begin(n)
     left = None if deadline is None else deadline - time.monotonic() + GRACE
     try:
         async with asyncio.timeout(left):
@@ -90,33 +68,48 @@ async def sample_reserved(
         return []
     except UpstreamError as error:
         if error.unbilled:
-            reservation.give_back(n)
+            held.give_back(n)
         raise
     for place, response in enumerate(got):
         if response.error is None:
-            reservation.receive(start + place, [response])
-    reservation.give_back(n - len(got))
+            held.receive(start + place, [response])
+    held.give_back(n - len(got))
     return got
 
 
-def request_bound(body: Mapping[str, Any], *, prompts: bool = True) -> Bound:
-    """What one response to a request can take at most, by what the request itself says."""
+def request_bound(body: Mapping[str, Any]) -> Bound:
+    """What one response to a request can take at most: no tokenizer makes two tokens of a byte."""
     said = (body.get(name) for name in ("max_completion_tokens", "max_tokens"))
     lengths = [each for each in said if isinstance(each, int) and each > 0]
-    told = {name: body[name] for name in ("messages", "tools") if name in body}
-    size = len(json.dumps(told, default=str)) if prompts else None
-    return Bound(min(lengths, default=None), size)
+    size, images = _measure_prompt(dict(body))  # any field may become a part of the prompt
+    return Bound(min(lengths, default=None), size + PER_CALL + images * PER_IMAGE)
 
 
-def cut_request(
-    body: Mapping[str, Any], reservation: Reservation | Unreserved
-) -> Mapping[str, Any]:
-    """The request with its responses no longer than what is reserved for them."""
-    most = reservation.max_tokens if isinstance(reservation, Reservation) else None
-    if most is None:
+def _measure_prompt(value: Any) -> tuple[int, int]:
+    """Bytes of all text in it, names included, and the number of images or other media."""
+    size, media, left = 0, 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            size += len(each.encode("utf-8", "surrogatepass"))
+        elif isinstance(each, Mapping):
+            if each.get("type") in ("image_url", "input_audio", "file"):
+                media += 1  # its text is an address or encoded bytes, and no prompt
+                continue
+            left += [*each, *each.values()]
+        elif isinstance(each, list | tuple):
+            left += each
+        else:
+            size += 24  # a number, true, false or null
+    return size, media
+
+
+def cut_request(body: Mapping[str, Any], held: Held | None) -> Mapping[str, Any]:
+    """The request with its responses no longer than what is held for them."""
+    if held is None or held.max_tokens is None:
         return body
     named = [name for name in ("max_completion_tokens", "max_tokens") if name in body]
-    return RequestBody.of(body).copy({**body, **dict.fromkeys(named, most)})
+    return RequestBody.of(body).copy({**body, **dict.fromkeys(named, held.max_tokens)})
 
 
 @dataclass(frozen=True)
@@ -159,7 +152,7 @@ class OpenAISampler:
     def __init__(self, endpoint: Endpoint, chat: Chat) -> None:
         self.chat = chat
         self.upstream = Upstream(endpoint)
-        self._reservation: Reservation | Unreserved = UNRESERVED
+        self._held: Held | None = None
 
     async def __aenter__(self) -> "OpenAISampler":
         await self.upstream.__aenter__()
@@ -172,21 +165,19 @@ class OpenAISampler:
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """Ask the server for `n` more responses."""
-        chat, reservation = self.chat, self._reservation
+        chat, held = self.chat, self._held
         whole = RequestBody(chat.body(question), wishes=chat.wishes, task=chat.task)
-        body = cut_request(whole, reservation)
-        return await self.upstream.complete(
-            body, n, start=start, deadline=deadline, reservation=reservation
-        )
+        body = cut_request(whole, held)
+        return await self.upstream.complete(body, n, start=start, deadline=deadline, held=held)
 
-    def bound(self, question: Question, *, prompts: bool = True) -> Bound:
+    def bound(self, question: Question) -> Bound:
         """What one response to the question can take at most."""
-        return request_bound(self.chat.body(question), prompts=prompts)
+        return request_bound(self.chat.body(question))
 
-    def within(self, reservation: Reservation) -> "OpenAISampler":
-        """The same connections on a reservation."""
+    def within(self, held: Held) -> "OpenAISampler":
+        """The same connections, which tell the ledger of every call."""
         same = copy(self)
-        same._reservation = reservation
+        same._held = held
         return same
 
 
@@ -218,23 +209,22 @@ class RequestSampler:
     offset: int = 0
     """Where its samples begin, so that those of another with the same seed are others."""
     waiting: Waiting = field(default_factory=Waiting)
-    reservation: Reservation | Unreserved = UNRESERVED
+    held: Held | None = None
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """Ask a replica for `n` more responses to the request, whatever the question."""
-        index, reservation = self.offset + start, self.reservation
-        body = cut_request(self.body, reservation)
+        index, body = self.offset + start, cut_request(self.body, self.held)
         with self.waiting:
             return await self.upstream.complete(
-                body, n, start=index, deadline=deadline, reservation=reservation
+                body, n, start=index, deadline=deadline, held=self.held
             )
 
-    def bound(self, question: Question, *, prompts: bool = True) -> Bound:
+    def bound(self, question: Question) -> Bound:
         """What one response can take at most, by the request."""
-        return request_bound(self.body, prompts=prompts)
+        return request_bound(self.body)
 
-    def within(self, reservation: Reservation) -> Self:
-        """The same on a reservation; what it remembers is shared."""
-        return replace(self, reservation=reservation)
+    def within(self, held: Held) -> Self:
+        """The same, which tells the ledger of every call; what it remembers is shared."""
+        return replace(self, held=held)

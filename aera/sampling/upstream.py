@@ -5,7 +5,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,22 +16,28 @@ from yarl import URL
 
 from aera.errors import UpstreamError, UsageError, check_count
 from aera.response import Response
-from aera.sampling.attempts import Attempts, keep_result
 from aera.sampling.body import RequestBody
-from aera.sampling.completion import parse_reply
+from aera.sampling.budget import Bound, Budget, Held, Ledger, no_room
+from aera.sampling.completion import parse_reply, usage_of
 from aera.sampling.exchange import connection_error, decode_reply, open_session
-from aera.sampling.health import Traffic
-from aera.sampling.observed import Kind, Refusals, TakesN, model_of
 from aera.sampling.permits import ModelPermits, Permits
 from aera.sampling.refusal import BAD_REQUEST
-from aera.sampling.reservation import UNRESERVED, Reservation, Unreserved, no_room
-from aera.sampling.wishes import Grants, ask_wishing
-from aera.trace import TOP_LOGPROBS
+from aera.trace import FULL, TOP_LOGPROBS, ServedTokens
 
 LONGEST_BACKOFF = 20.0
 FIRST = 16
 """Calls of a batch under way before any has succeeded, as all may be refused; then it doubles."""
 JSON = {"Content-Type": "application/json"}
+N_REMEMBERED, LOGPROBS_REMEMBERED, REFUSAL_REMEMBERED = 300.0, 3_600.0, 10.0
+"""Seconds for which a server that did not take `n` or logprobs is not asked for them again, and
+those who waited during a refusal are refused alike."""
+GREEDY = 0.01
+"""Temperatures below this are greedy decoding to many servers, which then refuse `n`."""
+MOST_KEPT = 1_024
+"""Quirks that are remembered; names of models come from clients, who can make up any number."""
+LONG_LISTS = 8
+"""Completions of one call with lists of likely tokens, a hundred times as long as the text."""
+GIVES = ("nothing", "token logprobs", "full traces")
 
 Done = TypeVar("Done")
 
@@ -96,6 +102,31 @@ class Endpoint:
         return URL(self.base_url.rstrip("/") + target, encoded=True)
 
 
+class Memory:
+    """What was seen of a server, each thing under its key and for a while only."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[float, Any]] = {}
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """What is known, unless it is too old."""
+        until, value = self._kept.get(key, (0.0, default))
+        return value if time.monotonic() < until else default
+
+    def keep(self, key: Hashable, value: Any, seconds: float = math.inf) -> None:
+        """Remember it for so long; what was kept longest makes room."""
+        self._kept.pop(key, None)
+        self._kept[key] = (time.monotonic() + seconds, value)
+        if len(self._kept) > MOST_KEPT:
+            self._kept.pop(next(iter(self._kept)))
+
+    def find(self, name: str, value: Any) -> bool:
+        """Whether anything of that name has this value at present."""
+        now = time.monotonic()
+        kept = self._kept.items()
+        return any(key[0] == name and now < until and each == value for key, (until, each) in kept)  # type: ignore[index]
+
+
 class Upstream:
     """Asks for completions. Use it as `async with Upstream(endpoint) as upstream`.
 
@@ -109,16 +140,16 @@ class Upstream:
         self._alone, self._shared = alone, shared
         self.permits = Permits(endpoint.concurrency)
         """For all calls together; each model has its own permits beside them."""
-        self.traffic = Traffic()
         self.calls = 0
+        self.heard, self.usual = 0.0, 0.0
+        """When the latest reply came, and the seconds that one takes, on a moving average."""
         own, total = endpoint.attempt_timeout, endpoint.timeout
         self.attempt_timeout = (total if alone else total / 2) if own is None else own
         """Seconds for one try."""
         self._url = endpoint.url("/chat/completions")
         self._models = ModelPermits(endpoint.concurrency, start=None if shared else FIRST)
-        self._takes_n, self._refusals = TakesN(), Refusals()
-        self.grants = Grants()
-        """What the server gives of logprobs, where somebody wishes for them."""
+        self.memory = Memory()
+        """Its quirks: whether it takes `n`, which logprobs it gives, whom it refuses."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Upstream":
@@ -134,9 +165,16 @@ class Upstream:
             self._session = None
 
     @property
+    def session(self) -> aiohttp.ClientSession:
+        """The open connections; only inside `async with`."""
+        if self._session is None:
+            raise UsageError('an Upstream is used inside "async with"')
+        return self._session
+
+    @property
     def ignores_n(self) -> bool:
         """Whether requests of some kind are at present made without `n`, as it was not taken."""
-        return self._takes_n.refused
+        return self.memory.find("n", "singly")
 
     @property
     def waiting(self) -> int:
@@ -148,6 +186,16 @@ class Upstream:
         """Calls that may be under way at once, for the model that was refused most."""
         return min(int(self.permits.limit), self._models.least)
 
+    async def probe(self, model: str) -> dict[str, Any]:
+        """What the server gives of logprobs, and whether it takes `n`, by replies of few tokens."""
+        message = {"role": "user", "content": "Say 1."}
+        asked = {"model": model, "messages": [message], "max_tokens": 8, "temperature": 1.0}
+        got = await self.complete(RequestBody(asked, wishes=FULL), 2)
+        failed = [response for response in got if response.error is not None]
+        if failed:
+            raise UpstreamError(f"the model server gave nothing: {failed[0].error}")
+        return {"takes_n": not self.ignores_n, "gives": self.memory.get(("gives", model))}
+
     async def complete(
         self,
         body: Mapping[str, Any],
@@ -155,30 +203,77 @@ class Upstream:
         *,
         start: int = 0,
         deadline: float | None = None,
-        reservation: Reservation | Unreserved = UNRESERVED,
+        held: Held | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> list[Response]:
         """`n` completions of one request; sample `start` is the first, so seeds never repeat.
 
         A completion that failed for good is a Response with an error. A refusal that no retry can
-        mend (a bad key, a bad request) is raised. The reservation is told of every call. Headers
+        mend (a bad key, a bad request) is raised. The ledger is told of every call. Headers
         given here win over the endpoint's own: another key is another client.
         """
         asked = RequestBody.of(body)
         until = math.inf if deadline is None else deadline
         own = headers.get("Authorization") if headers else None
         sent = {**JSON, **headers} if headers else JSON
-        order = _Order(asked, until, reservation, sent, (model_of(asked), own))
+        held = held or Ledger(Budget()).take(n, Bound())
+        assert held is not None  # nothing is limited
+        order = _Order(asked, until, held, sent, (str(asked.get("model")), own))
         if not asked.wishes:
-            return await self._complete(order, asked, n, start)
-        return await ask_wishing(partial(self._complete, order), asked, n, start, self.grants)
+            return await self._complete(order, n, start)
+        return await self._complete_with_logprobs(order, n, start)
 
-    async def _complete(
-        self, order: "_Order", body: RequestBody, n: int, start: int
-    ) -> list[Response]:
+    # --- logprobs, as far as the server gives them ------------------------------------------------
+
+    async def _complete_with_logprobs(self, order: "_Order", n: int, start: int) -> list[Response]:
+        """Full lists are asked for first, then the tokens' own logprobs, then nothing.
+
+        A level that was refused while a lower one was taken is remembered for its model.
+        """
+        body, model = order.body, order.who[0]
+        wanted = 1 + (TOP_LOGPROBS in body.wishes)
+        level = min(wanted, self.memory.get(("logprobs", model), wanted))
+        while True:
+            asked = order._replace(body=_with_logprobs(body, level, wanted))
+            try:
+                got = await self._complete_in_parts(asked, n, start)
+            except UpstreamError as error:
+                if not level or error.status not in BAD_REQUEST:
+                    raise
+                level -= 1  # where they were the reason, less is taken; else the same comes again
+                continue
+            if level < wanted:
+                self.memory.keep(("logprobs", model), level, LOGPROBS_REMEMBERED)
+            if any(response.error is None for response in got):
+                self.memory.keep(("gives", model), GIVES[max(map(_level_of, got))])
+            return got
+
+    async def _complete_in_parts(self, order: "_Order", n: int, start: int) -> list[Response]:
+        """All at once, or in parts where replies are long; one that fails takes no other along."""
+        if n <= LONG_LISTS or not order.body.get(TOP_LOGPROBS):
+            return await self._complete(order, n, start)
+        firsts = range(0, n, LONG_LISTS)
+        sizes = [min(LONG_LISTS, n - first) for first in firsts]
+        parts = (
+            self._complete(order, size, start + first)
+            for first, size in zip(firsts, sizes, strict=True)
+        )
+        done = await asyncio.gather(*parts, return_exceptions=True)
+        errors = [each for each in done if isinstance(each, BaseException)]
+        lost = [each for each in errors if not isinstance(each, UpstreamError)]
+        if lost or len(errors) == len(done):
+            raise (lost or errors)[0]
+        return [
+            response
+            for size, each in zip(sizes, done, strict=True)
+            for response in (_failed(each, size) if isinstance(each, UpstreamError) else each)  # type: ignore[union-attr]
+        ]
+
+    # --- one call for all, or one for each --------------------------------------------------------
+
+    async def _complete(self, order: "_Order", n: int, start: int) -> list[Response]:
         """The completions of a request as it stands."""
-        await body.prepare()
-        order = order._replace(body=body)
+        await order.body.prepare()
         got = await self._ask_with_n(order, n, start) if n > 1 else []
         if len(got) < n:
             some = any(response.error is None for response in got)
@@ -188,33 +283,43 @@ class Upstream:
 
     async def _ask_with_n(self, order: "_Order", n: int, start: int) -> list[Response]:
         """What the server gives of `n`, as long as it takes such a request."""
-        kind, got = Kind.of(order.body), list[Response]()
+        kind, got = ("n", *_kind_of(order.body)), list[Response]()
         for _ in range(2):  # a reply that fell short may be an accident: `n` is tried once more
             rest = n - len(got)
-            if rest < 2 or kind not in self._takes_n:
+            if rest < 2 or self.memory.get(kind) == "singly":
                 break
             try:
                 got += await self._ask_at_once(order, rest, start + len(got), kind)
             except UpstreamError as refused:
                 if all(response.error for response in got):
                     raise
-                got += Attempts(refused.calls, error=refused).records(rest)
+                got += _failed(refused, rest)
         return got
 
-    async def _ask_at_once(self, order: "_Order", n: int, start: int, kind: Kind) -> list[Response]:
+    async def _ask_at_once(
+        self, order: "_Order", n: int, start: int, kind: Hashable
+    ) -> list[Response]:
         """One call for all; fewer than `n` when the server does not take `n`."""
-        made = await self._call(order, start, n)
-        if made.error is None:
-            self._takes_n.note(kind, wanted=n, got=len(made.responses))
-            return list(made.responses)
-        if made.error.status in BAD_REQUEST:
+        try:
+            got = await self._call(order, start, n)
+        except UpstreamError as error:
+            if error.status not in BAD_REQUEST:
+                return _failed(error.unless_refused(), n)
             # If `n` was not the reason, this raises, and nothing is held against the server.
             [single] = await self._ask_singly(order, 1, start)
             if single.error is None:
-                self._takes_n.refuse(kind)
-            return [replace(single, calls=single.calls + made.calls)]
-        made.fail()
-        return made.records(n)
+                self.memory.keep(kind, "singly", N_REMEMBERED)
+            return [replace(single, calls=single.calls + error.calls)]
+        before = self.memory.get(kind)
+        # One that never took it is believed at its first reply of one choice. One that did, or gave
+        # some of them, must fall short twice in a row.
+        if len(got) >= n:
+            self.memory.keep(kind, "taken")
+        elif before == "short" or (len(got) == 1 and before != "taken"):
+            self.memory.keep(kind, "singly", N_REMEMBERED)
+        else:
+            self.memory.keep(kind, "short")
+        return got
 
     async def _ask_singly(
         self, order: "_Order", n: int, start: int, *, some: bool = False
@@ -238,84 +343,82 @@ class Upstream:
         refused = errors[0]
         if not got or not isinstance(refused, UpstreamError):
             raise refused
-        return [keep_result(task, refused) for task in tasks]
+        return [_result(task, refused) for task in tasks]
 
     async def _ask_one(self, order: "_Order", index: int) -> Response:
-        made = await self._call(order, index, 1)
-        return made.responses[0] if made.error is None else made.fail()
+        try:
+            return (await self._call(order, index, 1))[0]
+        except UpstreamError as error:
+            return _failed(error.unless_refused(), 1)[0]
 
-    async def _call(self, order: "_Order", start: int, n: int) -> Attempts:
-        """One call with its retries."""
+    async def _call(self, order: "_Order", start: int, n: int) -> list[Response]:
+        """One call with its retries; the error of the last is raised."""
         begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, order.until)
-        calls, reservation = 0, order.reservation
+        calls, held = 0, order.held
         for attempt in range(1, self.endpoint.tries + 1):
-            if not reservation.begin(n):
-                return Attempts(calls, error=no_room())
-            made = await self._attempt(order, start, n, begun=begun, patience=patience)
-            calls += made.calls
-            if made.error is None:
-                got = made.responses[:n]
-                if calls > 1:
-                    got = (replace(got[0], calls=calls), *got[1:])
-                reservation.receive(start, got)
-                if len(got) < n:
-                    reservation.give_back(n - len(got))
-                return Attempts(calls, got)
-            unbilled = made.error.unbilled or not made.calls
-            (reservation.give_back if unbilled else reservation.lose)(n)
-            wait = _pause(attempt, made.error.retry_after)
-            last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
-            if last or not made.error.retryable or wait >= patience.begin():
-                return replace(made, calls=calls)
-            await asyncio.sleep(wait)
-        raise AssertionError("unreachable: the last attempt returns")
+            try:
+                all_of_it = await self._attempt(order, start, n, begun=begun, patience=patience)
+            except UpstreamError as error:
+                calls += error.calls
+                if error.calls:
+                    (held.give_back if error.unbilled else held.lose)(n)
+                wait = _pause(attempt, error.retry_after)
+                last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
+                if last or not error.retryable or wait >= patience.begin():
+                    raise error.after(calls) from None
+                await asyncio.sleep(wait)
+                continue
+            got = all_of_it[:n]
+            if calls:
+                got = [replace(got[0], calls=calls + 1), *got[1:]]
+            held.receive(start, got, usage_of(all_of_it))
+            if len(got) < n:
+                held.give_back(n - len(got))
+            return got
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _attempt(
         self, order: "_Order", index: int, n: int, *, begun: float, patience: "_Patience"
-    ) -> Attempts:
-        """One call, once there is a permit for it; only the caller's deadline ends that wait."""
-        made, own = 0, self._models.of(order.who)
+    ) -> list[Response]:
+        """One call, once there is a permit for it; only the caller's deadline ends that wait.
+
+        An error of no calls is one of a call that was never made, and nothing is held for it.
+        """
+        limit, own = 0.0, self._models.of(order.who)
         try:
             if patience.left == 0:
                 raise TimeoutError
             async with asyncio.timeout(patience.left) as timer, own as turn, self.permits:
-                if (known := self._refusals.find(order.who, begun)) is not None:
-                    return Attempts(0, error=known)
-                made, limit = 1, min(patience.begin(), self.attempt_timeout)
+                when, known = self.memory.get(("refused", order.who), (0.0, None))
+                if known is not None and when > begun:  # those who waited need not ask themselves
+                    raise known.after(0)
+                if not order.held.begin(n):
+                    raise no_room().after(0)
+                limit = min(patience.begin(), self.attempt_timeout)
                 timer.reschedule(asyncio.get_running_loop().time() + limit)
                 try:
-                    got = Attempts(1, tuple(await self._post(order, index, n)))
-                    own.widen()
-                    return got
+                    got = await self._post(order, index, n)
                 except UpstreamError as error:
                     if error.status == 429:
                         own.halve(turn)
-                    self._learn(error, order)
-                    return Attempts(1, error=error)
+                    if error.final and not (self._shared and error.status == 404):
+                        refused = time.monotonic(), error
+                        self.memory.keep(("refused", order.who), refused, REFUSAL_REMEMBERED)
+                    raise error.after(1) from None
+                own.widen()
+                return got
         except TimeoutError:
             text = (
-                f"no reply within {limit:.1f} s" if made else "the deadline passed before the call"
+                f"no reply within {limit:.1f} s" if limit else "the deadline passed before the call"
             )
-            late = UpstreamError(text, retryable=self._alone)
+            late = UpstreamError(text, retryable=self._alone).after(1 if limit else 0)
             late.detail = text
-            return Attempts(made, error=late)
-
-    def _learn(self, error: UpstreamError, order: "_Order") -> None:
-        others = self._shared and error.status == 404
-        if error.final and not others:  # those who wait need not be refused one by one
-            self._refusals.add(order.who, error)
-
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The open connections; only inside `async with`."""
-        if self._session is None:
-            raise UsageError('an Upstream is used inside "async with"')
-        return self._session
+            raise late from None
 
     async def _post(self, order: "_Order", index: int, n: int) -> list[Response]:
-        """One exchange; the traffic is told how it ended, also where nobody waited for it."""
+        """One exchange."""
         self.calls += 1
-        begun, number = time.monotonic(), self.traffic.begin()
+        begun = time.monotonic()
         try:
             async with self.session.post(
                 self._url,
@@ -323,28 +426,22 @@ class Upstream:
                 headers=order.headers,
                 allow_redirects=False,
             ) as reply:
+                self.hear()
                 most = self.endpoint.largest_reply
                 said = await decode_reply(reply, most, named=not self._shared)
-            self.traffic.answer(number)
-        except UpstreamError:
-            self.traffic.answer(number, typical=False)
-            raise
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            self.traffic.drop(number)
             raise connection_error(error, retryable=self._alone) from None
         except ValueError:
-            self.traffic.drop(number)
             raise UsageError("a header of the request cannot be passed on as it is") from None
-        finally:
-            self.traffic.leave(number)
-        latency = 1000 * (time.monotonic() - begun)
+        took = time.monotonic() - begun
+        self.usual = 0.9 * self.usual + 0.1 * took if self.usual else took
         read = partial(
             parse_reply,
             said,
             seed=order.body.seed_of(index),
-            latency_ms=latency,
+            latency_ms=1000 * took,
             sent=order.body.size,
             shows_logprobs=order.body.shows_logprobs,
             task=order.body.task,
@@ -352,16 +449,67 @@ class Upstream:
         # Lists of likely tokens are long, and others wait for the loop.
         return await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
 
+    def hear(self) -> None:
+        """A reply has begun to come, of whatever status."""
+        self.heard = time.monotonic()
+
 
 class _Order(NamedTuple):
-    """What to ask for, until when somebody waits, and what has been reserved for it."""
+    """What to ask for, until when somebody waits, and what is held for it."""
 
     body: RequestBody
     until: float
-    reservation: Reservation | Unreserved
+    held: Held
     headers: Mapping[str, str]
     who: tuple[str, str | None]
     """The model and the key that a refusal is about; None is the endpoint's own key."""
+
+
+def _kind_of(body: Mapping[str, Any]) -> tuple[str, bool, bool, bool]:
+    """Requests that a server may treat alike."""
+    heat = body.get("temperature")
+    greedy = isinstance(heat, int | float) and heat < GREEDY
+    tools = bool(body.get("tools") or body.get("functions"))
+    return str(body.get("model")), greedy, tools, bool(body.get("response_format"))
+
+
+def _failed(error: UpstreamError, n: int) -> list[Response]:
+    """The records of `n` completions that one call was to give; its calls count once."""
+    first = Response("", error=str(error), calls=error.calls, source=error)
+    return [first, *[replace(first, calls=0)] * (n - 1)]
+
+
+def _result(task: "asyncio.Task[Response]", refused: UpstreamError) -> Response:
+    """What came of a call; of one that was refused or broken off, the record of that."""
+    if task.cancelled():
+        return _failed(refused.after(0), 1)[0]
+    error = task.exception()
+    if error is None:
+        return task.result()
+    return _failed(error if isinstance(error, UpstreamError) else refused, 1)[0]
+
+
+def _with_logprobs(body: RequestBody, level: int, wanted: int) -> RequestBody:
+    """The request with the optional logprobs up to a level; what it says itself stays."""
+    wishes = {
+        name: value
+        for name, value in body.wishes.items()
+        if level and (level == wanted or name != TOP_LOGPROBS)
+    }
+    said = {name: body[name] for name in wishes if body.get(name)}
+    top = max(_whole(wishes.get(TOP_LOGPROBS)), _whole(said.get(TOP_LOGPROBS)))
+    return body.extend({**wishes, **said, **({TOP_LOGPROBS: top} if top else {})})
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _level_of(response: Response) -> int:
+    tokens = getattr(response.source, "tokens", None)
+    if not isinstance(tokens, ServedTokens):
+        return 0
+    return 1 if tokens.confidence is None else 2
 
 
 class _Patience:

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 from aera.errors import TRAIN_AGAIN, ControllerError, UsageError, check_count
 from aera.files import check_format, file_hash, replacing, write_json, write_whole, written_by
 from aera.policies.baselines import ASC
-from aera.policies.gate import Gate, Gated, PaperGate
+from aera.policies.gate import Gate, Gated, Live, PaperGate
 from aera.policies.labels import (
     GATED,
     Maker,
@@ -30,14 +30,22 @@ from aera.policies.labels import (
     parse_policy,
     strip_weighted,
 )
-from aera.policies.policy import Bounded, Fixed, Policy, ServedPolicy
+from aera.policies.policy import (
+    Bounded,
+    Fixed,
+    Policy,
+    bounds_of,
+    is_weighted,
+    layers,
+    range_of,
+)
 from aera.reading.equivalence import question_reader
 from aera.reading.presets import get_task
-from aera.reading.task import Task, task_from_json
+from aera.reading.task import Reader, Task, task_from_json
 from aera.response import Question
 from aera.schedule import Schedule
 from aera.solving.home import Home, Lookout, home_from_json
-from aera.solving.run import Run
+from aera.solving.run import Pace, Run
 from aera.solving.stored import (
     check_equivalence,
     load_best_of_n,
@@ -53,6 +61,7 @@ from aera.solving.stored import (
 )
 from aera.trace import FULL, PLAIN
 from aera.voting.best_of_n import BestOfN, Scorer, gives_weights
+from aera.voting.structure import structure_vote
 from aera.voting.trace_weights import TraceWeights, name_weights
 from aera.voting.weigher import Weigher, Weighting
 
@@ -100,12 +109,9 @@ class Controller:
     home: Home | None = None
     """What it was taught on; without it nothing tells it that it is elsewhere."""
 
-    @property
-    def live_policy(self) -> Policy:
-        """The policy for answering people: it never stops without a vote before the maximum."""
-        if isinstance(self.policy, Bounded):
-            return replace(self.policy, need_vote=True)
-        return Bounded(self.policy, need_vote=True)
+    def __post_init__(self) -> None:
+        if gives_weights(self.weigher) and not is_weighted(self.policy):
+            object.__setattr__(self, "policy", _mark_weighted(self.policy))
 
     @property
     def label(self) -> str:
@@ -115,7 +121,7 @@ class Controller:
     @property
     def live_label(self) -> str:
         """What allocations call the policy that answers people."""
-        return label_of(self.live_policy, weighted=gives_weights(self.weigher))
+        return label_of(Live.of(self.policy), weighted=gives_weights(self.weigher))
 
     @property
     def asks(self) -> dict[str, Any]:
@@ -128,10 +134,12 @@ class Controller:
         return dict(PLAIN) if wants else {}
 
     @property
-    def threaded(self) -> bool:
-        """Whether deciding is kept off the event loop: it embeds, scores or compares."""
-        quick = isinstance(self.weigher, Weigher | TraceWeights | None)
-        return isinstance(self.gate, PaperGate) or not quick or self.task.equivalence
+    def pace(self) -> Pace:
+        """Whether deciding embeds or scores, or waits for comparisons in another process."""
+        scores = not isinstance(self.weigher, Weigher | TraceWeights | None)
+        if self.task.equivalence and not scores:
+            return "waits"
+        return "works" if scores or isinstance(self.gate, PaperGate) else "quick"
 
     @property
     def seen(self) -> frozenset[str]:
@@ -153,14 +161,36 @@ class Controller:
         learned = gives_weights(self.weigher) or isinstance(inner, Gated)
         return Lookout(self.home if learned else None)
 
-    def start(self, question: Question) -> Run:
-        """Begin to decide one question."""
-        schedule = self.schedule
-        if isinstance(self.policy, Fixed):  # nothing to decide on the way: one block, one prompt
-            schedule = Schedule((min(self.policy.responses, schedule.last),))
-        reader, weigher = question_reader(self.task), self.weigher
-        policy, label = ServedPolicy(self.live_policy, patient=True), self.live_label
-        return Run(question, policy, task=reader, schedule=schedule, weigher=weigher, label=label)
+    def start(
+        self,
+        question: Question,
+        *,
+        reader: Reader | None = None,
+        structured: bool = False,
+        label: str | None = None,
+    ) -> Run:
+        """Begin to decide one question: every live run begins here.
+
+        A `reader` of one's own takes the task's place, as for tool calls and JSON (`structured`),
+        which are decided by plain votes.
+        """
+        if structured and gives_weights(self.weigher):
+            return self.plain.start(question, reader=reader, structured=True, label=label)
+        schedule, weigher = self.schedule, None if structured else self.weigher
+        if any(isinstance(each, Fixed) for each in layers(self.policy)):
+            # Nothing is decided on the way: one block, one prompt.
+            schedule = Schedule((range_of(self.policy, schedule.last)[1],))
+        policy = Live.of(self.policy, structured=structured)
+        return Run(
+            question,
+            policy,
+            task=reader or question_reader(self.task),
+            schedule=schedule,
+            rule=structure_vote if structured else None,
+            weigher=weigher,
+            label=label or label_of(policy, weighted=gives_weights(weigher)),
+            pace=self.pace,
+        )
 
     def run_by(self, label: str) -> "Controller":
         """The same under another policy, by a label as `evaluate` prints it.
@@ -189,6 +219,33 @@ class Controller:
             schedule = Schedule((*schedule, policy.responses))
         weigher = self.weigher if keeps else None
         return replace(self, policy=policy, weigher=weigher, schedule=schedule)
+
+    def at(self, threshold: float) -> "Controller":
+        """The same with its gate at another threshold."""
+        limits = self.policy if isinstance(self.policy, Bounded) else None
+        if self.gate is None or not isinstance(limits.policy if limits else self.policy, Gated):
+            raise UsageError("a threshold needs a controller with a gate, and its policy")
+        policy = Gated(self.gate, threshold)
+        return replace(self, policy=replace(limits, policy=policy) if limits else policy)
+
+    def bounded(self, minimum: int | None, maximum: int) -> "Controller":
+        """The same with no fewer and no more responses for a question, whatever it decides.
+
+        Both become checkpoints, so that they hold exactly. Later ones stay, though none is reached:
+        a gate knows how far the full budget is.
+        """
+        last, policy = self.schedule.last, self.policy
+        least, most = bounds_of(policy, last)
+        least, most = max(least, minimum or 0), min(most, maximum)
+        if least > most:
+            raise UsageError(f"the minimum of {least} samples is above the maximum of {most}")
+        inner = policy.policy if isinstance(policy, Bounded) else policy
+        points = {*self.schedule, most, *([least] if least else [])}
+        # A maximum that the schedule does not reach is none: its end is the full budget.
+        limited = Bounded(inner, least or None, most if most < last else None, need_vote=False)
+        kept = limited.minimum or limited.maximum
+        schedule = Schedule(tuple(sorted(points)))
+        return replace(self, policy=limited if kept else policy, schedule=schedule)
 
     def cut_to(self, responses: int) -> "Controller":
         """The same with at most so many responses for a question."""
@@ -330,3 +387,10 @@ def _check_label(label: str, made: Controller) -> None:
     """Refuse a label of weighted votes without weights; older ones say nothing of the votes."""
     if label not in (made.label, str(made.policy)):
         raise ValueError(f'the policy "{label}" is on other votes than its own')
+
+
+def _mark_weighted(policy: Policy) -> Policy:
+    """A policy that says of itself that its setting is for weighted votes."""
+    if isinstance(policy, Bounded):
+        return replace(policy, policy=_mark_weighted(policy.policy))
+    return replace(policy, weighted=True) if isinstance(policy, ASC | Gated) else policy

@@ -213,20 +213,6 @@ class Lookout:
         self.abroad = self.abroad or self.evidence >= -log(ERROR)
         return self.doubt
 
-    def survey(self, questions: Iterable[Question]) -> bool:
-        """Look at many questions at once, in no order; returns whether there is doubt."""
-        fresh = {each.keys[0]: each for each in questions}
-        if self.home is None or not fresh.keys() - self._seen:
-            return self.doubt
-        self._start()
-        self._seen.update(fresh)
-        self._frame = frame = Frame.around(fresh.values())
-        if len(fresh) > 1:
-            self._bets = self.home.bets(map(frame.strip, fresh.values()))
-        stays = self.abroad and (self.evidence > 0 or len(fresh) < WINDOW)
-        self.abroad = stays or self.evidence >= -log(ERROR)
-        return self.doubt
-
 
 @dataclass(frozen=True)
 class Frame:

@@ -124,16 +124,16 @@ class Answers:
         self.lines: dict[str, dict[str, Any]] = {}
         """What was answered before, by question."""
 
-    def begin(self, policy: str, schedule: Schedule) -> None:
+    def begin(self, policies: Sequence[str], schedule: Schedule) -> None:
         """Read what is there; a question that failed or met a limit is to be gone on with."""
         mend(self.path)
         if self.path.exists():
             for number, text in enumerate(self.path.read_text("utf-8").splitlines(), start=1):
                 line = self._parse(text, number)
-                if line["policy"] != policy:
+                if line["policy"] not in policies:
                     raise UsageError(
-                        f'"{self.path}" holds answers by {line["policy"]}, not by {policy}; write '
-                        "elsewhere, or remove it: its journal keeps what was paid for"
+                        f'"{self.path}" holds answers by {line["policy"]}, not by {policies[0]}; '
+                        "write elsewhere, or remove it: its journal keeps what was paid for"
                     )
                 points = line.get("schedule", [*schedule])
                 if points != [*schedule]:

@@ -6,12 +6,14 @@ budget and the gateway are thin loops around it, so they cannot disagree.
 
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from typing import Literal
 
-from aera.errors import RunError
+from aera.errors import AeraError, RunError, UpstreamError
 from aera.evidence.semantics import encoder_milliseconds
 from aera.policies.labels import confident_rule
-from aera.policies.policy import UNREADABLE, Decision, Policy
+from aera.policies.policy import UNREADABLE, Decision, Policy, is_weighted
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Reader
 from aera.response import Prefix, Question, Response
@@ -21,6 +23,9 @@ from aera.voting.aggregation import Aggregate, Rule, find_winner, plain_vote
 from aera.voting.confident import CONFIDENT
 from aera.voting.trace_weights import TraceWeights
 from aera.voting.weigher import Weigher, Weighting
+
+Pace = Literal["quick", "works", "waits"]
+"""What deciding takes: next to nothing, embedding or scoring, or waiting for another process."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,6 @@ class Run:
     print(run.allocation.answer)
     """
 
-    heavy = False
-    """Whether reading and deciding may take long, whatever decides."""
-
     def __init__(
         self,
         question: Question,
@@ -104,6 +106,7 @@ class Run:
         rule: Rule | None = None,
         weigher: Weighting | None = None,
         label: str | None = None,
+        pace: Pace = "quick",
     ) -> None:
         self.policy = policy
         self.label = label or str(policy)
@@ -118,6 +121,10 @@ class Run:
         self._read: list[Vote] = []
         """What those say; read on delivery, for a reader may take its time."""
         self.steps: list[Step] = []
+        self.pace = pace
+        """How long reading and deciding may take; `solve` keeps what is slow off the event loop."""
+        self.error: AeraError | None = None
+        """Why it could not go on."""
 
     @property
     def stopped(self) -> bool:
@@ -147,6 +154,11 @@ class Run:
             raise RunError(
                 f"question {self.prefix.question.id} wants {want} more responses, "
                 f"but was fed {len(responses)}"
+            )
+        if self._weigher is None and is_weighted(self.policy):
+            raise RunError(
+                f"{self.label} was calibrated on weighted votes, and this run has no weights: "
+                "begin it with controller.start(question)"
             )
         self._waiting.extend(responses)
         self._read.extend([self._task.read(response) for response in responses])
@@ -181,21 +193,41 @@ class Run:
         self._waiting, self._read = [], []
         self.reason = reason
 
+    def fail(self, error: AeraError, responses: Sequence[Response] = ()) -> None:
+        """End a run that cannot go on, for responses that all failed or cannot be judged.
+
+        What came before votes; what could not be read or weighed abstains.
+        """
+        self.error = error
+        self._waiting.extend(responses)
+        self._read.extend(Vote(None) for _ in responses)
+        if isinstance(error, UpstreamError):
+            self.end("upstream failed")
+        else:
+            self.end("failed", abstain=True)
+
+    def cut_off(self, reason: str, late: Sequence[Response], votes: Sequence[Vote]) -> "Run":
+        """What there is of it now, ended; whoever still reads in another thread is left alone."""
+        same = copy(self)
+        same.steps, same._waiting, same._read = [*self.steps], [], []
+        same.prefix = self.prefix.extend(late, votes) if late else self.prefix
+        same.end(reason)
+        return same
+
     @property
     def allocation(self) -> Allocation:
         """What came out; only once the run has stopped."""
         return self.make_allocation()
 
-    def make_allocation(
-        self, *, seconds: float = 0.0, unseen: int = 0, error: str | None = None
-    ) -> Allocation:
-        """The same with what its caller knows: the time, calls no response counts, the error."""
+    def make_allocation(self, *, seconds: float = 0.0) -> Allocation:
+        """The same with the time that it took."""
         if self.reason is None:
             raise RunError(
                 f"question {self.prefix.question.id} is still running: it wants {self.want} "
                 "more responses"
             )
         encoder, aggregate = encoder_milliseconds(self.prefix), self._rule(self.prefix)
+        unseen = self.error.calls if isinstance(self.error, UpstreamError) else 0
         winner = find_winner(self.prefix, aggregate.answer)
         return Allocation(
             question_id=self.prefix.question.id,
@@ -212,7 +244,7 @@ class Run:
             seconds=seconds,
             encoder_ms=encoder,
             gate_ms=max(0.0, sum(step.milliseconds for step in self.steps) - encoder),
-            error=error,
+            error=None if self.error is None else str(self.error),
             readability=Readability.of(self.question.id, self.prefix.responses, self.prefix.votes),
             text=winner.text if winner else None,
             full_budget=self.prefix.schedule.last,

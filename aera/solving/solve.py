@@ -1,25 +1,133 @@
-"""Solve questions live: one, or many at once, spending only what each is worth."""
+"""Solve questions live: drive one run until it stops, or many at once under one ledger.
+
+Every path ends in `drive` or `step`: batches, shared budgets, the gateway, audits and adapters.
+"""
 
 import asyncio
+import heapq
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from math import inf
+from typing import TypeVar
 
-from aera.errors import UpstreamError, check_count
-from aera.response import Question
-from aera.sampling.budget import Budget
+from aera.errors import AeraError, UpstreamError, UsageError, check_count
+from aera.policies.gate import Gated
+from aera.policies.labels import ON_WEIGHTS
+from aera.policies.policy import Decision, Policy
+from aera.response import Prefix, Question, Response
+from aera.sampling.budget import NO_ROOM, Budget, Held, Ledger
 from aera.sampling.recorded import RecordedSampler
-from aera.sampling.sampler import OpenAISampler, Sampler
-from aera.sampling.spending import Spending
+from aera.sampling.sampler import OpenAISampler, Sampler, bound_of, sample_held
 from aera.solving.controller import Controller
-from aera.solving.feeding import BlockFailure, feed_run
 from aera.solving.home import Lookout
 from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
+from aera.tally import beta_confidence
+from aera.voting.best_of_n import gives_weights
 
 log = logging.getLogger("aera.solving")
+LARGE = 64 * 1024
+"""Characters of a block beyond which it is read and weighed where the loop does not wait for it."""
+COMPARING = 256
+"""Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
+AT_ONCE = 8
+"""Under a shared budget one in so many questions may be under way, beyond the first blocks."""
+Done = TypeVar("Done")
+Watch = Callable[[Run], None]
+
+
+async def drive(
+    run: Run,
+    sampler: Sampler,
+    ledger: Ledger,
+    *,
+    kept: Journal | None = None,
+    watch: Watch | None = None,
+    turn: int = 0,
+) -> Allocation:
+    """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
+
+    What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
+    Where a limit leaves too little for all, runs with an earlier `turn` go first.
+    """
+    begun, bound = time.monotonic(), bound_of(sampler, run.question, ledger)
+    while want := await recall(run, kept):
+        held = await ledger.reserve(want, bound, turn=turn)
+        if held is None:
+            await off_loop(run, partial(run.end, f"limit: {ledger.limit}"))
+            break
+        await step(run, sampler, held, kept=kept)
+        if watch is not None:
+            watch(run)
+    return run.make_allocation(seconds=time.monotonic() - begun)
+
+
+async def step(run: Run, sampler: Sampler, held: Held, *, kept: Journal | None = None) -> None:
+    """Ask for what is held and feed it; where nothing of it came, the run ends.
+
+    What did not arrive before the deadline was never a response, only a wait. Of every call, what
+    it brought is kept at once.
+    """
+    if kept is not None:
+        held.heard = partial(kept.add, run.question)
+    try:
+        got = await sample_held(sampler, run.question, held, start=run.delivered)
+        late = held.ledger.late
+        good = [response for response in got if response.error is None]
+        if not got and not late:
+            raise UpstreamError("the sampler returned nothing")
+        if not good and not late:
+            cause = got[0].source
+            known = cause if isinstance(cause, UpstreamError) else UpstreamError(str(got[0].error))
+            await _give_up(run, held, known.after(0), got)
+            return
+        fed = good if late else got
+        await off_loop(run, partial(run.feed, fed), size=sum(len(each.text) for each in fed))
+        if late and run.want:
+            await off_loop(run, partial(run.end, "limit: seconds"))
+    except AeraError as error:
+        await _give_up(run, held, error)
+    finally:
+        held.close()
+
+
+async def _give_up(run: Run, held: Held, error: AeraError, failed: Sequence[Response] = ()) -> None:
+    """End a run that cannot go on; a call for whose retry there was no room met the limit."""
+    if isinstance(error, UpstreamError) and error.code == NO_ROOM:
+        await off_loop(run, partial(run.end, f"limit: {held.ledger.limit}"))
+    else:
+        await off_loop(run, partial(run.fail, error, failed))
+
+
+async def recall(run: Run, kept: Journal | None) -> int:
+    """Feed a run what was paid for before; returns how many responses must be asked for next."""
+    if kept is None:
+        return run.want
+    while known := kept.recall(run.question, run.delivered, run.want):
+        await off_loop(run, partial(run.feed, known), size=sum(len(each.text) for each in known))
+    return kept.gap(run.question, run.delivered, run.want)
+
+
+async def off_loop(run: Run, work: Callable[[], Done], *, size: int = 0) -> Done:
+    """Do a part of deciding, where the event loop does not wait for it if that may take long.
+
+    Embedding and scoring are work, for which a few threads are best. Comparing waits for another
+    process: it has many of its own, so that nothing else waits with it.
+    """
+    if run.pace == "waits":
+        return await asyncio.get_running_loop().run_in_executor(_comparison_threads(), work)
+    if run.pace == "works" or size > LARGE:
+        return await asyncio.to_thread(work)
+    return work()
+
+
+@cache
+def _comparison_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(COMPARING, "aera-comparing")
 
 
 async def solve(
@@ -27,8 +135,8 @@ async def solve(
     sampler: Sampler,
     controller: Controller,
     *,
-    budget: Budget | None = None,
-    watch: Callable[[Run], None] | None = None,
+    budget: Budget | Ledger | None = None,
+    watch: Watch | None = None,
     lookout: Lookout | None = None,
 ) -> Allocation:
     """Sample until the controller stops, or a limit is hit; then the best answer so far.
@@ -40,117 +148,7 @@ async def solve(
         question = Question("question", question)
     if lookout is not None:
         controller = look_at(question, controller, lookout)
-    run, spending = controller.start(question), Spending(budget or Budget())
-    return await advance(run, sampler, controller, spending=spending, watch=watch)
-
-
-def look_at(question: Question, controller: Controller, lookout: Lookout) -> Controller:
-    """Who decides this question: the controller, or plain votes where it may be abroad."""
-    doubt = lookout.see(question)
-    warn(lookout)
-    return controller.plain if doubt else controller
-
-
-def warn(lookout: Lookout) -> None:
-    """Say it in the log, once, when a controller goes abroad or comes home."""
-    if (news := lookout.tell()) is not None:
-        log.warning("%s", news)
-
-
-async def advance(
-    run: Run,
-    sampler: Sampler,
-    controller: Controller,
-    *,
-    spending: Spending,
-    watch: Callable[[Run], None] | None = None,
-) -> Allocation:
-    """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
-
-    What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
-    """
-    begun = time.monotonic()
-    failure = await feed_run(run, controller, sampler, spending, watch=watch)
-    return conclude(run, failure, begun)
-
-
-def conclude(run: Run, failure: BlockFailure | None, begun: float) -> Allocation:
-    """The allocation of a run that has ended, and why."""
-    return run.make_allocation(
-        seconds=time.monotonic() - begun,
-        unseen=failure.unseen if failure else 0,
-        error=str(failure.error) if failure else None,
-    )
-
-
-class Allocator:
-    """Many questions under one budget; stopped ones leave, active ones advance.
-
-    async for allocation in Allocator(sampler, controller).solve(questions):
-        print(allocation.question_id, allocation.answer)
-    """
-
-    def __init__(
-        self,
-        sampler: Sampler,
-        controller: Controller,
-        *,
-        concurrency: int = 64,
-        budget: Budget | Spending | None = None,
-        watch: Callable[[Run], None] | None = None,
-        journal: Journal | None = None,
-    ) -> None:
-        self.sampler, self.controller = sampler, controller
-        self.lookout = controller.make_lookout()
-        self.concurrency, self.watch, self.journal = concurrency, watch, journal
-        self.spending = budget if isinstance(budget, Spending) else Spending(budget or Budget())
-        self._refusal: UpstreamError | None = None
-        check_count("concurrency", concurrency)
-        if journal is not None:
-            self.spending.book(journal.paid)
-
-    async def solve(self, questions: Iterable[Question]) -> AsyncIterator[Allocation]:
-        """Allocations as questions stop. One failing question is an Allocation with its error.
-
-        Where all questions are there, as in a list, all are looked at before any is asked.
-        """
-        if isinstance(questions, Sequence):
-            self.lookout.survey(questions)
-        waiting = enumerate(questions)
-        active: set[asyncio.Task[Allocation]] = set()
-        try:
-            while True:
-                while len(active) < self.concurrency and (q := next(waiting, None)) is not None:
-                    active.add(asyncio.create_task(self._solve_one(*q)))
-                if not active:
-                    return
-                done, active = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    yield task.result()
-        finally:
-            for task in active:
-                task.cancel()
-            await asyncio.gather(*active, return_exceptions=True)
-
-    async def _solve_one(self, turn: int, question: Question) -> Allocation:
-        controller = look_at(question, self.controller, self.lookout)
-        run = controller.start(question)
-        if self._refusal is not None:
-            run.end("upstream failed")
-            return replace(run.allocation, error=str(self._refusal))
-        begun = time.monotonic()
-        failure = await feed_run(
-            run,
-            controller,
-            self.sampler,
-            self.spending,
-            journal=self.journal,
-            watch=self.watch,
-            turn=turn,
-        )
-        if failure and isinstance(failure.error, UpstreamError) and failure.error.final:
-            self._refusal = failure.error  # nobody else need be refused
-        return conclude(run, failure, begun)
+    return await drive(controller.start(question), sampler, _ledger(budget), watch=watch)
 
 
 def solve_blocking(
@@ -171,3 +169,225 @@ def solve_blocking(
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work()).result()
+
+
+def look_at(question: Question, controller: Controller, lookout: Lookout) -> Controller:
+    """Who decides this question: the controller, or plain votes where it may be abroad.
+
+    The log says it once when a controller steps aside or comes back.
+    """
+    doubt = lookout.see(question)
+    if (news := lookout.tell()) is not None:
+        log.warning("%s", news)
+    return controller.plain if doubt else controller
+
+
+def _ledger(budget: Budget | Ledger | None) -> Ledger:
+    return budget if isinstance(budget, Ledger) else Ledger(budget or Budget())
+
+
+# --- many -----------------------------------------------------------------------------------------
+
+
+async def solve_many(
+    questions: Iterable[Question],
+    sampler: Sampler,
+    controller: Controller,
+    *,
+    budget: Budget | Ledger | None = None,
+    concurrency: int = 64,
+    shared: bool = False,
+    kept: Journal | None = None,
+    watch: Watch | None = None,
+    skip: Callable[[Question], bool] = lambda question: False,
+) -> AsyncIterator[Allocation]:
+    """Allocations as questions stop, all under one budget.
+
+    async for allocation in solve_many(questions, sampler, controller):
+        print(allocation.question_id, allocation.answer)
+
+    One failing question is an Allocation with its error. With `shared`, nobody stops before the
+    limit is spent, and the next block goes to the question where it promises most. What is to be
+    skipped is looked at, and not asked.
+    """
+    check_count("concurrency", concurrency)
+    ledger, lookout = _ledger(budget), controller.make_lookout()
+    if kept is not None:
+        ledger.book(kept.paid)
+    decided = ((each, look_at(each, controller, lookout)) for each in questions)
+    asked = ((each, by) for each, by in decided if not skip(each))
+    if shared:
+        made = SharedBudget([*asked], ledger, sampler)
+        for allocation in await made.spend(concurrency, kept=kept, watch=watch):
+            yield allocation
+        return
+    refusal: AeraError | None = None
+
+    async def solve_one(turn: int, run: Run) -> Allocation:
+        nonlocal refusal
+        if refusal is not None:  # a wrong key, model or address is wrong for every question
+            run.fail(refusal)
+            return run.make_allocation()
+        done = await drive(run, sampler, ledger, kept=kept, watch=watch, turn=turn)
+        if isinstance(run.error, UpstreamError) and run.error.final:
+            refusal = run.error.after(0)
+        return done
+
+    waiting = enumerate(by.start(question) for question, by in asked)
+    active: set[asyncio.Task[Allocation]] = set()
+    try:
+        while True:
+            while len(active) < concurrency and (next_one := next(waiting, None)) is not None:
+                active.add(asyncio.create_task(solve_one(*next_one)))
+            if not active:
+                return
+            done, active = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        await _end(active)
+
+
+async def _end(tasks: Iterable[asyncio.Task[object]]) -> None:
+    """End what has not ended, and wait until it has."""
+    tasks = [*tasks]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class Unstopped:
+    """Nobody stops by a policy: the limit decides."""
+
+    def decide(self, prefix: Prefix) -> Decision:
+        return Decision(False, "the limit decides")
+
+
+def share(controller: Controller) -> Controller:
+    """A controller under which nobody stops by themselves."""
+    policy: Policy = Gated(controller.gate, 0.0) if controller.gate else Unstopped()
+    return replace(controller, policy=policy)
+
+
+def shared_label(controller: Controller) -> str:
+    """What allocations of a shared budget call their policy."""
+    return "shared-budget" + (ON_WEIGHTS if gives_weights(controller.weigher) else "")
+
+
+class SharedBudget:
+    """One limit over many questions, spent where it promises most.
+
+    Every question gets its first block; where the limit is too small for that, one response each
+    comes first, then a second, so that as many as possible are answered. Then the next block always
+    goes to the question whose gate is surest that going on pays; without a gate, to the one whose
+    leader is least certain. The gate has the price of tokens in its target, so nothing is divided
+    by them again.
+    """
+
+    def __init__(
+        self, asked: Sequence[tuple[Question, Controller]], ledger: Ledger, sampler: Sampler
+    ) -> None:
+        if not ledger.budget.limited:
+            raise UsageError("a shared budget needs a limit in tokens, responses or money")
+        self.runs = [share(by).start(each, label=shared_label(by)) for each, by in asked]
+        self._controllers = [by for _, by in asked]
+        self._bounds = [bound_of(sampler, each, ledger) for each, _ in asked]
+        self._ledger, self._sampler = ledger, sampler
+        self._out: set[int] = set()
+        self._waiting: list[tuple[float, int, int]] = []
+
+    async def spend(
+        self, concurrency: int, *, kept: Journal | None = None, watch: Watch | None = None
+    ) -> list[Allocation]:
+        """Spend the limit, and return what every question got of it."""
+        begun = time.monotonic()
+        for place, run in enumerate(self.runs):
+            await recall(run, kept)
+            self._put(place)
+        active: dict[asyncio.Task[None], int] = {}
+        try:
+            while True:
+                while len(active) < concurrency and (taken := self._take(kept)) is not None:
+                    place, held = taken
+                    active[asyncio.create_task(self._feed(place, held, kept))] = place
+                if not active:
+                    break
+                done, _ = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    place = active.pop(task)
+                    task.result()
+                    self._put(place)
+                    self._refuse_all(self.runs[place].error)
+                    if watch is not None:
+                        watch(self.runs[place])
+        finally:
+            await _end(active)
+        return [run.make_allocation(seconds=time.monotonic() - begun) for run in self.runs]
+
+    async def _feed(self, place: int, held: Held, kept: Journal | None) -> None:
+        await step(self.runs[place], self._sampler, held, kept=kept)
+        await recall(self.runs[place], kept)
+
+    def _take(self, kept: Journal | None) -> tuple[int, Held] | None:
+        """The place of the most urgent run and what is held for it; None if nothing is now.
+
+        What has no room beside nobody else will have none later: then all who wait end. Beyond the
+        first blocks only few are under way at once, for those may come back more urgent than all
+        that wait.
+        """
+        ledger = self._ledger
+        while self._waiting:
+            first = self._waiting[0][0] == -inf
+            if not first and len(self._out) >= max(1, len(self.runs) // AT_ONCE):
+                return None
+            if ledger.usual is None and self._out:
+                return None  # one block tells how long responses are
+            place = self._waiting[0][2]
+            run = self.runs[place]
+            want = kept.gap(run.question, run.delivered, run.want) if kept else run.want
+            if first and ledger.usual is not None and not self._enough_for_first_blocks():
+                want = 1
+            held = ledger.take(want, self._bounds[place])
+            if held is None and self._out and not ledger.late:
+                return None
+            heapq.heappop(self._waiting)
+            if held is not None:
+                self._out.add(place)
+                return place, held
+            run.end(f"limit: {ledger.limit}")
+        return None
+
+    def _refuse_all(self, error: AeraError | None) -> None:
+        """A wrong key, model or address is wrong for every question that waits."""
+        if isinstance(error, UpstreamError) and error.final:
+            for _, _, place in self._waiting:
+                self.runs[place].fail(error.after(0))
+            self._waiting.clear()
+
+    def _put(self, place: int) -> None:
+        """Line up a run; of those without a first block, the least fed go first."""
+        self._out.discard(place)
+        run = self.runs[place]
+        if run.want:
+            urgency = self._urgency(run.prefix, self._controllers[place])
+            heapq.heappush(self._waiting, (-urgency, run.delivered, place))
+
+    @staticmethod
+    def _urgency(prefix: Prefix, controller: Controller) -> float:
+        """How much the next block promises; infinite before the first."""
+        if not len(prefix):
+            return inf
+        if controller.gate is not None:
+            return controller.gate.p_continue(prefix)
+        leaders = prefix.tally.leaders
+        return 1 - beta_confidence(leaders.weight, leaders.runner_up)
+
+    def _enough_for_first_blocks(self) -> bool:
+        """Whether all first blocks that are missing fit, as far as anybody can tell."""
+        lacking = [
+            max(0, by.schedule.first - run.delivered)
+            for run, by in zip(self.runs, self._controllers, strict=True)
+            if run.want
+        ]
+        return self._ledger.leaves_room_for(sum(lacking))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aera import ASC, Allocator, Chat, Controller, Question, Schedule, get_task, solve
+from aera import ASC, Chat, Controller, Question, Schedule, get_task, solve, solve_many
 from aera.adapters.vllm import VLLMSampler
 from aera.errors import UpstreamError, UsageError
 from aera.trace import FULL, TRACE_NAMES
@@ -109,9 +109,9 @@ def test_questions_that_wait_go_into_one_call() -> None:
     engine = Engine(slow=0.05)
 
     async def scene() -> list[str | None]:
-        allocator = Allocator(sampler(engine), CONTROLLER, concurrency=32)
         asked = [Question(str(i), "6 x 7?") for i in range(32)]
-        return [done.answer async for done in allocator.solve(asked)]
+        many = solve_many(asked, sampler(engine), CONTROLLER, concurrency=32)
+        return [done.answer async for done in many]
 
     assert asyncio.run(scene()) == ["42"] * 32
     assert len(engine.calls) <= 3

@@ -5,13 +5,13 @@ import logging
 from dataclasses import replace
 
 import pytest
+from aera.gateway.voting import ABROAD, DOUBT
 from fakes import FakeUpstream
 from foreign_questions import home_questions, short_questions
 from gateways import CONTROLLER, House, account, visit
 from live import boxed
 
 from aera import Question
-from aera.gateway.voting import ABROAD, DOUBT
 from aera.solving.controller import Controller
 
 BUNDLED = Controller.load(CONTROLLER)

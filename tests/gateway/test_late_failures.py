@@ -5,6 +5,7 @@ from typing import Any
 
 import openai
 import pytest
+from aera.gateway.stopping import NO_AGREEMENT
 from aiohttp import web
 from fakes import FakeUpstream, Fault
 from gateways import (
@@ -20,8 +21,6 @@ from gateways import (
     visit,
 )
 from live import boxed
-
-from aera.gateway.stopping import NO_AGREEMENT
 
 FAULTS = {
     "429": (Fault.status(429, "slow down", retry_after="9"), "slow down"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import openai
 import pytest
+from aera.gateway.stopping import UNREADABLE
 from fakes import Call, FakeUpstream, Fault
 from gateways import (
     CONTROLLER,
@@ -29,7 +30,6 @@ from aera import Pool, Response, Schedule, get_task
 from aera.errors import UsageError
 from aera.gateway.options import RequestOptions
 from aera.gateway.request import add_instruction
-from aera.gateway.stopping import UNREADABLE
 from aera.lab import import_jsonl
 from aera.policies.gate import OUTSIDE, Gated
 from aera.pools.record import read_votes

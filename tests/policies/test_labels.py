@@ -17,8 +17,8 @@ from aera import (
     standard_policies,
 )
 from aera.errors import UsageError
+from aera.policies.gate import Live
 from aera.policies.labels import label_of, strip_weighted
-from aera.policies.policy import ServedPolicy
 
 counts = st.integers(1, 10**7)
 shares = st.floats(0, 1)
@@ -63,7 +63,7 @@ def test_canonical_labels_name_their_policies(label: str, policy: Policy) -> Non
         (ASC(0.71), "asc-0.71+weighted"),
         (Fixed(128), "weighted-128"),
         (Bounded(Fixed(8)), "weighted-8+vote"),
-        (ServedPolicy(Bounded(ESC(5), minimum=8)), "esc-5+min8+vote+weighted"),
+        (Live.of(Bounded(ESC(5), minimum=8)), "esc-5+min8+vote+weighted"),
     ],
 )
 def test_a_label_on_weighted_votes_says_so(policy: Policy, label: str) -> None:

@@ -20,7 +20,8 @@ from aera import (
     Schedule,
 )
 from aera.errors import UsageError
-from aera.policies.policy import UNREADABLE, ServedPolicy, bounds_of, range_of
+from aera.policies.gate import Live
+from aera.policies.policy import UNREADABLE, bounds_of, range_of
 
 LEARNING = [FirstValid(), Majority(0), Entropy(1), Lead(0.1), ASC(0), ESC(1)]
 
@@ -189,14 +190,16 @@ def test_a_forced_stop_keeps_the_reason_of_a_gate_that_was_not_trusted() -> None
     assert outside == Decision(True, "never seen", 0.1, forced=True, outside=True)
 
 
-def test_a_served_policy_ends_where_nothing_can_be_read_at_first(
+def test_live_a_second_block_that_cannot_be_read_ends_it(
     prefixes_of: Callable[..., list[Prefix]],
 ) -> None:
-    served = ServedPolicy(Bounded(Lead(3)))
-    assert served.decide(prefixes_of("....")[0]) == Decision(True, UNREADABLE)
+    live = Live.of(Lead(3))
+    first, second = prefixes_of("....", Schedule((2, 4, 8)))[:2]
+    assert live.decide(first) == Decision(False, "nothing could be read yet")
+    assert live.decide(second) == Decision(True, UNREADABLE, forced=True)
     later = prefixes_of("a..." + "." * 12)
-    assert not any(served.decide(prefix).stop for prefix in later)
-    assert str(served) == "lead-3+vote"
+    assert not any(live.decide(prefix).stop for prefix in later)
+    assert str(live) == "lead-3+vote"
 
 
 def test_a_decision_says_why(prefix_of: Callable[..., Prefix]) -> None:
@@ -213,7 +216,7 @@ def test_a_decision_says_why(prefix_of: Callable[..., Prefix]) -> None:
         (Fixed(256), (0, 128), (128, 128)),
         (Bounded(Lead(3), minimum=8, maximum=64), (8, 64), (8, 64)),
         (Bounded(Fixed(4), minimum=8), (8, 128), (8, 8)),
-        (ServedPolicy(Bounded(Bounded(Lead(3), maximum=32), 4, 64)), (4, 32), (4, 32)),
+        (Live.of(Bounded(Bounded(Lead(3), maximum=32), 4, 64)), (4, 32), (4, 32)),
     ],
     ids=str,
 )

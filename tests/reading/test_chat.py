@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from aera.reading.chat import ChatReader, canonical_json, tool_calls, wants_json
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import Response, get_task
-from aera.reading.chat import ChatReader, canonical_json, tool_calls, wants_json
 
 TEXT = ChatReader(get_task("numeric"))
 JSON = ChatReader(get_task("numeric"), wants_json=True)

@@ -59,17 +59,6 @@ def test_the_samples_of_a_request_are_serialised_once(
     assert seen == [{**plain, "n": 3}, *({**plain, **step} for step in stepped[1:])]
 
 
-def test_an_empty_request_is_an_object_too() -> None:
-    async def scene() -> list[Any]:
-        empty, seeded = RequestBody({}), RequestBody({"seed": 1})
-        await empty.prepare()
-        await seeded.prepare()
-        made = [empty.content(0, 1), empty.content(0, 2), seeded.content(3, 2)]
-        return [json.loads(each) for each in made if isinstance(each, bytes)]
-
-    assert asyncio.run(scene()) == [{}, {"n": 2}, {"seed": 4, "n": 2}]
-
-
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
 @pytest.mark.parametrize("size", [None, LARGE + 1])
 def test_a_number_that_json_lacks_is_refused_and_never_sent(

@@ -57,11 +57,6 @@ def test_a_reasoning_field_is_kept_and_never_votes(field: str) -> None:
     ]
 
 
-def test_a_thinking_section_never_votes() -> None:
-    closed, opened = "<think>\\boxed{3}</think>no idea", "<think>still \\boxed{3}"
-    assert votes(closed, opened, f"{closed} {BOX}") == [None, None, "7"]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -80,21 +75,11 @@ def test_content_that_is_not_there_abstains(message: Any) -> None:
     assert (response.text, response.error) == ("", None)
 
 
-def test_an_old_completion_has_its_text_beside_the_message() -> None:
-    assert texts(parse_reply({"choices": [{"text": BOX}]}, latency_ms=1)) == [BOX]
-
-
 def test_logprobs_are_summed_and_count_the_tokens() -> None:
     rows = [{"logprob": -0.5}, {"logprob": -1}, {"logprob": None}, "odd"]
     reply = {"choices": [{"message": {"content": BOX}, "logprobs": {"content": rows}}]}
     [response] = parse_reply(reply, latency_ms=1)
     assert (response.logprob, response.tokens) == (-1.5, 2)
-
-
-@pytest.mark.parametrize("logprobs", [None, {}, {"content": None}, {"content": []}, []])
-def test_without_logprobs_there_is_none(logprobs: Any) -> None:
-    reply = {"choices": [{"message": {"content": BOX}, "logprobs": logprobs}]}
-    assert parse_reply(reply, latency_ms=1)[0].logprob is None
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"completion_tokens": None}, "odd", []])
@@ -126,13 +111,6 @@ def test_a_count_that_cannot_be_one_is_taken_for_none(count: Any) -> None:
     assert [response.tokens for response in parse_reply(reply, latency_ms=1)] == [100, 10]
 
 
-def test_names_and_logprobs_that_cannot_be_any_are_taken_for_none() -> None:
-    rows = [{"logprob": value} for value in (10**400, float("-inf"), float("nan"), True, -2.0)]
-    choice = {"message": {"content": BOX}, "finish_reason": ["stop"], "logprobs": {"content": rows}}
-    [response] = parse_reply({"choices": [choice], "model": {"a": 1}}, latency_ms=1)
-    assert (response.logprob, response.finish_reason, response.model) == (-2.0, None, None)
-
-
 def test_what_a_reply_says_beside_its_choices_is_kept_with_each() -> None:
     reply = completion(BOX, BOX, system_fingerprint="fp", usage={"completion_tokens": 2})
     sources: list[Any] = [response.source for response in parse_reply(reply, latency_ms=1)]
@@ -155,8 +133,3 @@ def test_a_reply_without_choices_may_be_asked_for_again(reply: Any) -> None:
     with pytest.raises(UpstreamError, match="choice") as caught:
         parse_reply(reply, latency_ms=1)
     assert caught.value.retryable
-
-
-def test_an_error_inside_a_good_status_is_told() -> None:
-    with pytest.raises(UpstreamError, match="overheated"):
-        parse_reply({"error": {"message": "overheated"}}, latency_ms=1)

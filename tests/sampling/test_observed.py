@@ -1,4 +1,4 @@
-"""What is remembered of a server: of which requests, and for how long."""
+"""What is remembered of a server, of which requests and for how long; which logprobs it gives."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,6 @@ from live import BODY, boxed, completion, serving, upstream_of
 
 from aera import Response
 from aera.errors import UpstreamError
-from aera.sampling.observed import Kind, Refusals, TakesN
 from aera.sampling.upstream import Upstream
 
 OTHER = {**BODY, "model": "other"}
@@ -82,18 +81,10 @@ def test_a_server_that_did_not_take_n_is_tried_again_later(
             await upstream.complete(BODY, 3)
             return [*seen, upstream.ignores_n]
 
-    monkeypatch.setattr("aera.sampling.observed.N_REMEMBERED", 0.05)
+    monkeypatch.setattr("aera.sampling.upstream.N_REMEMBERED", 0.05)
     server = FakeUpstream(boxed, faults=[Fault.short(1)])
     assert asyncio.run(scene(server)) == [True, False]
     assert wants(server) == [3, 1, 1, 3]
-
-
-def test_made_up_models_are_not_kept_for_ever() -> None:
-    takes, refusals = TakesN(), Refusals()
-    for number in range(3_000):
-        takes.refuse(Kind.of({"model": f"m{number}"}))
-        refusals.add(number, UpstreamError("no", status=401))
-    assert (len(takes._habits), len(refusals._latest)) == (1_024, 1_024)
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -149,7 +140,7 @@ def test_a_refusal_is_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -
         async with server, upstream_of(server, concurrency=1) as upstream:
             return await outcomes(upstream, *[(OTHER, {})] * 3)
 
-    monkeypatch.setattr("aera.sampling.observed.REFUSAL_REMEMBERED", 0.0)
+    monkeypatch.setattr("aera.sampling.upstream.REFUSAL_REMEMBERED", 0.0)
     server = only(model="m")
     assert asyncio.run(scene(server)) == ["401"] * 3
     assert len(server.calls) == 3

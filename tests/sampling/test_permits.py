@@ -11,21 +11,6 @@ async def hold(permits: Permits, seconds: float = 0.0) -> None:
         await asyncio.sleep(seconds)
 
 
-def test_no_more_than_the_limit_are_active() -> None:
-    async def scene() -> None:
-        permits, seen = Permits(3), []
-
-        async def work() -> None:
-            async with permits:
-                seen.append(permits.active)
-                await asyncio.sleep(0)
-
-        await asyncio.gather(*(work() for _ in range(50)))
-        assert (max(seen), len(seen), permits.active) == (3, 50, 0)
-
-    asyncio.run(scene())
-
-
 def test_waiters_go_in_the_order_they_came() -> None:
     async def scene() -> None:
         permits, order = Permits(1), []
@@ -52,17 +37,6 @@ def test_soon_after_a_refusal_a_full_round_of_successes_allows_one_more() -> Non
     assert permits.limit == 64
 
 
-def test_long_after_a_refusal_a_full_round_of_successes_doubles_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("aera.sampling.permits.CALM", 0.0)
-    permits = Permits(64, start=16)
-    permits.halve(0)
-    for _ in range(8):
-        permits.widen()
-    assert permits.limit == 16
-
-
 def test_a_server_that_takes_some_of_a_round_is_given_as_many_next_time() -> None:
     async def scene() -> float:
         permits = Permits(256)
@@ -75,45 +49,10 @@ def test_a_server_that_takes_some_of_a_round_is_given_as_many_next_time() -> Non
     assert asyncio.run(scene()) == 10
 
 
-def test_all_can_be_under_way_from_the_start() -> None:
-    async def scene() -> int:
-        permits = Permits(256)
-        work = asyncio.gather(*(hold(permits, 0.01) for _ in range(200)))
-        await asyncio.sleep(0)
-        active = permits.active
-        await work
-        return active
-
-    assert asyncio.run(scene()) == 200
-
-
 def test_a_refusal_of_one_model_leaves_the_others_alone() -> None:
     models = ModelPermits(64)
     models.of("busy").halve(0)
     assert (models.of("busy").limit, models.of("other").limit) == (32, 64)
-
-
-def test_made_up_models_are_not_kept_for_ever() -> None:
-    models = ModelPermits(4)
-    for number in range(5_000):
-        models.of(f"model {number}")
-    assert len(models._permits) <= 1_024
-
-
-def test_a_risen_limit_wakes_who_waits() -> None:
-    async def scene() -> None:
-        permits = Permits(2, start=1)
-        workers = [asyncio.create_task(hold(permits, 5.0)) for _ in range(2)]
-        await asyncio.sleep(0)
-        assert permits.active == 1
-        permits.widen()
-        assert permits.active == 2
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        assert permits.active == 0
-
-    asyncio.run(scene())
 
 
 async def rounds(permits: Permits, count: int) -> list[float]:
@@ -132,39 +71,6 @@ def test_a_refused_round_halves_once_and_the_next_halves_again() -> None:
     assert asyncio.run(rounds(Permits(64, start=8), 5)) == [4, 2, 1, 1, 1]
 
 
-def test_late_refusals_of_an_old_round_do_not_count() -> None:
-    async def scene() -> None:
-        permits = Permits(8)
-        old = [await permits.__aenter__() for _ in range(8)]
-        permits.halve(old[0])
-        for _ in range(8):
-            await permits.__aexit__(None, None, None)
-        new = await permits.__aenter__()
-        permits.halve(old[1])
-        assert permits.limit == 4
-        permits.halve(new)
-        assert permits.limit == 2
-
-    asyncio.run(scene())
-
-
-def test_nobody_starts_until_the_active_fall_below_a_halved_limit() -> None:
-    async def scene() -> None:
-        permits = Permits(4)
-        turns = [await permits.__aenter__() for _ in range(4)]
-        permits.halve(turns[0])
-        waiting = asyncio.create_task(permits.__aenter__())
-        for still in (3, 2):
-            await permits.__aexit__(None, None, None)
-            await asyncio.sleep(0)
-            assert (permits.active, waiting.done()) == (still, False)
-        await permits.__aexit__(None, None, None)
-        await waiting
-        assert permits.active == 2
-
-    asyncio.run(scene())
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
     async def scene() -> None:
@@ -180,19 +86,6 @@ def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
         assert permits.active == 0
 
     asyncio.run(scene())
-
-
-def test_a_cancelled_waiter_leaves_the_queue() -> None:
-    async def scene() -> int:
-        permits = Permits(1)
-        async with permits:
-            waiting = asyncio.create_task(hold(permits))
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            return len(permits._waiting)
-
-    assert asyncio.run(scene()) == 0
 
 
 def test_a_permit_that_arrives_with_the_cancellation_is_passed_on() -> None:

@@ -1,5 +1,4 @@
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,12 +59,6 @@ def test_it_reports_the_recorded_tokens(pool: Pool) -> None:
     [(_, reply)] = posted(RecordedUpstream(pool), request_of(pool, "a", seed=2, n=3))
     assert [c["usage"]["completion_tokens"] for c in reply["choices"]] == [12, 13, 14]
     assert reply["usage"]["completion_tokens"] == 39
-
-
-def test_the_pace_is_of_the_longest_response(pool: Pool) -> None:
-    begun = time.monotonic()
-    posted(RecordedUpstream(pool, pace=10.0), request_of(pool, "a", seed=0, n=8))
-    assert time.monotonic() - begun >= 10 * 17 / 1000 * 0.8
 
 
 def test_a_question_that_was_not_recorded_is_not_found(pool: Pool) -> None:

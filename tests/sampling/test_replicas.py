@@ -1,6 +1,7 @@
-"""Several upstreams of one model: who is asked, who rests."""
+"""Several servers of one model: who is asked, who cools down, who comes back."""
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -9,15 +10,15 @@ from typing import Any, TypeVar
 
 import pytest
 from fakes import FakeUpstream, Fault
-from gateways import started
 from live import BODY, boxed, texts
 
-from aera.errors import UpstreamError
+from aera.errors import UpstreamError, UsageError
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.upstream import Endpoint
 
 Seen = TypeVar("Seen")
 LIST = ProxiedRequest("GET", "/models?limit=1", {}, None)
+CHAT = ProxiedRequest("POST", "/chat/completions", {}, json.dumps(BODY).encode())
 
 
 def dead() -> str:
@@ -30,11 +31,14 @@ def dead() -> str:
 def among(
     act: Callable[[Replicas], Awaitable[Seen]], *servers: FakeUpstream | str, **endpoint: Any
 ) -> Seen:
-    """What comes of acting on replicas at these servers."""
+    """What comes of acting on replicas at these servers; a string is an address."""
 
     async def scene() -> Seen:
         async with AsyncExitStack() as stack:
-            urls = await started(stack, *servers)
+            begun = [
+                s if isinstance(s, str) else await stack.enter_async_context(s) for s in servers
+            ]
+            urls = [each if isinstance(each, str) else each.base_url for each in begun]
             endpoints = [Endpoint(url, "NO_KEY", **endpoint) for url in urls]
             return await act(await stack.enter_async_context(Replicas(endpoints)))
 
@@ -53,7 +57,7 @@ def test_the_least_busy_replica_is_asked() -> None:
     assert (len(one.calls), len(other.calls)) == (1, 1)
 
 
-def test_a_dead_replica_is_left_at_once_and_rests() -> None:
+def test_a_dead_replica_is_left_at_once_and_cools_down() -> None:
     async def act(replicas: Replicas) -> tuple[float, list[bool]]:
         begun = time.monotonic()
         for _ in range(3):
@@ -89,7 +93,7 @@ def test_a_refusal_is_not_taken_to_the_next_replica() -> None:
     assert not other.calls
 
 
-def test_an_impatient_client_does_not_put_a_replica_to_rest() -> None:
+def test_an_impatient_client_does_not_cool_a_replica_down() -> None:
     async def act(replicas: Replicas) -> list[bool]:
         got = await replicas.complete(BODY, 2, deadline=time.monotonic() + 0.05)
         assert all(response.error for response in got)
@@ -98,15 +102,6 @@ def test_an_impatient_client_does_not_put_a_replica_to_rest() -> None:
     slow = [FakeUpstream(boxed, delay=lambda call: 0.5) for _ in range(2)]
     assert among(act, *slow) == [True, True]
     assert sum(len(server.calls) for server in slow) == 1
-
-
-def test_a_rest_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def act(replicas: Replicas) -> list[bool]:
-        replicas.rest(0)
-        return replicas.healthy
-
-    monkeypatch.setattr("aera.sampling.health.REST", 0.0)
-    assert among(act, dead()) == [True]
 
 
 def test_a_request_is_passed_to_a_replica_that_lives() -> None:
@@ -128,8 +123,8 @@ def test_a_request_that_nobody_takes_is_a_bad_gateway() -> None:
 
 def test_a_check_tells_of_every_replica() -> None:
     checked = among(lambda replicas: replicas.check(), FakeUpstream(boxed), dead())
-    well = {"answers": True, "refused": False, "status": 200, "resting": False, "active": 0}
-    ill = {"answers": False, "refused": False, "status": None, "resting": True, "active": 0}
+    well = {"answers": True, "refused": False, "status": 200, "cooling_down": False, "active": 0}
+    ill = {"answers": False, "refused": False, "status": None, "cooling_down": False, "active": 0}
     assert checked == [well, ill]
 
 
@@ -144,3 +139,135 @@ def test_one_clients_unknown_model_is_not_held_against_the_others() -> None:
     wrong, right = among(act, server, concurrency=1)
     assert isinstance(wrong, UpstreamError)
     assert right[0].error is None
+
+
+def hung() -> FakeUpstream:
+    """A server that lists its models and never completes anything."""
+    return FakeUpstream(boxed, delay=lambda call: 60.0)
+
+
+def test_a_try_that_takes_too_long_goes_to_the_next_replica() -> None:
+    async def act(replicas: Replicas) -> tuple[list[str], int, list[bool]]:
+        got = await replicas.complete(BODY, 2)
+        return texts(got), got[0].calls, replicas.healthy
+
+    silent, good = hung(), FakeUpstream(boxed)
+    said, calls, healthy = among(act, silent, good, attempt_timeout=0.2)
+    assert (said, calls, healthy) == (["so it is \\boxed{7}"] * 2, 2, [False, True])
+    assert (silent.aborted, len(good.calls)) == (1, 1)
+
+
+def test_a_request_passed_on_that_takes_too_long_goes_to_the_next_replica() -> None:
+    async def act(replicas: Replicas) -> tuple[int, list[int]]:
+        reply, place = await replicas.send(CHAT)
+        reply.close()
+        replicas.release(place)
+        return place, replicas.busy
+
+    assert among(act, hung(), FakeUpstream(boxed), attempt_timeout=0.2) == (1, [0, 0])
+
+
+def test_what_might_be_done_twice_is_sent_to_one_replica_only() -> None:
+    assert not ProxiedRequest("POST", "/files", {}, b"").repeatable
+    assert ProxiedRequest("POST", "/completions?x=1", {}, b"").repeatable
+    assert ProxiedRequest("GET", "/files/1", {}, None).repeatable
+
+
+def test_only_the_samples_that_failed_are_asked_of_the_next_replica() -> None:
+    faults = [None, Fault.status(503), None, Fault.reset()]
+    one = FakeUpstream(boxed, honours_n=False, faults=faults)
+    other = FakeUpstream(boxed)
+    got = among(lambda replicas: replicas.complete({**BODY, "seed": 5}, 4), one, other, tries=1)
+    assert [(response.error, response.seed) for response in got] == [
+        (None, 5 + i) for i in range(4)
+    ]
+    assert (len(one.calls), len(other.calls)) == (4, 2)
+    assert sum(response.calls for response in got) == 6
+
+
+def test_a_refusal_by_the_next_replica_does_not_lose_what_has_come() -> None:
+    one = FakeUpstream(boxed, honours_n=False, faults=[None, Fault.status(503)])
+    other = FakeUpstream(boxed, faults=[Fault.status(401)])
+    got = among(lambda replicas: replicas.complete(BODY, 3), one, other, tries=1)
+    assert sorted(response.error is None for response in got) == [False, True, True]
+
+
+# --- a client's own key ---------------------------------------------------------------------------
+
+
+def test_a_header_that_cannot_be_sent_is_refused() -> None:
+    async def act(replicas: Replicas) -> None:
+        await replicas.with_headers({"Authorization": "Bearer a\r\nX: y"}).complete(BODY, 1)
+
+    with pytest.raises(UsageError, match="cannot be passed on"):
+        among(act, FakeUpstream(boxed))
+
+
+def test_a_server_that_is_silent_while_others_answer_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aera.sampling.replicas.SILENT", 0.5)
+
+    async def act(replicas: Replicas) -> tuple[list[bool], list[bool], int]:
+        begun = time.monotonic()
+        got = await asyncio.gather(*(replicas.complete(BODY, 1) for _ in range(10)))
+        assert time.monotonic() - begun < 15
+        cooling = replicas.healthy
+        await replicas.complete(BODY, 1)
+        return [each.error is None for [each] in got], cooling, len(good.calls)
+
+    silent, good = hung(), FakeUpstream(boxed, delay=lambda call: 0.1)
+    answered, healthy, calls = among(act, silent, good)
+    assert (answered, healthy, calls) == ([True] * 10, [False, True], 11)
+    assert silent.aborted == len(silent.calls) == 5
+
+
+def test_a_dead_server_that_takes_connections_is_left_by_an_only_client_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aera.sampling.replicas.UNHEARD", 0.5)
+    monkeypatch.setattr("aera.sampling.replicas.CHECK_SECONDS", 0.2)
+    dead_one, busy = FakeUpstream(boxed), FakeUpstream(boxed, delay=lambda call: 2.5)
+    dead_one.mute = True
+    got = among(lambda replicas: replicas.complete(BODY, 1), dead_one, FakeUpstream(boxed))
+    assert got[0].error is None
+    among(lambda replicas: replicas.complete(BODY, 1), busy, FakeUpstream(boxed))
+    assert busy.aborted == 0, "one that only takes long answers a check"
+
+
+def test_a_cool_down_is_doubled_ends_and_is_told_to_the_log_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(replicas: Replicas) -> list[list[int]]:
+        orders, begun = [], time.monotonic()
+        for later in (0.0, 11.0, 22.0, 35.0):
+            monkeypatch.setattr("aera.sampling.replicas.time.monotonic", lambda: begun + later)  # noqa: B023
+            orders.append(replicas.order())
+            await replicas.complete(BODY, 1)
+        return orders
+
+    faults = [Fault.status(503, "how many?")] * 2
+    broken, good = FakeUpstream(boxed, faults=faults), FakeUpstream(boxed)
+    assert among(act, broken, good, tries=1) == [[0, 1], [0, 1], [1, 0], [0, 1]]
+    lines = [json.loads(record.message) for record in caplog.records]
+    assert [(line["event"], line["why"]) for line in lines] == [
+        ("replica cools down", "status 503"),
+        ("replica cools down", "status 503"),
+        ("replica returns", "it answered a call"),
+    ]
+    assert lines[0]["replica"].startswith("http://127.0.0.1:")
+
+
+def test_a_client_may_bring_its_own_key() -> None:
+    async def act(replicas: Replicas) -> None:
+        for each in (replicas, replicas.with_headers({"Authorization": "Bearer theirs"})):
+            await each.complete(BODY, 1)
+            reply, place = await each.send(CHAT)
+            await reply.read()
+            each.release(place)
+        assert replicas.busy == [0]
+
+    server = FakeUpstream(boxed)
+    among(act, server, headers={"Authorization": "Bearer ours"})
+    shown = [call.headers["Authorization"] for call in server.calls]
+    assert shown == ["Bearer ours"] * 2 + ["Bearer theirs"] * 2

@@ -11,7 +11,7 @@ from aera import Pool, Question, Record, Response, get_task
 from aera.errors import PoolError, UsageError
 from aera.pools.pool import write_pool
 from aera.sampling.recorded import RecordedSampler
-from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
+from aera.sampling.sampler import Chat, OpenAISampler
 from aera.sampling.upstream import Endpoint
 
 NUMERIC = get_task("numeric")
@@ -31,11 +31,6 @@ def bodies(server: FakeUpstream, **chat: Any) -> list[dict[str, Any]]:
     return [dict(call.body) for call in server.calls]
 
 
-def test_the_defaults_are_the_papers() -> None:
-    assert dict(DEFAULTS) == {"temperature": 0.6, "top_p": 0.95, "max_tokens": 16_384}
-    assert Chat("m", NUMERIC).body(QUESTION).items() >= DEFAULTS.items()
-
-
 def test_settings_reach_the_server_unchanged_and_only_the_seed_steps() -> None:
     settings = {"temperature": 0.0, "min_p": 0.1, "stop": None, "guided": {"a": [1]}, "seed": 7}
     user = {"role": "user", "content": NUMERIC.prompt(QUESTION)}
@@ -45,12 +40,6 @@ def test_settings_reach_the_server_unchanged_and_only_the_seed_steps() -> None:
     assert settings["seed"] == 7
 
 
-def test_a_system_message_comes_first() -> None:
-    [first, _] = bodies(FakeUpstream(boxed), system="Be brief.")
-    assert [message["role"] for message in first["messages"]] == ["system", "user"]
-    assert first["messages"][0]["content"] == "Be brief."
-
-
 def test_an_extra_body_is_spread_and_never_sent_as_such() -> None:
     settings = {"temperature": 1, "extra_body": {"top_k": 20, "temperature": 0.5}}
     for body in bodies(FakeUpstream(boxed), settings=settings):
@@ -58,22 +47,10 @@ def test_an_extra_body_is_spread_and_never_sent_as_such() -> None:
         assert (body["top_k"], body["temperature"]) == (20, 0.5)
 
 
-def test_settings_cannot_overrule_model_and_messages() -> None:
-    body = Chat("m", NUMERIC, {"model": "x", "messages": []}).body(QUESTION)
-    assert body["model"] == "m"
-    assert len(body["messages"]) == 1
-
-
 def test_a_seed_that_cannot_be_stepped_is_refused() -> None:
     with pytest.raises(UsageError, match="seed"):
         Chat("m", NUMERIC, {"seed": "lucky"})
     assert "seed" not in Chat("m", NUMERIC, {}).body(QUESTION)
-
-
-def test_choices_are_listed_in_the_prompt() -> None:
-    question = Question("q", "which?", ("red", "blue"))
-    content = Chat("m", get_task("choice")).body(question)["messages"][0]["content"]
-    assert content.startswith("which?\n(A) red\n(B) blue\n")
 
 
 def test_logprobs_are_used_when_they_were_asked_for() -> None:

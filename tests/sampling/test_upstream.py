@@ -1,21 +1,19 @@
 import asyncio
-import json
 import shutil
 import ssl
 import subprocess
 import time
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from fakes import Call, FakeUpstream, Fault
+from fakes import FakeUpstream, Fault
 from live import BODY, boxed, completion, seeds, serving, texts, upstream_of
 
 from aera import Response
 from aera.errors import UpstreamError, UsageError
-from aera.sampling.upstream import Attempts, Endpoint, Upstream
+from aera.sampling.upstream import Endpoint, Upstream
 
 SEEDED = {**BODY, "seed": 100}
 
@@ -56,13 +54,6 @@ def refused(server: FakeUpstream, n: int = 4, **endpoint: Any) -> UpstreamError:
 # --- n and seeds ----------------------------------------------------------------------------------
 
 
-def test_n_is_used_where_it_is_honoured() -> None:
-    server = FakeUpstream(boxed)
-    blocks = asked(server, 4, 4, 8)
-    assert [len(block) for block in blocks] == [4, 4, 8]
-    assert [call.body["n"] for call in server.calls] == [4, 4, 8]
-
-
 @pytest.mark.parametrize("honours_n", [True, False])
 def test_no_two_requests_cover_the_same_seed(honours_n: bool) -> None:
     server = FakeUpstream(boxed, honours_n=honours_n)
@@ -72,22 +63,6 @@ def test_no_two_requests_cover_the_same_seed(honours_n: bool) -> None:
     sent = seeds(server) if honours_n else [call.body["seed"] for call in server.calls]
     assert sorted(sent) == list(range(100, 117))
     assert [r.seed for block in blocks for r in block] == list(range(100, 117))
-
-
-def test_a_server_that_ignores_n_is_found_out_once_and_no_sample_is_repeated() -> None:
-    server = FakeUpstream(lambda call, place: f"sample {call.body['seed']}", honours_n=False)
-    blocks = asked(server, 4, 4)
-    assert [text for block in blocks for text in texts(block)] == [
-        f"sample {seed}" for seed in range(100, 108)
-    ]
-    assert sum("n" in call.body for call in server.calls) == 1
-    assert len(server.calls) == 8
-
-
-def test_without_a_seed_none_is_sent() -> None:
-    server = FakeUpstream(boxed)
-    asked(server, 4, 4, body=BODY)
-    assert not any("seed" in call.body for call in server.calls)
 
 
 def test_a_server_that_refuses_n_is_asked_singly_from_then_on() -> None:
@@ -153,13 +128,6 @@ def test_the_key_of_the_environment_and_extra_headers_are_sent(
     assert server.calls[0].headers["X-Team"] == "votes"
 
 
-def test_without_a_key_there_is_no_authorization(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    server = FakeUpstream(boxed)
-    asked(server, 1)
-    assert "Authorization" not in server.calls[0].headers
-
-
 def test_no_variable_is_no_key_and_a_header_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     server = FakeUpstream(boxed)
@@ -200,11 +168,6 @@ def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -
 
 
 # --- TLS ------------------------------------------------------------------------------------------
-
-
-def test_a_ca_file_that_is_missing_is_one_sentence() -> None:
-    with pytest.raises(UsageError, match=r'^the CA file "none\.pem" cannot be used: [^\n]+$'):
-        asyncio.run(Upstream(Endpoint("https://localhost/v1", ca_file="none.pem")).__aenter__())
 
 
 @pytest.fixture
@@ -265,34 +228,12 @@ def test_some_failing_samples_are_records_with_an_error(fault: Fault, told: str)
     assert sum(response.calls for response in block) == len(server.calls) == 6
 
 
-def test_a_failing_call_for_many_fails_them_all_and_counts_its_calls_once() -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(503)] * 3)
-    [block] = asked(server, 4, tries=3)
-    assert [response.error is None for response in block] == [False] * 4
-    assert [response.calls for response in block] == [3, 0, 0, 0]
-
-
-def test_null_and_truncated_replies_are_no_failures() -> None:
-    [nulls] = asked(FakeUpstream(boxed, faults=[Fault.null()]), 2)
-    [cut] = asked(FakeUpstream(boxed, faults=[Fault.truncated()]), 2)
-    assert [(r.text, r.error) for r in nulls] == [("", None)] * 2
-    assert [(r.truncated, r.error) for r in cut] == [(True, None)] * 2
-
-
 @pytest.mark.parametrize("code", [500, 502, 503, 504, 408, 429])
 def test_a_passing_failure_is_tried_again(code: int) -> None:
     server = FakeUpstream(boxed, faults=[Fault.status(code)] * 2)
     [block] = asked(server, 4, tries=3)
     assert [response.error for response in block] == [None] * 4
     assert (len(server.calls), block[0].calls) == (3, 3)
-
-
-@pytest.mark.parametrize("fault", [Fault.status(500), Fault.html(), Fault.reset()])
-def test_tries_are_bounded(fault: Fault) -> None:
-    server = FakeUpstream(boxed, faults=[fault] * 50)
-    [[response]] = asked(server, 1, tries=4)
-    assert (len(server.calls), response.calls) == (4, 4)
-    assert response.error is not None
 
 
 def test_a_server_that_is_not_there_is_an_error_after_its_tries() -> None:
@@ -319,42 +260,6 @@ def test_a_refusal_is_one_call_and_keeps_what_was_said(code: int) -> None:
     assert body["error"]["param"] is None
 
 
-def test_a_refusal_after_retries_counts_every_call() -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(500), Fault.status(403)])
-    error = refused(server, 1)
-    assert (error.status, error.calls) == (403, 2)
-    assert len(server.calls) == 2
-
-
-def test_attempts_that_failed_are_a_response_or_an_error_with_its_calls() -> None:
-    busy = UpstreamError("busy", status=503, retryable=True)
-    response = Attempts(3, error=busy).fail()
-    assert (response.error, response.calls) == ("upstream 503: busy", 3)
-    assert response.source is busy
-    wrong = UpstreamError("no", status=401, body={"error": "no"})
-    with pytest.raises(UpstreamError) as caught:
-        Attempts(0, error=wrong).fail()
-    raised = caught.value
-    assert (raised.calls, raised.status, raised.body) == (0, 401, {"error": "no"})
-    assert str(raised) == str(wrong)
-    assert wrong.calls == 1, "the error itself stays as it was"
-
-
-def test_a_refusal_of_one_sample_breaks_off_its_siblings() -> None:
-    async def scene(server: FakeUpstream) -> float:
-        async with server, upstream_of(server) as upstream:
-            await upstream.complete(SEEDED, 2)  # the server is known to ignore `n`
-            begun = time.monotonic()
-            with pytest.raises(UpstreamError, match="404"):
-                await upstream.complete(SEEDED, 3)
-            return time.monotonic() - begun
-
-    faults = [None, None, Fault.hang(60), Fault.hang(60), Fault.status(404)]
-    server = FakeUpstream(boxed, honours_n=False, faults=faults)
-    assert asyncio.run(scene(server)) < 3
-    assert server.aborted == 2
-
-
 def test_a_refusal_does_not_lose_what_has_come_before() -> None:
     faults = [None, None, Fault.hang(60), Fault.status(401, "revoked")]
     server = FakeUpstream(boxed, honours_n=False, faults=faults)
@@ -373,12 +278,6 @@ def test_a_refusal_of_the_rest_does_not_lose_a_reply_that_fell_short() -> None:
     _, block = asked(server, 4, 4)
     assert [response.error is None for response in block] == [True, True, False, False]
     assert [response.calls for response in block] == [1, 0, 1, 0]
-
-
-def test_a_bad_request_for_one_is_one_call() -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(400)] * 50)
-    assert refused(server, 1).status == 400
-    assert len(server.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -401,21 +300,6 @@ def test_any_shape_of_error_keeps_its_message(body: bytes, message: str) -> None
     with pytest.raises(UpstreamError, match=message) as caught:
         asyncio.run(scene())
     assert caught.value.status == 418
-
-
-def test_a_refused_key_is_not_shown_to_the_server_by_all_who_wait() -> None:
-    async def scene(server: FakeUpstream) -> None:
-        async with server, upstream_of(server, concurrency=4) as upstream:
-            calls = (upstream.complete(SEEDED, 1, start=start) for start in range(50))
-            for error in await asyncio.gather(*calls, return_exceptions=True):
-                assert isinstance(error, UpstreamError)
-                assert (error.status, error.message) == (401, "who?")
-            later = upstream.complete(SEEDED, 1)  # a new call may find that it was mended
-            assert [response.error for response in await later] == [None]
-
-    server = FakeUpstream(boxed, faults=[Fault.status(401, "who?")] * 4)
-    asyncio.run(scene(server))
-    assert len(server.calls) == 5
 
 
 # --- time -----------------------------------------------------------------------------------------
@@ -448,27 +332,6 @@ def test_retry_after_in_seconds_is_honoured() -> None:
     assert 0.7 <= arrivals[1] - arrivals[0] < 2
 
 
-def test_retry_after_as_a_date_is_honoured() -> None:
-    when = int(time.time()) + 2
-    arrivals, made, _ = retried_after(formatdate(when, usegmt=True))
-    assert made.text == "hello"
-    assert when <= arrivals[1] < when + 1.5
-
-
-USELESS = ["soon", "-5", "nan", "inf", "1e300", "Thu, 01 Jan 1970 00:00:00 GMT"]
-
-
-@pytest.mark.parametrize("header", [*USELESS, "Fri, 01 Jan 2100 00:00:00 GMT"])
-def test_a_useless_retry_after_is_taken_for_none(
-    header: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aera.sampling.upstream.random.uniform", lambda low, high: low)
-    arrivals, made, took = retried_after(header)
-    assert made.text == "hello"
-    assert 0.2 < arrivals[1] - arrivals[0] < 2  # the pause of our own, not at once
-    assert took < 3
-
-
 @pytest.mark.parametrize("header", ["30", "3600"])
 def test_a_wait_beyond_the_deadline_fails_at_once_with_the_upstreams_error(header: str) -> None:
     arrivals, made, took = retried_after(header, timeout=5.0)
@@ -497,33 +360,6 @@ def test_nothing_is_asked_after_the_deadline() -> None:
     assert server.calls == []
 
 
-def test_all_tries_together_end_by_the_deadline() -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(429, retry_after="0.2")] * 99)
-    begun = time.monotonic()
-    [[made]] = asked(server, 1, tries=50, timeout=1.0)
-    assert made.error == "upstream 429 planned_429: planned"
-    assert time.monotonic() - begun < 2
-    assert 2 <= made.calls == len(server.calls) <= 5
-
-
-def test_the_pause_doubles_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-
-    async def no_time(seconds: float) -> None:
-        slept.append(seconds)
-
-    async def scene() -> None:
-        server = FakeUpstream(boxed, faults=[Fault.status(500)] * 9)
-        async with server, upstream_of(server, tries=9) as upstream:
-            monkeypatch.setattr("aera.sampling.upstream.random.uniform", lambda low, high: high)
-            monkeypatch.setattr("aera.sampling.upstream.asyncio.sleep", no_time)
-            await upstream.complete(BODY, 1)
-            monkeypatch.undo()
-
-    asyncio.run(scene())
-    assert [seconds for seconds in slept if seconds] == [0.5, 1, 2, 4, 8, 16, 20, 20]
-
-
 def test_waiting_for_a_permit_ends_at_the_deadline() -> None:
     async def scene(server: FakeUpstream) -> tuple[Response, int]:
         async with server, upstream_of(server, concurrency=1) as upstream:
@@ -546,13 +382,6 @@ def test_a_try_that_takes_too_long_is_made_again() -> None:
     assert (made.error, made.calls, server.aborted) == (None, 2, 1)
 
 
-def test_a_slow_body_is_waited_for_and_one_too_slow_is_not() -> None:
-    [[made]] = asked(FakeUpstream(boxed, faults=[Fault.drip(0.5)]), 1, timeout=10.0)
-    assert made.text == "so it is \\boxed{7}"
-    [[late]] = asked(FakeUpstream(boxed, faults=[Fault.drip(60)]), 1, timeout=0.5)
-    assert "no reply within" in str(late.error)
-
-
 # --- concurrency ----------------------------------------------------------------------------------
 
 
@@ -560,30 +389,6 @@ def test_the_server_never_sees_more_calls_than_allowed() -> None:
     server = FakeUpstream(boxed, honours_n=False, delay=lambda call: 0.01)
     asked(server, 40, concurrency=3)
     assert (server.most_active, len(server.calls)) == (3, 40)
-
-
-@pytest.mark.parametrize("honours_n", [True, False])
-def test_128_responses_with_concurrency_4_from_a_host_name_complete(honours_n: bool) -> None:
-    async def scene(server: FakeUpstream) -> list[Response]:
-        async with server:
-            named = server.base_url.replace("127.0.0.1", "localhost")
-            async with upstream_of(named, concurrency=4) as upstream:
-                return await asyncio.wait_for(upstream.complete(SEEDED, 128), 30)
-
-    server = FakeUpstream(boxed, honours_n=honours_n)
-    made = asyncio.run(scene(server))
-    assert [response.seed for response in made if not response.error] == list(range(100, 228))
-    assert server.most_active <= 4
-
-
-def test_two_hundred_clients_are_all_under_way_at_once() -> None:
-    async def scene(server: FakeUpstream) -> None:
-        async with server, shared(server.base_url, concurrency=256) as upstream:
-            await asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(200)))
-
-    server = FakeUpstream(boxed, delay=lambda call: 1.0)
-    asyncio.run(scene(server))
-    assert server.most_active == 200
 
 
 def test_a_model_that_is_refused_for_overload_does_not_slow_down_the_others() -> None:
@@ -606,51 +411,6 @@ def test_a_model_that_is_refused_for_overload_does_not_slow_down_the_others() ->
 
     assert not any(response.error for [response] in asyncio.run(scene()))
     assert most == 60
-
-
-def test_a_batch_begins_with_a_few_calls_and_soon_has_all_of_them_under_way() -> None:
-    server = FakeUpstream(boxed, honours_n=False, delay=lambda call: 0.1)
-    active: list[int] = []
-
-    async def scene() -> None:
-        async with server, upstream_of(server, concurrency=64) as upstream:
-            work = asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(200)))
-            await asyncio.sleep(0.06)
-            active.append(server.active)
-            await work
-
-    asyncio.run(scene())
-    assert (active, server.most_active) == ([16], 64)
-
-
-def test_models_together_stay_within_the_limit() -> None:
-    async def scene(server: FakeUpstream) -> None:
-        async with server, upstream_of(server, concurrency=5) as upstream:
-            bodies = [{**BODY, "model": f"m{number % 4}"} for number in range(40)]
-            await asyncio.gather(*(upstream.complete(body, 1) for body in bodies))
-
-    server = FakeUpstream(boxed, delay=lambda call: 0.01)
-    asyncio.run(scene(server))
-    assert (server.most_active, len(server.calls)) == (5, 40)
-
-
-def test_a_server_that_takes_ten_at_once_and_is_given_two_hundred_answers_them_all() -> None:
-    now = 0
-
-    async def handle(request: web.Request) -> web.Response:
-        nonlocal now
-        if now >= 10:
-            return web.json_response(Fault.status(429).body, status=429)
-        now += 1
-        await asyncio.sleep(0.02)
-        now -= 1
-        return web.json_response(completion("hello"))
-
-    async def scene() -> list[list[Response]]:
-        async with serving(handle) as url, shared(url, concurrency=256) as upstream:
-            return await asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(200)))
-
-    assert not any(response.error for [response] in asyncio.run(scene()))
 
 
 def test_a_server_that_is_overloaded_sees_fewer_calls_at_once() -> None:
@@ -697,16 +457,6 @@ async def cancelled_after(server: FakeUpstream, active: int) -> float:
         return time.monotonic() - cancelled
 
 
-def test_calls_are_counted() -> None:
-    async def scene(server: FakeUpstream) -> int:
-        async with server, upstream_of(server) as upstream:
-            await upstream.complete(SEEDED, 4)
-            return upstream.calls
-
-    server = FakeUpstream(boxed, honours_n=False, faults=[None, Fault.status(500)])
-    assert asyncio.run(scene(server)) == len(server.calls) == 5
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -720,13 +470,3 @@ def test_calls_are_counted() -> None:
 def test_an_impossible_endpoint_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Endpoint(**{"base_url": "http://localhost/v1", **wrong})
-
-
-def test_an_upstream_outside_its_context_is_refused() -> None:
-    with pytest.raises(UsageError, match="async with"):
-        asyncio.run(Upstream(Endpoint("http://localhost/v1")).complete(BODY, 1))
-
-
-def test_calls_show_what_the_server_saw() -> None:
-    call = Call(0, json.loads('{"messages": [{"content": "a"}, {"content": "b"}], "n": 3}'), {})
-    assert (call.prompt, call.n) == ("b", 3)

@@ -2,7 +2,6 @@
 
 import asyncio
 from math import isnan
-from pathlib import Path
 
 import pytest
 from fakes import Call
@@ -12,10 +11,9 @@ from traced import TracedUpstream
 from aera import Response, get_task
 from aera.errors import UpstreamError
 from aera.sampling.body import RequestBody
-from aera.sampling.probe import probe
-from aera.sampling.upstream import Endpoint
-from aera.sampling.wishes import AT_ONCE, GIVES, trim_logprobs
-from aera.trace import FULL, PLAIN, TRACE_NAMES
+from aera.sampling.completion import trim_logprobs
+from aera.sampling.upstream import GIVES, LONG_LISTS
+from aera.trace import FULL, TRACE_NAMES
 
 NOTHING, TOKENS, FULLY = GIVES
 
@@ -34,7 +32,7 @@ def ask(server: TracedUpstream, *blocks: int, **wishes: object) -> tuple[list[Re
                 told = {**BODY, "model": "m", **wishes}
                 body = RequestBody(told, wishes=FULL, task=get_task("numeric"))
                 got += await upstream.complete(body, n, start=len(got))
-            return got, upstream.grants.seen["m"]
+            return got, str(upstream.memory.get(("gives", "m")))
 
     return asyncio.run(scene())
 
@@ -83,12 +81,6 @@ def test_fewer_likely_tokens_are_no_confidence() -> None:
     assert isnan(trace_of(got[0])["trace_confidence"])
 
 
-def test_a_server_that_says_nothing_gives_nothing() -> None:
-    got, given = ask(TracedUpstream(say, silent=True), 2)
-    assert given == NOTHING
-    assert [response.trace for response in got] == [None, None]
-
-
 def test_a_bad_request_is_told_as_it_came_and_changes_nothing() -> None:
     server = TracedUpstream(say, refuses=frozenset({"messages"}))
     with pytest.raises(UpstreamError, match="messages is not supported"):
@@ -97,9 +89,9 @@ def test_a_bad_request_is_told_as_it_came_and_changes_nothing() -> None:
 
 def test_long_replies_come_in_parts_in_their_order() -> None:
     server = TracedUpstream(lambda call, place: f"\\boxed{{{call.body['seed'] + place}}}")
-    got, _ = ask(server, 3 * AT_ONCE + 1, seed=0)
+    got, _ = ask(server, 3 * LONG_LISTS + 1, seed=0)
     assert [response.text for response in got] == [f"\\boxed{{{i}}}" for i in range(len(got))]
-    assert max(call.n for call in server.calls) == AT_ONCE
+    assert max(call.n for call in server.calls) == LONG_LISTS
 
 
 def test_a_client_keeps_its_own_logprobs_and_no_others() -> None:
@@ -117,17 +109,8 @@ def test_a_client_keeps_its_own_logprobs_and_no_others() -> None:
 @pytest.mark.parametrize(("most", "gives", "takes_n"), [(20, FULLY, True), (3, TOKENS, False)])
 def test_a_server_can_be_asked_what_it_gives(most: int, gives: str, takes_n: bool) -> None:
     async def scene() -> dict[str, object]:
-        async with TracedUpstream(say, most=most, honours_n=takes_n) as server:
-            return await probe(Endpoint(server.base_url), "m")
+        server = TracedUpstream(say, most=most, honours_n=takes_n)
+        async with server, upstream_of(server) as upstream:
+            return await upstream.probe("m")
 
     assert asyncio.run(scene()) == {"gives": gives, "takes_n": takes_n}
-
-
-def test_plain_logprobs_are_a_wish_too(tmp_path: Path) -> None:
-    async def scene() -> list[Response]:
-        server = TracedUpstream(say, refuses=frozenset({"logprobs"}))
-        async with server, upstream_of(server) as upstream:
-            return await upstream.complete(RequestBody(BODY, wishes=PLAIN), 1)
-
-    [response] = asyncio.run(scene())
-    assert (response.error, response.logprob) == (None, None)

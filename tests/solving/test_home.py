@@ -6,18 +6,19 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import FakeUpstream
 from foreign_questions import DEMO, home_questions, short_questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live import boxed, sampler_of
+from live import boxed, gathered, sampler_of
 
-from aera import ASC, Allocation, Allocator, Bounded, Budget, Fixed, Question, solve, solve_shared
+from aera import ASC, Allocation, Bounded, Budget, Fixed, Question, solve
 from aera.errors import ControllerError
 from aera.solving.controller import Controller
-from aera.solving.home import FACTS, PLACES, WINDOW, Home, Lookout
+from aera.solving.home import WINDOW, Home, Lookout
 
 BUNDLED = Controller.load(DEMO / "controller")
 AT_HOME = home_questions()
@@ -59,7 +60,6 @@ def test_doubt_comes_long_before_the_verdict() -> None:
 
 def test_a_first_question_is_never_doubted() -> None:
     assert not BUNDLED.make_lookout().see(SHORT[0])
-    assert not BUNDLED.make_lookout().survey(SHORT[:1])
 
 
 def test_a_question_asked_again_says_nothing_new() -> None:
@@ -78,19 +78,11 @@ def test_a_question_asked_again_says_nothing_new() -> None:
 def test_how_all_questions_are_wrapped_is_no_part_of_them(before: str, after: str) -> None:
     wrapped = [replace(each, text=before + each.text + after) for each in AT_HOME]
     assert not sent_home(wrapped).abroad
-    assert not BUNDLED.make_lookout().survey(wrapped)
 
 
 def test_a_home_of_wrapped_questions_is_the_same_home() -> None:
     wrapped = [replace(each, text=f"Q: {each.text}\nAnswer:") for each in AT_HOME]
     assert Home.of(wrapped) == Home.of(AT_HOME)
-
-
-def test_a_small_batch_does_not_bring_it_home() -> None:
-    lookout = BUNDLED.make_lookout()
-    lookout.survey(SHORT)
-    assert lookout.survey(AT_HOME[:5])
-    assert not lookout.survey(AT_HOME)
 
 
 def test_a_change_late_in_life_is_noticed_and_so_is_the_way_back() -> None:
@@ -109,38 +101,16 @@ def test_a_change_late_in_life_is_noticed_and_so_is_the_way_back() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.permutations(range(40)), st.booleans())
-def test_a_batch_is_judged_in_no_order(order: list[int], away: bool) -> None:
-    questions = [(SHORT if away else AT_HOME)[place] for place in order]
-    lookout, other = BUNDLED.make_lookout(), BUNDLED.make_lookout()
-    assert lookout.survey(questions) == other.survey(sorted(questions, key=lambda q: q.id)) == away
-    assert lookout.evidence == pytest.approx(other.evidence)
-
-
-@settings(max_examples=25, deadline=None)
 @given(st.text(), st.text())
 def test_any_text_has_a_place(one: str, other: str) -> None:
     lookout = BUNDLED.make_lookout()
-    lookout.survey([Question("a", one), Question("b", other)])
+    lookout.see(Question("a", one))
+    lookout.see(Question("b", other))
     lookout.see(Question("c", other + one))
     assert lookout.evidence < 3
 
 
-def test_no_bet_grows_on_average_at_home() -> None:
-    home = Home({name: tuple(map(float, range(PLACES))) for name in FACTS}, PLACES)
-    lengths = home.places("x" * length for length in range(PLACES))[:, 0]
-    for side in (-1, 1):
-        assert sum(1 + side * (place - 0.5) - 0.1 for place in lengths) <= len(lengths)
-
-
 # --- what is kept ---------------------------------------------------------------------------------
-
-
-def test_a_home_is_kept_with_its_controller(tmp_path: Path) -> None:
-    BUNDLED.save(tmp_path)
-    assert Controller.load(tmp_path).home == BUNDLED.home
-    assert BUNDLED.home is not None
-    assert BUNDLED.home.questions == 650
 
 
 def test_an_older_controller_has_none_and_never_doubts(tmp_path: Path) -> None:
@@ -150,7 +120,7 @@ def test_an_older_controller_has_none_and_never_doubts(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
     older = Controller.load(tmp_path)
     assert older.home is None
-    assert not older.make_lookout().survey(SHORT)
+    assert not any(map(older.make_lookout().see, SHORT))
 
 
 @pytest.mark.parametrize(
@@ -185,12 +155,14 @@ def test_plain_votes_stand_in_within_the_same_bounds() -> None:
 # --- what is made of it ---------------------------------------------------------------------------
 
 
-def solved(questions: Iterable[Question], controller: Controller = BUNDLED) -> list[Allocation]:
-    """By an allocator, over real sockets."""
+def solved(
+    questions: Iterable[Question], controller: Controller = BUNDLED, **options: Any
+) -> list[Allocation]:
+    """Over real sockets."""
 
     async def work() -> list[Allocation]:
         async with FakeUpstream(boxed) as server, sampler_of(server) as sampler:
-            return [made async for made in Allocator(sampler, controller).solve(questions)]
+            return await gathered(questions, sampler, controller, **options)
 
     return asyncio.run(work())
 
@@ -199,31 +171,26 @@ def policies(done: Iterable[Allocation]) -> set[str]:
     return {each.policy for each in done}
 
 
-def test_a_list_is_looked_at_before_any_question_is_asked(caplog: pytest.LogCaptureFixture) -> None:
-    assert policies(solved(AT_HOME[:30])) == {"aera-0.17+vote"}
+@pytest.mark.parametrize("shared", [False, True])
+def test_questions_are_looked_at_one_after_the_other(
+    shared: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    budget, at_home = (
+        Budget(responses=200),
+        "shared-budget+weighted" if shared else "aera-0.17+vote",
+    )
+    known: Any = {"shared": True, "budget": budget} if shared else {}
+    assert policies(solved(AT_HOME[:12], **known)) == {at_home}
     assert not caplog.records
-    assert policies(solved(SHORT)) == {"asc-0.95+vote"}
+    done = {each.question_id: each.policy for each in solved(SHORT, **known)}
+    assert done["s0"] == at_home
+    away = "shared-budget" if shared else "asc-0.95+vote"
+    assert {done[each.id] for each in SHORT[10:]} == {away}
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
-
-
-def test_a_stream_of_questions_is_looked_at_one_by_one() -> None:
-    done = {each.question_id: each.policy for each in solved(iter(SHORT))}
-    assert done["s0"] == "aera-0.17+vote"
-    assert {done[each.id] for each in SHORT[10:]} == {"asc-0.95+vote"}
 
 
 def test_who_drops_the_home_is_trusted() -> None:
     assert policies(solved(SHORT, replace(BUNDLED, home=None))) == {"aera-0.17+vote"}
-
-
-def test_a_shared_budget_is_spent_by_plain_votes_abroad() -> None:
-    async def work(questions: list[Question]) -> list[Allocation]:
-        async with FakeUpstream(boxed) as server, sampler_of(server) as sampler:
-            limit = Budget(responses=200)
-            return await solve_shared(questions, sampler, BUNDLED, budget=limit)
-
-    assert policies(asyncio.run(work([*AT_HOME[:12]]))) == {"shared-budget+weighted"}
-    assert policies(asyncio.run(work(SHORT[:30]))) == {"shared-budget"}
 
 
 def test_single_questions_can_share_a_lookout() -> None:

@@ -102,12 +102,6 @@ def test_it_wants_what_completes_the_block(numeric: Task, responses_of: Response
     assert (run.stopped, run.want) == (True, 0)
 
 
-def test_feeding_nothing_changes_nothing(numeric: Task) -> None:
-    run = start(Fixed(2), numeric)
-    run.feed([])
-    assert (run.want, run.stopped) == (2, False)
-
-
 def test_feeding_more_than_wanted_is_refused_and_leaves_the_run_intact(
     numeric: Task, responses_of: ResponsesOf
 ) -> None:
@@ -125,11 +119,6 @@ def test_a_stopped_run_takes_no_more(numeric: Task, responses_of: ResponsesOf) -
         run.feed(responses_of("1"))
 
 
-def test_there_is_no_allocation_before_the_stop(numeric: Task) -> None:
-    with pytest.raises(RunError, match="still running"):
-        _ = start(ASC(), numeric).allocation
-
-
 def test_an_allocation_accounts_for_everything(numeric: Task, responses_of: ResponsesOf) -> None:
     made = run_blocks(Lead(3), numeric, responses_of("1.211..1" + "1" * 8))
     assert (made.answer, made.responses, made.checkpoint, made.reason) == ("1", 8, 8, "lead")
@@ -145,14 +134,6 @@ def test_the_full_budget_ends_what_no_policy_stops(
     assert (made.answer, made.responses, made.reason) == (None, 16, "full budget")
     assert [step.decision.forced for step in made.steps] == [False] * (len(made.steps) - 1) + [True]
     assert made.votes == {}
-
-
-def test_a_stop_at_the_full_budget_that_the_policy_wanted_is_not_forced(
-    numeric: Task, responses_of: ResponsesOf
-) -> None:
-    made = run_blocks(Fixed(16), numeric, responses_of("1" * 16))
-    assert (made.responses, made.reason) == (16, "fixed budget")
-    assert not any(step.decision.forced for step in made.steps)
 
 
 def test_replies_without_an_answer_never_agree_on_one(
@@ -174,13 +155,6 @@ def test_ending_within_a_block_votes_with_what_is_there(
     assert (made.reason, run.want) == ("deadline", 0)
 
 
-def test_ending_before_anything_came_gives_no_answer(numeric: Task) -> None:
-    run = start(ASC(), numeric)
-    run.end("no quota")
-    made = run.allocation
-    assert (made.answer, made.responses, made.checkpoint, made.steps) == (None, 0, 0, ())
-
-
 def test_a_block_that_cannot_be_read_is_paid_for_and_abstains(responses_of: ResponsesOf) -> None:
     class Broken:
         def read(self, response: Response) -> Vote:
@@ -192,15 +166,6 @@ def test_a_block_that_cannot_be_read_is_paid_for_and_abstains(responses_of: Resp
     run.end("failed", abstain=True)
     assert (run.allocation.responses, run.allocation.answer) == (4, None)
     assert run.allocation.completion_tokens > 0
-
-
-def test_a_run_that_stopped_by_itself_keeps_its_reason(
-    numeric: Task, responses_of: ResponsesOf
-) -> None:
-    run = start(Lead(2), numeric)
-    run.feed(responses_of("11"))
-    run.end("deadline")
-    assert run.allocation.reason == "lead"
 
 
 def test_failures_cost_and_abstain(numeric: Task) -> None:
@@ -215,30 +180,6 @@ def test_the_rule_decides_the_answer_but_not_the_stop(numeric: Task) -> None:
     run = Run(QUESTION, Fixed(2), task=numeric, schedule=SCHEDULE, rule=re2_vote)
     run.feed([Response("\\boxed{1/2}"), Response("\\boxed{8}")])
     assert (run.allocation.answer, run.allocation.aggregate.tied) == ("8", True)
-
-
-def test_a_decision_after_every_one_of_many_responses_is_no_trouble(
-    numeric: Task, responses_of: ResponsesOf
-) -> None:
-    run = start(Fixed(1_500), numeric, Schedule.parse("1-1500"))
-    one = responses_of("1")
-    while run.want:
-        run.feed(one)
-    assert run.allocation.votes == {"1": 1_500}
-
-
-def test_a_vote_is_read_once_per_response() -> None:
-    seen: list[str] = []
-
-    class Counting(Task):
-        def read(self, response: Response) -> Vote:
-            seen.append(response.text)
-            return Vote(response.text)
-
-    run = Run(QUESTION, Lead(9), task=Counting("n", "numeric"), schedule=SCHEDULE)
-    for place in range(16):
-        run.feed([Response(str(place))])
-    assert seen == [str(place) for place in range(16)]
 
 
 def test_a_response_is_read_once_and_on_delivery(numeric: Task, responses_of: ResponsesOf) -> None:

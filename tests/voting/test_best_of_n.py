@@ -1,4 +1,4 @@
-"""Best-of-n: the best response so far is what is returned, in replay, live and by the gateway."""
+"""Best-of-n: the best response so far is what is returned, in replay and live."""
 
 import asyncio
 import json
@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateways import House, account, visit
 from hypothesis import given
 from hypothesis import strategies as st
+from live import gathered
 
 from aera import (
     Allocation,
-    Allocator,
     BestOfN,
     Budget,
     Chat,
@@ -37,11 +36,9 @@ from aera import (
     Vote,
     get_task,
     solve,
-    solve_shared,
 )
 from aera.errors import ControllerError, UsageError
-from aera.gateway.voting import UNREADABLE
-from aera.policies.gate import Gated
+from aera.policies.gate import Gated, Live
 from aera.pools.pool import write_pool
 from aera.pools.record import VotedRecord
 from aera.solving.replay import replay
@@ -202,7 +199,7 @@ def test_a_saved_controller_gets_its_scorer_back(tmp_path: Path, uses_logprobs: 
     again = Controller.load(tmp_path / "c", scorer=Length())
     assert again.weigher == made.weigher
     assert again.asks == made.asks
-    assert again.threaded
+    assert again.pace == "works"
     run = again.start(QUESTION)
     run.feed(replies(*"abcdefg", "long"))
     assert run.allocation.answer == "long"
@@ -329,8 +326,8 @@ def test_log_probabilities_are_asked_for_where_the_scorer_looks_at_them() -> Non
 
 
 def test_a_scorer_is_kept_off_the_event_loop() -> None:
-    assert controller_of(BestOfN(Length())).threaded
-    assert not controller_of(None).threaded
+    assert controller_of(BestOfN(Length())).pace == "works"
+    assert controller_of(None).pace == "quick"
 
 
 def test_an_unfinished_block_is_scored_off_the_event_loop_too(pool: Pool) -> None:
@@ -361,7 +358,7 @@ def pool(tmp_path: Path) -> Pool:
 def replayed(pool: Pool, controller: Controller) -> list[Allocation]:
     unread = [VotedRecord(r.question, r.responses, (Vote(None),) * 8) for r in pool]
     chains = [record.weigh(controller.weigher).prefixes(SCHEDULE) for record in unread]
-    return [replay(c, controller.live_policy, task=pool.task).allocation for c in chains]
+    return [replay(c, Live.of(controller.policy), task=pool.task).allocation for c in chains]
 
 
 async def over_http(pool: Pool, controller: Controller) -> list[Allocation]:
@@ -384,43 +381,13 @@ def test_live_responses_get_the_decisions_of_replay(pool: Pool) -> None:
 
 def test_a_batch_under_one_limit_returns_the_best_it_paid_for(pool: Pool) -> None:
     controller, questions = controller_of(BestOfN(Length()), Enough(1.7)), pool.questions.values()
-    work = solve_shared(
-        list(questions), RecordedSampler(pool), controller, budget=Budget(tokens=150)
-    )
+    limit = Budget(tokens=150)
+    work = gathered(questions, RecordedSampler(pool), controller, budget=limit, shared=True)
     done = asyncio.run(work)
     texts = {r.question.id: [each.text for each in r.responses] for r in pool}
     assert len({made.responses for made in done}) > 1
     for made in done:
         assert made.answer == max(texts[made.question_id][: made.responses], key=len)
-
-
-def test_the_gateway_returns_the_best_response(pool: Pool) -> None:
-    controller = controller_of(BestOfN(Length()), Enough(1.7))
-
-    async def ask_all(house: House) -> list[Any]:
-        asked = [pool.task.prompt(question) for question in pool.questions.values()]
-        messages = [[{"role": "user", "content": text}] for text in asked]
-        return [await house.ask(messages=each, seed=0) for each in messages]
-
-    replied = visit(ask_all, RecordedUpstream(pool), controller=controller)
-    for reply, expected in zip(replied, replayed(pool, controller), strict=True):
-        told = account(reply)
-        assert reply.choices[0].message.content == told["answer"] == expected.answer
-        assert (told["samples"], told["votes"]) == (expected.responses, expected.votes)
-
-
-def test_the_gateway_stops_where_nothing_can_be_scored(pool: Pool) -> None:
-    class Silent:
-        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-            return [nan] * len(responses)
-
-    first = next(iter(pool.questions.values()))
-    message = [{"role": "user", "content": pool.task.prompt(first)}]
-    controller = controller_of(BestOfN(Silent()), Enough(1.7))
-    reply = visit(
-        lambda house: house.ask(messages=message), RecordedUpstream(pool), controller=controller
-    )
-    assert account(reply)["reason"] == UNREADABLE
 
 
 @pytest.mark.parametrize(
@@ -442,31 +409,12 @@ def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, sai
     controller = controller_of(BestOfN(Moody()), Enough(9.0))
     questions = list(pool.questions.values())
 
-    async def stream() -> list[Allocation]:
-        allocator = Allocator(RecordedSampler(pool), controller)
-        return [made async for made in allocator.solve(questions)]
-
-    batch = solve_shared(questions, RecordedSampler(pool), controller, budget=Budget(tokens=10_000))
-    for done in (asyncio.run(stream()), asyncio.run(batch)):
+    for shared in (False, True):
+        known: Any = {"budget": Budget(tokens=10_000), "shared": shared}
+        done = asyncio.run(gathered(questions, RecordedSampler(pool), controller, **known))
         failed = [made for made in done if made.error is not None]
         [bad] = failed
         assert (bad.question_id, bad.reason, len(done)) == ("q2", "failed", 6)
         assert said in str(bad.error)
         assert bad.responses == 8, "what was paid for is counted"
         assert bad.answer is not None, "and earlier blocks still answer"
-
-
-def test_a_scorer_that_makes_no_sense_is_the_gateways_fault(pool: Pool) -> None:
-    class Debt:
-        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-            return [-1.0] * len(responses)
-
-    first = next(iter(pool.questions.values()))
-    message = [{"role": "user", "content": pool.task.prompt(first)}]
-    status, _, told = visit(
-        lambda house: house.post({"model": "aera/m", "messages": message}),
-        RecordedUpstream(pool),
-        controller=controller_of(BestOfN(Debt())),
-    )
-    assert (status, "Debt gave -1" in told["error"]["message"]) == (500, True)
-    assert told["error"]["type"] == "api_error"

@@ -99,7 +99,7 @@ def test_a_cold_start_on_traces_asks_for_them_and_is_named() -> None:
     made = Deciding(None, "gsm8k", weights="traces").load()
     assert made.asks == {"logprobs": True, "top_logprobs": 20}
     assert made.label == "asc-0.95+weighted"
-    assert not made.threaded
+    assert made.pace == "quick"
     assert default_controller().asks == {}
 
 

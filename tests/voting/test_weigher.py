@@ -222,7 +222,7 @@ def test_a_saved_weigher_gives_the_same_weights(policy: Policy | None, tmp_path:
     assert made.weigher is not None
     seen = np.random.default_rng(4).normal(size=(30, SIZE)) * 3
     np.testing.assert_array_equal(loaded.weigher.weights(seen), made.weigher.weights(seen))
-    assert not loaded.threaded
+    assert loaded.pace == "quick"
 
 
 def test_a_loaded_controller_decides_as_the_saved_one(saved: Path) -> None:

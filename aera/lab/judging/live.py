@@ -16,7 +16,7 @@ from aera.sampling.sampler import Sampler
 from aera.schedule import Schedule
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation
-from aera.solving.solve import Allocator
+from aera.solving.solve import solve_many
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +84,8 @@ async def _all(
     controller: Controller, questions: Sequence[Question], sampler: Sampler, concurrency: int
 ) -> tuple[Allocation, ...]:
     """Allocations in the order of the questions."""
-    allocator = Allocator(sampler, controller, concurrency=concurrency)
-    done = {a.question_id: a async for a in allocator.solve(questions)}
+    many = solve_many(questions, sampler, controller, concurrency=concurrency)
+    done = {a.question_id: a async for a in many}
     check_answered(done.values())
     return tuple(done[question.id] for question in questions)
 

@@ -29,7 +29,7 @@ from aera.schedule import Schedule
 from aera.solving.controller import Controller
 from aera.solving.replay import replay
 from aera.solving.run import Allocation, Run
-from aera.solving.solve import Allocator
+from aera.solving.solve import solve_many
 
 BUNDLED = Path(__file__).parents[2] / "demo"
 LATEST = 12
@@ -72,9 +72,9 @@ async def _solve(
     async with RecordedUpstream(pool, pace=pace) as upstream:
         chat = Chat("recorded", pool.task, {"seed": 0}, wishes=controller.asks)
         async with OpenAISampler(Endpoint(upstream.base_url), chat) as sampler:
-            allocator = Allocator(sampler, controller, concurrency=16, watch=view.watch)
-            done = []
-            async for allocation in allocator.solve([each.question for each in records]):
+            done, questions = [], [each.question for each in records]
+            many = solve_many(questions, sampler, controller, concurrency=16, watch=view.watch)
+            async for allocation in many:
                 view.finish(allocation)
                 done.append(allocation)
             return done

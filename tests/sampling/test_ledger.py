@@ -1,0 +1,311 @@
+"""Limits: what is reserved, booked and given back, and what servers say or leave unsaid."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aera import Budget, Response
+from aera.errors import UsageError
+from aera.sampling.budget import Bound, Held, Ledger, Usage
+from aera.sampling.sampler import request_bound
+
+
+def said(*tokens: int, prompt: int = 0) -> list[Response]:
+    return [
+        Response("x", tokens=each, prompt_tokens=prompt if i == 0 else 0)
+        for i, each in enumerate(tokens)
+    ]
+
+
+def taken(ledger: Ledger, want: int, bound: Bound | None = None) -> Held:
+    held = ledger.take(want, bound or Bound(100, 10))
+    assert held is not None
+    return held
+
+
+def answer(held: Held, n: int, tokens: int, **usage: Any) -> None:
+    """A call for so many, of which the server says what it took."""
+    assert held.begin(n)
+    told = {"prompt_tokens": 5, "completion_tokens": n * tokens, "choices": n, **usage}
+    held.receive(0, said(*[tokens] * n), Usage(**told))
+
+
+# --- whatever happens -----------------------------------------------------------------------------
+
+acts = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "begin", "receive", "unsaid", "back", "lose", "close", "below"]),
+        st.integers(0, 4),
+        st.integers(1, 6),
+        st.integers(1, 50),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(acts, st.sampled_from(["responses", "tokens", "money", "both"]), st.booleans())
+def test_no_order_of_events_takes_more_than_the_limit(
+    acts: list[tuple[str, int, int, int]], kind: str, with_prompts: bool
+) -> None:
+    limits: dict[str, Any] = {
+        "responses": {"responses": 20},
+        "tokens": {"tokens": 1_000, "with_prompts": with_prompts},
+        "money": {"money": 1e-3, "prompt_price": 0.5, "completion_price": 1.0},
+        "both": {"responses": 15, "tokens": 700},
+    }
+    budget = Budget(**limits[kind])
+    top = Ledger(budget)
+    ledgers = [top, Ledger(Budget(tokens=500), above=[top])]
+    billed = dict.fromkeys(ledgers, (0, 0, 0))
+    open_: list[tuple[Held, list[int]]] = []
+
+    def bill(held: Held, *more: int) -> None:
+        for ledger in {held.ledger, top}:
+            billed[ledger] = tuple(a + b for a, b in zip(billed[ledger], more, strict=True))  # type: ignore[assignment]
+
+    for act, which, count, tokens in acts:
+        held, out = open_[which % len(open_)] if open_ else (None, [])
+        if act in ("take", "below"):
+            made = ledgers[act == "below"].take(count, Bound(50, 20))
+            if made is not None:
+                assert made.responses <= count
+                open_.append((made, []))
+        elif held is None:
+            continue
+        elif act == "begin":
+            if held.begin(count):
+                out.append(count)
+        elif act == "close":
+            # What never came back was billed in full.
+            each = held.max_tokens or 50
+            bill(held, sum(out), 20 * sum(out), each * sum(out))
+            held.close()
+            open_.remove((held, out))
+        elif out:
+            n, most = out.pop(), held.max_tokens or 50
+            each = min(tokens, most)
+            if act == "receive":
+                held.receive(0, said(*[each] * n), Usage(20, n * each, n))
+                bill(held, n, 20, n * each)
+            elif act == "unsaid":
+                held.receive(0, said(*[1] * n), Usage(None, None, n))
+                bill(held, n, 20, n * most)
+            elif act == "lose":
+                held.lose(n)
+                bill(held, n, 20 * n, n * most)
+            else:
+                held.give_back(n)
+        for ledger in ledgers:
+            spent = ledger.budget.costs(*billed[ledger])
+            assert all(a <= b + 1e-12 for a, b in zip(spent, ledger.budget.limits, strict=True))
+    for held, _ in open_:
+        held.close()
+    used = top.spent.responses + top.lost.responses
+    whole = top.take(1_000, Bound(1, 0))
+    if kind == "responses":
+        assert (whole.responses if whole else 0) == 20 - used, "everything else is free again"
+
+
+# --- what servers say -----------------------------------------------------------------------------
+
+
+def test_who_says_nothing_is_booked_the_most_that_it_can_have_taken() -> None:
+    ledger = Ledger(Budget(tokens=1_000, money=1.0, prompt_price=1.0))
+    answer(taken(ledger, 4), 4, 3, prompt_tokens=None, completion_tokens=None)
+    assert (ledger.spent.completion_tokens, ledger.spent.prompt_tokens, ledger.unsaid) == (
+        400,
+        10,
+        398,
+    )
+    free = Ledger(Budget())
+    answer(taken(free, 4), 4, 3, prompt_tokens=None, completion_tokens=None)
+    assert (free.spent.completion_tokens, free.unsaid) == (12, 0), (
+        "without a limit an estimate does"
+    )
+
+
+def test_choices_that_nobody_asked_for_are_booked_and_expected_from_then_on() -> None:
+    ledger = Ledger(Budget(responses=100))
+    answer(taken(ledger, 4), 4, 9, choices=7, completion_tokens=63)
+    assert (ledger.spent.responses, ledger.spent.completion_tokens) == (7, 63)
+    held = [each for _ in range(30) if (each := ledger.take(4, Bound(100)))]
+    assert sum(each.responses for each in held) * 7 / 4 + 7 <= 100
+    for each in held:
+        each.close()
+    assert taken(ledger, 50).responses == 50
+
+
+@pytest.mark.parametrize(("claim", "next_one"), [(999_999_999, 100), (300, 300)])
+def test_a_bill_beyond_what_was_reserved_is_cut_and_said(claim: int, next_one: int) -> None:
+
+    ledger = Ledger(Budget(tokens=10_000))
+    answer(taken(ledger, 1), 1, 100, completion_tokens=claim)
+    assert (ledger.spent.completion_tokens, ledger.overbilled) == (100, claim - 100)
+    answer(taken(ledger, 1), 1, 100, completion_tokens=next_one)
+    assert ledger.spent.completion_tokens == 100 + next_one
+
+
+def test_a_prompt_is_reserved_by_its_bytes_until_the_server_has_counted_it() -> None:
+    ledger = Ledger(Budget(money=100e-6, prompt_price=1.0))
+    bound = Bound(10, 60)
+    first = taken(ledger, 4, bound)
+    assert first.responses == 1
+    answer(first, 1, 9, prompt_tokens=8)
+    first.close()
+    assert taken(ledger, 99, bound).responses == 92 // 8
+    answer(held := taken(ledger, 0 + 1, Bound(10, 4)), 1, 9, prompt_tokens=10**6)
+    held.close()
+    assert ledger.overbilled == 10**6 - 4
+
+
+def test_a_prompt_is_bounded_by_bytes_a_template_and_images() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:" + "x" * 9_999}}
+    plain = request_bound({"messages": [{"role": "user", "content": "12数"}], "max_tokens": 7})
+    seen = request_bound({"messages": [{"role": "user", "content": ["12数", image]}]})
+    assert (plain.max_tokens, seen.max_tokens) == (7, None)
+    assert plain.prompt_tokens is not None
+    assert seen.prompt_tokens is not None
+    assert 4 + 4 + 7 + 5 + 256 <= plain.prompt_tokens <= 350
+    assert 4_096 + 256 <= seen.prompt_tokens <= 4_096 + 350
+
+
+def test_what_was_lost_counts_and_a_retry_needs_room_of_its_own() -> None:
+    ledger = Ledger(Budget(tokens=250))
+    held = taken(ledger, 2)
+    assert held.begin(2)
+    held.lose(1)
+    assert ledger.lost.completion_tokens == 100
+    assert not held.begin(1)
+    held.give_back(1)
+    assert held.begin(1)
+    held.close()
+    assert (ledger.lost.responses, ledger.lost.completion_tokens) == (2, 200)
+
+
+def test_a_response_of_unknown_length_is_tried_out_within_the_other_limits() -> None:
+    ledger = Ledger(Budget(responses=3, tokens=1_000))
+    held = taken(ledger, 8, Bound())
+    assert held.responses == 3
+    assert ledger.take(1, Bound()) is None, "the others wait for what it shows"
+
+
+def test_at_the_end_of_a_limit_responses_are_cut_to_what_is_left() -> None:
+    ledger = Ledger(Budget(tokens=1_000))
+    ledger.book(said(*[30] * 31))
+    held = taken(ledger, 4, Bound(500))
+    assert (held.responses, held.max_tokens) == (1, 70)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tokens": 0},
+        {"responses": -1},
+        {"money": 1.0},
+        {"seconds": 0.0},
+        {"tokens": 1, "prompt_price": -1.0},
+    ],
+)
+def test_an_impossible_limit_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Budget(**wrong)
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+def scene(work: Callable[[Ledger], Any], **budget: Any) -> Any:
+    async def run() -> Any:
+        return await asyncio.wait_for(work(Ledger(Budget(**budget))), 5)
+
+    return asyncio.run(run())
+
+
+def test_earlier_turns_are_served_first_and_the_rest_is_told_that_there_is_no_room() -> None:
+    async def work(ledger: Ledger) -> list[str]:
+        order: list[str] = []
+        first = taken(ledger, 2)
+
+        async def ask(turn: int) -> None:
+            held = await ledger.reserve(1, Bound(100), turn=turn)
+            order.append(f"{turn}: {held is not None}")
+            if held is not None:
+                answer(held, 1, 100)
+                held.close()
+
+        tasks = [asyncio.create_task(ask(turn)) for turn in (3, 1, 2)]
+        await asyncio.sleep(0)
+        answer(first, 2, 50)
+        first.close()
+        await asyncio.gather(*tasks)
+        assert ledger.refused
+        return order
+
+    assert scene(work, tokens=250) == ["1: True", "2: False", "3: False"]
+
+
+def test_who_stops_waiting_holds_up_nobody_and_keeps_nothing() -> None:
+    async def work(ledger: Ledger) -> int:
+        first = taken(ledger, 1)
+        large = asyncio.create_task(ledger.reserve(1, Bound(950), turn=0))
+        small = asyncio.create_task(ledger.reserve(1, Bound(50), turn=1))
+        await asyncio.sleep(0)
+        assert not small.done(), "it is not its turn"
+        large.cancel()
+        held = await small
+        assert held is not None
+        gone = asyncio.create_task(ledger.reserve(1, Bound(950)))
+        await asyncio.sleep(0)
+        for each in (first, held):
+            each.close()
+        gone.cancel()  # together with what it waited for
+        await asyncio.gather(large, gone, return_exceptions=True)
+        return taken(ledger, 99, Bound(100)).responses
+
+    assert scene(work, tokens=1_000) == 10
+
+
+def test_what_is_held_below_is_held_above_and_its_end_wakes_the_others() -> None:
+    async def work(key: Ledger) -> None:
+        one, other = (Ledger(Budget(), above=[key]) for _ in range(2))
+        held = taken(one, 5)
+        waiting = asyncio.create_task(other.reserve(2, Bound(100)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        answer(held, 5, 60)
+        held.close()
+        got = await waiting
+        assert got is not None
+        assert (got.responses, key.spent.completion_tokens, other.limit) == (2, 300, "key")
+
+    scene(work, tokens=500)
+
+
+def test_a_ledger_with_a_period_forgets_and_says_how_long_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    key = Ledger(Budget(tokens=600, with_prompts=True), period=60.0)
+    key.charge(100, 800)
+    assert (key.take(1, Bound(10)), key.wait()) == (None, 30.0)
+    now = 31.0
+    assert key.wait() == 0
+    assert taken(key, 1, Bound(5)).responses == 1
+    now = 10_000.0
+    key.charge(0, 700)
+    assert key.wait() == pytest.approx(10.0), "idle time is no credit"
+
+
+def test_seconds_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    ledger = Ledger(Budget(seconds=5.0))
+    assert taken(ledger, 4).deadline == 5.0
+    now = 5.0
+    assert (ledger.take(1, Bound()), ledger.limit, ledger.late) == (None, "seconds", True)
