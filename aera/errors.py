@@ -21,6 +21,9 @@ import copyreg
 from copy import copy
 from typing import Any
 
+TRAIN_AGAIN = "train it again with aera train POOL --out DIRECTORY"
+"""What to do about a controller that this version cannot run."""
+
 
 class AeraError(Exception):
     """Base of every error this package raises on purpose."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aera.arrays import Floats
-from aera.errors import ControllerError
+from aera.errors import TRAIN_AGAIN, ControllerError
 
 LAYER_NORM_EPSILON = 1e-5
 
@@ -102,7 +102,7 @@ def check_features(trained: tuple[str, ...], computed: tuple[str, ...]) -> None:
     if trained != computed:
         wrong = next((name for name in trained if name not in computed), "their order")
         raise ControllerError(
-            f"it was trained on other inputs than this version computes ({wrong}); train it again"
+            f"it was trained on other inputs than this version computes ({wrong}); {TRAIN_AGAIN}"
         )
 
 

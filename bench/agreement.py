@@ -21,13 +21,21 @@ from math import erf
 import numpy as np
 from tables import print_table
 
-from aera.arrays import Columns, Floats
-from aera.lab.calibrating.calibration import LossLimit
-from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
-from aera.lab.replay.trajectory import Trajectories, pick
-from aera.schedule import Schedule
+from aera import Schedule
+from aera.lab import (
+    ASC_FAMILY,
+    GATE_FAMILY,
+    Columns,
+    Family,
+    Floats,
+    LossLimit,
+    Trajectories,
+    VoteGateFit,
+    VoteStates,
+    betting_p_values,
+    fixed_sequence,
+    pick,
+)
 
 QUESTIONS = 20_000
 """Of a population."""

@@ -4,42 +4,38 @@
 """
 
 import asyncio
+import re
 import sys
+import tempfile
 import time
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from statistics import median, quantiles
 
 import aiohttp
-
-from aera import ASC, Controller, Endpoint, Schedule, get_task
-from aera.gateway.auditing import AuditRules
-from aera.gateway.process import GatewayServer, bind, make_server
-from aera.gateway.settings import GatewaySettings, ServedModel
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from fakes import FakeUpstream
+from serving import Process, gateway, upstream
 
 ROUNDS, REQUESTS, AT_ONCE = 10, 200, 8
-SECONDS = 0.02
+MILLISECONDS = 20.0
 """What a call to the model server takes."""
 
 
-async def start(url: str, share: float) -> tuple[str, GatewayServer, "asyncio.Task[None]"]:
-    """A gateway that audits this share, and where it is."""
-    controller = Controller(get_task("numeric"), Schedule((4, 8, 16, 32, 64, 128)), ASC(0.95))
-    model = ServedModel("m", (Endpoint(url),), controller, audits=AuditRules(share))
-    server, listening = make_server(GatewaySettings((model,))), bind("127.0.0.1", 0)
-    task = asyncio.create_task(server.serve(sockets=[listening]))
-    while not server.started:
-        await asyncio.sleep(0.01)
-    place = f"http://127.0.0.1:{listening.getsockname()[1]}/v1/chat/completions"
-    return place, server, task
+def start(url: str, share: float, folder: str) -> AbstractContextManager[Process]:
+    """A gateway that audits this share."""
+    log = Path(folder) / f"{share}.log"
+    return gateway(url, log=log, AERA_TASK="numeric", AERA_AUDIT_SHARE=str(share))
 
 
-async def ask(http: aiohttp.ClientSession, url: str, mark: str) -> list[float]:
+async def count_audits(http: aiohttp.ClientSession, house: Process) -> int:
+    async with http.get(f"{house.url.removesuffix('/v1')}/metrics") as reply:
+        found = re.search(r"^aera_audit_seen{.*} ([0-9.]+)$", await reply.text(), re.MULTILINE)
+    return int(float(found[1])) if found else 0
+
+
+async def ask(http: aiohttp.ClientSession, house: Process, mark: str) -> list[float]:
     """Seconds of each of a round's requests, a few at a time."""
     seconds: list[float] = []
+    url = f"{house.url}/chat/completions"
 
     async def client(first: int) -> None:
         for number in range(first, REQUESTS, AT_ONCE):
@@ -55,26 +51,24 @@ async def ask(http: aiohttp.ClientSession, url: str, mark: str) -> list[float]:
 
 
 async def main(share: float) -> None:
-    async with AsyncExitStack() as stack:
-        said = FakeUpstream(lambda call, place: "so \\boxed{7}", delay=lambda call: SECONDS)
-        upstream = await stack.enter_async_context(said)
-        http = await stack.enter_async_context(aiohttp.ClientSession())
-        houses = {each: await start(upstream.base_url, each) for each in (0.0, share)}
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        model = stack.enter_context(upstream(MILLISECONDS))
+        houses = {
+            each: stack.enter_context(start(model.url, each, folder)) for each in (0.0, share)
+        }
         taken: dict[float, list[float]] = {each: [] for each in houses}
-        for each, (url, *_) in houses.items():
-            await ask(http, url, f"warm {each}")
-        for turn in range(ROUNDS):
-            for each, (url, *_) in houses.items():
-                taken[each] += await ask(http, url, f"round {turn}")
-                await asyncio.sleep(0.5)  # its audits end in its own time
-        auditor = houses[share][1].application.serving.models["m"].gateway.auditor
+        async with aiohttp.ClientSession() as http:
+            for each, house in houses.items():
+                await ask(http, house, f"warm {each}")
+            for turn in range(ROUNDS):
+                for each, house in houses.items():
+                    taken[each] += await ask(http, house, f"round {turn}")
+                    await asyncio.sleep(0.5)  # its audits end in its own time
+            audits = await count_audits(http, houses[share])
         for each, seconds in taken.items():
             late = quantiles(seconds, n=100)[98]
             print(f"share {each:g}: p50 {1000 * median(seconds):.2f} ms, p99 {1000 * late:.2f} ms")
-        print(f"p50 {median(taken[share]) / median(taken[0.0]):.3f} x, {auditor.seen} audits")
-        for _, server, task in houses.values():
-            server.should_exit = True
-            await task
+        print(f"p50 {median(taken[share]) / median(taken[0.0]):.3f} x, {audits} audits")
 
 
 if __name__ == "__main__":

@@ -23,12 +23,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from aera.errors import AeraError
-from aera.lab.formats.importing import bring_in
-from aera.lab.truths import Truths
-from aera.reading.presets import TASKS, with_redo
-from aera.reading.task import Task
-from aera.response import Response
+from aera import AeraError, Response, Task
+from aera.lab import TASKS, Truths, bring_in, with_redo
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 FRAGMENTS = [

@@ -15,10 +15,7 @@ from math import log
 import numpy as np
 from tables import print_table
 
-from aera.arrays import Floats
-from aera.lab.judging.bootstrap import paired_bootstrap
-from aera.lab.judging.difference import FEW, paired_gaps, spent_share
-from aera.lab.judging.headline import compare_in_words
+from aera.lab import FEW, Floats, compare_in_words, paired_bootstrap, paired_gaps, spent_share
 
 SIZES = (5, 10, 20, 50, 100, 200, 500)
 CHANGES = (

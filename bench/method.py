@@ -15,12 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from aera import get_task
-from aera.evidence.encoder import Encoder, StaticEncoder
-from aera.lab import PaperLearner, Truths, crossfit, import_jsonl
-from aera.lab.judging.bootstrap import compare_all
-from aera.lab.learning.paper import PaperTable
-from aera.lab.learning.states import recorded_encoder
-from aera.pools.record import HeldRecords, hold
+from aera.lab import (
+    Encoder,
+    HeldRecords,
+    PaperLearner,
+    PaperTable,
+    StaticEncoder,
+    Truths,
+    compare_all,
+    crossfit,
+    hold,
+    import_jsonl,
+    recorded_encoder,
+)
 
 
 def timed(name: str, limit: str, work: Callable[[], object]) -> object:

@@ -13,10 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aera import Pool, standard_policies
-from aera.evidence.encoder import StaticEncoder
-from aera.lab import PaperLearner, Truths, VoteLearner, evaluate
-from aera.lab.learning.states import embed
-from aera.pools.record import hold, read_votes
+from aera.lab import (
+    PaperLearner,
+    StaticEncoder,
+    Truths,
+    VoteLearner,
+    embed,
+    evaluate,
+    hold,
+    read_votes,
+)
 
 
 def main(path: Path) -> None:

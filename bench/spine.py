@@ -22,10 +22,9 @@ from aera import (
     Policy,
     Pool,
     Response,
+    get_task,
 )
-from aera.lab import Truths, evaluate, import_jsonl
-from aera.pools.record import HeldRecords, read_votes
-from aera.reading.presets import TASKS, get_task
+from aera.lab import TASKS, HeldRecords, Truths, evaluate, import_jsonl, read_votes
 
 ADVERSARIAL = {
     "prose": "The total is 9 times 2, which is 18 dollars. ",

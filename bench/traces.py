@@ -17,8 +17,7 @@ from itertools import islice
 from typing import Any
 
 from aera import get_task
-from aera.lab.report.demo import BUNDLED
-from aera.sampling.completion import parse_reply
+from aera.lab import BUNDLED, parse_reply
 
 AT_ONCE, RUNS, QUESTIONS = 4, 5, 25
 

@@ -9,14 +9,22 @@ import numpy as np
 from paper_runs import METRICS, RULES, gap, in_goal, in_metric, in_track, signed, valid_share
 from pools import SEEDS, TASKS, paper_table, pools_argument, publish, table
 
-from aera.arrays import Floats
-from aera.evidence.paper import SCALARS
-from aera.lab import Frontier, Interval, PaperLearner, crossfit
-from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.learning.folds import split_rows
-from aera.lab.learning.paper import GROUPS, PaperModel, PaperTable, without_group
-from aera.lab.learning.states import States
-from aera.lab.replay.trajectory import pick
+from aera.lab import (
+    GATE_FAMILY,
+    GROUPS,
+    SCALARS,
+    Floats,
+    Frontier,
+    Interval,
+    PaperLearner,
+    PaperModel,
+    PaperTable,
+    States,
+    crossfit,
+    pick,
+    split_rows,
+    without_group,
+)
 
 BUDGETS = (8, 16, 32, 64)
 WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -13,10 +13,7 @@ import numpy as np
 from pools import ROOT, interval, open_pool, pools_argument, publish, table
 
 from aera import ASC, Controller, Question
-from aera.arrays import Flags, Floats
-from aera.lab import Truths, evaluate, paired_bootstrap
-from aera.pools.record import hold
-from aera.solving.home import WINDOW, Home, Lookout
+from aera.lab import WINDOW, Flags, Floats, Home, Lookout, Truths, evaluate, hold, paired_bootstrap
 
 POOLS = {
     "gsm8k": "gsm8k, unseen questions",

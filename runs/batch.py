@@ -7,13 +7,17 @@ import numpy as np
 from pools import interval, open_pool, pools_argument, publish, table, vote_table
 
 from aera import Budget, Controller, RecordedSampler, solve_shared
-from aera.arrays import Floats
-from aera.lab import Frontier, VoteLearner, paired_bootstrap
-from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.learning.folds import deal
-from aera.lab.learning.paper import sweep
-from aera.lab.replay.frontier import fixed_points
-from aera.lab.truths import Grader
+from aera.lab import (
+    GATE_FAMILY,
+    Floats,
+    Frontier,
+    Grader,
+    VoteLearner,
+    deal,
+    fixed_points,
+    paired_bootstrap,
+    sweep,
+)
 
 SHARES = (0.05, 0.06, 0.08, 0.10, 0.15, 0.20)
 """Limits, as shares of the tokens that the full budget takes."""

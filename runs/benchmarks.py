@@ -15,11 +15,21 @@ from paper_runs import METRICS, RULES, gap, in_goal, quality_cells, scores_of, s
 from pools import SEEDS, open_as, pools_argument, publish, table
 
 from aera import ASC, ESC, get_task
-from aera.lab import CrossFit, Judgement, PaperLearner, Truths, crossfit, nested
-from aera.lab.judging.diagnostics import collapsing
-from aera.lab.learning.paper import PaperTable, without_group
-from aera.lab.replay.frontier import Point, fixed_points, point_of
-from aera.pools.record import hold
+from aera.lab import (
+    CrossFit,
+    Judgement,
+    PaperLearner,
+    PaperTable,
+    Point,
+    Truths,
+    collapsing,
+    crossfit,
+    fixed_points,
+    hold,
+    nested,
+    point_of,
+    without_group,
+)
 
 THRESHOLD = 0.3
 ANSWERS = 14

@@ -26,8 +26,8 @@ from aera.lab import (
     bootstrap_ratio,
     evaluate,
     nested,
+    point_of,
 )
-from aera.lab.replay.frontier import point_of
 
 
 def plain(folder: Path, name: str) -> Frontier:

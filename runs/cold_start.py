@@ -5,15 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 from pools import TASKS, interval, pools_argument, publish, table, vote_table
 
-from aera.arrays import Columns, Floats
-from aera.lab import bootstrap_ratio, paired_bootstrap
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
-from aera.lab.learning.votes import ReplayedVotes, VoteTable
-from aera.lab.learning.weigher import Responses, WeigherFit
-from aera.lab.replay.trajectory import pick
-from aera.policies.gate import VoteGate
-from aera.voting.traits import TRAIT_NAMES
+from aera.lab import (
+    ASC_FAMILY,
+    GATE_FAMILY,
+    TRAIT_NAMES,
+    Columns,
+    Floats,
+    ReplayedVotes,
+    Responses,
+    VoteGate,
+    VoteGateFit,
+    VoteStates,
+    VoteTable,
+    WeigherFit,
+    bootstrap_ratio,
+    paired_bootstrap,
+    pick,
+)
 
 SLOPE, CENTRE = 5.0, -0.15
 """Logprob weights: twice the logistic curve, so that a usual response weighs about one."""

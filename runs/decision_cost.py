@@ -4,6 +4,7 @@ The bundled questions are asked; the paper's gate is built from the other gsm8k 
 also made the bundled controller. CPU time of one process and one thread; OMP_NUM_THREADS=1 keeps it so.
 """
 
+import inspect
 import subprocess
 import sys
 import tempfile
@@ -15,18 +16,25 @@ from pathlib import Path
 import numpy as np
 from pools import ROOT, interval, paper_table, pools_argument, publish, table
 
-from aera import Controller, Pool, Prefix, Question, Record, Task, get_task
-from aera.arrays import Columns, Floats
-from aera.evidence import encoder
-from aera.evidence.semantics import semantics
-from aera.lab import LossLimit, PaperLearner, Truths, grade, import_jsonl, paired_bootstrap
-from aera.lab.judging.build import BUILD_SHARES
-from aera.lab.judging.protocols import learn_and_tune
-from aera.lab.learning.learner import policy_of
-from aera.policies.gate import PaperGate
-from aera.reading.equivalence import question_reader
-from aera.solving.controller import default_controller
-from aera.voting.traits import describe_question
+from aera import Controller, Pool, Prefix, Question, Record, Task, default_controller, get_task
+from aera.lab import (
+    BUILD_SHARES,
+    Columns,
+    Floats,
+    LossLimit,
+    PaperGate,
+    PaperLearner,
+    StaticEncoder,
+    Truths,
+    describe_question,
+    grade,
+    import_jsonl,
+    learn_and_tune,
+    paired_bootstrap,
+    policy_of,
+    question_reader,
+    semantics,
+)
 
 DEMO = ROOT / "aera" / "demo"
 PASSES = 3
@@ -150,7 +158,9 @@ def measure(
         controller.save(scratch)
         stored = sum(file.stat().st_size for file in Path(scratch).iterdir())
         if isinstance(controller.gate, PaperGate):
-            stored += (Path(encoder.__file__).parent / "encoder.safetensors").stat().st_size
+            stored += (
+                (Path(inspect.getfile(StaticEncoder)).parent / "encoder.safetensors").stat().st_size
+            )
         command = [sys.executable, "-c", LOADED, scratch]
         resident = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     seconds = np.array([[each.seconds for each in one] for one in asked])

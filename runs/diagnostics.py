@@ -11,14 +11,15 @@ from paper_runs import METRICS, crossfits, gap, in_metric, in_track, judgements,
 from pools import TASKS, paper_table, pools_argument, publish, table
 
 from aera import ASC
-from aera.lab.calibrating.families import ASC_FAMILY
-from aera.lab.judging.diagnostics import (
+from aera.lab import (
+    ASC_FAMILY,
+    Point,
     collapsing,
     loss_by_difficulty,
+    point_of,
     residual_opportunity,
     worst_group,
 )
-from aera.lab.replay.frontier import Point, point_of
 
 THRESHOLD = 0.3
 

@@ -4,13 +4,7 @@ from collections.abc import Sequence
 
 from pools import ROOT, table
 
-from aera.evidence.feature import Feature
-from aera.evidence.paper import FEATURES
-from aera.evidence.votes import VOTE_FEATURES
-from aera.lab.judging.audit import PROVENANCE
-from aera.reading.task import REDO_TAIL
-from aera.trace import TRACES
-from aera.voting.traits import COUNTS, TRAITS
+from aera.lab import COUNTS, FEATURES, PROVENANCE, REDO_TAIL, TRACES, TRAITS, VOTE_FEATURES, Feature
 
 PAGE = ROOT / "docs" / "evidence.md"
 INTRODUCTION = f"""# Evidence

@@ -14,11 +14,7 @@ from paper_runs import (
 )
 from pools import SEEDS, TASKS, paper_table, pools_argument, publish, table
 
-from aera.arrays import Floats
-from aera.lab import Frontier
-from aera.lab.judging.bootstrap import matched_random
-from aera.lab.learning.paper import PaperTable, sweep
-from aera.lab.replay.frontier import Point, fixed_points
+from aera.lab import Floats, Frontier, PaperTable, Point, fixed_points, matched_random, sweep
 
 BUDGETS = (8, 16, 24, 32, 48, 64)
 PAPERS = ("gsm8k", "csqa")

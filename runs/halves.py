@@ -11,11 +11,8 @@ from pathlib import Path
 import numpy as np
 from pools import TASKS, held, pools_argument, publish, table
 
-from aera.lab.judging.protocols import learn_and_tune
-from aera.lab.learning.crowd import CrowdLearner, winner_of
-from aera.lab.learning.votes import VoteTable
-from aera.pools.record import VotedRecord
-from aera.tally import Tally
+from aera import Tally
+from aera.lab import CrowdLearner, VotedRecord, VoteTable, learn_and_tune, winner_of
 
 DEALS = 20
 LEARNER = CrowdLearner()

@@ -28,10 +28,7 @@ from rivals import (
     teach,
 )
 
-from aera.lab import Frontier, Point, limit_for
-from aera.lab.calibrating.families import ASC_FAMILY
-from aera.lab.learning.paper import sweep
-from aera.lab.learning.votes import VoteTable
+from aera.lab import ASC_FAMILY, Frontier, Point, VoteTable, limit_for, sweep
 
 TAUGHT, JUDGED = "gsm8k", "gsm8k-held"
 LOSSES = (0.0, 0.01, 0.02, 0.03)

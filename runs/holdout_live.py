@@ -12,18 +12,24 @@ import numpy as np
 from paper_runs import METRICS, QUALITY, RULES, against_full, in_goal, quality_cells
 from pools import open_pool, paper_table, publish, table
 
-from aera.arrays import Columns
-from aera.lab import Choice, LiveTest, PaperLearner, Trajectories, Truths, live_test
-from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.learning.folds import split_rows
-from aera.lab.learning.learner import policy_of
-from aera.lab.learning.paper import PaperModel, PaperTable
-from aera.lab.replay.frontier import Point, fixed_points
-from aera.pools.pool import Pool
-from aera.sampling.recorded import RecordedUpstream
-from aera.sampling.sampler import Chat, OpenAISampler
-from aera.sampling.upstream import Endpoint
-from aera.solving.controller import Controller, question_hashes
+from aera import Chat, Controller, Endpoint, OpenAISampler, Pool, RecordedUpstream
+from aera.lab import (
+    GATE_FAMILY,
+    Choice,
+    Columns,
+    LiveTest,
+    PaperLearner,
+    PaperModel,
+    PaperTable,
+    Point,
+    Trajectories,
+    Truths,
+    fixed_points,
+    live_test,
+    policy_of,
+    question_hashes,
+    split_rows,
+)
 
 CALIBRATION = 50
 HEADER = ["method", "responses", *QUALITY, "tokens saved %"]

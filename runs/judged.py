@@ -15,8 +15,7 @@ from pools import ROOT, SEEDS, open_pool, vote_table
 from published import code_of
 from rivals import PLAIN, WEIGHTED, Outcome
 
-from aera.arrays import Floats
-from aera.lab import Judgement, limit_for, nested
+from aera.lab import Floats, Judgement, limit_for, nested
 
 LOSSES = (0.0, 0.005, 0.01, 0.02, 0.03)
 FULL = "full"

@@ -12,12 +12,17 @@ import numpy as np
 from pools import SEEDS, interval, pools_argument, publish, table, vote_table
 from small import LEARNER, MAX_LOSS
 
-from aera.arrays import Columns, Floats
-from aera.lab import bootstrap_ratio, limit_for, paired_bootstrap
-from aera.lab.calibrating.families import ASC_FAMILY
-from aera.lab.judging.protocols import learn_and_tune
-from aera.lab.learning.votes import VoteTable
-from aera.lab.replay.trajectory import pick
+from aera.lab import (
+    ASC_FAMILY,
+    Columns,
+    Floats,
+    VoteTable,
+    bootstrap_ratio,
+    learn_and_tune,
+    limit_for,
+    paired_bootstrap,
+    pick,
+)
 
 LARGE, SMALL = "gsm8k", "traces/gsm8k-half"
 TAUGHT_LARGE = range(400, 800)

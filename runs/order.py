@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 from pools import TASKS, held, interval, pools_argument, publish, table
 
-from aera.arrays import Floats
-from aera.lab import paired_bootstrap
-from aera.lab.truths import Grader
-from aera.tally import Tally
+from aera import Tally
+from aera.lab import Floats, Grader, paired_bootstrap
 
 FIRST = 4
 

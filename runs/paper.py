@@ -43,11 +43,7 @@ from paper_runs import METRICS, crossfits, gap, in_metric, in_track, scores_of, 
 from pools import DOCS, SEEDS, open_pool, paper_table, publish
 
 from aera import ESC
-from aera.lab import Interval, matched_random
-from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.learning.paper import PaperTable
-from aera.lab.replay.frontier import fixed_points, point_of
-from aera.lab.replay.trajectory import pick
+from aera.lab import GATE_FAMILY, Interval, PaperTable, fixed_points, matched_random, pick, point_of
 
 THRESHOLD = 0.3
 STAND_IN = "csqa"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from paper_runs import METRICS, signed
 from pools import table
 
-from aera.lab.judging.bootstrap import Interval, MatchedRandom
+from aera.lab import Interval, MatchedRandom
 
 POOLS = {"gsm8k": "GSM8K", "csqa": "GPQA"}
 """Ours, and the paper's beside which it stands."""

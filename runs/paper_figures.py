@@ -10,11 +10,7 @@ import vl_convert
 from paper_claims import AGAINST, Published
 from pools import ROOT
 
-from aera.lab.replay.trajectory import Trajectories
-from aera.lab.report.changes import ANSWER_COLOURS, change_figure
-from aera.lab.report.figure import CONFIG, Spec, encode_names, layer, nominal, number, steps
-from aera.lab.report.page import COLOUR
-from aera.web.template import palette
+from aera.lab import ANSWER_COLOURS, COLOUR, Trajectories, change_figure, figure, palette
 
 FOLDER = ROOT / "docs" / "figures"
 EVIDENCE = {
@@ -55,7 +51,7 @@ STEPS = {
 """The method from left to right: what happens, and with what."""
 
 
-def draw(name: str, title: str, body: Spec) -> None:
+def draw(name: str, title: str, body: figure.Spec) -> None:
     """Write one figure on white paper, with its title for those who cannot see it."""
     heading = {
         "text": title,
@@ -64,9 +60,9 @@ def draw(name: str, title: str, body: Spec) -> None:
         "color": "var(--ink)",
         "offset": 14,
     }
-    legend = {**CONFIG["legend"], "columnPadding": 40}
+    legend = {**figure.CONFIG["legend"], "columnPadding": 40}
     font = "Arial, Helvetica, sans-serif"
-    plain = {**CONFIG, "background": "white", "font": font, "legend": legend}
+    plain = {**figure.CONFIG, "background": "white", "font": font, "legend": legend}
     spec = {"padding": 24, "title": heading, **body, "config": plain}
     colours = palette()
     resolved = COLOUR.sub(lambda found: colours[found[1]], json.dumps(spec))
@@ -116,18 +112,22 @@ def draw_trajectory(trajectories: Trajectories) -> str:
         {"checkpoint": checkpoint, "answer": "right" if right else "wrong"}
         for checkpoint, right in zip(names, trajectories.right[row], strict=True)
     ]
-    x = steps("checkpoint", "responses", names)
+    x = figure.steps("checkpoint", "responses", names)
     bare = {**x, "axis": None}
     middle = {"x": bare, "y": {"value": 13}}
-    answer = encode_names("answer", ANSWER_COLOURS, ANSWER_COLOURS)
+    answer = figure.encode_names("answer", ANSWER_COLOURS, ANSWER_COLOURS)
     strip = [
-        layer("rect", {"x": bare, "color": {**answer, "legend": None}}, stroke="white"),
-        layer("text", {**middle, "text": nominal("answer")}, color="white", fontWeight="bold"),
+        figure.layer("rect", {"x": bare, "color": {**answer, "legend": None}}, stroke="white"),
+        figure.layer(
+            "text", {**middle, "text": figure.nominal("answer")}, color="white", fontWeight="bold"
+        ),
     ]
-    y = number("value", "evidence", scale={"domain": [0, 1]})
-    colour = encode_names("evidence", EVIDENCE, EVIDENCE, orient="bottom", direction="horizontal")
+    y = figure.number("value", "evidence", scale={"domain": [0, 1]})
+    colour = figure.encode_names(
+        "evidence", EVIDENCE, EVIDENCE, orient="bottom", direction="horizontal"
+    )
     place = {"x": x, "y": y, "color": colour}
-    lower = [layer("line", place, strokeWidth=2.5), layer("point", place, size=60)]
+    lower = [figure.layer("line", place, strokeWidth=2.5), figure.layer("point", place, size=60)]
     question = trajectories.question_ids[row]
     panels = [
         {"data": {"values": marks}, "width": 600, "height": 26, "layer": strip},
@@ -179,12 +179,16 @@ def draw_evidence(page: Published) -> None:
     place = {
         "y": {"field": "kind", "type": "nominal", "sort": list(kinds), "axis": {"title": None, "domain": False, "ticks": False, "labelPadding": 8}},
         "yOffset": {"field": "source", "type": "nominal", "sort": names, "scale": {"domain": names, "paddingInner": 0.15}},
-        "x": number("share", "% of them", scale={"domain": [0, 115]}, axis={"values": [0, 25, 50, 75, 100], "grid": False}),
+        "x": figure.number("share", "% of them", scale={"domain": [0, 115]}, axis={"values": [0, 25, 50, 75, 100], "grid": False}),
     }  # fmt: skip
-    colour = encode_names("source", SOURCES, SOURCES, symbolType="square", direction="horizontal")
+    colour = figure.encode_names(
+        "source", SOURCES, SOURCES, symbolType="square", direction="horizontal"
+    )
     layers = [
-        layer("bar", {**place, "color": colour}),
-        layer("text", {**place, "text": nominal("label")}, align="left", dx=5, fontSize=11),
+        figure.layer("bar", {**place, "color": colour}),
+        figure.layer(
+            "text", {**place, "text": figure.nominal("label")}, align="left", dx=5, fontSize=11
+        ),
     ]
     panels = [
         {
@@ -237,10 +241,10 @@ def draw_frontier(
 
 def _panels(
     pools: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], metric: str
-) -> list[Spec]:
+) -> list[figure.Spec]:
     """One panel for each pool, in one metric."""
-    colour = encode_names("policy", POLICIES, POLICIES, direction="horizontal")
-    shape = encode_names("policy", SHAPES, SHAPES, direction="horizontal")
+    colour = figure.encode_names("policy", POLICIES, POLICIES, direction="horizontal")
+    shape = figure.encode_names("policy", SHAPES, SHAPES, direction="horizontal")
     panels = []
     for pool, policies in pools.items():
         rows = [
@@ -249,8 +253,8 @@ def _panels(
             for responses, accuracy in sorted(points)
         ]
         ticks = {"values": [4, 8, 16, 32, 64, 128], "grid": False}
-        x = number("responses", "responses (log scale)", scale={"type": "log", "domain": [3.7, 140]}, axis=ticks)  # fmt: skip
-        y = number("accuracy", f"{metric}, %", scale={"zero": False, "padding": 12})
+        x = figure.number("responses", "responses (log scale)", scale={"type": "log", "domain": [3.7, 140]}, axis=ticks)  # fmt: skip
+        y = figure.number("accuracy", f"{metric}, %", scale={"zero": False, "padding": 12})
         place = {"x": x, "y": y, "color": colour}
         panels.append(
             {
@@ -264,8 +268,8 @@ def _panels(
                 "width": 330,
                 "height": 300,
                 "layer": [
-                    layer("line", place, strokeWidth=1.8, opacity=0.75),
-                    layer("point", {**place, "shape": shape}, size=65),
+                    figure.layer("line", place, strokeWidth=1.8, opacity=0.75),
+                    figure.layer("point", {**place, "shape": shape}, size=65),
                 ],
             }
         )

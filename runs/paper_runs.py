@@ -12,24 +12,24 @@ from pathlib import Path
 import numpy as np
 from pools import SEEDS, held, interval, paper_table
 
-from aera.arrays import Floats
+from aera import Vote
 from aera.lab import (
+    ByMean,
     CrossFit,
+    Floats,
+    Goal,
     Interval,
     Judgement,
     LossLimit,
+    MostUtility,
     PaperLearner,
+    Point,
     Trajectories,
     bootstrap_ratio,
     crossfit,
     nested,
     paired_bootstrap,
 )
-from aera.lab.calibrating.by_mean import ByMean
-from aera.lab.calibrating.calibration import Goal
-from aera.lab.learning.rewards import MostUtility
-from aera.lab.replay.frontier import Point
-from aera.tally import Vote
 
 METRICS = ("vote", "mean")
 FAMILIES = ("aera", "asc", "esc", "lead", "majority", "entropy", "consensus")

@@ -3,7 +3,7 @@
 from pools import ROOT, table
 
 from aera import Schedule, standard_policies
-from aera.policies.labels import DESCRIPTIONS, LIMITS
+from aera.lab import DESCRIPTIONS, LIMITS
 
 PAGE = ROOT / "docs" / "policies.md"
 INTRODUCTION = """# Policies

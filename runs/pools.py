@@ -11,11 +11,17 @@ from shutil import rmtree
 from published import data_of, put
 
 from aera import Pool, Task, get_task
-from aera.lab import PaperLearner, Truths, VoteLearner, import_jsonl
-from aera.lab.learning.paper import PaperTable
-from aera.lab.learning.votes import VoteTable
-from aera.pools.record import HeldRecords, hold
-from aera.reading.presets import with_redo
+from aera.lab import (
+    HeldRecords,
+    PaperLearner,
+    PaperTable,
+    Truths,
+    VoteLearner,
+    VoteTable,
+    hold,
+    import_jsonl,
+    with_redo,
+)
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

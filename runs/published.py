@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from aera.files import file_hash, write_whole
+from aera.lab import file_hash, write_whole
 
 ROOT = Path(__file__).parents[1]
 RUNS, DOCS, STAMPS = ROOT / "runs", ROOT / "docs", ROOT / "runs" / "published.json"

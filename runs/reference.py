@@ -10,11 +10,8 @@ from pathlib import Path
 
 from pools import TASKS, held, pools_argument, publish, table
 
-from aera import Response, Vote, parse_policy
-from aera.lab import Frontier, Truths, evaluate
-from aera.pools.record import HeldRecords
-from aera.reading.find import last_boxed
-from aera.reading.task import Task, needs_redo
+from aera import Response, Task, Vote, parse_policy
+from aera.lab import Frontier, HeldRecords, Truths, evaluate, last_boxed, needs_redo
 
 POLICIES = [
     *("fixed-4", "fixed-8", "fixed-16", "fixed-32", "fixed-64", "fixed-128"),

@@ -10,15 +10,26 @@ from dataclasses import dataclass
 import numpy as np
 from pools import interval, table
 
-from aera.arrays import Columns, Floats
-from aera.lab import LossLimit, Point, VoteLearner, bootstrap_ratio, paired_bootstrap
-from aera.lab.calibrating.families import Family, answer_families
-from aera.lab.judging.protocols import learn_and_tune
-from aera.lab.learning.learner import Measured
-from aera.lab.learning.votes import VoteModel, VoteTable
-from aera.lab.learning.weigher import Responses, WeigherFit
-from aera.lab.replay.frontier import fixed_points
-from aera.workers import SERIAL, Workers
+from aera.lab import (
+    SERIAL,
+    Columns,
+    Family,
+    Floats,
+    LossLimit,
+    Measured,
+    Point,
+    Responses,
+    VoteLearner,
+    VoteModel,
+    VoteTable,
+    WeigherFit,
+    Workers,
+    answer_families,
+    bootstrap_ratio,
+    fixed_points,
+    learn_and_tune,
+    paired_bootstrap,
+)
 
 NAMES = {"asc": "ASC", "esc": "ESC", "lead": "lead", "majority": "majority", "entropy": "entropy"}
 """The rules that look at answers alone, as tables call them."""

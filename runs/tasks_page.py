@@ -1,10 +1,11 @@
 """Write docs/tasks.md from the table of tasks, and from what the reader says of itself."""
 
+from inspect import getmodule
+
 from pools import ROOT, table
 
-from aera.reading import task as reader
-from aera.reading.presets import KEYS, TASKS
-from aera.reading.task import KINDS, REDO_TAIL, Task
+from aera import Task
+from aera.lab import KEYS, KINDS, REDO_TAIL, TASKS
 
 PAGE = ROOT / "docs" / "tasks.md"
 OWN = ", ".join(f"`{kind}`" for kind in KINDS[:-1]) + f" or `{KINDS[-1]}`"
@@ -158,7 +159,7 @@ def render() -> str:
 
 def _order() -> str:
     """Where an answer is looked for, in the words of the module that does it."""
-    return (reader.__doc__ or "").partition("\n\n")[2].strip() + "\n"
+    return (getmodule(Task).__doc__ or "").partition("\n\n")[2].strip() + "\n"
 
 
 def _prompts() -> list[str]:

@@ -16,11 +16,16 @@ from typing import Any
 import numpy as np
 from pools import ROOT, held
 
-from aera.arrays import Floats
-from aera.lab import Truths, VoteLearner
-from aera.lab.learning.votes import VoteTable
-from aera.pools.record import HeldRecords
-from aera.trace import TRACES, TokenTrace, measure_trace
+from aera.lab import (
+    TRACES,
+    Floats,
+    HeldRecords,
+    TokenTrace,
+    Truths,
+    VoteLearner,
+    VoteTable,
+    measure_trace,
+)
 
 NAMES = ("gsm8k", "csqa", "math500", "gsm8k-half")
 """The pools of the folder `traces`."""

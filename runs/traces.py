@@ -11,11 +11,7 @@ import numpy as np
 from pools import SEEDS, interval, pools_argument, publish, table
 from traced import LEARNER, traced_table
 
-from aera.arrays import Columns, Floats
-from aera.lab import paired_bootstrap
-from aera.lab.learning.folds import Fold, out_of_fold
-from aera.lab.learning.votes import VoteTable
-from aera.voting.traits import TRACE
+from aera.lab import TRACE, Columns, Floats, Fold, VoteTable, out_of_fold, paired_bootstrap
 
 NAMES = ("gsm8k", "csqa", "math500")
 FROM = 2

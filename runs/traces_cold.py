@@ -15,17 +15,22 @@ from pools import SEEDS, interval, pools_argument, publish, table
 from traced import LEARNER, NAMES, traced, traced_table
 
 from aera import Fixed
-from aera.arrays import Floats
-from aera.lab import bootstrap_ratio, evaluate, paired_bootstrap
-from aera.lab.calibrating.families import ASC_FAMILY
-from aera.lab.learning.votes import ReplayedVotes, VoteTable
-from aera.lab.learning.weigher import Responses
-from aera.lab.replay.trajectory import pick
-from aera.policies.policy import Confident
-from aera.trace import TRACE_NAMES
-from aera.voting.confident import CONFIDENT
-from aera.voting.trace_weights import TraceWeights
-from aera.voting.traits import TRAIT_NAMES
+from aera.lab import (
+    ASC_FAMILY,
+    CONFIDENT,
+    TRACE_NAMES,
+    TRAIT_NAMES,
+    Confident,
+    Floats,
+    ReplayedVotes,
+    Responses,
+    TraceWeights,
+    VoteTable,
+    bootstrap_ratio,
+    evaluate,
+    paired_bootstrap,
+    pick,
+)
 
 MEAN_OF = ("gsm8k", "csqa", "math500")
 BENCHMARK = {"gsm8k-half": "gsm8k"}

@@ -9,9 +9,7 @@ from pathlib import Path
 from paper_runs import valid_share
 from pools import TASKS, paper_table, pools_argument, publish, table
 
-from aera.lab import Trajectories
-from aera.lab.judging.diagnostics import counter_examples
-from aera.lab.replay.trajectory import SHAPES
+from aera.lab import SHAPES, Trajectories, counter_examples
 
 LAST = 64
 """Of the paper's Table 1."""

@@ -14,13 +14,16 @@ import numpy as np
 from pools import interval, pools_argument, table, vote_table
 from traced import LEARNER, traced_table
 
-from aera.arrays import Floats
-from aera.lab import paired_bootstrap
-from aera.lab.learning.folds import Fold, out_of_fold
-from aera.lab.learning.votes import VoteTable
-from aera.lab.learning.weigher import Responses
-from aera.trace import TRACE_NAMES
-from aera.voting.traits import columns_of
+from aera.lab import (
+    TRACE_NAMES,
+    Floats,
+    Fold,
+    Responses,
+    VoteTable,
+    columns_of,
+    out_of_fold,
+    paired_bootstrap,
+)
 
 TRACED, OTHERS = ("gsm8k", "csqa", "math500", "gsm8k-half"), ("gsm8k", "svamp", "csqa", "math")
 SEEDS = range(3)

@@ -6,7 +6,6 @@ from aera.errors import UsageError
 from aera.gateway.auditing import AuditRules
 from aera.gateway.ceilings import Ceilings
 from aera.gateway.kept import KeptHeaders
-from aera.gateway.routes import AllowedRoutes
 from aera.pools.recorded import AuditFolder
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller, default_controller
@@ -100,10 +99,6 @@ class GatewaySettings:
     """Requests under way at once; more are answered with 429."""
     kept: KeptHeaders = field(default_factory=KeptHeaders)
     """Headers of a client that its samples carry too."""
-    routes: AllowedRoutes = field(default_factory=AllowedRoutes)
-    """What is passed on of /v1."""
-    body_patience: float = 20.0
-    """Seconds for the body of a request, beside what its size takes on a slow line."""
 
     def __post_init__(self) -> None:
         names = [model.name for model in self.models]

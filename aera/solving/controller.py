@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from aera.errors import ControllerError, UsageError, check_count
+from aera.errors import TRAIN_AGAIN, ControllerError, UsageError, check_count
 from aera.files import check_format, file_hash, replacing, write_json, write_whole, written_by
 from aera.policies.baselines import ASC
 from aera.policies.gate import Gate, Gated, Live, PaperGate
@@ -360,7 +360,8 @@ class Controller:
             _check_label(config["policy"], made)
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise ControllerError(
-                f'"{path / "config.json"}" is not a controller of this version: {problem_of(error)}'
+                f'"{path / "config.json"}" is not a controller of this version: '
+                f"{problem_of(error)}; {TRAIN_AGAIN}"
             ) from None
         check_equivalence(path, made.task)
         return made

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from aera.arrays import Floats
-from aera.errors import AeraError, ControllerError, UsageError
+from aera.errors import TRAIN_AGAIN, AeraError, ControllerError, UsageError
 from aera.evidence.encoder import Encoder
 from aera.evidence.encoders import load_encoder
 from aera.evidence.paper import SCALARS, Projection
@@ -57,7 +57,8 @@ def load_gate(path: Path, tensors: Mapping[str, Floats], config: Mapping[str, An
         network.outputs(np.concatenate(blank)[None])
     except (KeyError, ValueError) as error:
         raise ControllerError(
-            f'"{path / "model.safetensors"}" does not hold a gate: {problem_of(error)}'
+            f'"{path / "model.safetensors"}" does not hold a gate: {problem_of(error)}; '
+            + TRAIN_AGAIN
         ) from None
     encoder = _load_encoder(config["encoder"], projection)
     return PaperGate(network, projection, encoder, features)
@@ -87,7 +88,8 @@ def load_weigher(
         )
     except (KeyError, ValueError) as error:
         raise ControllerError(
-            f'"{path / "model.safetensors"}" does not hold a weigher: {problem_of(error)}'
+            f'"{path / "model.safetensors"}" does not hold a weigher: {problem_of(error)}; '
+            + TRAIN_AGAIN
         ) from None
     return replace(best, lower=tuple(lower))
 
@@ -144,7 +146,7 @@ def _load_encoder(named: Mapping[str, Any], projection: Projection) -> Encoder:
     if encoder.identity != named["identity"] or encoder.dimensions != len(projection.mean):
         raise ControllerError(
             f"the controller was trained with the encoder {named['identity']}, but here is "
-            f"{encoder.identity}; use the version it was trained with, or train it again"
+            f"{encoder.identity}; use the version it was trained with, or {TRAIN_AGAIN}"
         )
     return encoder
 

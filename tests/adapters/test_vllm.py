@@ -105,11 +105,6 @@ def test_without_a_seed_none_is_given() -> None:
     assert engine.calls[0][1][0].seed is None
 
 
-def test_it_is_a_sampler_like_any_other() -> None:
-    done = asyncio.run(solve("6 x 7?", sampler(Engine()), CONTROLLER))
-    assert (done.answer, done.responses, done.error) == ("42", 4, None)
-
-
 def test_questions_that_wait_go_into_one_call() -> None:
     engine = Engine(slow=0.05)
 

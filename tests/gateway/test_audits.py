@@ -211,9 +211,9 @@ class Replaced(RecordedUpstream):
 
     turned = False
 
-    def _say(self, call: Call, place: int) -> Response:
+    def answer(self, call: Call, place: int) -> Response:
         sure = self.turned and self._next.get(call.prompt, 0) < 4
-        said = super()._say(call, place)
+        said = super().answer(call, place)
         return Response("\\boxed{-12345}", tokens=said.tokens) if sure else said
 
 

@@ -1,4 +1,4 @@
-"""Limits hold and are used: random jobs on a virtual clock; `bench/limits.py` runs thousands."""
+"""Limits hold and are used: random jobs on a virtual clock."""
 
 import pytest
 from limits import Job, Outcome, run_job

@@ -60,14 +60,14 @@ class _Box:
 def place_labels(spots: Sequence[Spot], *, width: float, height: float) -> list[Label]:
     """One label for each spot, the first ones first; what finds no room is hidden."""
     taken = [_around(spot) for spot in spots]
-    taken += [_line(spot) for spot in spots if spot.bar is not None]
+    taken += [bar_of(spot) for spot in spots if spot.bar is not None]
     names: list[_Box] = []
     found = []
     for spot in spots:
         label = _place(spot, taken, names, width=width, height=height)
         found.append(label)
         if label.shown:
-            taken.append(_box(spot, label))
+            taken.append(box_of(spot, label))
             names.append(taken[-1])
     return found
 
@@ -78,7 +78,7 @@ def _place(
     if not spot.name:
         return Label(0.0, 0.0, "center", shown=False)
     for label in (*_places(spot.radius), *_far_places()):
-        box = _box(spot, label)
+        box = box_of(spot, label)
         inside = box.left >= -EDGE and box.right <= width + EDGE
         inside = inside and box.top >= -EDGE and box.bottom <= height + EDGE
         led = not label.far or not any(
@@ -115,7 +115,7 @@ def _places(radius: float) -> list[Label]:
     return [Label(*place) for place in places]
 
 
-def _box(spot: Spot, label: Label) -> _Box:
+def box_of(spot: Spot, label: Label) -> _Box:
     wide = LETTER * len(spot.name) + 2
     x, y = spot.x + label.dx, spot.y + label.dy
     left = x - wide * {"left": 0.0, "center": 0.5, "right": 1.0}[label.align]
@@ -127,6 +127,6 @@ def _around(spot: Spot) -> _Box:
     return _Box(spot.x - reach, spot.y - reach, spot.x + reach, spot.y + reach)
 
 
-def _line(spot: Spot) -> _Box:
+def bar_of(spot: Spot) -> _Box:
     assert spot.bar is not None
     return _Box(spot.x - 1.5, spot.bar[0], spot.x + 1.5, spot.bar[1])

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aera.lab.report.labels import Spot, _box, _line, place_labels
+from aera.lab.report.labels import Spot, bar_of, box_of, place_labels
 
 WIDTH, HEIGHT = 600, 400
 places = st.tuples(
@@ -23,9 +23,9 @@ def test_names_cover_neither_each_other_nor_intervals(
 ) -> None:
     spots = [Spot(name, x, y, (y - 60, y + 60) if bar else None) for name, x, y, bar in drawn]
     labels = place_labels(spots, width=WIDTH, height=HEIGHT)
-    shown = [_box(spot, label) for spot, label in zip(spots, labels, strict=True) if label.shown]
+    shown = [box_of(spot, label) for spot, label in zip(spots, labels, strict=True) if label.shown]
     assert not any(one.meets(other) for one, other in combinations(shown, 2))
-    bars = [_line(spot) for spot in spots if spot.bar]
+    bars = [bar_of(spot) for spot in spots if spot.bar]
     assert not any(box.meets(bar) for box in shown for bar in bars)
     assert all(box.left >= -3 and box.right <= WIDTH + 3 for box in shown)
     assert not any(label.shown for spot, label in zip(spots, labels, strict=True) if not spot.name)

@@ -1,0 +1,318 @@
+"""Model servers that misbehave and keep a ledger of their own, and `aera` as processes before them.
+
+with Server(usage=False, hidden=True) as server:
+    run("solve", "--base-url", server.url, ..., cwd=folder)
+    print(server.completion_tokens)          # what it billed, whatever it said
+
+It imports nothing of aera: what it counts is no opinion of ours.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import random
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+FAULTS = {"429": (429, "{}"), "500": (500, "{}"), "half": (200, '{"choices": [{"mess')}
+FAULTS |= {"html": (200, "<html>hello</html>")}
+MODES: dict[str, dict[str, Any]] = {
+    "well-behaved": {},
+    "ignores n": {"takes_n": False},
+    "no usage": {"usage": False},
+    "no usage, one token a character": {"usage": False, "characters": 1},
+    "no usage, hidden reasoning": {"usage": False, "hidden": True},
+    "hidden reasoning": {"hidden": True},
+    "three choices more": {"surplus": 3},
+    "two choices fewer": {"surplus": -2},
+    "billed 500s": {"fault": "500"},
+    "truncated JSON": {"fault": "half"},
+    "not JSON": {"fault": "html"},
+    "429s": {"fault": "429", "every": 7},
+    "hangs": {"fault": "hang", "every": 5},
+    "usage, then 5 kB": {"padding": 5_000},
+    "says 999,999,999 tokens": {"says": 999_999_999},
+}
+
+
+@dataclass
+class Server:
+    """A model server; bills as soon as it is asked, so a client that leaves has been billed."""
+
+    tokens: int = 40
+    """Of a response; about, and never more than max_tokens."""
+    usage: bool = True
+    characters: int = 4
+    """Of its text to a token."""
+    hidden: bool = False
+    """Whether most of the tokens are not in the text."""
+    surplus: int = 0
+    """Choices beyond those asked for; usage counts them."""
+    takes_n: bool = True
+    fault: str = ""
+    """One of FAULTS, or "hang"; all are billed but 429."""
+    every: int = 3
+    after: int = 3
+    """The first call that meets the fault; then every so many."""
+    says: int | None = None
+    """Completion tokens that the reply to call `after` claims, whatever was billed."""
+    padding: int = 0
+    """Bytes that follow usage."""
+    agree: bool = False
+    """Whether everybody says seven."""
+    delay: float = 0.0
+    held: int | None = None
+    """Calls after this many wait until it is None."""
+    calls: int = 0
+    choices: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    asked: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """How often each response was asked for, by its prompt and seed."""
+    seen: list[tuple[str, Any]] = field(default_factory=list)
+    """Path and model of every request."""
+
+    # --- the ledger -------------------------------------------------------------------------------
+
+    def money(self, prompt_price: float, completion_price: float) -> float:
+        """What was billed, at prices of a million tokens."""
+        return (self.prompt_tokens * prompt_price + self.completion_tokens * completion_price) / 1e6
+
+    @property
+    def total(self) -> int:
+        """All tokens that were billed."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def twice(self) -> int:
+        """Responses that were asked for again."""
+        return sum(self.asked.values()) - len(self.asked)
+
+    # --- what it does -----------------------------------------------------------------------------
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        content = await request.read()
+        body: Any = {}
+        with suppress(ValueError):
+            body = json.loads(content)
+        self.seen.append((request.path, body.get("model")))
+        if request.path == "/v1/models":
+            return web.json_response({"object": "list", "data": [{"id": "m", "object": "model"}]})
+        if not request.path.endswith("/chat/completions"):
+            return web.json_response({"text": "heard"})
+        self.calls += 1
+        number = self.calls
+        broken = number >= self.after and (number - self.after) % self.every == 0
+        fault = self.fault if broken else ""
+        if fault == "429":
+            return web.Response(status=429, text="{}", headers={"Retry-After": "1"})
+        reply = self._bill(body, number)
+        while fault == "hang" or (self.held is not None and number > self.held):
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(self.delay)
+        if fault:
+            status, text = FAULTS[fault]
+            return web.Response(status=status, text=text, content_type="application/json")
+        if body.get("stream"):
+            return await self._stream(request, body, reply)
+        return web.json_response(reply)
+
+    def _bill(self, body: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """Count a call as it comes in, and what it will be answered."""
+        prompt = "\n".join(str(message["content"]) for message in body["messages"])
+        wanted = int(body.get("n") or 1) if self.takes_n else 1
+        count, first = max(1, wanted + self.surplus), body.get("seed") or 0
+        texts, lengths = [], []
+        for place in range(count):
+            chance = random.Random(f"{prompt}{first + place}")
+            length = max(1, chance.randint(self.tokens // 2, self.tokens * 3 // 2))
+            lengths.append(min(length, body.get("max_tokens") or length))
+            answer = "7" if self.agree else chance.choice("123456789")
+            shown = 1 if self.hidden else lengths[-1]
+            letters = "word" if self.characters == 4 else "字"
+            texts.append(f"{letters * shown} \\boxed{{{answer}}}")
+        self.asked.update((prompt, first + place) for place in range(wanted))
+        digits = sum(letter.isdigit() for letter in prompt)
+        spent = digits + (len(prompt) - digits) // 4 + 8
+        self.prompt_tokens += spent
+        self.completion_tokens += sum(lengths)
+        self.choices += count
+        choices = [
+            {
+                "index": place,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": "stop",
+            }
+            for place, text in enumerate(texts)
+        ]
+        said = self.says if self.says is not None and number == self.after else sum(lengths)
+        usage = {"prompt_tokens": spent, "completion_tokens": said, "total_tokens": spent + said}
+        reply = {"id": f"r{number}", "object": "chat.completion", "model": body.get("model")}
+        reply |= {"choices": choices, **({"usage": usage} if self.usage else {})}
+        return {**reply, **({"padding": "x" * self.padding} if self.padding else {})}
+
+    async def _stream(
+        self, request: web.Request, body: Mapping[str, Any], reply: dict[str, Any]
+    ) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(request)
+        events = []
+        for choice in reply["choices"]:
+            place, message = choice["index"], choice["message"]
+            events.append({"choices": [{"index": place, "delta": message, "finish_reason": None}]})
+            events.append({"choices": [{"index": place, "delta": {}, "finish_reason": "stop"}]})
+        if (body.get("stream_options") or {}).get("include_usage") and "usage" in reply:
+            events.append({"choices": [], "usage": reply["usage"]})
+        for each in events:
+            await stream.write(f"data: {json.dumps({'id': 'r', **each})}\n\n".encode())
+        await stream.write(b"data: [DONE]\n\n")
+        return stream
+
+    # --- a thread and a port of its own -----------------------------------------------------------
+
+    def __enter__(self) -> "Server":
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        return self
+
+    async def _start(self) -> None:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+
+    def __exit__(self, *error: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+# --- aera as processes ----------------------------------------------------------------------------
+
+
+def command(*arguments: object) -> list[str]:
+    """The command line of `aera`."""
+    return [sys.executable, "-m", "aera", *map(str, arguments)]
+
+
+def begin(cwd: Path, *arguments: object, **how: Any) -> "subprocess.Popen[str]":
+    """`aera` as a process that goes on by itself."""
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command(*arguments), cwd=cwd, **pipes, **how)
+
+
+def run(cwd: Path, *arguments: object, **how: Any) -> "subprocess.CompletedProcess[str]":
+    """`aera` as a process, to its end."""
+    given: Any = {"capture_output": True, "text": True, "timeout": 60, **how}
+    return subprocess.run(command(*arguments), cwd=cwd, check=False, **given)
+
+
+def write_questions(path: Path, texts: Sequence[str]) -> Path:
+    """A file of questions that every command reads."""
+    rows = [json.dumps({"id": str(i), "question": text}) for i, text in enumerate(texts)]
+    path.write_text("".join(f"{row}\n" for row in rows), "utf-8")
+    return path
+
+
+def reported(stderr: str) -> str:
+    """The sentence in which a command says what it has spent."""
+    told = [line for line in stderr.splitlines() if " for " in line and "token" in line]
+    return told[-1] if told else stderr.strip().splitlines()[-1]
+
+
+class Gateway:
+    """`aera serve` as a process, by a file of settings; keys are called by their names."""
+
+    def __init__(
+        self, folder: Path, *urls: str, model: str = "", keys: str = "", limits: str = ""
+    ) -> None:
+        names = [line.split('"')[1] for line in keys.splitlines() if line.startswith("name")]
+        variables = {f"KEY_{name}": f"key-{name}-of-some-length" for name in names}
+        self._environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1"}
+        for name in names:
+            keys = keys.replace(f'name = "{name}"', f'name = "{name}"\nenv = "KEY_{name}"')
+        self._file = folder / "gateway.toml"
+        upstream = f'[[upstream]]\nname = "server"\nurls = {json.dumps(urls)}\n'
+        models = model if "[[model]]" in model else f'[[model]]\nname = "m"\n{model}\n'
+        self._file.write_text(f"{upstream}\n{models}\n{keys}\n[limits]\n{limits}\n")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.log = folder / "serve.log"
+
+    def __enter__(self) -> "Gateway":
+        line = command("serve", "--config", self._file, "--port", self.port)
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(line, env=self._environment, stderr=log, stdout=log)
+        until = time.monotonic() + 20
+        while self.process.poll() is None and time.monotonic() < until:
+            try:
+                self.ask("/health")
+                break
+            except OSError:
+                time.sleep(0.05)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def ask(
+        self,
+        path: str = "/v1/chat/completions",
+        body: Any = None,
+        key: str = "",
+        timeout: float = 20,
+        leave: Callable[[], bool] | None = None,
+        **headers: str,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and content of one request; a body that is bytes is sent as it is.
+
+        With `leave` the client hangs up as soon as that is true, if no reply came before: 0.
+        """
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent |= {"Authorization": f"Bearer key-{key}-of-some-length"} if key else {}
+        if body is not None:
+            sent = {"Content-Type": "application/json", **sent}
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body)
+        try:
+            connection.request("GET" if body is None else "POST", path, content, sent)
+            while leave is not None and not select.select([connection.sock], [], [], 0.02)[0]:
+                if leave():
+                    return 0, {}, b""
+            reply = connection.getresponse()
+            return reply.status, dict(reply.getheaders()), reply.read()
+        finally:
+            connection.close()
+
+    def chat(
+        self, text: str, *, model: str = "aera/m", key: str = "", how: Any = None, **fields: Any
+    ) -> tuple[int, Any]:
+        """Status and JSON of one chat; fields are the request's, `how` is for `ask`."""
+        said = [{"role": "user", "content": text}]
+        body = {"model": model, "messages": said, **fields}
+        status, _, content = self.ask(body=body, key=key, **how or {})
+        with suppress(ValueError):
+            return status, json.loads(content)
+        return status, content

@@ -1,0 +1,227 @@
+"""Pools and controllers that an earlier version wrote (data/written, see its make.py) still work.
+
+What is pinned was seen when they were written. No rewrite of the package may change it, so nothing
+here is written anew by AERA_GOLDEN.
+"""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import aera
+from aera.cli import app
+
+HERE = Path(__file__).parent
+WRITTEN = HERE / "data" / "written"
+PINNED: dict[str, Any] = json.loads((WRITTEN / "pinned.json").read_text("utf-8"))
+BUNDLED = HERE.parent / "aera" / "demo" / "controller"
+
+
+class Short:
+    """The scorer that the controller for best-of-n was made with."""
+
+    def score(self, question: aera.Question, responses: Any) -> list[float]:
+        return [100 / (100 + len(response.text)) for response in responses]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A copy of all of them: to open a recording may tidy it up."""
+    return Path(shutil.copytree(WRITTEN, tmp_path / "written"))
+
+
+def call(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.stdout
+
+
+class Counting(BaseHTTPRequestHandler):
+    """A model server that says 7, and counts the responses it was asked for."""
+
+    asked = 0
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        n = body.get("n") or 1
+        type(self).asked += n
+        message = {"role": "assistant", "content": "so \\boxed{7}"}
+        choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(n)]
+        usage = {"prompt_tokens": 5, "completion_tokens": 4 * n, "total_tokens": 5 + 4 * n}
+        reply = json.dumps({"model": "m", "choices": choices, "usage": usage}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, *words: Any) -> None:
+        """Nothing is logged."""
+
+
+@contextmanager
+def model_server() -> Iterator[tuple[str, type[Counting]]]:
+    handler = type("Handler", (Counting,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1", handler
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+# --- pools ----------------------------------------------------------------------------------------
+
+
+def told(pool: Any) -> dict[str, Any]:
+    """Size, task and checkpoints of a pool, and how its responses begin and weigh."""
+    records = [*pool]
+    responses = [each for record in records for each in record.responses]
+    return {
+        "questions": [record.question.text[:20] for record in records],
+        "responses": [len(record.responses) for record in records],
+        "task": pool.task.name,
+        "schedule": [*pool.schedule],
+        "tokens": sum(each.tokens for each in responses),
+        "logprobs": round(sum(each.logprob or 0 for each in responses), 6),
+        "first": responses[0].text[:60],
+        "last": responses[-1].text[-60:],
+    }
+
+
+@pytest.mark.parametrize("name", ["sampled", "imported", "merged", "growing", "recorded"])
+def test_a_pool_written_before_holds_what_it_held(name: str, written: Path) -> None:
+    pinned = dict(PINNED["pools"][name])
+    labels = pinned.pop("labels")
+    assert told(aera.open_pool(written / name)) == pinned
+    assert json.loads(call("info", written / name, "--json"))["truths"] == labels
+
+
+def test_a_pool_in_one_parquet_file_is_imported_as_it_was(written: Path, tmp_path: Path) -> None:
+    call("import", written / "exported.parquet", "--out", tmp_path / "again")
+    found = told(aera.open_pool(tmp_path / "again"))
+    assert found | {"labels": 3} == PINNED["pools"]["imported"]
+
+
+# Shards give way to a Parquet dataset: this test and data/written/sharded go with them, unless the
+# dataset reads the folder.
+def test_shards_written_before_hold_what_they_held(written: Path) -> None:
+    found = told(aera.open_pool(str(written / "sharded")))
+    assert found | {"labels": 3} == PINNED["pools"]["imported"]
+
+
+def test_an_interrupted_pool_says_how_far_it_is(written: Path) -> None:
+    found = json.loads(call("info", written / "interrupted", "--json"))
+    assert (found["done"], found["wanted"], found["task"]["name"]) == (10, 24, "numeric")
+    grown = json.loads(call("info", written / "growing", "--json"))["growing"]
+    assert (grown["done"], grown["wanted"]) == (16, 24)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("interrupted", 14), ("growing", 8), ("sampled", 12)]
+)
+def test_a_pool_begun_before_goes_on_and_pays_nothing_twice(
+    name: str, missing: int, written: Path
+) -> None:
+    out, before = written / name, written / "questions.jsonl"
+    with model_server() as (url, server):
+        to = ("--base-url", url, "--model", "m", "--task", "numeric", "--responses", 8)
+        call("sample", before, *to, "--out", out)
+    assert server.asked == missing
+    pool = aera.open_pool(out)
+    texts = [each.text for record in pool for each in record.responses]
+    assert (len(texts), texts.count("so \\boxed{7}")) == (24, missing)
+
+
+@pytest.mark.parametrize(
+    ("name", "paid", "answers"),
+    [("solved.jsonl", 0, ["3", "60", "460"]), ("stopped.jsonl", 8, ["3", "7", "7"])],
+)
+def test_answers_begun_before_go_on_and_pay_nothing_twice(
+    name: str, paid: int, answers: list[str], written: Path
+) -> None:
+    with model_server() as (url, server):
+        to = ("--base-url", url, "--model", "m", "--file", written / "questions.jsonl")
+        how = ("--task", "numeric", "--schedule", "4,8", "--policy", "asc-0.9", "--seed", 0)
+        call("solve", *to, *how, "--out", written / name)
+    assert server.asked == paid
+    lines = [json.loads(line) for line in (written / name).read_text("utf-8").splitlines()]
+    found = {line["question_id"]: line["answer"] for line in lines if line["answer"]}
+    assert [found[name] for name in sorted(found)] == answers
+
+
+# --- controllers ----------------------------------------------------------------------------------
+
+
+def loaded(name: str, written: Path = WRITTEN) -> aera.Controller:
+    place = BUNDLED if name == "bundled" else written / name
+    return aera.Controller.load(place, scorer=Short() if name == "best-of-n" else None)
+
+
+def decided(controller: aera.Controller) -> dict[str, Any]:
+    """What it is, and what it decides on each recorded question."""
+    pool = aera.open_pool(WRITTEN / "imported")
+    made: dict[str, Any] = {
+        "label": controller.label,
+        "task": controller.task.name,
+        "schedule": [*controller.schedule],
+        "seen": [len(controller.fitted), len(controller.calibrated)],
+    }
+    for question in (record.question for record in pool):
+        run = aera.RecordedSampler(pool)
+        done = aera.solve_blocking(question, run, controller.cut_to(8))
+        made[question.id] = {
+            "answer": (done.answer or "")[:40],
+            "responses": done.responses,
+            "p_continue": [step.decision.p_continue for step in done.steps],
+            "votes": sorted(done.votes.values()),
+        }
+    return made
+
+
+def close(value: Any) -> Any:
+    """The same to 1e-9 wherever it is a number."""
+    if isinstance(value, dict):
+        return {name: close(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [close(each) for each in value]
+    return pytest.approx(value, rel=0, abs=1e-9) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("name", PINNED["controllers"])
+def test_a_controller_written_before_decides_as_it_did(name: str) -> None:
+    assert decided(loaded(name)) == close(PINNED["controllers"][name])
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "inputs that are gone": ("gate", {"features": ["gone", "too"]}),
+    "a policy that is gone": ("untrained", {"policy": "gone-0.5"}),
+    "weights that are gone": ("untrained", {"weights": "gone"}),
+    "traits that are gone": ("asc-weighted", {"traits": ["gone"]}),
+    "an encoder that is gone": ("paper", {"encoder": {"name": None, "identity": "gone"}}),
+    "a task that is gone": ("untrained", {"task": {"name": "gone", "kind": "gone"}}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_controller_of_a_kind_that_is_gone_is_refused_with_the_way_to_a_new_one(
+    change: str, written: Path
+) -> None:
+    name, fields = CHANGES[change]
+    file = written / name / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | fields), "utf-8")
+    with pytest.raises(aera.AeraError) as refused:
+        loaded(name, written)
+    sentence = str(refused.value)
+    assert "aera train POOL --out" in sentence
+    assert "\n" not in sentence
