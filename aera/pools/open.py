@@ -5,13 +5,12 @@ from pathlib import Path
 
 from aera.pools.parquet import table_files
 from aera.pools.places import Place, locate
-from aera.pools.pool import Pool
-from aera.pools.recorded import AuditFolder, is_recorded
+from aera.pools.pool import Pool, is_open
 from aera.pools.shards import Shards
 
 
 def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Shards:
-    """A pool directory, what a gateway recorded, or the folder or URI of a pool as Parquet.
+    """A pool directory, also a log that is being written, or a pool as Parquet, by folder or URI.
 
     With `equivalence`, its task asks math-verify which expressions are the same.
     """
@@ -20,8 +19,6 @@ def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Shard
     if isinstance(place, Place) or _holds_tables(place):
         opened = Shards.open(place)
     else:
-        if is_recorded(place):
-            AuditFolder(place).seal()
         opened = Pool.open(place)
     if not equivalence:
         return opened
@@ -33,4 +30,4 @@ def _holds_tables(path: Path) -> bool:
     """Whether there are tables and no pool; a file of something else is neither."""
     if path.is_file():
         return path.suffix == ".parquet"
-    return not (path / "manifest.json").is_file() and bool(table_files(path))
+    return not (path / "manifest.json").is_file() and not is_open(path) and bool(table_files(path))
