@@ -305,19 +305,22 @@ class Log:
         if question.id in self.dropped.ids:
             self._missing[question.id] = set()
             return
-        kept, failed = [], []
+        kept: dict[int, str] = {}
+        failed: list[str] = []
         request = None if self.plan.request is None else self._digest(question)
         for index, response in enumerate(responses, start=start):
             if response.error is None:
-                kept.append(response_line(question.id, index, response=response, request=request))
-                self._missing.get(question.id, set()).discard(index)
+                kept[index] = response_line(question.id, index, response=response, request=request)
             else:
                 row = {"question_id": question.id, "index": index, "error": response.error}
                 self.trouble = response.error
                 failed.append(to_line(row))
         segments = sorted(self.folder.glob(OPEN))
-        append(segments[-1] if segments else self.folder / _next_segment(self.folder), kept)
+        append(
+            segments[-1] if segments else self.folder / _next_segment(self.folder), [*kept.values()]
+        )
         append(self.folder / FAILURES, failed)
+        self._missing.get(question.id, set()).difference_update(kept)
         self.done += len(kept)
         self.failures += len(failed)
 
@@ -428,9 +431,10 @@ def hold(path: Path, command: str) -> BinaryIO:
 
 def release(path: Path, lock: BinaryIO) -> None:
     """Let go of a folder; once only."""
-    if not lock.closed:
+    if lock.closed:
+        return
+    with lock:
         (path / LOCK).unlink(missing_ok=True)
-        lock.close()
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -448,7 +452,8 @@ def append(file: Path, lines: Sequence[str]) -> None:
             while data:
                 data = data[opened.write(data) :]
         except OSError:
-            opened.truncate(end)
+            with suppress(OSError):
+                opened.truncate(end)
             raise
 
 
