@@ -27,9 +27,12 @@ def take_field(fields: dict[str, Any], name: str, kind: tuple[type, ...]) -> Any
     return value
 
 
-def read_rows(path: Path, parse: Callable[[str], T]) -> Iterator[T]:
-    """What `parse` makes of each line; where it cannot, an error names the file and the line."""
-    for number, text in _lines(path):
+def read_rows(path: Path, parse: Callable[[str], T], *, cut: bool = False) -> Iterator[T]:
+    """What `parse` makes of each line; where it cannot, an error names the file and the line.
+
+    A half-written last line is an error too; with `cut` it is passed over.
+    """
+    for number, text in _lines(path, cut=cut):
         try:
             row = parse(text)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -37,18 +40,26 @@ def read_rows(path: Path, parse: Callable[[str], T]) -> Iterator[T]:
         yield row
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, *, cut: bool) -> Iterator[tuple[int, str]]:
     """Numbered lines; a file that breaks off is reported where it does."""
     number = 0
     try:
         with open_text(path) as file:
             for number, text in enumerate(file, start=1):
                 if not text.endswith("\n"):
+                    if cut:
+                        return
                     raise PoolError(f"{path.name}, line {number}: half-written, no end of line")
                 yield number, text
     except FileNotFoundError:
         raise PoolError(f'"{path}" is missing') from None
     except (EOFError, zlib.error, OSError, UnicodeDecodeError) as error:
+        if (
+            cut
+            and isinstance(error, UnicodeDecodeError)
+            and error.reason == "unexpected end of data"
+        ):
+            return  # the half of a letter
         raise PoolError(f"{path.name}, line {number + 1}: {problem(error)}") from None
 
 
@@ -66,10 +77,21 @@ def problem(error: Exception) -> str:
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Whatever the disk refuses names the file, which a full one does not do by itself."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file to write beside `path`, which takes its place when the block ends well."""
     partial = path.with_name(path.name + ".partial")
-    yield partial
+    with naming(path):
+        yield partial
     partial.replace(path)
 
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from aera.cli.audits import audits, forget
 from aera.cli.demo import demo
+from aera.cli.drop import drop
 from aera.cli.evaluate import evaluate
 from aera.cli.info import info
 from aera.cli.label import label
@@ -51,13 +51,12 @@ for name, command in (
     ("export", export),
     ("merge", merge),
     ("info", info),
+    ("drop", drop),
     ("label", label),
     ("train", train),
     ("evaluate", evaluate),
     ("solve", solve),
     ("serve", serve),
-    ("audits", audits),
-    ("forget", forget),
     ("audit", audit),
     ("policies", policies),
     ("tasks", tasks),

@@ -12,10 +12,10 @@ from aera.cli.options import say
 from aera.errors import UsageError
 
 if TYPE_CHECKING:
+    from aera.pools.log import Progress
     from aera.pools.parquet import ParquetPool
     from aera.pools.pool import Pool
     from aera.response import Question, Response
-    from aera.sampling.unfinished import Unfinished
 
 Told = dict[str, Any]
 
@@ -52,8 +52,9 @@ def info(
 
 def _look(address: str) -> tuple[Told, Iterator[str]]:
     """What stands at an address, as values and as lines."""
+    from aera.pools.log import count_dropped, read_log
     from aera.pools.open import open_pool
-    from aera.sampling.unfinished import read_unfinished
+    from aera.pools.pool import is_open
 
     path = Path(address)
     if (path / "config.json").is_file():
@@ -61,12 +62,12 @@ def _look(address: str) -> tuple[Told, Iterator[str]]:
         return told, _controller_lines(told)
     if "://" not in address and not path.exists():
         raise UsageError(f'there is no pool and no controller at "{address}"')
-    whole = (path / "manifest.json").is_file()
-    unfinished = None if whole else read_unfinished(path)
-    if unfinished is not None:
-        told = {"kind": "unfinished pool", "path": address, **_unfinished(unfinished)}
+    here = {"path": address, "awaiting": count_dropped(path)}
+    unfinished = read_log(path) if is_open(path) else None
+    if unfinished is not None and unfinished.plan.responses is not None:
+        told = {"kind": "unfinished pool", **here, **_unfinished(unfinished)}
         return told, _unfinished_lines(told)
-    told = {"path": address, **_pool(open_pool(address))}
+    told = {**here, **_pool(open_pool(address))}
     return told, _pool_lines(told)
 
 
@@ -97,16 +98,17 @@ def _server_lines(told: Told) -> Iterator[str]:
 
 def _pool(pool: "Pool | ParquetPool") -> Told:
     from aera.lab.open import open_truths
-    from aera.pools.contents import count_contents
-    from aera.pools.pool import GROWING, Pool
-    from aera.sampling.unfinished import read_unfinished
+    from aera.pools.log import read_log
+    from aera.pools.pool import Pool, read_audits
+    from aera.pools.stats import count_contents, judge_audits
 
     manifest, truths = pool.manifest, open_truths(pool)
     known = sum(name in truths.answers for name in pool.questions) if truths else None
-    stored = isinstance(pool, Pool)
-    grown = read_unfinished(pool.path / GROWING, pool) if isinstance(pool, Pool) else None
+    stored = pool if isinstance(pool, Pool) else None
+    grown = read_log(stored.path) if stored and not stored.is_open else None
+    kind = "exported pool" if stored is None else "open pool" if stored.is_open else "pool"
     return {
-        "kind": "pool" if stored else "exported pool",
+        "kind": kind,
         "written_by": manifest.written_by,
         "questions": len(pool),
         "responses": manifest.responses,
@@ -118,6 +120,9 @@ def _pool(pool: "Pool | ParquetPool") -> Told:
         "truths": known,
         "left_out": pool.left_out if isinstance(pool, Pool) else {},
         "growing": _unfinished(grown) if grown else None,
+        "audits": [each.as_json() for each in judge_audits(read_audits(stored.path))]
+        if stored
+        else [],
     }
 
 
@@ -140,7 +145,7 @@ def _asked(task: Any, sampler: Mapping[str, Any], questions: "Sequence[Question]
 
 def _pool_lines(told: Told) -> Iterator[str]:
     version = f", written by aera {told['written_by']}" if told["written_by"] else ""
-    yield f"{told['path']}: a{'n' * (told['kind'][0] == 'e')} {told['kind']}{version}"
+    yield f"{told['path']}: a{'n' * (told['kind'][0] in 'eo')} {told['kind']}{version}"
     checkpoints = ", ".join(map(str, told["checkpoints"]))
     exact = told["responses"] == told["questions"] * told["responses_each"]
     least = "" if exact else "at least "
@@ -160,6 +165,30 @@ def _pool_lines(told: Told) -> Iterator[str]:
     if told["growing"]:
         yield "it is being grown; aera sample goes on with it"
         yield _progress_line(told["growing"])
+    for audits in told["audits"]:
+        yield _audits_line(audits)
+    yield from _dropped_lines(told)
+
+
+def _audits_line(told: Told) -> str:
+    found = f"audits of {told['model']} by {told['policy']}: {told['audits']:,}"
+    if not told["judged"]:
+        return f"{found}; what came of them is not recorded"
+    alarm = f"alarm at {told['alarm']}" if told["alarm"] else "no alarm"
+    limit = "" if told["limit"] is None else f" of more than {told['limit']:.2%}"
+    return (
+        f"{found}, of {told['judged']:,} the answer changed in {told['changed']:,} "
+        f"({told['low']:.2%} to {told['high']:.2%}, 95 % at any time); "
+        f"{alarm}{limit}"
+    )
+
+
+def _dropped_lines(told: Told) -> Iterator[str]:
+    if told["awaiting"]:
+        yield (
+            f"dropped: {told['awaiting']:,} still stand in its files and are read by nobody; "
+            "whoever writes to it erases them at the end, else aera drop"
+        )
 
 
 def _common_lines(told: Told) -> Iterator[str]:
@@ -201,19 +230,21 @@ def _flat(text: str) -> str:
 # --- pools on the way -----------------------------------------------------------------------------
 
 
-def _unfinished(found: "Unfinished") -> Told:
-    counts = found.counts.values()
+def _unfinished(found: "Progress") -> Told:
+    from aera.pools.stats import count_contents
+
+    counts, each = found.counts.values(), found.plan.responses or 0
     return {
         "questions": len(found.questions),
-        "responses_each": found.plan.responses,
-        "wanted": found.wanted,
-        "done": found.done,
+        "responses_each": each,
+        "wanted": each * len(found.questions),
+        "done": sum(counts),
         "fewest": min(counts, default=0),
         "most": max(counts, default=0),
-        "finished_questions": sum(count >= found.plan.responses for count in counts),
+        "finished_questions": sum(count >= each for count in counts),
         "failures": found.failures,
         **_asked(found.plan.task, found.plan.sampler, [*found.questions.values()]),
-        **found.contents.as_json(),
+        **count_contents(found.records, found.plan.task).as_json(),
     }
 
 
@@ -221,6 +252,7 @@ def _unfinished_lines(told: Told) -> Iterator[str]:
     yield f"{told['path']}: a pool that is not finished; aera sample goes on with it"
     yield _progress_line(told)
     yield from _common_lines(told)
+    yield from _dropped_lines(told)
 
 
 def _progress_line(told: Told) -> str:

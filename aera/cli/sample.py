@@ -1,7 +1,6 @@
 """The command `sample`: fill a pool, and show how far it is."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,10 +37,9 @@ from aera.reading.presets import get_task
 from aera.schedule import Schedule
 
 if TYPE_CHECKING:
-    from aera.lab.formats.questions import QuestionSet
-    from aera.sampling import recording
+    from aera.pools.log import Log
+    from aera.pools.pool import Pool
     from aera.sampling.budget import Ledger
-    from aera.sampling.plan import Plan
     from aera.sampling.sampler import OpenAISampler
 
 
@@ -102,8 +100,9 @@ def sample(
     """
     from aera.lab.formats.questions import read_question_set
     from aera.lab.formats.rows import Columns, parse_map
+    from aera.pools.log import Log
+    from aera.pools.pool import Plan
     from aera.sampling.budget import Budget, Ledger
-    from aera.sampling.plan import Plan
     from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler
     from aera.sampling.upstream import Endpoint
     from aera.trace import FULL, PLAIN
@@ -117,21 +116,11 @@ def sample(
     points = Schedule.parse(schedule) if schedule else None
     each = _count_each(responses, policy, max_samples, points)
     plan = Plan(chosen, each, {"model": model, "system": system, **fields}, seed, points)
-    begun = _begin(out, plan, asked, raw_traces)
-    _Job(begun, OpenAISampler(endpoint, chat), Ledger(budget), concurrency, block).conclude()
-
-
-def _begin(
-    out: Path, plan: "Plan", asked: "QuestionSet", raw: Path | None
-) -> "recording.Recording":
-    """Create the pool, or take up what is there; right answers go apart from everything else."""
-    from aera.sampling.recording import Recording
-
-    begun = Recording(out, plan, asked.questions, raw=raw)
-    begun.begin()
-    if asked.truths is not None:
-        asked.truths.save(out)
-    return begun
+    with Log.open(out, plan, asked.questions) as log:
+        if asked.truths is not None:  # right answers go apart from everything else
+            asked.truths.save(out)
+        sampler, ledger = OpenAISampler(endpoint, chat), Ledger(budget)
+        _Job(log, sampler, ledger, concurrency, block, raw_traces).conclude()
 
 
 def _count_each(
@@ -157,26 +146,27 @@ def _count_each(
 
 @dataclass(frozen=True)
 class _Job:
-    """A recording, and everything it is sampled with."""
+    """A log, and everything it is filled with."""
 
-    recording: "recording.Recording"
+    log: "Log"
     sampler: "OpenAISampler"
     ledger: "Ledger"
     concurrency: int
     block: int
+    raw: Path | None
 
     def announce(self) -> None:
         """Say what is about to be asked."""
         from aera.sampling.sampler import request_bound
 
-        recorded, budget = self.recording, self.ledger.budget
-        left = recorded.progress.wanted - recorded.progress.done
+        log, budget = self.log, self.ledger.budget
+        left = log.wanted - log.done
         if not left:
             return
-        paid = recorded.paid
-        missing = [each for each in recorded.questions if recorded.missing(each, block=1)]
+        paid = log.paid
+        missing = [each for each in log.questions if log.missing(each, block=1)]
         bounds = [request_bound(self.sampler.chat.body(each)) for each in missing]
-        blocks = -(-recorded.plan.responses // self.block)
+        blocks = -(-log.wanted // len(log.questions) // self.block)
         estimate = Estimate(
             len(missing),
             left,
@@ -189,25 +179,20 @@ class _Job:
         asking = f"asking {self.sampler.chat.model} at {where}"
         say(f"{asking}, {estimate.describe(budget, concurrency=self.concurrency)}", stderr=True)
 
-    def conclude(self) -> None:
-        """Say what is about to be asked, sample it, and say what became of it."""
-        self.announce()
-        _conclude(self.recording, self.ledger, lambda: asyncio.run(self.run()))
-
-    async def run(self) -> object:
+    async def run(self) -> "Pool | None":
         """Sample what is missing."""
         from aera.sampling.recording import record
 
-        before = self.recording.progress
-        with Shown("sampling", before.wanted, done=before.done) as shown:
+        with Shown("sampling", self.log.wanted, done=self.log.done) as shown:
             async with self.sampler as sampler:
                 return await record(
-                    self.recording,
+                    self.log,
                     sampler,
                     concurrency=self.concurrency,
                     block=self.block,
                     ledger=self.ledger,
-                    watch=lambda progress: shown.update(progress.done, self._progress),
+                    watch=lambda log: shown.update(log.done, self._progress),
+                    raw=self.raw,
                 )
 
     def _progress(self) -> str:
@@ -215,33 +200,30 @@ class _Job:
         money = f", {ledger.money:,.4g} in money" if ledger.budget.priced else ""
         return f"responses, {ledger.spent.completion_tokens:,} tokens{money}"
 
-
-def _conclude(
-    recording_: "recording.Recording", ledger: "Ledger", work: Callable[[], object]
-) -> None:
-    """Run a recording and say what became of it."""
-    progress, out = recording_.progress, recording_.path
-    try:
-        pool = work()
-    except KeyboardInterrupt:
-        kept = f"{progress.done:,} of {progress.wanted:,} responses kept"
-        say(f"{kept}; run the same command again to go on", stderr=True)
-        raise
-    for damage in progress.damaged:
-        say(f"{damage}: half-written, dropped and asked for again", stderr=True)
-    for sentence in tell_lost(ledger):
-        say(sentence, stderr=True)
-    missing = progress.wanted - progress.done
-    if pool is None and ledger.refused:
-        raise PoolError(
-            f"the limit in {ledger.limit} ended it: {progress.done:,} of {progress.wanted:,} "
-            f'responses of "{out}" are there; run the same command with a higher limit to go on'
-        )
-    if pool is None:
-        raise PoolError(
-            f'{missing} of {progress.wanted} responses of "{out}" are missing, failures are noted '
-            f"in {recording_.folder / 'failures.jsonl'} (the last: {progress.trouble}); run the "
-            "same command again"
-        )
-    cost = f"; {ledger.money:,.4g} in money" if ledger.budget.priced else ""
-    say(f"{out}: {progress.done:,} responses, {progress.resumed:,} were there already{cost}")
+    def conclude(self) -> None:
+        """Say what is about to be asked, sample it, and say what became of it."""
+        log, ledger, out = self.log, self.ledger, self.log.path
+        self.announce()
+        try:
+            pool = asyncio.run(self.run())
+        except KeyboardInterrupt:
+            kept = f"{log.done:,} of {log.wanted:,} responses kept"
+            say(f"{kept}; run the same command again to go on", stderr=True)
+            raise
+        for damage in log.damaged:
+            say(f"{damage}: half-written, dropped and asked for again", stderr=True)
+        for sentence in tell_lost(ledger):
+            say(sentence, stderr=True)
+        if pool is None and ledger.refused:
+            raise PoolError(
+                f"the limit in {ledger.limit} ended it: {log.done:,} of {log.wanted:,} responses "
+                f'of "{out}" are there; run the same command with a higher limit to go on'
+            )
+        if pool is None:
+            raise PoolError(
+                f'{log.wanted - log.done} of {log.wanted} responses of "{out}" are missing, '
+                f"failures are noted in {log.folder / 'failures.jsonl'} (the last: {log.trouble}); "
+                "run the same command again"
+            )
+        cost = f"; {ledger.money:,.4g} in money" if ledger.budget.priced else ""
+        say(f"{out}: {log.done:,} responses, {log.resumed:,} were there already{cost}")

@@ -14,7 +14,6 @@ from aera.errors import AeraError, UsageError
 
 if TYPE_CHECKING:
     from aera.gateway.settings import GatewaySettings, ServedModel
-    from aera.pools.recorded import AuditFolder
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -70,11 +69,11 @@ def _describe(model: "ServedModel") -> str:
     )
 
 
-def _describe_record(folder: "AuditFolder") -> str:
+def _describe_record(model: "ServedModel") -> str:
     return (
-        f"audited requests are recorded in {folder.path}: the question, its system message and all "
-        f"responses, up to {folder.most:,} bytes; no keys, names or headers. aera forget removes "
-        "them"
+        f"audited requests are recorded in {model.record}: the question, its system message and all "
+        f"responses, up to {model.record_max:,} bytes; no keys, names or headers. aera drop "
+        "removes them"
     )
 
 
@@ -93,7 +92,7 @@ def _announce(options: ServeOptions, listening: socket.socket, settings: "Gatewa
     say(f"AERA on {place}v1 {about}", stderr=True)
     for model in settings.models:
         if model.record is not None:
-            say(_describe_record(model.record), stderr=True)
+            say(_describe_record(model), stderr=True)
     names = " or ".join(f'"aera/{model.name}"' for model in settings.models)
     say(f"ask for {names}; the page is at {place}", stderr=True)
 

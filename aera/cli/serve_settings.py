@@ -74,7 +74,6 @@ def model_from(
     """A model behind these upstreams."""
     from aera.gateway.ceilings import Ceilings
     from aera.gateway.settings import ServedModel
-    from aera.pools.recorded import AuditFolder
 
     deciding = Deciding(
         options.controller,
@@ -106,7 +105,8 @@ def model_from(
         ceilings=ceilings,
         minimum=options.min_samples,
         audits=_audits(options, controller),
-        record=AuditFolder(options.record, options.record_max) if options.record else None,
+        record=options.record,
+        record_max=options.record_max,
         **given,
     )
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Container, Iterable
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -42,13 +42,16 @@ from aera.cli.endpoint import (
 from aera.cli.options import EquivalenceOption, ScheduleOption, say
 from aera.cli.spending import Estimate, Shown, Summary
 from aera.errors import UsageError
+from aera.files import take_field, to_line, write_whole
+from aera.pools.log import append, mend
 
 if TYPE_CHECKING:
+    from aera.pools.log import Log
     from aera.response import Question
     from aera.sampling.budget import Budget, Ledger
     from aera.sampling.sampler import OpenAISampler
+    from aera.schedule import Schedule
     from aera.solving.controller import Controller
-    from aera.solving.journal import Answers, Journal
     from aera.solving.run import Allocation
 
 SOME_UNANSWERED = 3
@@ -187,27 +190,33 @@ class _Job:
 
     async def run(self, asked: "list[Question]", out: Path | None, summary: Summary) -> None:
         """Solve them, print or write each answer, and keep what was paid for beside them."""
-        from aera.solving.journal import Answers, Journal
+        with self._open_log(asked, out) if out else nullcontext() as log:
+            answers = Answers(out) if out else None
+            if answers is not None and log is not None:
+                answers.begin(self.labels, self.controller.schedule, log)
+                for damage in log.damaged:
+                    say(f"{log.path}: {damage}: half-written, dropped", stderr=True)
+                for line in answers.lines.values():
+                    summary.add(line)
+            answered = answers.lines if answers else {}
+            left = [each for each in asked if each.id not in answered]
+            with Shown("solving", len(asked), done=len(summary.lines)) as shown:
+                self._announce(left, summary, log)
+                async with self.sampler:
+                    async for allocation in self._solve(asked, answered, log):
+                        self._put(allocation, answers, summary)
+                        shown.update(len(summary.lines), lambda: self._progress)
 
-        answers = Answers(out) if out else None
-        if answers is not None:
-            answers.begin(self.labels, self.controller.schedule)
-            for line in answers.lines.values():
-                summary.add(line)
-        answered = answers.lines if answers else {}
-        left = [each for each in asked if each.id not in answered]
-        place = out.with_name(out.name + ".journal") if out else None
-        kept = Journal(place, self.sampler.chat.body) if place else nullcontext()
-        with kept as journal, Shown("solving", len(asked), done=len(summary.lines)) as shown:
-            if journal is not None and answers is not None:
-                journal.check(asked, answers)
-                if journal.damaged:
-                    say(f"{place}: a half-written line was dropped", stderr=True)
-            self._announce(left, summary, journal)
-            async with self.sampler:
-                async for allocation in self._solve(asked, answered, journal):
-                    self._put(allocation, answers, summary)
-                    shown.update(len(summary.lines), lambda: self._progress)
+    def _open_log(self, asked: "list[Question]", out: Path) -> "Log":
+        """The log of what was paid for, beside the answers."""
+        from aera.pools.log import Log
+        from aera.pools.pool import Plan
+
+        chat = self.sampler.chat
+        told = {"model": chat.model, "system": chat.system, **chat.settings}
+        seed = chat.settings.get("seed")
+        plan = Plan(chat.task, None, told, seed, self.controller.schedule, chat.body)
+        return Log.open(out.with_name(f"{out.name}.pool"), plan, asked, command="aera solve")
 
     def _put(self, allocation: "Allocation", answers: "Answers | None", summary: Summary) -> None:
         line = allocation_line(allocation)
@@ -228,7 +237,7 @@ class _Job:
         return f"questions, {self.ledger.spent.responses:,} responses, {tokens:,} tokens{money}"
 
     def _solve(
-        self, asked: "list[Question]", answered: Container[str], journal: "Journal | None"
+        self, asked: "list[Question]", answered: Container[str], log: "Log | None"
     ) -> "AsyncIterator[Allocation]":
         from aera.solving.solve import solve_many
 
@@ -239,7 +248,7 @@ class _Job:
             budget=self.ledger,
             concurrency=self.concurrency,
             shared=self.shared,
-            kept=journal,
+            kept=log,
             skip=lambda question: question.id in answered,
         )
 
@@ -253,13 +262,11 @@ class _Job:
         least, most = range_of(self.controller.policy, schedule.last)
         return max(least, min(schedule.first, most)), most
 
-    def _announce(
-        self, left: "list[Question]", summary: Summary, journal: "Journal | None"
-    ) -> None:
+    def _announce(self, left: "list[Question]", summary: Summary, log: "Log | None") -> None:
         """Say what is about to be asked, and what was there already."""
         from aera.sampling.sampler import request_bound
 
-        paid = journal.paid if journal else []
+        paid = log.paid if log else []
         if summary.lines or paid:
             there = f"{len(summary.lines):,} answers and {len(paid):,} responses"
             say(f"aera: {there} were there already", stderr=True)
@@ -282,6 +289,59 @@ class _Job:
         asking = f"asking {self.sampler.chat.model} at {where} by {self.label}"
         told = estimate.describe(budget, concurrency=self.concurrency)
         say(f"aera: {asking}, {told}", stderr=True)
+
+
+class Answers:
+    """A file of answers, one JSON line each, that can be gone on with."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: dict[str, dict[str, Any]] = {}
+        """What was answered before, by question."""
+
+    def begin(self, policies: "Sequence[str]", schedule: "Schedule", log: "Log") -> None:
+        """Read what is there; a question that failed or met a limit is to be gone on with."""
+        mend(self.path)
+        if self.path.exists():
+            for number, text in enumerate(self.path.read_text("utf-8").splitlines(), start=1):
+                line = self._parse(text, number)
+                if line["policy"] not in policies:
+                    raise UsageError(
+                        f'"{self.path}" holds answers by {line["policy"]}, not by {policies[0]}; '
+                        "write elsewhere, or remove it: what was paid for is kept beside it"
+                    )
+                points = line.get("schedule", [*schedule])
+                if points != [*schedule]:
+                    raise UsageError(
+                        f'"{self.path}" holds answers of the schedule {points}, not {schedule}; '
+                        "write elsewhere, or remove it: what was paid for is kept beside it"
+                    )
+                if line["error"] is None and not line["reason"].startswith("limit: "):
+                    self.lines[line["question_id"]] = line
+        known = log.requests.keys() | log.dropped.ids
+        for name, line in self.lines.items():
+            if line.get("responses") and name not in known:
+                raise UsageError(
+                    f'"{self.path}" has an answer to question {name} of which "{log.path}" knows '
+                    "nothing, so nobody can tell what was asked; write elsewhere"
+                )
+        write_whole(self.path, "".join(to_line(line) for line in self.lines.values()))
+
+    def _parse(self, text: str, number: int) -> dict[str, Any]:
+        try:
+            line: dict[str, Any] = json.loads(text)
+            for name in ("question_id", "policy", "reason"):
+                take_field(line, name, (str,))
+            take_field(line, "error", (str, type(None)))
+        except (ValueError, LookupError, TypeError):
+            raise UsageError(
+                f'"{self.path}", line {number}, is no answer of aera solve; write elsewhere'
+            ) from None
+        return line
+
+    def add(self, text: str) -> None:
+        """One more answer, in one write."""
+        append(self.path, [text + "\n"])
 
 
 def _read_questions(

@@ -20,7 +20,7 @@ from typing import Any
 
 from aera.errors import UsageError
 from aera.gateway.options import RequestOptions
-from aera.gateway.watching import Detector, interval
+from aera.pools.stats import Detector, interval
 from aera.reading.chat import is_structured
 from aera.sampling.upstream import cancel_all
 

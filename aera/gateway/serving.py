@@ -167,8 +167,6 @@ def prepare(settings: GatewaySettings) -> None:
     for served in settings.models:
         question_reader(served.controller.task)  # refuses where math-verify is missing
         encoder_of(served)
-        if served.record is not None:
-            served.record.begin(served.controller.task)
         for endpoint in served.upstreams:
             tls_context(endpoint.ca_file)
 

@@ -1,12 +1,12 @@
 """GatewaySettings: which models to serve, and whom."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aera.errors import UsageError
 from aera.gateway.auditing import AuditRules
 from aera.gateway.ceilings import Ceilings
 from aera.gateway.kept import KeptHeaders
-from aera.pools.recorded import AuditFolder
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller, default_controller
 
@@ -68,8 +68,10 @@ class ServedModel:
     keep_alive: float = 5.0
     """Seconds of silence after which a stream sends a comment; what fails before is a status."""
     audits: AuditRules = field(default_factory=AuditRules)
-    record: AuditFolder | None = None
+    record: Path | None = None
     """Where audited questions are kept with their responses; None keeps nothing."""
+    record_max: int = 2**30
+    """Most bytes there."""
 
     def __post_init__(self) -> None:
         if self.record is not None and not self.audits.share:
@@ -109,7 +111,7 @@ class GatewaySettings:
             raise UsageError(f'two models are called "{twice[0]}": give each a name of its own')
         if sum(model.other_names for model in self.models) > 1:
             raise UsageError("only one model can take the names that no other has")
-        folders = [model.record.path for model in self.models if model.record is not None]
+        folders = [model.record for model in self.models if model.record is not None]
         if len(set(folders)) < len(folders):
             raise UsageError("two models record into one place: give each its own")
         if self.default and self.default not in names:

@@ -21,7 +21,7 @@ from prometheus_client.utils import floatToGoString
 
 from aera.gateway.account import VotedChoice, was_guarded
 from aera.gateway.auditing import Auditor, Found
-from aera.gateway.watching import interval
+from aera.pools.stats import interval
 from aera.reading.health import LITTLE
 from aera.sampling.replicas import Replicas
 

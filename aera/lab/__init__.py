@@ -7,7 +7,6 @@ from aera.evidence.paper import FEATURES, SCALARS
 from aera.evidence.semantics import semantics
 from aera.evidence.votes import VOTE_FEATURES
 from aera.files import file_hash, write_whole
-from aera.gateway.watching import ALPHA, RUN_LENGTH, Detector, covers, interval
 from aera.lab.calibrating.by_mean import ByMean
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence
@@ -73,6 +72,7 @@ from aera.policies.gate import PaperGate, VoteGate
 from aera.policies.labels import DESCRIPTIONS, LIMITS
 from aera.policies.policy import Confident
 from aera.pools.record import HeldRecords, VotedRecord, hold, read_votes
+from aera.pools.stats import ALPHA, RUN_LENGTH, Detector, covers, interval
 from aera.reading.equivalence import question_reader
 from aera.reading.find import last_boxed
 from aera.reading.presets import KEYS, TASKS, with_redo

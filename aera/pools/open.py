@@ -4,12 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from aera.pools.parquet import ParquetPool, locate, table_files
-from aera.pools.pool import Pool
-from aera.pools.recorded import AuditFolder, is_recorded
+from aera.pools.pool import Pool, is_open
 
 
 def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | ParquetPool:
-    """A pool directory, what a gateway recorded, or a file, folder or URI of a pool as Parquet.
+    """A pool directory, also a log that is being written, or a file, folder or URI of Parquet.
 
     With `equivalence`, its task asks math-verify which expressions are the same.
     """
@@ -18,8 +17,6 @@ def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Parqu
     if isinstance(place, str) or _holds_tables(place):
         opened = ParquetPool.open(place)
     else:
-        if is_recorded(place):
-            AuditFolder(place).seal()
         opened = Pool.open(place)
     if not equivalence:
         return opened
@@ -31,4 +28,4 @@ def _holds_tables(path: Path) -> bool:
     """Whether there are tables and no pool; a file of something else is neither."""
     if path.is_file():
         return path.suffix == ".parquet"
-    return not (path / "manifest.json").is_file() and bool(table_files(path))
+    return not (path / "manifest.json").is_file() and not is_open(path) and bool(table_files(path))

@@ -6,19 +6,25 @@ responses-00000.jsonl.gz sealed segments: whole questions, one response per line
 responses-00001.jsonl    a plain segment, in which questions may be mixed
 truths.jsonl             apart, and none of this module's business
 
+plan.json, open-*.jsonl  a log that is being written, without a manifest (log.py); what stands there
+                         in whole lines is a pool too
+audits.jsonl             a line for each audit of a gateway, likewise
+dropped.jsonl            what `aera drop` was told: nobody reads it any more, whatever holds it
+
 A question with too few responses is there and left out: everybody passes over it.
 """
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from aera.errors import PoolError, UsageError
+from aera.errors import PoolError, UsageError, check_count
 from aera.files import (
     file_hash,
     problem,
@@ -31,7 +37,7 @@ from aera.files import (
 )
 from aera.pools.manifest import Manifest, best_count, manifest_of
 from aera.pools.record import Record, batches, check_once, check_order, describe_records
-from aera.reading.task import Task
+from aera.reading.task import Task, task_from_json
 from aera.response import Question, Response
 from aera.schedule import Schedule
 from aera.trace import trace_from_json, trace_to_json
@@ -68,6 +74,12 @@ def begun_in_parts(path: Path) -> PoolError:
     )
 
 
+MANIFEST, PLAN, QUESTIONS = "manifest.json", "plan.json", "questions.jsonl"
+OPEN, AUDITS, DROPPED = "open-*.jsonl", "audits.jsonl", "dropped.jsonl"
+RECORDING = "recording.json"
+"""In the place of a plan beside audits that an older version recorded."""
+
+
 @dataclass(frozen=True)
 class Line:
     """One response as it stands in a segment."""
@@ -75,10 +87,90 @@ class Line:
     question_id: str
     index: int
     response: Response
+    request: str | None = None
+    """A digest of the request that it answers, where a log keeps one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a log is filled with. One begun with a plan is continued with it, and perhaps grown."""
+
+    task: Task
+    responses: int | None = 128
+    """For each question; None where nobody can say, as with audits and answers."""
+    sampler: Mapping[str, Any] = field(default_factory=dict)
+    """Model, settings and prompt, as the manifest keeps them."""
+    seed: int | None = None
+    schedule: Schedule | None = None
+    """Checkpoints that the pool keeps; None for the usual ones."""
+    request: Callable[[Question], Mapping[str, Any]] | None = field(default=None, compare=False)
+    """The request that a question becomes, where every response is to say what it answers."""
+
+    def __post_init__(self) -> None:
+        if self.responses is None:
+            return
+        check_count("responses", self.responses)
+        if self.schedule is not None and self.schedule.last > self.responses:
+            raise UsageError(
+                f"the schedule goes to {self.schedule.last}, but {self.responses} responses are "
+                "sampled; give more --responses or a shorter --schedule"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of plan.json."""
+        told = {
+            "task": self.task.as_json(),
+            "responses": self.responses,
+            "sampler": dict(self.sampler),
+            "seed": self.seed,
+        }
+        return told if self.schedule is None else {**told, "schedule": [*self.schedule]}
+
+    def same(self, other: "Plan") -> bool:
+        """Whether both say the same, which JSON does not always say in the same words."""
+        ours, theirs = (json.dumps(each.as_json(), sort_keys=True) for each in (self, other))
+        return ours == theirs
+
+
+def read_plan(folder: Path) -> Plan | None:
+    """The plan a log was begun with, also by an older version; None where there is none."""
+    try:
+        file = next(each for each in (folder / PLAN, folder / RECORDING) if each.is_file())
+        fields = json.loads(file.read_text("utf-8"))
+        points = fields.get("schedule")
+        schedule = None if points is None else Schedule(tuple(points))
+        each, sampler, seed = (fields.get(name) for name in ("responses", "sampler", "seed"))
+        return Plan(task_from_json(fields["task"]), each, sampler or {}, seed, schedule)
+    except (OSError, ValueError, LookupError, TypeError, UsageError, StopIteration):
+        return None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What nobody may read any more: questions by id, and audits also by request and by age."""
+
+    ids: frozenset[str] = frozenset()
+    before: float = -inf
+
+    @classmethod
+    def read(cls, path: Path) -> "Dropped":
+        """What dropped.jsonl of a pool says."""
+        file = path / DROPPED
+        rows = [*read_rows(file, json.loads, cut=True)] if file.is_file() else []
+        ids = (name for row in rows for name in row.get("ids", ()))
+        return cls(frozenset(ids), max((row.get("before", -inf) for row in rows), default=-inf))
+
+    def __contains__(self, audit: Mapping[str, Any]) -> bool:
+        """Whether an audit is dropped."""
+        named = audit["id"] in self.ids or audit.get("request") in self.ids
+        return named or audit["time"] < self.before
 
 
 class Pool:
-    """A pool on disk. Opening reads the manifest only; iterating streams question by question."""
+    """A pool on disk. Opening reads the manifest only; iterating streams question by question.
+
+    A log that is being written has no manifest: what it would say is counted when it is opened.
+    """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
@@ -86,22 +178,22 @@ class Pool:
 
     @classmethod
     def open(cls, path: str | Path) -> "Pool":
-        """Open a pool directory."""
+        """Open a pool directory, also a log that is being written."""
         path = Path(path)
-        file = path / "manifest.json"
-        begun = (path / "plan.json").is_file()
-        if not file.is_file() and begun and (path / GROWING).is_dir():
-            raise PoolError(f'the pool at "{path}" is being grown; run aera sample again')
+        file = path / MANIFEST
+        begun = read_plan(path)
+        if begun is not None and is_open(path):
+            return cls(path, _count_open(path, begun))
         if not file.is_file() and not begun and (path / PARTS).is_dir():
             raise begun_in_parts(path)
         if not file.is_file() and begun:
-            raise PoolError(f'the pool at "{path}" is not finished; run aera sample again')
+            raise PoolError(f'the pool at "{path}" is being rewritten; run the same command again')
         if not file.is_file() and any(path.glob("*.parquet")):
             raise PoolError(f'"{path}" holds Parquet; make a pool of it with aera import')
         if not file.is_file():
             raise PoolError(f'there is no pool at "{path}": {file.name} is missing')
         try:
-            return cls(path, manifest_of(json.loads(file.read_text("utf-8")), f'"{file}"'))
+            manifest = manifest_of(json.loads(file.read_text("utf-8")), f'"{file}"')
         except (
             ValueError,
             LookupError,
@@ -111,6 +203,24 @@ class Pool:
             UsageError,
         ) as error:
             raise PoolError(f'"{file}" cannot be understood: {problem(error)}') from None
+        pool = cls(path, manifest)
+        return pool if not pool.dropped.ids else pool._without_dropped()
+
+    def _without_dropped(self) -> "Pool":
+        """The same, with what is dropped neither counted nor among what is left out."""
+        told = self.manifest
+        manifest = told.with_counts(self.stored_counts, each=told.each)
+        return self.with_manifest(replace(manifest, schedule=told.schedule))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is a log that is not sealed."""
+        return is_open(self.path)
+
+    @cached_property
+    def dropped(self) -> Dropped:
+        """What is not to be read."""
+        return Dropped.read(self.path)
 
     @property
     def task(self) -> Task:
@@ -135,16 +245,20 @@ class Pool:
     @cached_property
     def stored_questions(self) -> dict[str, Question]:
         """All its questions by id, in order, also those left out."""
+        if self.is_open:
+            return open_questions(self.path, self.dropped)
         found: dict[str, Question] = {}
-        for question in read_questions(self.path / "questions.jsonl"):
+        for question in read_questions(self.path / QUESTIONS):
             if question.id in found:
                 raise PoolError(f'"{self.path}" has question {question.id} twice')
             found[question.id] = question
-        return found
+        return {name: each for name, each in found.items() if name not in self.dropped.ids}
 
     @cached_property
     def segments(self) -> tuple[Path, ...]:
         """Its files of responses, in order."""
+        if self.is_open:
+            return (*sorted(self.path.glob(OPEN)), *self.path.glob(AUDITS))
         return tuple(sorted(self.path.glob("responses-*.jsonl*")))
 
     def __repr__(self) -> str:
@@ -198,7 +312,7 @@ class Pool:
     @property
     def sealed(self) -> bool:
         """Whether every segment holds whole questions, so that each can be read by itself."""
-        return all(segment.suffix == ".gz" for segment in self.segments)
+        return not self.is_open and all(segment.suffix == ".gz" for segment in self.segments)
 
     def __iter__(self) -> Iterator[Record]:
         seen: list[str] = []
@@ -213,6 +327,8 @@ class Pool:
         if self.sealed:
             lines = (line for segment in self.segments for line in read_segment(segment))
             return self._group(lines)
+        if self.is_open:
+            return open_records(self.path, self.stored_questions, self.dropped)
         return self._merge()
 
     def read(self, segments: Iterable[Path]) -> Iterator[Record]:
@@ -229,14 +345,16 @@ class Pool:
             if question_id in seen:
                 raise PoolError(f'the parts of "{self.path}" split question {question_id}')
             seen.add(question_id)
-            yield self._record(question_id, group)
+            if question_id not in self.dropped.ids:
+                yield self._record(question_id, group)
 
     def _merge(self) -> Iterator[Record]:
         """Plain segments hold questions in any order, so they are gathered first."""
         gathered: dict[str, list[Line]] = {}
         for segment in self.segments:
             for line in read_segment(segment):
-                gathered.setdefault(line.question_id, []).append(line)
+                if line.question_id not in self.dropped.ids:
+                    gathered.setdefault(line.question_id, []).append(line)
         known = [name for name in self.stored_questions if name in gathered]
         for name in [*known, *(stray for stray in gathered if stray not in self.stored_questions)]:
             yield self._record(name, gathered[name])
@@ -274,25 +392,30 @@ class Segment:
 
 def read_questions(path: Path) -> Iterator[Question]:
     """The questions of a file, one JSON object per line."""
-    return read_rows(path, _parse_question)
+    return read_rows(path, lambda text: _question_of(json.loads(text)))
 
 
-def _parse_question(text: str) -> Question:
-    fields = json.loads(text)
+def _question_of(fields: dict[str, Any]) -> Question:
     choices = take_field(fields, "choices", (list,)) if fields.get("choices") else ()
     own = {name: take_field(fields, name, (str,)) for name in ("system", "group") if name in fields}
     asked = take_field(fields, "question", (str,))
     return Question(take_field(fields, "id", (str,)), asked, tuple(choices), **own)
 
 
-def read_segment(path: Path) -> Iterator[Line]:
-    """The responses of one segment; a damaged line is an error that names segment and line."""
-    return read_rows(path, parse_line)
+def read_segment(path: Path, *, cut: bool = False) -> Iterator[Line]:
+    """The responses of one segment; a damaged line is an error that names segment and line.
+
+    With `cut`, somebody may be writing it: a half-written last line is passed over.
+    """
+    return read_rows(path, parse_line, cut=cut)
 
 
 def parse_line(text: str) -> Line:
     """One line of a segment."""
-    fields = json.loads(text)
+    return _line_of(json.loads(text))
+
+
+def _line_of(fields: dict[str, Any]) -> Line:
     told = {name: take_field(fields, name, kind) for name, kind in RESPONSE_FIELDS.items()}
     for name, kind in SOMETIMES.items():
         if name in fields:
@@ -303,7 +426,80 @@ def parse_line(text: str) -> Line:
         take_field(fields, "question_id", (str,)),
         take_field(fields, "index", (int,)),
         Response(**told),
+        fields.get("request"),
     )
+
+
+# --- logs that are being written ------------------------------------------------------------------
+
+
+def is_open(path: Path) -> bool:
+    """Whether a folder with a plan is a log that is not sealed."""
+    if (path / AUDITS).is_file() or (path / RECORDING).is_file():
+        return True  # what an older version made of its audits is only a copy of them
+    moving = (path / GROWING / MANIFEST).is_file()
+    return (path / PLAN).is_file() and not (path / MANIFEST).is_file() and not moving
+
+
+def open_questions(path: Path, dropped: Dropped) -> dict[str, Question]:
+    """The questions of a log that may be written at this moment, by id."""
+    file = path / QUESTIONS
+    known = [*read_questions(file)] if file.is_file() and not (path / AUDITS).is_file() else []
+    found = {each.id: each for each in known if each.id not in dropped.ids}
+    for row in read_audits(path, dropped):
+        found[row["id"]] = _question_of({**row["question"], "id": row["id"]})
+    return found
+
+
+def open_records(
+    path: Path, questions: Mapping[str, Question], dropped: Dropped
+) -> Iterator[Record]:
+    """What has come back for each question, in whole lines."""
+    gathered: dict[str, dict[int, Response]] = {}
+    for segment in sorted(path.glob(OPEN)):
+        for line in read_segment(segment, cut=True):
+            if line.question_id in questions:
+                gathered.setdefault(line.question_id, {})[line.index] = line.response
+    for row in read_audits(path, dropped):
+        lines = (_line_of(fields) for fields in row["responses"])
+        gathered[row["id"]] = {line.index: line.response for line in lines}
+    for name, found in gathered.items():
+        if name in questions:
+            yield Record(questions[name], tuple(found[index] for index in sorted(found)))
+
+
+def read_audits(path: Path, dropped: Dropped | None = None) -> Iterator[dict[str, Any]]:
+    """Recorded audits in their order; one that was cut by a kill never ended."""
+    if not (path / AUDITS).is_file():
+        return
+    hidden = Dropped.read(path) if dropped is None else dropped
+    with (path / AUDITS).open("rb") as lines:
+        for text in lines:
+            try:
+                row = json.loads(text)
+            except ValueError:
+                continue
+            if row not in hidden:
+                yield row
+
+
+def _count_open(path: Path, plan: Plan) -> Manifest:
+    """What a log would say of itself, were it sealed now."""
+    dropped = Dropped.read(path)
+    questions = open_questions(path, dropped)
+    counts = dict.fromkeys(questions, 0)
+    for record in open_records(path, questions, dropped):
+        counts[record.question.id] = len(record.responses)
+    if not any(counts.values()):
+        raise PoolError(f'there are no responses in "{path}" yet')
+    return _describe(plan, counts, best_count(counts.values()))
+
+
+def _describe(plan: Plan, counts: Mapping[str, int], each: int) -> Manifest:
+    """What a pool filled by a plan says of itself."""
+    blank = Manifest(plan.task, Schedule(), 0, 0, dict(plan.sampler), plan.seed, {}, each)
+    manifest = blank.with_counts(counts, each=each)
+    return replace(manifest, schedule=plan.schedule.upto(each)) if plan.schedule else manifest
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -324,7 +520,7 @@ class PoolWriter:
     """Its checkpoints; None for the usual ones."""
     _questions: list[str] = field(default_factory=list, init=False)
     _counts: dict[str, int] = field(default_factory=dict, init=False)
-    _files: list[str] = field(default_factory=lambda: ["questions.jsonl"], init=False)
+    _files: list[str] = field(default_factory=lambda: [QUESTIONS], init=False)
 
     def add(self, records: Sequence[Record]) -> None:
         """Seal whole questions as the next segment."""
@@ -339,16 +535,15 @@ class PoolWriter:
         counts = self._counts
         if not counts:
             raise PoolError("a pool needs at least one question")
-        each = best_count(counts.values()) if self.responses is None else self.responses
         if not any(counts.values()):
             raise PoolError("a pool needs at least one response")
-        blank = Manifest(self.task, Schedule(), 0, 0, dict(self.sampler), self.seed, {}, each)
-        manifest = blank.with_counts(counts, each=each)
-        write_whole(self.path / "questions.jsonl", "".join(self._questions))
+        each = best_count(counts.values()) if self.responses is None else self.responses
+        plan = Plan(self.task, None, self.sampler, self.seed, self.schedule)
+        manifest = _describe(plan, counts, each)
+        write_whole(self.path / QUESTIONS, "".join(self._questions))
         hashes = {name: file_hash(self.path / name) for name in self._files}
-        points = self.schedule.upto(each) if self.schedule else manifest.schedule
-        manifest = replace(manifest, hashes=hashes, schedule=points)
-        write_json(self.path / "manifest.json", manifest.as_json())
+        manifest = replace(manifest, hashes=hashes)
+        write_json(self.path / MANIFEST, manifest.as_json())
         return Pool(self.path, manifest)
 
 
@@ -363,8 +558,9 @@ def write_pool(
     schedule: Schedule | None = None,
 ) -> Pool:
     """Write all of these records as a finished pool, as `PoolWriter` does."""
-    known = {"seed": seed, "responses": responses, "schedule": schedule}
-    writer = PoolWriter(path, task=task, sampler=sampler, **known)  # type: ignore[arg-type]
+    writer = PoolWriter(
+        path, task=task, sampler=sampler, seed=seed, responses=responses, schedule=schedule
+    )
     for batch in batches(records):
         writer.add(batch)
     return writer.finish()
@@ -386,12 +582,15 @@ def question_line(question: Question) -> str:
     return to_line({"id": question.id, "question": question.text, **told})
 
 
-def response_line(question_id: str, index: int, *, response: Response) -> str:
-    """One response as a segment holds it."""
+def response_line(
+    question_id: str, index: int, *, response: Response, request: str | None = None
+) -> str:
+    """One response as a segment holds it, in a log perhaps with what it answers."""
     fields = {name: getattr(response, name) for name in RESPONSE_FIELDS}
     for name in SOMETIMES:
         if getattr(response, name) not in (None, 0):
             fields[name] = getattr(response, name)
     if response.trace is not None:
         fields["trace"] = trace_to_json(response.trace)
-    return to_line({"question_id": question_id, "index": index, **fields})
+    told = {} if request is None else {"request": request}
+    return to_line({"question_id": question_id, "index": index, **fields, **told})

@@ -18,13 +18,13 @@ from aera.errors import AeraError, UpstreamError, UsageError, check_count
 from aera.policies.gate import Gated
 from aera.policies.labels import ON_WEIGHTS
 from aera.policies.policy import Decision, Policy
+from aera.pools.log import Log
 from aera.response import Prefix, Question, Response
 from aera.sampling.budget import NO_ROOM, Budget, Held, Ledger
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import OpenAISampler, Sampler, bound_of, sample_held
 from aera.solving.controller import Controller
 from aera.solving.home import Lookout
-from aera.solving.journal import Journal
 from aera.solving.run import Allocation, Run
 from aera.tally import beta_confidence
 from aera.voting.best_of_n import gives_weights
@@ -45,7 +45,7 @@ async def drive(
     sampler: Sampler,
     ledger: Ledger,
     *,
-    kept: Journal | None = None,
+    kept: Log | None = None,
     watch: Watch | None = None,
     turn: int = 0,
 ) -> Allocation:
@@ -66,7 +66,7 @@ async def drive(
     return run.make_allocation(seconds=time.monotonic() - begun)
 
 
-async def step(run: Run, sampler: Sampler, held: Held, *, kept: Journal | None = None) -> None:
+async def step(run: Run, sampler: Sampler, held: Held, *, kept: Log | None = None) -> None:
     """Ask for what is held and feed it; where nothing of it came, the run ends.
 
     What did not arrive before the deadline was never a response, only a wait. Of every call, what
@@ -103,7 +103,7 @@ async def _give_up(run: Run, held: Held, error: AeraError, failed: Sequence[Resp
         await off_loop(run, partial(run.fail, error, failed))
 
 
-async def recall(run: Run, kept: Journal | None) -> int:
+async def recall(run: Run, kept: Log | None) -> int:
     """Feed a run what was paid for before; returns how many responses must be asked for next."""
     if kept is None:
         return run.want
@@ -197,7 +197,7 @@ async def solve_many(
     budget: Budget | Ledger | None = None,
     concurrency: int = 64,
     shared: bool = False,
-    kept: Journal | None = None,
+    kept: Log | None = None,
     watch: Watch | None = None,
     skip: Callable[[Question], bool] = lambda question: False,
 ) -> AsyncIterator[Allocation]:
@@ -298,7 +298,7 @@ class SharedBudget:
         self._waiting: list[tuple[float, int, int]] = []
 
     async def spend(
-        self, concurrency: int, *, kept: Journal | None = None, watch: Watch | None = None
+        self, concurrency: int, *, kept: Log | None = None, watch: Watch | None = None
     ) -> list[Allocation]:
         """Spend the limit, and return what every question got of it."""
         begun = time.monotonic()
@@ -325,11 +325,11 @@ class SharedBudget:
             await _end(active)
         return [run.make_allocation(seconds=time.monotonic() - begun) for run in self.runs]
 
-    async def _feed(self, place: int, held: Held, kept: Journal | None) -> None:
+    async def _feed(self, place: int, held: Held, kept: Log | None) -> None:
         await step(self.runs[place], self._sampler, held, kept=kept)
         await recall(self.runs[place], kept)
 
-    def _take(self, kept: Journal | None) -> tuple[int, Held] | None:
+    def _take(self, kept: Log | None) -> tuple[int, Held] | None:
         """The place of the most urgent run and what is held for it; None if nothing is now.
 
         What has no room beside nobody else will have none later: then all who wait end. Beyond the

@@ -15,9 +15,9 @@ from aera import BestOfN, Controller, Question, Record, Response, get_task
 from aera.cli import app
 from aera.errors import AeraError, ControllerError, UsageError
 from aera.lab import Truths, export_pool
-from aera.pools.pool import write_pool
-from aera.sampling.plan import Plan
-from aera.sampling.recording import Recording, record
+from aera.pools.log import Log
+from aera.pools.pool import Plan, write_pool
+from aera.sampling.recording import record
 
 NUMERIC = get_task("numeric")
 
@@ -121,9 +121,8 @@ class Failing:
 
 def sampled(out: Path, responses: int, calls: int) -> None:
     questions = [Question(f"q{i}", "?") for i in range(3)]
-    recording = Recording(out, Plan(NUMERIC, responses, {"model": "m"}, 0), questions)
-    recording.begin()
-    asyncio.run(record(recording, Failing(calls), concurrency=1, block=2))
+    with Log.open(out, Plan(NUMERIC, responses, {"model": "m"}, 0), questions) as log:
+        asyncio.run(record(log, Failing(calls), concurrency=1, block=2))
 
 
 def test_a_pool_that_is_being_filled_says_how_far_it_is(tmp_path: Path) -> None:

@@ -153,15 +153,15 @@ def test_sample_keeps_a_limit_and_goes_on_where_it_ended(
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_twenty_kills_lose_no_finished_call_and_double_no_line(
+def test_kills_lose_no_finished_call_and_double_no_line(
     solving: list[object], server: FakeUpstream, tmp_path: Path, shared: bool
 ) -> None:
     server._delay = lambda call: random.Random(call.number).uniform(0.0, 0.1)
     limit = ["--shared-budget", "--max-responses", 500] if shared else []
     arguments = [*solving, *limit, "--out", "answers.jsonl", "--concurrency", AT_ONCE]
-    chance, journal = random.Random(0), tmp_path / "answers.jsonl.journal"
-    for _ in range(20):
-        known, first = paid_for(journal), len(server.calls)
+    chance, log = random.Random(0), tmp_path / "answers.jsonl.pool" / "open-00000.jsonl"
+    for _ in range(3):
+        known, first = paid_for(log), len(server.calls)
         work = subprocess.Popen(command(*arguments), cwd=tmp_path, stderr=subprocess.DEVNULL)
         until = first + chance.randint(1, 12)
         while work.poll() is None and len(server.calls) < until:
@@ -171,9 +171,7 @@ def test_twenty_kills_lose_no_finished_call_and_double_no_line(
         work.wait()
         asked = [(c.prompt, c.body["seed"] + i) for c in server.calls[first:] for i in range(c.n)]
         assert not known & {*asked}
-        lost = [
-            c for c in server.calls[first:] if (c.prompt, c.body["seed"]) not in paid_for(journal)
-        ]
+        lost = [c for c in server.calls[first:] if (c.prompt, c.body["seed"]) not in paid_for(log)]
         assert len(lost) <= AT_ONCE
     server._delay = lambda call: 0.0
     done = subprocess.run(
@@ -190,9 +188,9 @@ def test_twenty_kills_lose_no_finished_call_and_double_no_line(
 AT_ONCE = 8
 
 
-def paid_for(journal: Path) -> set[tuple[str, int]]:
-    """Prompt and index of every response that the journal holds whole."""
-    text = journal.read_text() if journal.exists() else ""
+def paid_for(log: Path) -> set[tuple[str, int]]:
+    """Prompt and index of every response that the log holds whole."""
+    text = log.read_text() if log.exists() else ""
     whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     task = get_task("numeric")
     return {

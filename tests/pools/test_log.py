@@ -1,0 +1,484 @@
+"""One log: killed at any moment it loses nothing, grows, is read while open, and forgets."""
+
+import asyncio
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from live import in_background
+from typer.testing import CliRunner
+
+from aera import Pool, Question, Record, Response, get_task, open_pool
+from aera.cli import app
+from aera.errors import AeraError, PoolError, UpstreamError, UsageError
+from aera.pools.log import Log
+from aera.pools.pool import Plan, write_pool
+from aera.sampling.recorded import RecordedUpstream
+from aera.sampling.recording import record
+
+NUMERIC = get_task("numeric")
+QUESTIONS = [Question(f"q{i}", f"what is {i}? ü") for i in range(6)]
+PLAN = Plan(NUMERIC, 8, {"model": "m"}, 0)
+ENDLESS = Plan(NUMERIC, None)
+
+
+@dataclass
+class Stepping:
+    """A sampler whose responses depend on question and place alone, as with stepped seeds."""
+
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    fails: int = 0
+    error: Exception | None = None
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        if self.error is not None:
+            raise self.error
+        if self.fails:
+            self.fails -= 1
+            return [Response("", error="no")] * n
+        self.asked += [(question.id, place) for place in range(start, start + n)]
+        return [
+            Response(f"{question.text} \\boxed{{{i}}}", tokens=i + 1, seed=i, finish_reason="stop")
+            for i in range(start, start + n)
+        ]
+
+
+def sampled(
+    out: Path,
+    responses: int = 8,
+    questions: Sequence[Question] = QUESTIONS,
+    *,
+    sampler: Stepping | None = None,
+    watch: Callable[[Log], None] = lambda log: None,
+    plan: Plan = PLAN,
+) -> Pool | None:
+    with Log.open(out, replace(plan, responses=responses), questions) as log:
+        work = record(log, sampler or Stepping(), concurrency=2, block=3, watch=watch)
+        return asyncio.run(work)
+
+
+class Stopped(BaseException):
+    """Not an Exception, so that nobody handles it: as good as a kill."""
+
+
+def stop(log: Log) -> None:
+    if log.done - log.resumed > 10:
+        raise Stopped
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*.*")}
+
+
+def told(path: Path) -> Any:
+    return json.loads(said("info", path, "--json"))
+
+
+def said(*words: object) -> str:
+    done = CliRunner().invoke(app, [*map(str, words)])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.output
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 16)
+
+
+# --- the same as at once --------------------------------------------------------------------------
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15
+)
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 6)), min_size=2, max_size=4),
+    order=st.permutations(QUESTIONS),
+)
+def test_a_grown_pool_is_byte_for_byte_what_would_have_been_sampled_at_once(
+    tmp_path: Path, steps: list[tuple[int, int]], order: list[Question]
+) -> None:
+    for name in ("grown", "whole"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    rising = zip(*(sorted(column) for column in zip(*steps, strict=True)), strict=True)
+    sampler, many, count = Stepping(), 0, 0
+    for many, count in rising:
+        asked = [question for question in order if question in QUESTIONS[:count]]
+        assert sampled(tmp_path / "grown", many, asked, sampler=sampler) is not None
+    sampled(tmp_path / "whole", many, [q for q in order if q in QUESTIONS[:count]])
+    assert files(tmp_path / "grown") == files(tmp_path / "whole")
+    assert len(sampler.asked) == len({*sampler.asked}) == many * count
+
+
+def dying_at(number: int, patch: pytest.MonkeyPatch) -> list[str]:
+    """Die at file operation `number`: before it is carried out, or amid it if it writes."""
+    done: list[str] = []
+
+    def fatal(owner: Any, name: str) -> Callable[..., Any]:
+        honest = getattr(owner, name)
+
+        def operation(path: Any, *arguments: Any, **options: Any) -> Any:
+            done.append(f"{name} {path}")
+            last = len(done) == number
+            if last and name == "write_text":
+                honest(path, arguments[0][: len(arguments[0]) // 2], "utf-8")
+            if last:
+                raise Stopped
+            return honest(path, *arguments, **options)
+
+        return operation
+
+    for name in ("write_text", "replace", "unlink", "mkdir"):
+        patch.setattr(Path, name, fatal(Path, name))
+    patch.setattr(os, "open", fatal(os, "open"))
+    patch.setattr(shutil, "rmtree", fatal(shutil, "rmtree"))
+    return done
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_death_at_any_file_operation_loses_nothing(tmp_path: Path, grown: bool) -> None:
+    first, whole, out = tmp_path / "first", tmp_path / "whole", tmp_path / "pool"
+    old = [*(sampled(first, 8, QUESTIONS[1:]) or ())] if grown else []
+    new = [*(sampled(whole, 16) or ())]
+    for number in range(1, 400):
+        shutil.rmtree(out, ignore_errors=True)
+        if grown:
+            shutil.copytree(first, out)
+        with pytest.MonkeyPatch.context() as patch:
+            done = dying_at(number, patch)
+            try:
+                sampled(out, 16)
+                break
+            except Stopped:
+                pass
+        if (out / "manifest.json").exists():
+            assert [*Pool.open(out)] in (old, new), done[-1]
+        elif grown:
+            with pytest.raises(PoolError, match="is being rewritten; run the same command again"):
+                Pool.open(out)
+        assert sampled(out, 16) is not None
+        assert files(out) == files(whole), done[-1]
+        assert not (out / "lock").exists() or number == len(done)
+    assert 12 < number == len(done) + 1
+
+
+def test_what_failed_is_noted_and_asked_for_again_and_the_old_pool_stays(tmp_path: Path) -> None:
+    before = [*(sampled(tmp_path) or ())]
+    assert sampled(tmp_path, 16, sampler=Stepping(fails=2)) is None
+    noted = (tmp_path / "growing" / "failures.jsonl").read_text().splitlines()
+    assert {json.loads(line)["error"] for line in noted} == {"no"}
+    assert [*Pool.open(tmp_path)] == before
+    sampler = Stepping()
+    grown = sampled(tmp_path, 16, sampler=sampler)
+    assert (len(sampler.asked), grown and {len(each.responses) for each in grown}) == (6, {16})
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (UpstreamError("too long", status=400), False),
+        (UpstreamError("gone", status=401), True),
+    ],
+)
+def test_a_refused_question_does_not_stop_the_others_but_a_wrong_key_does(
+    tmp_path: Path, error: UpstreamError, ends: bool
+) -> None:
+    assert error.final == ends
+    sampler = Stepping(error=error)
+    with pytest.raises(UpstreamError, match="gone" if ends else "no response: .*too long"):
+        sampled(tmp_path, 64, sampler=sampler)
+
+
+def test_half_a_line_is_cut_and_named_and_one_damaged_in_the_middle_refused(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        sampled(tmp_path, watch=stop)
+    segment = tmp_path / "open-00000.jsonl"
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-9])
+    lines = whole.count(b"\n")
+    with Log.open(tmp_path, PLAN, QUESTIONS) as log:
+        assert (log.damaged, log.done) == ([f"open-00000.jsonl, line {lines}"], lines - 1)
+    segment.write_bytes(b"{\n" + whole)
+    with pytest.raises(PoolError, match=r"open-00000\.jsonl, line 1: damaged"):
+        sampled(tmp_path)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+OTHER = [replace(QUESTIONS[0], text="else?"), *QUESTIONS[1:]]
+
+
+@pytest.mark.parametrize(
+    ("plan", "questions", "sentence"),
+    [
+        (replace(PLAN, sampler={"model": "other"}), QUESTIONS, "other settings"),
+        (replace(PLAN, seed=1), QUESTIONS, "other settings"),
+        (replace(PLAN, task=get_task("gsm8k")), QUESTIONS, "other settings"),
+        (replace(PLAN, responses=4), QUESTIONS, "other settings"),
+        (PLAN, QUESTIONS[1:], "other questions"),
+        (PLAN, OTHER, "other questions"),
+        (ENDLESS, QUESTIONS, "other settings"),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_plan_is_refused_and_nothing_touched(
+    tmp_path: Path, plan: Plan, questions: list[Question], sentence: str, finished: bool
+) -> None:
+    sampled(tmp_path, sampler=Stepping(fails=0 if finished else 1))
+    before = files(tmp_path)
+    with pytest.raises(UsageError, match=sentence):
+        Log.open(tmp_path, plan, questions)
+    assert files(tmp_path) == before
+
+
+def test_fewer_than_there_are_and_another_size_on_the_way_are_refused(tmp_path: Path) -> None:
+    sampled(tmp_path)
+    with pytest.raises(UsageError, match=r"it has 8 responses for each question, and 4 are fewer"):
+        sampled(tmp_path, 4)
+    assert sampled(tmp_path, 16, sampler=Stepping(fails=1)) is None
+    with pytest.raises(UsageError, match=r"other settings; continue with those in growing/plan"):
+        sampled(tmp_path, 32)
+
+
+def test_a_place_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "growing").mkdir()
+    (tmp_path / "growing" / "roses.txt").write_text("precious")
+    with pytest.raises(UsageError, match="no pool begun by sampling"):
+        sampled(tmp_path)
+    assert [str(each.relative_to(tmp_path)) for each in sorted(tmp_path.rglob("*"))] == [
+        "growing",
+        "growing/roses.txt",
+    ]
+
+
+def test_only_one_writes_at_a_time_and_the_other_is_told_who_does(tmp_path: Path) -> None:
+    with Log.open(tmp_path, PLAN, QUESTIONS, command="aera sample") as log:
+        log.add(QUESTIONS[0], 0, [Response("1", 1)])
+        since = r"by aera sample \(process \d+\) since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+        with pytest.raises(UsageError, match=since):
+            Log.open(tmp_path, PLAN, QUESTIONS)
+        assert len(open_pool(tmp_path)) == 1
+    Log.open(tmp_path, PLAN, QUESTIONS).close()
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_full_disk_names_the_file_and_leaves_no_half_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "/dev/full"
+    with Log.open(tmp_path, PLAN, QUESTIONS) as log:
+        (tmp_path / "open-00000.jsonl").symlink_to(full)
+        with pytest.raises(OSError, match=r"open-00000\.jsonl") as caught:
+            log.add(QUESTIONS[0], 0, [Response("1", 1)])
+        assert caught.value.errno == errno.ENOSPC
+        assert log.missing(QUESTIONS[0], block=8) == [range(8)]
+
+
+# --- read while open ------------------------------------------------------------------------------
+
+
+def test_an_open_log_is_a_pool_of_its_whole_lines_and_is_not_touched(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        sampled(tmp_path, watch=stop)
+    with (tmp_path / "open-00000.jsonl").open("a") as file:
+        file.write('{"question_id": "ü')
+    before = files(tmp_path)
+    pool, found = open_pool(tmp_path), told(tmp_path)
+    assert isinstance(pool, Pool)
+    assert min(len(each.responses) for each in pool) == pool.manifest.each
+    assert (found["kind"], found["wanted"], found["done"]) == ("unfinished pool", 48, 14)
+    assert sum(pool.stored_counts.values()) == 14
+    assert files(tmp_path) == before
+
+
+def test_a_log_without_an_end_remembers_what_was_asked(tmp_path: Path) -> None:
+    asking = replace(ENDLESS, request=lambda question: {"prompt": question.text})
+    with Log.open(tmp_path, asking, QUESTIONS[:2]) as log:
+        log.add(QUESTIONS[0], 0, [Response("0", 1), Response("1", 1)])
+        log.add(QUESTIONS[0], 3, [Response("3", 1)])
+    with Log.open(tmp_path, asking, QUESTIONS) as log:
+        assert [each.text for each in log.recall(QUESTIONS[0], 0, 8)] == ["0", "1"]
+        assert (log.gap(QUESTIONS[0], 2, 8), log.gap(QUESTIONS[1], 0, 8)) == (1, 8)
+        assert (len(log.paid), len(log.seal() or ())) == (3, 1)
+    with pytest.raises(UsageError, match="another request for question q0"):
+        Log.open(tmp_path, asking, OTHER)
+
+
+# --- audits ---------------------------------------------------------------------------------------
+
+
+def audit(log: Log, name: str, changed: bool = False, **about: Any) -> bool:
+    responses = [Response(f"\\boxed{{{i % 2}}}", tokens=3) for i in range(4)]
+    known = {"model": "m", "policy": "asc-0.95", "outcome": "changed" if changed else "same"}
+    question = Question(name, f"how many {name}?", system="Be brief.")
+    return log.add_audit(question, responses, {**known, "limit": 0.02, **about}, most=4_000)
+
+
+def test_recorded_audits_are_a_private_pool_that_info_judges(tmp_path: Path) -> None:
+    out = tmp_path / "kept"
+    with Log.open(out, ENDLESS, command="aera serve", private=True) as log:
+        assert [audit(log, name, changed=name == "b") for name in "abc"] == [True] * 3
+        with (out / "audits.jsonl").open("a") as file:
+            file.write('{"id": "d", "ti')  # as a kill leaves it
+        pool = open_pool(out)
+        assert [*pool.questions] == ["a", "b", "c"]
+        assert {len(each.responses) for each in pool} == {4}
+        assert {each.stat().st_mode & 0o077 for each in (out, *out.iterdir())} == {0}
+    with Log.open(out, ENDLESS, command="aera serve", private=True) as log:
+        assert log.damaged == ["audits.jsonl, line 4"]
+        assert [audit(log, name) for name in "efgh"].count(False) > 0  # no more room
+        with pytest.raises(UsageError, match="another task"):
+            log.close()
+            Log.open(out, replace(ENDLESS, task=get_task("choice")), private=True)
+    [found] = told(out)["audits"]
+    assert (found["judged"], found["changed"], found["alarm"]) == (found["audits"], 1, None)
+    assert 0 < found["low"] < found["changed"] / found["judged"] < found["high"] < 1
+    assert "the answer changed in 1 (" in said("info", out)
+    assert "no alarm of more than 2.00%" in said("info", out)
+
+
+def test_a_folder_that_others_can_read_takes_no_audits(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(UsageError, match=r"others can read .* chmod go= "):
+        Log.open(tmp_path, ENDLESS, private=True)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_many_changed_answers_are_an_alarm(tmp_path: Path) -> None:
+    out = tmp_path / "kept"
+    with Log.open(out, ENDLESS, private=True) as log:
+        for number in range(12):
+            responses, about = [Response("1", 1)], {"outcome": "changed", "limit": 0.02}
+            log.add_audit(Question(str(number), "?"), responses, {**about, "time": 1e9 + number})
+    assert told(out)["audits"][0]["alarm"].startswith("2001-09-09T01:46:4")
+
+
+# --- dropping -------------------------------------------------------------------------------------
+
+
+def test_what_is_dropped_stays_away_also_while_it_is_under_way(tmp_path: Path) -> None:
+    out = tmp_path / "kept"
+    with Log.open(out, ENDLESS, private=True) as log:
+        audit(log, "a", request="r-a", time=100.0)
+        audit(log, "b", time=200.0)
+        assert "0 erased; 1 await" in said("drop", out, "--ids", "r-a,tardy")
+        assert [*open_pool(out).questions] == ["b"]
+        assert told(out)["awaiting"] == 1
+        audit(log, "tardy", time=300.0)
+        audit(log, "c", time=300.0)
+        assert told(out)["awaiting"] == 0
+        assert "many a" not in (out / "audits.jsonl").read_text()
+        said("drop", out, "--before", "1970-01-01T00:04:10+00:00")
+        audit(log, "older", time=240.0)
+        assert [*open_pool(out).questions] == ["c"]
+    assert "tardy" not in (out / "audits.jsonl").read_text()
+    with Log.open(out, ENDLESS, private=True) as log:
+        audit(log, "tardy")
+    assert [*open_pool(out).questions] == ["c"]
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_a_dropped_question_is_erased_and_never_asked_for_again(
+    tmp_path: Path, imported: bool
+) -> None:
+    out, without = tmp_path / "pool", tmp_path / "without"
+    sampled(out)
+    sampled(without, 8, QUESTIONS[1:])
+    if imported:
+        (out / "plan.json").unlink()
+        (without / "plan.json").unlink()
+    assert "1 erased" in said("drop", out, "--ids", "q0")
+    (out / "dropped.jsonl").rename(tmp_path / "dropped.jsonl")
+    assert files(out) == files(without)
+    (tmp_path / "dropped.jsonl").rename(out / "dropped.jsonl")
+    if not imported:
+        sampler = Stepping()
+        grown = sampled(out, 12, sampler=sampler)
+        assert grown is not None
+        assert ([*grown.questions], len(sampler.asked)) == ([q.id for q in QUESTIONS[1:]], 20)
+
+
+def test_a_question_dropped_while_it_is_sampled_is_left_out(tmp_path: Path) -> None:
+    def watch(log: Log) -> None:
+        if log.done == 30:
+            said("drop", tmp_path, "--ids", "q1")
+
+    pool = sampled(tmp_path, watch=watch)
+    assert pool is not None
+    assert [*pool.questions] == ["q0", "q2", "q3", "q4", "q5"]
+    assert told(tmp_path)["awaiting"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "say what is to be dropped"),
+        (("--before", "2026-01-31"), "does not say when"),
+        (("--before", "soon"), "a date such as"),
+        (("--ids", "q0,q1,q2,q3,q4,q5"), "nothing would be left"),
+    ],
+)
+def test_what_cannot_be_dropped_is_refused(
+    tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    sampled(tmp_path)
+    with pytest.raises(AeraError, match=sentence):
+        said("drop", tmp_path, *words)
+    assert len(open_pool(tmp_path)) == 6
+
+
+# --- kills ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RecordedUpstream]:
+    """Serves sixteen recorded responses to each question, slowly enough to be killed amid them."""
+    records = [
+        Record(each, tuple(Response(f"\\boxed{{{j}}} {each.id}", tokens=10 + j) for j in range(16)))
+        for each in QUESTIONS
+    ]
+    (tmp_path / "source").mkdir()
+    source = write_pool(tmp_path / "source", records, task=NUMERIC, sampler={})
+    with in_background(RecordedUpstream(source, pace=0.5)) as started:
+        assert isinstance(started, RecordedUpstream)
+        yield started
+
+
+def test_kills_while_sampling_and_growing_lose_only_the_calls_under_way(
+    server: RecordedUpstream, tmp_path: Path
+) -> None:
+    asked, out = tmp_path / "questions.jsonl", tmp_path / "pool"
+    asked.write_text(
+        "".join(json.dumps({"id": q.id, "question": q.text}) + "\n" for q in QUESTIONS)
+    )
+    call = [sys.executable, "-m", "aera", "sample", str(asked), "--out", str(out), "--model", "m"]
+    call += ["--task", "numeric", "--block", "1", "--concurrency", "3"]
+    call += ["--base-url", server.base_url]
+    for responses in ("8", "16"):
+        before = len(server.calls)
+        words = [*call, "--responses", responses]
+        with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None and len(server.calls) < before + 12:
+                time.sleep(0.001)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert 48 <= len(server.calls) - before <= 48 + 3
+    assert {len(each.responses) for each in Pool.open(out)} == {16}
+    assert not (out / "growing").exists()
