@@ -136,14 +136,6 @@ KeptOption = Annotated[
     list[str] | None,
     _option("KEEP_HEADER", "Header of a client that its samples carry too; repeatable."),
 ]
-RouteOption = Annotated[
-    list[str] | None,
-    _option(
-        "ROUTE",
-        "Pass on these paths only, as /v1/embeddings or /v1/files*, beside chats, responses and "
-        "models; repeatable.",
-    ),
-]
 SecondOption = Annotated[
     str | None,
     _option("ESCALATE_TO", "Second model for undecided questions, as URL#MODEL."),
@@ -266,7 +258,6 @@ class ServeOptions:
     prices: PricesOption = "0,0"
     allowed_host: AllowedOption = None
     keep_header: KeptOption = None
-    route: RouteOption = None
     escalate_to: SecondOption = None
     escalate_key_env: SecondKeyOption = None
     escalate_header: SecondHeaderOption = None

@@ -41,7 +41,6 @@ def settings_from(
 ) -> "GatewaySettings":
     """What belongs to the server."""
     from aera.gateway.kept import KeptHeaders
-    from aera.gateway.routes import AllowedRoutes
     from aera.gateway.settings import GatewaySettings
 
     if not keys and options.keys_file is not None:
@@ -63,7 +62,6 @@ def settings_from(
         largest_request=options.max_bytes,
         most_requests=options.max_requests,
         kept=KeptHeaders.of(words(options.keep_header or ())),
-        routes=AllowedRoutes.of(words(options.route or ())),
     )
 
 

@@ -1,6 +1,5 @@
 """The models of a gateway by their names: which of them a request is for, and their list."""
 
-import contextlib
 import json
 from typing import Any
 
@@ -9,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from aera.errors import UpstreamError, UsageError
-from aera.gateway.openai import Json
+from aera.gateway.openai import DeniedError, Json
 from aera.gateway.proxy import DisconnectWatch, forward_request, parse_large
 from aera.gateway.request import PREFIX, write_body
 from aera.gateway.serving import SERVING, OpenModel
@@ -45,8 +44,12 @@ async def route_body(scope: Scope, content: bytes) -> tuple[OpenModel, bytes]:
     serving, client = scope[SERVING], scope["aera.client"]
     body: dict[str, Any] = {}
     if not serving.plain or client.models:
-        with contextlib.suppress(UsageError):  # what it is instead is for the upstream to say
+        try:
             body = await parse_large(content) if content else {}
+        except DeniedError:
+            raise
+        except UsageError:
+            pass  # what it is instead is for the upstream to say
     name = body.get("model")
     if not isinstance(name, str):
         return serving.find(serving.default, client), content
@@ -58,7 +61,7 @@ async def route_body(scope: Scope, content: bytes) -> tuple[OpenModel, bytes]:
 async def fetch(scope: Scope, receive: Receive, model: OpenModel) -> tuple[int, str, bytes]:
     """What an upstream says, read to its end: status, type and content."""
     proxied, upstream = forward_request(scope, b""), model.upstream(scope["headers"])
-    async with DisconnectWatch(scope, receive):
+    async with DisconnectWatch(receive):
         reply, place = await upstream.send(proxied)
         try:
             content = await read_reply(reply, model.served.upstreams[0].largest_reply)

@@ -14,8 +14,8 @@ from aera.errors import AeraError, UpstreamError, UsageError
 STRICT = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
 
 
-UNREAD = (408, 413)
-"""Refusals of requests that were not read to their end, after which nothing else can follow."""
+UNREAD = 413
+"""The refusal of a request that was not read to its end, after which nothing else can follow."""
 
 
 class DeniedError(UsageError):
@@ -80,7 +80,7 @@ def failure(error: AeraError) -> Response:
     """The reply to a request that failed."""
     wait = error.retry_after if isinstance(error, UpstreamError | DeniedError) else None
     headers = {} if wait is None or not isfinite(wait) else {"Retry-After": str(ceil(wait))}
-    if isinstance(error, DeniedError) and error.status in UNREAD:
+    if isinstance(error, DeniedError) and error.status == UNREAD:
         headers["Connection"] = "close"
     return Json(error_body(error), status_code=status_of(error), headers=headers)
 

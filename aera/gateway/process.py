@@ -1,6 +1,5 @@
-"""The gateway as a process: slow connections are closed, and stopping has a bound."""
+"""The gateway as a process: where it listens, and how it stops."""
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -8,14 +7,11 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 import uvicorn
 
-from aera.gateway.openai import DeniedError, dump, error_body
-from aera.gateway.proxy import CONNECTION
 from aera.gateway.server import Application, collect_seldom
 from aera.gateway.settings import GatewaySettings
 
@@ -27,76 +23,10 @@ LISTENERS = 8
 KEEP_ALIVE = 75
 """Seconds an idle connection stays open: longer than in the pools of clients and balancers, for
 whichever side closes first makes the other fail."""
-HEADER_PATIENCE = 20.0
-"""Seconds for the headers of a request, from its first byte or from the connection on."""
-LONGEST_HEADERS = 64 * 2**10
 CLOSING_SECONDS = 2
 """Seconds in which those who were cut off can be told."""
 THREAD_SECONDS = 5.0
 """Seconds after which threads that do not end are left behind."""
-
-
-class TimedConnection:
-    """Part of a protocol class: a connection that has waited for headers since some time."""
-
-    since: float | None = None
-    read = 0
-    left: Callable[[], object] | None = None
-    """Told when the client leaves; one request at a time is answered here."""
-    cycle: Any
-    transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        self.since = time.monotonic()
-        super().connection_made(transport)  # type: ignore[misc]
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)  # type: ignore[misc]
-        if self.left is not None:
-            self.left()
-
-    @property
-    def gone(self) -> bool:
-        """Whether the client has left."""
-        return self.transport.is_closing()
-
-    def data_received(self, data: bytes) -> None:
-        before = self.cycle
-        super().data_received(data)  # type: ignore[misc]
-        if self.cycle is not before:  # all headers of a request have come
-            self.since, self.read = None, 0
-            self.cycle.scope[CONNECTION] = self
-        elif before is None or before.response_complete:
-            self.since = self.since or time.monotonic()
-            self.read += len(data)
-            if self.read > LONGEST_HEADERS:
-                self.refuse(431, "the headers are too long", "headers_too_long")
-
-    def send_400_response(self, msg: str) -> None:
-        """What the parser could not read."""
-        self.refuse(400, "the request is not HTTP", "invalid_http")
-
-    def refuse(self, status: int, text: str, code: str) -> None:
-        """Say why, where no request has been made out, and close."""
-        body = dump(error_body(DeniedError(text, status=status, code=code)))
-        head = (
-            f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        if not self.transport.is_closing():
-            self.transport.write(head.encode() + body)
-            self.transport.close()
-
-
-def protocol_class() -> type[Any]:
-    """The fastest parser that is installed, with limits on headers."""
-    try:
-        from uvicorn.protocols.http import httptools_impl
-    except ImportError:
-        from uvicorn.protocols.http import h11_impl
-
-        return type("TimedProtocol", (TimedConnection, h11_impl.H11Protocol), {})
-    return type("TimedProtocol", (TimedConnection, httptools_impl.HttpToolsProtocol), {})
 
 
 class GatewayServer(uvicorn.Server):
@@ -131,11 +61,9 @@ class GatewayServer(uvicorn.Server):
         self._signals += 1
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: go on draining; once a second: close those that are too slow."""
+        """Ten times a second: go on draining."""
         if self._signals:
             self._go_on_draining()
-        if counter % 10 == 0:
-            self._close_slow()
         return await super().on_tick(counter)
 
     def _go_on_draining(self) -> None:
@@ -145,14 +73,6 @@ class GatewayServer(uvicorn.Server):
         over = time.monotonic() >= self._until or self._signals > 1
         if over or not self.app.busy:
             self.should_exit = True
-
-    def _close_slow(self) -> None:
-        now = time.monotonic()
-        for connection in list(self.server_state.connections):
-            if not isinstance(connection, TimedConnection) or connection.since is None:
-                continue
-            if now - connection.since > HEADER_PATIENCE:
-                connection.refuse(408, "no request came in time", "request_timeout")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what is still under way, with a word to each, and leave."""
@@ -182,7 +102,6 @@ def make_server(settings: GatewaySettings, *, drain: float = 30.0) -> GatewaySer
     application = Application(settings)
     config = uvicorn.Config(
         application.app,
-        http=protocol_class(),
         ws="none",
         log_config=None,
         access_log=False,

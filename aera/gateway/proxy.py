@@ -5,7 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 from starlette.requests import ClientDisconnect
@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from aera.errors import UsageError
 from aera.gateway.openai import DeniedError
 from aera.gateway.options import RAW_HEADER
+from aera.gateway.request import bound_values
 from aera.sampling.replicas import ProxiedRequest
 
 HOP_HEADERS = frozenset(
@@ -33,24 +34,11 @@ DEEPEST = 64
 """Levels of nesting beyond which a request is refused; Python's own limit lies far above."""
 PATIENCE = 4
 """How many times the size limit is read and thrown away, so that a client hears its refusal."""
-SLOWEST = 10_000
-"""Bytes per second below which a body is taken for an attempt to keep its place."""
 LARGE = 256 * 2**10
 """Bytes of a request beyond which it is parsed in another thread."""
 SMALL = 64 * 2**10
 """Bytes of a reply up to which it is passed on in one piece."""
 Seen = Callable[[bytes], None]
-CONNECTION = "aera.connection"
-"""Where our own server puts the connection of a request."""
-
-
-class Connection(Protocol):
-    """A connection that tells when its client leaves."""
-
-    left: Callable[[], object] | None
-
-    @property
-    def gone(self) -> bool: ...
 
 
 def _refuse(constant: str) -> Any:
@@ -60,27 +48,17 @@ def _refuse(constant: str) -> Any:
 STRICT = json.JSONDecoder(parse_constant=_refuse)
 
 
-async def read_body(receive: Receive, limit: int, *, patience: float = 20.0) -> bytes:
-    """The body of a request, unless it is too large or comes too slowly."""
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The body of a request, unless it is too large."""
     size, content, more = 0, bytearray(), True
-    begun = asyncio.get_running_loop().time()
-    try:
-        async with asyncio.timeout(patience) as timer:
-            while more and size <= PATIENCE * limit:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                chunk, more = message.get("body", b""), message.get("more_body", False)
-                if not (size or more):
-                    content = chunk  # all of it at once, as nearly always
-                size += len(chunk)
-                if more:
-                    timer.reschedule(begun + patience + size / SLOWEST)
-                if size <= limit and content is not chunk:
-                    content += chunk
-    except TimeoutError:
-        text = f"the request did not arrive within {patience:g} s"
-        raise DeniedError(text, status=408, code="request_timeout") from None
+    while more and size <= PATIENCE * limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        size += len(chunk)
+        if size <= limit:
+            content += chunk
     if size > limit:
         code = "request_too_large"
         raise DeniedError(f"the request is larger than {limit} bytes", status=413, code=code)
@@ -96,6 +74,7 @@ async def parse_large(content: bytes) -> dict[str, Any]:
 
 def parse_body(content: bytes) -> dict[str, Any]:
     """The JSON object of a request."""
+    bound_values(content)
     usual = content[:1] == b"{" and b"\0" not in content[:4]
     try:
         encoding = "utf-8" if usual else json.detect_encoding(content)
@@ -200,7 +179,7 @@ class ClosingStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientDisconnect):
-                async with DisconnectWatch(scope, receive):
+                async with DisconnectWatch(receive):
                     await self.stream_response(send)
         finally:
             self.close()
@@ -209,36 +188,25 @@ class ClosingStream(StreamingResponse):
 class DisconnectWatch:
     """Work that somebody waits for: when the client leaves, it is cancelled.
 
-    async with DisconnectWatch(scope, receive):   # ClientDisconnect, once the client has left
+    async with DisconnectWatch(receive):   # ClientDisconnect, once the client has left
         ...
 
-    It works as asyncio.timeout does, in the task that it finds itself in. Our own server tells of
-    it; of any other a task asks for the next message, which costs more.
+    It works as asyncio.timeout does, in the task that it finds itself in.
     """
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, receive: Receive) -> None:
         self._receive, self._left = receive, False
-        self._connection: Connection | None = scope.get(CONNECTION)
-        self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
         work = asyncio.current_task()
         assert work is not None
         self._work = work
-        if self._connection is None:
-            self._watch = asyncio.create_task(self._watch_client())
-        elif self._connection.gone:
-            self._leave()
-        else:
-            self._connection.left = self._leave
+        self._watch = asyncio.create_task(self._watch_client())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
-        if self._connection is not None:
-            self._connection.left = None
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch.cancel()
         # Somebody else may have cancelled the work too, and is not to be told of a client.
         if self._left and not self._work.uncancel() and kind is asyncio.CancelledError:
             raise ClientDisconnect
@@ -246,8 +214,5 @@ class DisconnectWatch:
     async def _watch_client(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._leave()
-
-    def _leave(self) -> None:
         self._left = True
         self._work.cancel()

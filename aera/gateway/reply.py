@@ -79,7 +79,7 @@ class VotedReply:
     ) -> ClosingStream:
         """Keep-alive comments while voting, then the reply. What fails at once is an HTTP error."""
         try:
-            async with DisconnectWatch(scope, receive):
+            async with DisconnectWatch(receive):
                 await asyncio.wait([work], timeout=self.settings.keep_alive)
         except (ClientDisconnect, asyncio.CancelledError):
             work.cancel()

@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from aera.errors import UsageError
+from aera.gateway.openai import DeniedError
 from aera.reading.task import Task
 
 PREFIX = "aera/"
+MOST_VALUES = 1_000_000
+"""Values in a request, each of which takes memory beside its bytes."""
 
 
 def count_choices(body: Mapping[str, Any], most: int) -> int:
@@ -68,10 +71,20 @@ def plain_request(body: Mapping[str, Any], model: str, content: bytes) -> bytes:
     return write_body({**plain, "model": model})
 
 
+def bound_values(content: bytes) -> None:
+    """Refuse JSON that would take many times its size in memory, by its commas and brackets."""
+    if content.lstrip(b" \t\r\n\0\xef\xbb\xbf\xff\xfe")[:1] not in (b"{", b"["):
+        return  # no JSON of several values, whatever its encoding
+    if sum(map(content.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        text = f"the request has more than {MOST_VALUES:,} values"
+        raise DeniedError(text, status=413, code="request_too_large")
+
+
 def refuse_vote(content: bytes) -> bytes:
     """What is sent to a route where nothing is voted on; refuses to vote there."""
     if b'"aera' not in content:
         return content
+    bound_values(content)
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):

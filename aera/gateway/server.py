@@ -150,11 +150,7 @@ class Application:
         if method not in METHODS:
             text = f"{method} is not answered here: method not allowed"
             raise DeniedError(text, status=405, code="method_not_allowed")
-        settings = scope[SERVING].settings
-        settings.routes.check(path, method)
-        content = await read_body(
-            receive, settings.largest_request, patience=settings.body_patience
-        )
+        content = await read_body(receive, self.settings.largest_request)
         if path in (CHAT, RESPONSES) and method == "POST":
             await self.chat(scope, receive, send, content)
         elif method == "GET" and path == MODELS:
@@ -199,7 +195,7 @@ class Application:
                 made = await reply.stream(scope, receive, asyncio.create_task(voting))
                 await made(scope, receive, send)
                 return
-            async with DisconnectWatch(scope, receive):
+            async with DisconnectWatch(receive):
                 voted = await voting
             await reply.send(voted, send)
         finally:
@@ -212,7 +208,7 @@ class Application:
         """Send a request on as it is and stream back what comes."""
         proxied, upstream = forward_request(scope, content), model.upstream(scope["headers"])
         tail = UsageTail.of(scope["aera.client"])
-        async with DisconnectWatch(scope, receive):
+        async with DisconnectWatch(receive):
             reply, place = await upstream.send(proxied)
             if reply.status < 300 and MODEL in scope:
                 self.telemetry.models.note(scope[MODEL])

@@ -6,7 +6,7 @@ from aera.errors import UsageError
 from aera.gateway.auditing import AuditRules
 from aera.gateway.ceilings import Ceilings
 from aera.gateway.kept import KeptHeaders
-from aera.gateway.routes import AllowedRoutes
+from aera.policies.ahead import check_hurry
 from aera.pools.recorded import AuditFolder
 from aera.sampling.upstream import Endpoint
 from aera.solving.controller import Controller, default_controller
@@ -66,6 +66,8 @@ class ServedModel:
     """A second upstream and its model, for undecided questions."""
     minimum: int | None = None
     """Minimum samples before a vote may stop."""
+    hurry: float = 0.0
+    """How readily samples begin before it is known that they are wanted, 0 to 1."""
     keep_alive: float = 5.0
     """Seconds of silence after which a stream sends a comment; what fails before is a status."""
     audits: AuditRules = field(default_factory=AuditRules)
@@ -73,6 +75,7 @@ class ServedModel:
     """Where audited questions are kept with their responses; None keeps nothing."""
 
     def __post_init__(self) -> None:
+        check_hurry(self.hurry)
         if self.record is not None and not self.audits.share:
             raise UsageError("only audited requests are recorded: give --audit-share too")
         if self.audits.share and self.forward_key:
@@ -100,10 +103,6 @@ class GatewaySettings:
     """Requests under way at once; more are answered with 429."""
     kept: KeptHeaders = field(default_factory=KeptHeaders)
     """Headers of a client that its samples carry too."""
-    routes: AllowedRoutes = field(default_factory=AllowedRoutes)
-    """What is passed on of /v1."""
-    body_patience: float = 20.0
-    """Seconds for the body of a request, beside what its size takes on a slow line."""
 
     def __post_init__(self) -> None:
         names = [model.name for model in self.models]

@@ -1,4 +1,4 @@
-"""Who may ask, and how much: keys, their shares and rates, and bodies that come slowly."""
+"""Who may ask, and how much: keys, their shares and rates."""
 
 import asyncio
 import json
@@ -26,17 +26,15 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def slow_bodies(
-    house: House, key: str, count: int
-) -> AsyncIterator[list[asyncio.StreamReader]]:
-    """So many requests with one byte of each body; gives where their replies will come."""
+async def slow_bodies(house: House, key: str, count: int) -> AsyncIterator[None]:
+    """So many requests with one byte of each body."""
     port = house.url.rpartition(":")[2]
     opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
     for _, writer in opened:
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
         writer.write(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
     await asyncio.sleep(0.1)
-    yield [reader for reader, _ in opened]
+    yield
     for _, writer in opened:
         writer.close()
 
@@ -50,33 +48,6 @@ def test_one_byte_bodies_of_one_key_leave_room_for_the_other() -> None:
         return other, same
 
     assert visit(act, FakeUpstream(boxed), keys=KEYS, most_requests=20) == (200, 429)
-
-
-def test_a_body_that_does_not_come_is_given_up_and_its_place_is_free() -> None:
-    async def act(house: House) -> tuple[set[bytes], int]:
-        async with slow_bodies(house, "none", 20) as readers:
-            assert (await house.post(BODY))[0] == 429
-            # To its end: the connection is closed too.
-            said = [await asyncio.wait_for(reader.read(), 5) for reader in readers]
-        return {each.split()[1] for each in said}, (await house.post(BODY))[0]
-
-    said = visit(act, FakeUpstream(boxed), most_requests=20, body_patience=0.5)
-    assert said == ({b"408"}, 200)
-
-
-def test_a_body_that_comes_steadily_has_its_time() -> None:
-    content = json.dumps({**BODY, "messages": [{"role": "user", "content": "x" * 40_000}]}).encode()
-
-    async def pieces() -> Any:
-        for start in range(0, len(content), 8_000):
-            yield content[start : start + 8_000]
-            await asyncio.sleep(0.1)
-
-    async def act(house: House) -> int:
-        async with house.http.post(house.url + CHAT, data=pieces()) as reply:
-            return reply.status
-
-    assert visit(act, FakeUpstream(boxed), body_patience=0.2) == 200
 
 
 def test_the_requests_of_a_key_are_counted_by_the_minute() -> None:

@@ -1,7 +1,5 @@
-"""`aera serve` as a process: how it stops, what it refuses, and slow connections."""
+"""`aera serve` as a process: how it stops, what it refuses, and its connections."""
 
-import asyncio
-import contextlib
 import http.client
 import json
 import signal
@@ -16,7 +14,6 @@ from fakes import FakeUpstream
 from gateways import BODY, House, ask, free_port, served, visit
 from live import boxed, in_background
 
-from aera.gateway import process as module
 from aera.gateway.process import KEEP_ALIVE, bind
 
 CHAT = "/v1/chat/completions"
@@ -149,14 +146,6 @@ def test_bodies_that_a_form_could_send_are_refused(port: int, kind: str) -> None
     assert ask(port, "/v1/embeddings", BODY, Content_Type=kind)[0] == 415
 
 
-def test_what_is_not_http_is_answered_in_json(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
-        plain.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        head, _, body = plain.makefile("rb").read().partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400")
-    assert json.loads(body)["error"]["code"] == "invalid_http"
-
-
 # --- connections ----------------------------------------------------------------------------------
 
 
@@ -173,56 +162,6 @@ def test_a_connection_outlasts_the_pools_of_clients() -> None:
         return house.server.config.timeout_keep_alive
 
     assert visit(act, FakeUpstream(boxed)) == KEEP_ALIVE > 60
-
-
-def test_half_sent_headers_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEADER_PATIENCE", 0.3)
-
-    async def act(house: House) -> tuple[list[bytes], int]:
-        place = ("127.0.0.1", int(house.url.rpartition(":")[2]))
-        opened = [await asyncio.open_connection(*place) for _ in range(300)]
-        for number, (_, writer) in enumerate(opened):
-            writer.write(b"" if number % 3 == 0 else b"POST /v1/chat/completions HTTP/1.1\r\nHost")
-        said = [await asyncio.wait_for(reader.read(), 10) for reader, _ in opened]
-        for _, writer in opened:
-            writer.close()
-        await asyncio.sleep(0.05)
-        return said, len(house.server.server_state.connections)
-
-    said, left = visit(act, FakeUpstream(boxed))
-    assert all(each.startswith(b"HTTP/1.1 408") for each in said)
-    assert left == 0
-
-
-def test_half_a_second_request_on_a_connection_is_closed_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "HEADER_PATIENCE", 0.3)
-
-    async def act(house: House) -> tuple[bytes, bytes]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", house.url.rpartition(":")[2])
-        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        first = await asyncio.wait_for(reader.readuntil(b"}"), 10)
-        writer.write(b"GET /hea")
-        last = await asyncio.wait_for(reader.read(), 10)
-        writer.close()
-        return first, last
-
-    first, last = visit(act, FakeUpstream(boxed))
-    assert (first[:12], last[:12]) == (b"HTTP/1.1 200", b"HTTP/1.1 408")
-
-
-def test_headers_without_end_are_refused() -> None:
-    async def act(house: House) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", house.url.rpartition(":")[2])
-        writer.write(b"GET / HTTP/1.1\r\n" + b"x-long: y\r\n" * 9_000)
-        with contextlib.suppress(ConnectionError):
-            assert (await asyncio.wait_for(reader.readline(), 10)).split()[1] in (b"400", b"431")
-        writer.close()
-        await asyncio.sleep(0.05)
-        return len(house.server.server_state.connections)
-
-    assert visit(act, FakeUpstream(boxed)) == 0
 
 
 def test_connections_are_reused(port: int) -> None:

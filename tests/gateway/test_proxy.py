@@ -22,7 +22,7 @@ async def attended(work: Callable[[asyncio.Event], Any], *, leaves: bool = False
         await left.wait()
         return {"type": "http.disconnect"}
 
-    async with DisconnectWatch({}, receive):
+    async with DisconnectWatch(receive):
         return await work(left)
 
 

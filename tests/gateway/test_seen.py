@@ -1,4 +1,4 @@
-"""The gateway as operators see it: traces, ids, models, gauges, routes and the health check."""
+"""The gateway as operators see it: traces, ids, models, gauges and the health check."""
 
 import asyncio
 import json
@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from fakes import FakeUpstream, Fault
-from gateways import BODY, House, anything, ask, free_port, gateway, numbers, served, visit
+from gateways import BODY, House, anything, free_port, gateway, numbers, served, visit
 from live import boxed, in_background
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -24,8 +23,8 @@ from aera.errors import UsageError
 from aera.gateway.clients import hash_key
 from aera.gateway.kept import KeptHeaders, is_sane, trace_id
 from aera.gateway.origin import LOCAL, OriginCheck
-from aera.gateway.routes import AllowedRoutes
 from aera.gateway.telemetry import MOST_MODELS, ModelNames
+from aera.sampling.fake import FakeUpstream, Fault
 
 CHAT = "/v1/chat/completions"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -277,41 +276,6 @@ def test_the_same_address_twice_is_two_replicas() -> None:
     assert ups == [origin, f"{origin}#2"]
 
 
-# --- routes ---------------------------------------------------------------------------------------
-
-
-def test_only_the_routes_that_were_named_are_passed_on() -> None:
-    came: list[str] = []
-
-    async def handler(request: web.Request) -> web.Response:
-        came.append(request.raw_path)
-        return web.json_response({"data": []})
-
-    paths = {
-        "/v1/embeddings": 200, "/v1/files": 200, "/v1/files/a?b=c": 200, "/v1/models": 200,
-        "/v1/models/m": 200, "/v1/responses/r": 200, "/v1/audio": 403, "/v1/embeddings/x": 403,
-        "/v1/load_lora_adapter": 403, "/v1/embeddings%2Fx": 403, "/health": 200, "/metrics": 200,
-    }  # fmt: skip
-
-    async def scene() -> Any:
-        routes = AllowedRoutes.of(["/v1/embeddings", "/v1/files*"])
-        async with anything(handler) as url, gateway(url, routes=routes) as house:
-            told = {path: (await house.get(path))[0] for path in paths}
-            gone = await house.http.delete(f"{house.url}/v1/models/m")
-            return told, (await house.get("/v1/audio"))[1], gone.status, (await house.get("/"))[0]
-
-    told, said, gone, page = asyncio.run(scene())
-    assert (told, gone, page) == (paths, 403, 200)
-    assert json.loads(said)["error"]["code"] == "route_not_allowed"
-    assert not [path for path in came if "audio" in path or "lora" in path]
-
-
-@pytest.mark.parametrize("route", ["/v2/x", "embeddings", "/v1/*/x", "/v1/x?y", "*"])
-def test_what_is_no_route_is_refused(route: str) -> None:
-    with pytest.raises(UsageError, match="--route"):
-        AllowedRoutes.of([route])
-
-
 # --- the name it is called by ---------------------------------------------------------------------
 
 
@@ -334,9 +298,9 @@ def test_names_of_loopback_are_taken_and_names_like_them_are_not() -> None:
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[int]:
-    """A gateway as it starts by default, told by the environment what to keep and to pass on."""
+    """A gateway as it starts by default, told by the environment what to keep."""
     port, server = free_port(), FakeUpstream(boxed)
-    told = {"AERA_KEEP_HEADER": "X-Team X-User", "AERA_ROUTE": "/v1/embeddings"}
+    told = {"AERA_KEEP_HEADER": "X-Team X-User"}
     with in_background(server), served(port, AERA_UPSTREAM=server.base_url, **told):
         yield port
 
@@ -367,11 +331,6 @@ def test_the_host_of_raw_requests(process: int, head: str, statuses: set[int]) -
     status, text = talk(process, f"{head}\r\nConnection: close\r\n\r\n")
     assert status in statuses
     assert "127.0.0.1" not in text
-
-
-def test_the_environment_names_headers_and_routes(process: int) -> None:
-    assert ask(process, CHAT, BODY, X_Team="blue")[0] == 200
-    assert ask(process, "/v1/audio")[0] == 403
 
 
 # --- the container --------------------------------------------------------------------------------

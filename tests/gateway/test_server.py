@@ -1,6 +1,7 @@
 """The gateway as a server: pass-through, keys, limits, logs, leaving clients, shutdown."""
 
 import asyncio
+import io
 import json
 import logging
 import math
@@ -12,10 +13,12 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Call, FakeUpstream, Fault
 from gateways import BODY, House, account, anything, gateway, numbers, visit
 from live import boxed
 from prometheus_client.parser import text_string_to_metric_families
+
+from aera.gateway.request import MOST_VALUES
+from aera.sampling.fake import Call, FakeUpstream, Fault
 
 KEYS = {"keys": ("first-key", "second-key")}
 
@@ -376,6 +379,27 @@ def test_a_request_that_is_too_large_is_refused(path: str) -> None:
     status, told = visit(act, server, largest_request=1000)
     assert (status, told["error"]["code"]) == (413, "request_too_large")
     assert not server.calls
+
+
+@pytest.mark.parametrize(
+    ("path", "encoding"),
+    [("/v1/chat/completions", "utf-8"), ("/v1/chat/completions", "utf-16"), ("/v1/x", "utf-8")],
+)
+def test_a_request_of_too_many_values_is_refused(path: str, encoding: str) -> None:
+    async def act(house: House) -> list[tuple[int, str]]:
+        told = []
+        for count in (100, MOST_VALUES // 2):
+            values = ",".join(["[]"] * count)
+            asked = json.dumps({**BODY, "model": "m", "aera": {"vote": False}})
+            body = f'{asked[:-1]},"x":[{values}]}}'
+            data, kind = io.BytesIO(body.encode(encoding)), {"content-type": "application/json"}
+            async with house.http.post(house.url + path, data=data, headers=kind) as reply:
+                told.append((reply.status, await reply.text()))
+        return told
+
+    [(status, _), (refused, said)] = visit(act, FakeUpstream(boxed))
+    assert (status in (200, 404), refused) == (True, 413)
+    assert "more than 1,000,000 values" in said
 
 
 def test_too_many_requests_at_once_are_refused() -> None:
