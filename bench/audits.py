@@ -10,7 +10,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from aera.gateway.watching import ALPHA, RUN_LENGTH, Detector, covers, interval
+from aera.gateway.audit import ALPHA, RUN_LENGTH, Detector, covers, interval
 
 LIMIT = 0.02
 CALM, PATIENCE = 1_000, 300

@@ -59,7 +59,6 @@ class Sequence:
 
     first: dict[str, Any]
     outcomes: Counter[str] = field(default_factory=Counter)
-    overturned: int = 0
     tokens: int = 0
     alarm: str = ""
     """When there was one."""
@@ -67,12 +66,10 @@ class Sequence:
     def add(self, line: dict[str, Any]) -> None:
         """One more line."""
         self.outcomes[str(line["outcome"])] += 1
-        self.overturned += bool(line.get("weights_overturn"))
         self.tokens += int(line.get("tokens", 0))
 
     def __str__(self) -> str:
-        from aera.gateway.auditing import CANCELLED, SAME
-        from aera.gateway.watching import interval
+        from aera.gateway.audit import CANCELLED, SAME, interval
 
         cancelled = self.outcomes[CANCELLED]
         count = self.outcomes.total() - cancelled
@@ -82,14 +79,14 @@ class Sequence:
         return (
             f'"{first.get("model")}", policy {first.get("policy")}, since {first.get("time")}: '
             f"{count:,} audits, {changed:,} changed ({low:.2%} to {high:.2%}, 95 % at any time); "
-            f"weights overturn plain votes in {self.overturned:,}; {self.tokens:,} tokens; "
+            f"{self.tokens:,} tokens; "
             f"{cancelled:,} cancelled; {f'alarm at {self.alarm}' if self.alarm else 'no alarm'}"
         )
 
 
 def read_sequences(lines: Iterable[str]) -> list[Sequence]:
     """The sequences of a log in the order in which they began; other lines are passed over."""
-    from aera.gateway.auditing import ALARM, EVENT
+    from aera.gateway.audit import ALARM, EVENT
 
     found: dict[Any, Sequence] = {}
     for text in lines:

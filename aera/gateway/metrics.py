@@ -5,7 +5,6 @@ import time
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -19,9 +18,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from aera.gateway.account import VotedChoice, was_guarded
-from aera.gateway.auditing import Auditor, Found
-from aera.gateway.watching import interval
+from aera.gateway.audit import Auditor, Found
+from aera.gateway.vote import VotedChoice
 from aera.reading.health import LITTLE
 from aera.sampling.replicas import Replicas
 
@@ -42,13 +40,14 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "unread": ("Samples that could not be read.",),
     "failures": ("Samples that failed upstream.",),
     "guarded": ("Votes in which the guard kept the gate from stopping.",),
-    "abroad": ("Plain votes on questions unlike those the controller was taught on.",),
+    "drifted": ("Plain votes on questions unlike those the controller was taught on.",),
     "escalated": ("Votes answered by the second upstream.",),
     "ties": ("Votes whose winner was tied and won by being first.",),
     "audits": ("Audits by what came of them.", "outcome", "model"),
     "audit_tokens": ("Tokens spent on audits.", "kind", "model"),
-    "key_requests": ("Requests by the hash of their key.", "key", "model"),
-    "key_tokens": ("Tokens of voted requests by the hash of their key.", "key", "model"),
+    "key_requests": ("Requests by key.", "key", "model"),
+    "key_tokens": ("Tokens of voted requests by key.", "key", "model"),
+    "key_tokens_estimated": ("Tokens charged by estimate, for no reply said them.", "key"),
 }
 """What each counter counts, and its labels."""
 REPLICA = ("upstream", "replica")
@@ -60,7 +59,6 @@ GAUGES: dict[str, tuple[str, ...]] = {
     "upstream_up": ("Whether a replica is trusted.", *REPLICA),
     "audit_seen": ("Audits counted since the policy was taken up.", "model"),
     "audit_changed": ("Those whose answer was not the full budget's.", "model"),
-    "audit_overturned": ("Those in which weights overturned plain votes.", "model"),
     "audit_share": ("Their share of changed answers.", "model"),
     "audit_share_low": ("The low end of its confidence sequence.", "model"),
     "audit_share_high": ("The high end of its confidence sequence.", "model"),
@@ -69,35 +67,6 @@ GAUGES: dict[str, tuple[str, ...]] = {
 """What each gauge shows, and its labels."""
 MOST_MODELS, LONGEST_MODEL = 100, 100
 OTHER = "other"
-
-
-class ModelNames:
-    """Models as labels: those that have answered, up to a number; all others are one.
-
-    Clients can name anything, and every new name would be a new series.
-    """
-
-    def __init__(self) -> None:
-        self._configured, self._answered = {""}, set[str]()
-
-    def configure(self, names: Iterable[str]) -> None:
-        """Names that count whether they have answered or not."""
-        self._configured.update(names)
-
-    def label(self, name: str) -> str:
-        """What a model is counted as; "" where it is not known which it is."""
-        return name if name in self._configured or name in self._answered else OTHER
-
-    def note(self, name: str) -> str:
-        """A model has answered; returns its label."""
-        room = len(self._answered) < MOST_MODELS and name not in self._configured
-        if room and len(name) <= LONGEST_MODEL and name.isprintable():
-            self._answered.add(name)
-        return self.label(name)
-
-
-def _clip(answer: str | None) -> str | None:
-    return answer if answer is None or len(answer) <= LONGEST else f"{answer[: LONGEST - 2]} …"
 
 
 class Histogram:
@@ -113,11 +82,11 @@ class Histogram:
         self.sum += size
 
 
-class Telemetry(Collector):
+class Metrics(Collector):
     """The numbers of one gateway; they become metrics only when somebody asks for them."""
 
-    def __init__(self) -> None:
-        self.models = ModelNames()
+    def __init__(self, models: Iterable[str]) -> None:
+        self._configured, self._answered = {"", *models}, set[str]()
         self.upstreams: Mapping[str, Replicas] = {}
         """Whose calls are shown, by the model they are for."""
         self.auditors: Mapping[str, Auditor] = {}
@@ -126,45 +95,60 @@ class Telemetry(Collector):
         self.active = 0
         self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float)
         """By name and labels."""
-        self.per_question = Histogram("Samples of one vote.", SAMPLES)
-        self.deciding = Histogram("Evidence and gate of one vote.", SECONDS)
-        self.overhead = Histogram("What a voted request took beside waiting upstream.", SECONDS)
-        self.voting = Histogram("One vote from end to end.", SECONDS)
+        self.histograms = {
+            "samples_per_question": Histogram("Samples of one vote.", SAMPLES),
+            "deciding_seconds": Histogram("Evidence and gate of one vote.", SECONDS),
+            "overhead_seconds": Histogram(
+                "What a voted request took beside waiting upstream.", SECONDS
+            ),
+            "vote_seconds": Histogram("One vote from end to end.", SECONDS),
+        }
         self.begun = time.time()
         self._warned = False
 
+    def label(self, model: str) -> str:
+        """What a model is counted as: its name, or `other`, for clients can name anything."""
+        return model if model in self._configured or model in self._answered else OTHER
+
+    def note(self, model: str) -> str:
+        """A model has answered, so it has a label, up to a number of them."""
+        room = len(self._answered) < MOST_MODELS and model not in self._configured
+        if room and len(model) <= LONGEST_MODEL and model.isprintable():
+            self._answered.add(model)
+        return self.label(model)
+
     def record(self, voted: VotedChoice, model: str = "") -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
-        label = self.models.note(model)
-        allocation, account, counts = voted.allocation, voted.account, self.counts
+        label = self.note(model)
+        found, account, counts = voted.allocation, voted.account, self.counts
         prompt, completion = voted.tokens
-        counts["samples",] += allocation.responses
+        counts["samples",] += found.responses
         counts["tokens", "prompt", label] += prompt
         counts["tokens", "completion", label] += completion
         counts["tokens_saved", label] += max(0, account["tokens_saved"])
-        counts["stops", allocation.reason, label] += 1
+        counts["stops", found.reason, label] += 1
         counts["unread",] += voted.unread
-        self._watch_reading()
         counts["failures",] += voted.failures
-        counts["guarded",] += was_guarded(allocation)
-        counts["abroad",] += voted.abroad
-        counts["escalated",] += voted.escalated
-        counts["ties",] += allocation.aggregate.tied
-        self.per_question.observe(allocation.responses)
-        self.deciding.observe((allocation.encoder_ms + allocation.gate_ms) / 1000)
-        self.voting.observe(allocation.seconds)
+        counts["guarded",] += voted.guarded
+        counts["drifted",] += voted.drifted
+        counts["escalated",] += voted.second is not None
+        counts["ties",] += found.aggregate.tied
+        self._watch_reading()
+        self.histograms["samples_per_question"].observe(found.responses)
+        self.histograms["deciding_seconds"].observe((found.encoder_ms + found.gate_ms) / 1000)
+        self.histograms["vote_seconds"].observe(found.seconds)
         kept = ("samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures")
-        shares = sorted(allocation.votes.values(), reverse=True)
-        row = {name: account[name] for name in kept}
-        row |= {
-            "id": voted.id,
-            "model": label,
-            "answer": _clip(account["answer"]),
-            "unread": voted.unread,
-        }
-        row |= {"time": round(time.time(), 3), "seconds": round(allocation.seconds, 3)}
-        row |= {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
-        self.latest.append({**row, "strays": list(voted.strays)})
+        shares = sorted(found.votes.values(), reverse=True)
+        answer = account["answer"]
+        if answer is not None and len(answer) > LONGEST:
+            answer = f"{answer[: LONGEST - 2]} …"
+        self.latest.append(
+            {name: account[name] for name in kept}
+            | {"id": voted.id, "model": label, "answer": answer, "unread": voted.unread}
+            | {"time": round(time.time(), 3), "seconds": round(found.seconds, 3)}
+            | {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
+            | {"strays": list(voted.strays)}
+        )
 
     @property
     def read(self) -> float | None:
@@ -183,6 +167,21 @@ class Telemetry(Collector):
             100 * (self.read or 0.0),
         )
 
+    def count_audit(self, model: str, found: Found) -> None:
+        """An audit has ended."""
+        self.counts["audits", found.outcome, model] += 1
+        self.counts["audit_tokens", "prompt", model] += found.prompt_tokens
+        self.counts["audit_tokens", "completion", model] += found.tokens
+
+    def audits(self, model: str) -> dict[str, float] | None:
+        """What audits say of a model, None where there are none."""
+        if model not in self.auditors:
+            return None
+        tokens = self.counts["audit_tokens", "completion", model]
+        return {**self.auditors[model].numbers(), "tokens": tokens}
+
+    # --- Prometheus -------------------------------------------------------------------------------
+
     def collect(self) -> Iterator[Metric]:
         """The numbers as metrics."""
         for name, (text, *labels) in COUNTERS.items():
@@ -190,26 +189,24 @@ class Telemetry(Collector):
             for said in [key[1:] for key in self.counts if key[0] == name] if labels else [()]:
                 counter.add_metric(said, self.counts[name, *said], created=self.begun)
             yield counter
-        yield from self._gauges()
-        yield self._metric("samples_per_question", self.per_question)
-        yield self._metric("deciding_seconds", self.deciding)
-        yield self._metric("overhead_seconds", self.overhead)
-        yield self._metric("vote_seconds", self.voting)
+        seen = self._gauges()
+        for name, (text, *labels) in GAUGES.items():
+            gauge = GaugeMetricFamily(f"aera_{name}", text, labels=labels)
+            for key, value in seen.items():
+                if key[0] == name:
+                    gauge.add_metric(key[1:], value)
+            yield gauge
+        for name, histogram in self.histograms.items():
+            metric = HistogramMetricFamily(f"aera_{name}", histogram.text)
+            bounds = [*map(floatToGoString, histogram.bounds), "+Inf"]
+            buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
+            metric.add_metric([], buckets, sum_value=histogram.sum)
+            metric.add_sample(f"aera_{name}_created", {}, self.begun)
+            yield metric
 
-    def watch_audits(self, auditors: Mapping[str, Auditor]) -> None:
-        """Count what these find from now on."""
-        self.auditors = {name: each for name, each in auditors.items() if each.rules.share}
-        for name, auditor in self.auditors.items():
-            auditor.told = partial(self._count_audit, name)
-
-    def _count_audit(self, model: str, found: Found) -> None:
-        self.counts["audits", found.outcome, model] += 1
-        self.counts["audit_tokens", "prompt", model] += found.prompt_tokens
-        self.counts["audit_tokens", "completion", model] += found.tokens
-
-    def gauges(self) -> dict[tuple[str, ...], float]:
-        """How things are right now at every replica, by gauge and labels."""
-        seen: dict[tuple[str, ...], float] = {}
+    def _gauges(self) -> dict[tuple[str, ...], float]:
+        """How things are right now, by gauge and labels."""
+        seen: dict[tuple[str, ...], float] = {("active_requests",): self.active}
         for model, replicas in self.upstreams.items():
             for place, name in enumerate(replicas.names):
                 upstream = replicas.upstreams[place]
@@ -218,44 +215,9 @@ class Telemetry(Collector):
                 seen["upstream_permits", model, name] = upstream.allowed
                 seen["upstream_up", model, name] = replicas.healthy[place]
         for model, auditor in self.auditors.items():
-            seen["audit_seen", model] = auditor.seen
-            seen["audit_changed", model] = auditor.changed
-            seen["audit_overturned", model] = auditor.overturned
-            seen["audit_alarm", model] = auditor.alarmed
+            for what, value in auditor.numbers().items():
+                seen[f"audit_{what}", model] = value
         return seen
-
-    def audits(self) -> dict[str, dict[str, float]]:
-        """What audits say of each model; two counts make the interval."""
-        seen, found = self.gauges(), dict[str, dict[str, float]]()
-        for model in [key[1] for key in seen if key[0] == "audit_seen"]:
-            names = ("seen", "changed", "overturned", "alarm")
-            row = {name: seen.get((f"audit_{name}", model), 0.0) for name in names}
-            count, changed = int(row["seen"]), int(row["changed"])
-            low, high = interval(changed, count)
-            row |= {"share": changed / count if count else 0.0, "share_low": low}
-            tokens = self.counts["audit_tokens", "completion", model]
-            found[model] = {**row, "share_high": high, "tokens": tokens}
-        return found
-
-    def _gauges(self) -> Iterator[Metric]:
-        seen = {("active_requests",): float(self.active), **self.gauges()}
-        for model, row in self.audits().items():
-            for name in ("share", "share_low", "share_high"):
-                seen[f"audit_{name}", model] = row[name]
-        for name, (text, *labels) in GAUGES.items():
-            gauge = GaugeMetricFamily(f"aera_{name}", text, labels=labels)
-            for key, value in seen.items():
-                if key[0] == name:
-                    gauge.add_metric(key[1:], value)
-            yield gauge
-
-    def _metric(self, name: str, seen: Histogram) -> Metric:
-        metric = HistogramMetricFamily(f"aera_{name}", seen.text)
-        bounds = [*map(floatToGoString, seen.bounds), "+Inf"]
-        buckets = list(zip(bounds, accumulate(seen.counts), strict=True))
-        metric.add_metric([], buckets, sum_value=seen.sum)
-        metric.add_sample(f"aera_{name}_created", {}, self.begun)
-        return metric
 
     def exposition(self) -> bytes:
         """The metrics as Prometheus reads them."""
