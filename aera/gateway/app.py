@@ -27,55 +27,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aera.errors import AeraError
+from aera.errors import AeraError, UsageError
+from aera.gateway import openai, proxy
 from aera.gateway.audit import Auditor
 from aera.gateway.config import Config, ModelConfig
 from aera.gateway.keys import Client, Keys
 from aera.gateway.metrics import Metrics
-from aera.gateway.openai import (
-    HEADER,
-    OWN_ID,
-    PREFIX,
-    RAW_HEADER,
-    DeniedError,
-    Headers,
-    Json,
-    JsonReply,
-    RequestOptions,
-    add_instruction,
-    chat_events,
-    check_chat,
-    completion,
-    dump,
-    error_body,
-    event,
-    failure,
-    response_events,
-    response_failed,
-    split_model,
-    status_of,
-    to_chat,
-    to_response,
-    too_many,
-    write_body,
-)
-from aera.gateway.proxy import (
-    REQUEST_ID,
-    TRACEPARENT,
-    ClosingStream,
-    DisconnectWatch,
-    Meter,
-    NotJsonError,
-    PassedOn,
-    ask_for_usage,
-    bound_of,
-    fetch,
-    find_forwarded,
-    forward_request,
-    forwarded_names,
-    parse_body,
-    read_body,
-)
+from aera.gateway.openai import DeniedError, Headers, Json, JsonReply, failure, too_many
 from aera.gateway.vote import VotedChoice, Voter
 from aera.pools.recorded import AuditFolder
 from aera.reading.equivalence import question_reader
@@ -86,28 +44,28 @@ from aera.web.template import fill_template
 log = logging.getLogger("aera.gateway")
 PAGE = Path(__file__).parent / "page.html"
 CHAT, RESPONSES, MODELS = "/v1/chat/completions", "/v1/responses", "/v1/models"
+# What a path is counted as; the others may hold anything, and are "proxy".
 ROUTES = {CHAT: "chat", RESPONSES: "responses", MODELS: "models", "/state": "state"}
-"""What a path is counted as; the others may hold anything, and are "proxy"."""
+# Paths that answer whoever asks.
 OPEN = ("/health", "/ready")
-"""Paths that answer whoever asks."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 LOCAL = ("localhost", "127.0.0.1", "::1")
+# Bodies that a page of another origin can send without asking first.
 FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
-"""Bodies that a page of another origin can send without asking first."""
+# Fields of a model in the list of models.
 LISTED = {"object": "model", "created": 0, "owned_by": "aera"}
-"""Fields of a model in the list of models."""
+# Models that a refusal names at most.
 NAMED = 20
-"""Models that a refusal names at most."""
+# Characters of a model's name in the log; clients can make up any.
 LONGEST_MODEL = 100
-"""Characters of a model's name in the log; clients can make up any."""
+# Seconds of silence after which a stream sends a comment; what fails before is a status.
 KEEP_ALIVE = 5.0
-"""Seconds of silence after which a stream sends a comment; what fails before is a status."""
+# Seconds for which /ready repeats what it said, however many ask.
 CHECKED = 2.0
-"""Seconds for which /ready repeats what it said, however many ask."""
+# Where a request has its client, the model it is for once that is known, and its id.
 CLIENT, MODEL, ID = "aera.client", "aera.model", "aera.id"
-"""Where a request has its client, the model it is for once that is known, and its id."""
+# An id that can stand in any log and header.
 SANE = re.compile(rb"[\x21-\x7e]([\x20-\x7e]{0,126}[\x21-\x7e])?")
-"""An id that can stand in any log and header."""
 TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 STOPPING = DeniedError(
     "the gateway is stopping; ask again", status=503, kind="api_error", code="stopping"
@@ -147,9 +105,9 @@ class Exchange:
     def __init__(self, scope: Scope, send: Send, gateway: "Gateway") -> None:
         given = self._trace = None
         for name, value in scope["headers"]:
-            if name == REQUEST_ID:
+            if name == proxy.REQUEST_ID:
                 given = value if given is None and SANE.fullmatch(value) else given
-            elif name == TRACEPARENT:
+            elif name == proxy.TRACEPARENT:
                 self._trace = TRACE.fullmatch(value)
         self.id = given.decode() if given else os.urandom(16).hex()
         self._given, self._upstream_id = given, b""
@@ -169,15 +127,15 @@ class Exchange:
 
     def _start(self, message: Message) -> None:
         headers = list(message["headers"])
-        own = next((value for name, value in headers if name == REQUEST_ID), None)
+        own = next((value for name, value in headers if name == proxy.REQUEST_ID), None)
         if own is not None and self._given is None:
             self.id = own.decode("latin-1")[:200]
         elif own is None:
-            headers.append((REQUEST_ID, self.id.encode()))
+            headers.append((proxy.REQUEST_ID, self.id.encode()))
         elif own != self._given:
             self._upstream_id = own[:200]
-            others = [(name, value) for name, value in headers if name != REQUEST_ID]
-            headers = [*others, (REQUEST_ID, self._given)]
+            others = [(name, value) for name, value in headers if name != proxy.REQUEST_ID]
+            headers = [*others, (proxy.REQUEST_ID, self._given)]
         if self._gateway.draining:
             headers.append((b"connection", b"close"))
         self.status, self.headers = message["status"], headers
@@ -203,9 +161,9 @@ class Exchange:
             "upstream_id": self._upstream_id.decode("latin-1"),
         }
         told = {
-            name.decode("latin-1")[len(HEADER) :]: value.decode("latin-1")
+            name.decode("latin-1")[len(openai.HEADER) :]: value.decode("latin-1")
             for name, value in self.headers
-            if name.startswith(RAW_HEADER)
+            if name.startswith(openai.RAW_HEADER)
         }
         now = datetime.fromtimestamp(self._began, UTC).isoformat(timespec="milliseconds")
         line = {"time": now, "id": self.id, "route": route}
@@ -223,11 +181,11 @@ class Gateway:
     def __init__(self, config: Config) -> None:
         self.config, self.keys = config, Keys(config)
         self.metrics = Metrics(each.name for each in config.model)
+        # The name of the model for requests that name none.
         self.default = config.default or config.model[0].name
-        """The name of the model for requests that name none."""
         self.models: dict[str, Model] = {}
         self._others: Model | None = None
-        self._forwarded = forwarded_names(config.server.keep_headers)
+        self._forwarded = proxy.forwarded_names(config.server.keep_headers)
         names = [name.lower() for name in config.server.allowed_hosts]
         own = () if config.key else (*LOCAL, config.server.host.lower())
         self._hosts = frozenset((*own, *names))
@@ -368,7 +326,7 @@ class Gateway:
             if not exchange.headers:
                 await failure(STOPPING)(scope, receive, exchange.send)
             elif any(value.startswith(b"text/event-stream") for _, value in exchange.headers):
-                last = event(error_body(STOPPING))
+                last = openai.event(openai.error_body(STOPPING))
                 await exchange.send({"type": "http.response.body", "body": last})
         finally:
             client.leave()
@@ -394,14 +352,14 @@ class Gateway:
         if method not in METHODS:
             text = f"{method} is not answered here: method not allowed"
             raise DeniedError(text, status=405, code="method_not_allowed")
-        content = await read_body(request.receive, self.config.limits.max_bytes)
+        content = await proxy.read_body(request.receive, self.config.limits.max_bytes)
         if path in (CHAT, RESPONSES) and method == "POST":
             return await self.chat(request, content)
         if method == "GET" and path == MODELS:
             return await self.list_models(request)
         if method == "GET" and path.startswith(f"{MODELS}/"):
             return await self.show_model(request)
-        if path.startswith(f"{RESPONSES}/{OWN_ID}"):
+        if path.startswith(f"{RESPONSES}/{openai.OWN_ID}"):
             text = "voted responses are not stored: send the whole conversation as input"
             raise DeniedError(text, status=404, code="not_found")
         return await self.other(request, content)
@@ -424,26 +382,26 @@ class Gateway:
         """Vote, or pass on, as the model's name and the request say."""
         begun, scope = time.monotonic(), request.scope
         headers, client = scope["headers"], scope[CLIENT]
-        body = await parse_body(content)
+        body = await proxy.parse_body(content)
         named = body.get("model", self.default)
-        name, votes = split_model(named)
+        name, votes = openai.split_model(named)
         model = self.find(name, client)
         scope[MODEL] = name
         theirs = model.translate(name)
-        options = RequestOptions.parse(body.get("aera"), headers)
+        options = openai.RequestOptions.parse(body.get("aera"), headers)
         votes = (votes or model.config.vote_by_default) if options.vote is None else options.vote
-        asked = body if scope["path"] == CHAT else to_chat(body) if votes else None
+        asked = body if scope["path"] == CHAT else openai.to_chat(body) if votes else None
         if not votes or asked is None:
             plain = {field: value for field, value in body.items() if field != "aera"}
             same = "aera" not in body and body.get("model") == theirs
-            told = content if same else write_body({**plain, "model": theirs})
+            told = content if same else openai.write_body({**plain, "model": theirs})
             note = [(b"x-aera-not-voted", b"only text is voted on here")] if votes else []
             return await self.pass_on(request, told, {**plain, "model": theirs}, model, note)
-        check_chat(asked)
+        openai.check_chat(asked)
         asked = {**asked, "model": theirs}
         if model.config.instruction:
-            asked = add_instruction(asked, model.voter.controller.task)
-        kept = find_forwarded(headers, scope[ID], self._forwarded)
+            asked = openai.add_instruction(asked, model.voter.controller.task)
+        kept = proxy.find_forwarded(headers, scope[ID], self._forwarded)
         requests = model.voter.open(
             asked,
             options,
@@ -466,7 +424,7 @@ class Gateway:
 
         if body.get("stream"):
             return await reply.stream(request.receive, asyncio.create_task(vote()))
-        async with DisconnectWatch(request.receive):
+        async with proxy.DisconnectWatch(request.receive):
             found = await vote()
         return reply.whole(found)
 
@@ -482,22 +440,22 @@ class Gateway:
         scope, meter, hides = request.scope, None, False
         client: Client = scope[CLIENT]
         if client.ledgers and request.method == "POST":
-            more = ask_for_usage(body, scope["path"])
+            more = proxy.ask_for_usage(body, scope["path"])
             content, hides = more or content, more is not None
-            held = await client.hold(*bound_of(body, len(content)))
+            held = await client.hold(*proxy.bound_of(body, len(content)))
 
             def estimated(tokens: int) -> None:
                 self.metrics.counts["key_tokens_estimated", client.name] += tokens
 
             if held is not None:
-                meter = Meter(held, hides=hides, estimated=estimated)
+                meter = proxy.Meter(held, hides=hides, estimated=estimated)
 
         def answered() -> None:
             if MODEL in scope:
                 self.metrics.note(scope[MODEL])
 
-        upstream, sent = model.upstream(scope["headers"]), forward_request(scope, content)
-        return PassedOn(upstream, sent, meter=meter, answered=answered, headers=headers)
+        upstream, sent = model.upstream(scope["headers"]), proxy.forward_request(scope, content)
+        return proxy.PassedOn(upstream, sent, meter=meter, answered=answered, headers=headers)
 
     async def other(self, request: Request, content: bytes) -> ASGIApp:
         """Any other route: sent on to the model's server, in its words; nothing is voted on."""
@@ -506,25 +464,24 @@ class Gateway:
         alone = len(self.models) == 1 and self._others and not self._others.config.model
         if content and (not alone or client.models or client.ledgers or b'"aera' in content):
             try:
-                body = await parse_body(content)
-            except NotJsonError:  # what it is instead is for the upstream to say
+                body = await proxy.parse_body(content)
+            except proxy.NotJsonError:  # what it is instead is for the upstream to say
                 if client.models:
                     text = "this key may ask for some models only: name one in a JSON request"
                     raise DeniedError(text, status=403, code="model_not_allowed") from None
         name, options = body.get("model"), body.get("aera")
-        if isinstance(name, str) and name.startswith(PREFIX):
-            text = f'"{name:.80}" votes on /v1/chat/completions and /v1/responses only; here ask '
-            raise DeniedError(
-                f'{text}for "{name.removeprefix(PREFIX):.80}"', status=400, code="no_vote"
+        if isinstance(name, str) and name.startswith(openai.PREFIX):
+            raise UsageError(
+                f'"{name:.80}" votes on /v1/chat/completions and /v1/responses only; here ask for '
+                f'"{name.removeprefix(openai.PREFIX):.80}"'
             )
         if options and options != {"vote": False}:
-            text = 'nothing is voted on here: leave "aera" out of the request'
-            raise DeniedError(text, status=400, code="no_vote")
+            raise UsageError('nothing is voted on here: leave "aera" out of the request')
         model = self.find(name if isinstance(name, str) else self.default, client)
         sent = {field: value for field, value in body.items() if field != "aera"}
         if isinstance(name, str):
             sent["model"] = model.translate(name)
-        content = content if sent == body else write_body(sent)
+        content = content if sent == body else openai.write_body(sent)
         return await self.pass_on(request, content, sent, model)
 
     async def list_models(self, request: Request) -> ASGIApp:
@@ -537,9 +494,9 @@ class Gateway:
         if others is not None:
             upstream, sent = (
                 others.upstream(request.scope["headers"]),
-                forward_request(request.scope, b""),
+                proxy.forward_request(request.scope, b""),
             )
-            status, kind, content = await fetch(upstream, sent, request.receive)
+            status, kind, content = await proxy.fetch(upstream, sent, request.receive)
             try:
                 data = json.loads(content)["data"]
                 listed += [model for model in data if model["id"] not in told]
@@ -548,25 +505,28 @@ class Gateway:
                     return Response(content, status, media_type=kind)
         if client.models:
             listed = [model for model in listed if model["id"] in client.models]
-        plain = [model for model in listed if not str(model["id"]).startswith(PREFIX)]
-        voting = [{**model, "id": f"{PREFIX}{model['id']}"} for model in plain]
+        plain = [model for model in listed if not str(model["id"]).startswith(openai.PREFIX)]
+        voting = [{**model, "id": f"{openai.PREFIX}{model['id']}"} for model in plain]
         return JsonReply({"object": "list", "data": [*listed, *voting]})
 
     async def show_model(self, request: Request) -> ASGIApp:
         """One model, by its plain name or by the name that votes."""
         scope = request.scope
         asked = scope["path"].removeprefix(f"{MODELS}/")
-        name = asked.removeprefix(PREFIX)
+        name = asked.removeprefix(openai.PREFIX)
         model = self.find(name, scope[CLIENT])
         theirs = model.translate(name)
         if asked == theirs:
             return await self.pass_on(request, b"", {}, model)
-        sent = forward_request(scope, b"", f"{MODELS}/{quote(theirs, safe='')}")
+        sent = proxy.forward_request(scope, b"", f"{MODELS}/{quote(theirs, safe='')}")
         upstream = model.upstream(scope["headers"])
-        status, kind, content = await fetch(upstream, sent, request.receive)
+        status, kind, content = await proxy.fetch(upstream, sent, request.receive)
         with contextlib.suppress(ValueError, TypeError):
             if status == 200:
-                content, kind = dump({**json.loads(content), "id": asked}), "application/json"
+                content, kind = (
+                    openai.dump({**json.loads(content), "id": asked}),
+                    "application/json",
+                )
         return Response(content, status, media_type=kind)
 
     # --- pages ------------------------------------------------------------------------------------
@@ -681,12 +641,12 @@ class VotedReply:
         return JsonReply(self._reply(voted), headers=headers)
 
     def _reply(self, voted: list[VotedChoice]) -> dict[str, Any]:
-        made = completion(voted, self.model, self.body)
-        return made if self.is_chat else to_response(made, self.body)
+        made = openai.completion(voted, self.model, self.body)
+        return made if self.is_chat else openai.to_response(made, self.body)
 
     def _record(self, voted: list[VotedChoice]) -> dict[str, str]:
         """Count what was voted; the headers that tell of it."""
-        metrics, (name, _) = self.gateway.metrics, split_model(self.model)
+        metrics, (name, _) = self.gateway.metrics, openai.split_model(self.model)
         waited = max(each.waited for each in voted)
         overhead = max(0.0, time.monotonic() - self.begun - waited)
         metrics.histograms["overhead_seconds"].observe(overhead)
@@ -703,17 +663,17 @@ class VotedReply:
 
     async def stream(
         self, receive: Receive, work: "asyncio.Task[list[VotedChoice]]"
-    ) -> ClosingStream:
+    ) -> proxy.ClosingStream:
         """Keep-alive comments while voting, then the reply. What fails at once is an HTTP error."""
         try:
-            async with DisconnectWatch(receive):
+            async with proxy.DisconnectWatch(receive):
                 await asyncio.wait([work], timeout=KEEP_ALIVE)
         except (ClientDisconnect, asyncio.CancelledError):
             work.cancel()
             raise
         headers = self._record(work.result()) if work.done() else {}
         events = self._events(work, recorded=bool(headers))
-        return ClosingStream(events, work.cancel, headers=headers)
+        return proxy.ClosingStream(events, work.cancel, headers=headers)
 
     async def _events(
         self, work: "asyncio.Task[list[VotedChoice]]", *, recorded: bool
@@ -725,14 +685,22 @@ class VotedReply:
             voted = work.result()
         except AeraError as error:
             # The status went out as 200; what became of it is counted apart.
-            label = self.gateway.metrics.label(split_model(self.model)[0])
-            self.gateway.metrics.counts["requests", "stream", str(status_of(error)), label] += 1
-            yield event(error_body(error)) if self.is_chat else response_failed(error)
+            label = self.gateway.metrics.label(openai.split_model(self.model)[0])
+            self.gateway.metrics.counts[
+                "requests", "stream", str(openai.status_of(error)), label
+            ] += 1
+            yield (
+                openai.event(openai.error_body(error))
+                if self.is_chat
+                else openai.response_failed(error)
+            )
             return
         if not recorded:
             self._record(voted)
         reply = self._reply(voted)
-        for each in chat_events(reply, self.body) if self.is_chat else response_events(reply):
+        for each in (
+            openai.chat_events(reply, self.body) if self.is_chat else openai.response_events(reply)
+        ):
             yield each
 
 
@@ -744,22 +712,22 @@ def prepare(config: Config) -> None:
             AuditFolder(each.record, each.record_max).begin(each.decider.task)
         for endpoint in config.find(each.upstream).endpoints:
             tls_context(endpoint.ca_file)
-    forwarded_names(config.server.keep_headers)
+    proxy.forwarded_names(config.server.keep_headers)
 
 
 # --- the process ----------------------------------------------------------------------------------
 
+# Clients that may wait to be let in.
 BACKLOG = 2_048
-"""Clients that may wait to be let in."""
+# Sockets on which new clients are let in; all are the same address.
 LISTENERS = 8
-"""Sockets on which new clients are let in; all are the same address."""
+# Seconds an idle connection stays open: longer than in the pools of clients and balancers, for
+# whichever side closes first makes the other fail.
 IDLE = 75
-"""Seconds an idle connection stays open: longer than in the pools of clients and balancers, for
-whichever side closes first makes the other fail."""
+# Seconds in which those who were cut off can be told.
 CLOSING_SECONDS = 2
-"""Seconds in which those who were cut off can be told."""
+# Seconds after which threads that do not end are left behind.
 THREAD_SECONDS = 5.0
-"""Seconds after which threads that do not end are left behind."""
 
 
 class GatewayServer(uvicorn.Server):
@@ -768,10 +736,10 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, config: Config) -> None:
         self.gateway = Gateway(config)
         self.drain = config.server.drain_seconds
+        # Whether the process does nothing else, and ends with it.
         self.alone = False
-        """Whether the process does nothing else, and ends with it."""
+        # Requests that were ended before they had their answer.
         self.cut_off = 0
-        """Requests that were ended before they had their answer."""
         self._signals = 0
         self._until: float | None = None
         super().__init__(

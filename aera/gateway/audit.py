@@ -50,13 +50,13 @@ from aera.solving.solve import drive, off_loop
 from aera.voting.structure import is_structured
 
 log = logging.getLogger("aera.gateway")
+# Texts that are remembered as drawn.
 TEXTS = 100_000
-"""Texts that are remembered as drawn."""
 DAY = 86_400.0
 SAME, CHANGED, UNFINISHED = "same", "changed", "unfinished"
 SKIPPED, CANCELLED = "skipped", "cancelled"
+# What lines of the log are about.
 EVENT, ALARM = "audit", "audit alarm"
-"""What lines of the log are about."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Auditor:
     ) -> None:
         self.config, self._voter, self._told = config, voter, told
         self.policy = voter.controller.label
+        # What the lines of this sequence have in common.
         self.sequence = os.urandom(4).hex()
-        """What the lines of this sequence have in common."""
         self.counts: Counter[str] = Counter()
         self.limit = config.alarm_limit
         self.detector = Detector(self.limit)
@@ -299,13 +299,13 @@ def _is_own(body: Json, options: RequestOptions) -> bool:
 
 # --- what they say --------------------------------------------------------------------------------
 
+# The chance that an interval ever leaves out the mean, however often it is looked at.
 ALPHA = 0.05
-"""The chance that an interval ever leaves out the mean, however often it is looked at."""
+# Audits until a false alarm, on average at least.
 RUN_LENGTH = 10_000
-"""Audits until a false alarm, on average at least."""
 TILTS = tuple(0.02 * 1.5**step for step in range(18))
+# The shares that the alarm looks for, in limits.
 LARGER = (2.0, 3.0, 4.5, 8.0, 16.0)
-"""The shares that the alarm looks for, in limits."""
 HALVINGS = 40
 
 

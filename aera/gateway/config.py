@@ -380,7 +380,7 @@ def _value(hint: Any, name: str, value: Any, place: str, folder: Path) -> Any:
             _read(get_args(kind)[0], each, f"{place}{_called(name, number, each)}", folder)
             for number, each in enumerate(value, 1)
         )
-    if is_dataclass(kind):
+    if is_dataclass(kind) and isinstance(kind, type):
         return _read(kind, value, f"{place}[{name}]" if ": " not in place else place, folder)
     if get_origin(kind) is tuple:
         listed = value if isinstance(value, list) else [value]
@@ -474,7 +474,7 @@ def write_config(config: Config) -> str:
         kind = get_args(get_type_hints(Config)[each.name])
         rows = value if kind else (value,)
         if kind and not rows:  # an example of a table that may stand there
-            tables.append(f"\n# [[{each.name}]]  {kind[0].__doc__.splitlines()[0]}")
+            tables.append(f"\n# [[{each.name}]]  {str(kind[0].__doc__).splitlines()[0]}")
             tables += [
                 f"# {about.metadata['text']}\n# {about.name} ="
                 for about in fields(kind[0])
@@ -484,7 +484,7 @@ def write_config(config: Config) -> str:
             if isinstance(row, KeyConfig) and not row.env:
                 continue
             head = f"[[{each.name}]]" if kind else f"[{each.name}]"
-            tables.append(f"\n{head}  # {type(row).__doc__.splitlines()[0]}")
+            tables.append(f"\n{head}  # {str(type(row).__doc__).splitlines()[0]}")
             for about in fields(row):
                 if about.metadata:
                     tables.append(f"# {about.metadata['text']}")

@@ -17,8 +17,8 @@ class Client:
     def __init__(self, key: KeyConfig, config: Config, *, alone: bool) -> None:
         limits = config.limits
         secret = hashlib.sha256(key.secret.encode()).hexdigest()[:8] if key.secret else ""
+        # What logs and metrics call it: its name or a hash of the key; empty without keys.
         self.name = key.name or secret
-        """What logs and metrics call it: its name or a hash of the key; empty without keys."""
         self.models = frozenset(key.models)
         share = limits.key_share if key.share is None else key.share
         self._most = max(1, int((1.0 if alone else share) * limits.max_requests))
@@ -34,8 +34,8 @@ class Client:
             prices = key.prices or limits.prices
             made.append(Ledger(Budget(money=money, prompt_price=prices[0],
                                       completion_price=prices[1]), period=DAY))  # fmt: skip
+        # What it spends in tokens and in money, where that is limited.
         self.ledgers = tuple(made)
-        """What it spends in tokens and in money, where that is limited."""
 
     def enter(self) -> None:
         """A request begins; DeniedError where it has to wait."""

@@ -25,12 +25,13 @@ from aera.sampling.replicas import Replicas
 
 log = logging.getLogger("aera.gateway")
 KEPT = 200
+# Of a row on the page: answers whose votes are counted out, characters of the answer.
 MOST_VOTES, LONGEST = 6, 60
-"""Of a row on the page: answers whose votes are counted out, characters of the answer."""
+# Samples after which it is worth saying that few of them can be read.
 ENOUGH = 40
-"""Samples after which it is worth saying that few of them can be read."""
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
+# What each counter counts, and its labels.
 COUNTERS: dict[str, tuple[str, ...]] = {
     "requests": ("Requests by route, status and model.", "route", "status", "model"),
     "samples": ("Samples generated for voted requests.",),
@@ -49,8 +50,8 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "key_tokens": ("Tokens of voted requests by key.", "key", "model"),
     "key_tokens_estimated": ("Tokens charged by estimate, for no reply said them.", "key"),
 }
-"""What each counter counts, and its labels."""
 REPLICA = ("upstream", "replica")
+# What each gauge shows, and its labels.
 GAUGES: dict[str, tuple[str, ...]] = {
     "active_requests": ("Requests under way.",),
     "upstream_inflight": ("Calls under way at a replica.", *REPLICA),
@@ -64,7 +65,6 @@ GAUGES: dict[str, tuple[str, ...]] = {
     "audit_share_high": ("The high end of its confidence sequence.", "model"),
     "audit_alarm": ("Whether early answers change too often.", "model"),
 }
-"""What each gauge shows, and its labels."""
 MOST_MODELS, LONGEST_MODEL = 100, 100
 OTHER = "other"
 
@@ -87,14 +87,14 @@ class Metrics(Collector):
 
     def __init__(self, models: Iterable[str]) -> None:
         self._configured, self._answered = {"", *models}, set[str]()
+        # Whose calls are shown, by the model they are for.
         self.upstreams: Mapping[str, Replicas] = {}
-        """Whose calls are shown, by the model they are for."""
+        # By the model that they look at.
         self.auditors: Mapping[str, Auditor] = {}
-        """By the model that they look at."""
         self.latest: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.active = 0
+        # By name and labels.
         self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        """By name and labels."""
         self.histograms = {
             "samples_per_question": Histogram("Samples of one vote.", SAMPLES),
             "deciding_seconds": Histogram("Evidence and gate of one vote.", SECONDS),

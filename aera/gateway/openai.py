@@ -21,19 +21,19 @@ from aera.sampling.wishes import trim_logprobs
 if TYPE_CHECKING:
     from aera.gateway.vote import VotedChoice
 
+# An object of a request or reply, whose fields others choose.
 Json = Mapping[str, Any]
-"""An object of a request or reply, whose fields others choose."""
 Headers = Sequence[tuple[bytes, bytes]]
 PREFIX, HEADER, RAW_HEADER = "aera/", "x-aera-", b"x-aera-"
 STRICT = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
+# The refusal of a request that was not read to its end, after which nothing else can follow.
 UNREAD = 413
-"""The refusal of a request that was not read to its end, after which nothing else can follow."""
+# Answers that a reply lists, the others being counted together, and characters of each.
 SHOWN, LONGEST = 20, 200
-"""Answers that a reply lists, the others being counted together, and characters of each."""
+# Fields of an upstream's reply that the client gets as they are.
 KEPT = ("system_fingerprint", "service_tier")
-"""Fields of an upstream's reply that the client gets as they are."""
+# Counts beyond it are no counts.
 LARGEST = 2**53
-"""Counts beyond it are no counts."""
 
 # --- errors ---------------------------------------------------------------------------------------
 
@@ -407,24 +407,24 @@ def _rows(choice: Json) -> list[dict[str, Any]]:
 
 # --- /v1/responses --------------------------------------------------------------------------------
 
+# How the ids of voted responses begin, which nobody keeps.
 OWN_ID = "resp_aera_"
-"""How the ids of voted responses begin, which nobody keeps."""
+# Fields that a chat request has too.
 SAME = (
     "temperature", "top_p", "user", "safety_identifier", "prompt_cache_key", "service_tier",
     "stream", "seed", "stop", "frequency_penalty", "presence_penalty", "top_k", "min_p",
     "repetition_penalty", "chat_template_kwargs",
 )  # fmt: skip
-"""Fields that a chat request has too."""
+# Fields that are read here, or that change nothing in a reply of text.
 READ = frozenset({"model", "input", "instructions", "max_output_tokens", "metadata", "store",
                   "truncation", "background", "tools", "text", "reasoning", "include", "aera",
                   "stream_options", "parallel_tool_calls", "tool_choice"})  # fmt: skip
-"""Fields that are read here, or that change nothing in a reply of text."""
+# Fields of a request that its response repeats, and what they are where it is silent.
 ECHOED: Json = {
     "instructions": None, "max_output_tokens": None, "metadata": {}, "parallel_tool_calls": True,
     "reasoning": {"effort": None, "summary": None}, "temperature": None, "top_p": None,
     "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "user": None,
 }  # fmt: skip
-"""Fields of a request that its response repeats, and what they are where it is silent."""
 
 
 def to_chat(body: Json) -> dict[str, Any] | None:

@@ -21,27 +21,27 @@ from aera.sampling.exchange import read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.sampler import request_bound
 
+# What belongs to one connection, or to the gateway and its own clients, and is not passed on.
 RAW_HOP_HEADERS = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te", b"trailer", b"host",
      b"expect", b"proxy-authorization", b"proxy-authenticate", b"content-length",
      b"accept-encoding", b"authorization", b"cookie"}
 )  # fmt: skip
-"""What belongs to one connection, or to the gateway and its own clients, and is not passed on."""
 RAW_REPLY_HEADERS = (RAW_HOP_HEADERS - {b"content-length"}) | {
     b"content-encoding",
     b"date",
     b"server",
 }
+# Levels of nesting beyond which a request is refused; Python's own limit lies far above.
 DEEPEST = 64
-"""Levels of nesting beyond which a request is refused; Python's own limit lies far above."""
+# Values in a request, each of which takes memory beside its bytes.
 MOST_VALUES = 1_000_000
-"""Values in a request, each of which takes memory beside its bytes."""
+# How many times the size limit is read and thrown away, so that a client hears its refusal.
 PATIENCE = 4
-"""How many times the size limit is read and thrown away, so that a client hears its refusal."""
+# Bytes of a request beyond which it is parsed in another thread.
 LARGE = 256 * 2**10
-"""Bytes of a request beyond which it is parsed in another thread."""
+# Bytes of a reply up to which it is passed on in one piece.
 SMALL = 64 * 2**10
-"""Bytes of a reply up to which it is passed on in one piece."""
 
 # --- requests -------------------------------------------------------------------------------------
 
@@ -203,8 +203,8 @@ TEXT = re.compile(
     rb'"(?:content|text|reasoning|reasoning_content|arguments|delta)"\s*:\s*"((?:[^"\\]|\\.)*)'
 )
 NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+# Paths whose streams say what they took only where they are asked to.
 STREAMS = ("/v1/chat/completions", "/v1/completions")
-"""Paths whose streams say what they took only where they are asked to."""
 
 
 def bound_of(body: Json, size: int) -> tuple[int, Bound]:

@@ -31,10 +31,10 @@ from aera.voting.structure import StructureReader, is_structured
 
 log = logging.getLogger("aera.gateway")
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
+# Seconds beyond a deadline in which a block under way may still be counted.
 LATE = 0.03
-"""Seconds beyond a deadline in which a block under way may still be counted."""
+# Controllers that are kept for requests with the same options.
 KEPT = 1_024
-"""Controllers that are kept for requests with the same options."""
 DRIFTED = "plain votes, for the questions here are not those that the controller was taught on"
 DOUBT = "plain votes, until it is clear that the controller was taught on questions like these"
 ALARMED = "the full budget, for audits say that early answers change too often"
