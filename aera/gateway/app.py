@@ -58,8 +58,6 @@ LISTED = {"object": "model", "created": 0, "owned_by": "aera"}
 NAMED = 20
 # Characters of a model's name in the log; clients can make up any.
 LONGEST_MODEL = 100
-# Seconds of silence after which a stream sends a comment; what fails before is a status.
-KEEP_ALIVE = 5.0
 # Seconds for which /ready repeats what it said, however many ask.
 CHECKED = 2.0
 # Where a request has its client, the model it is for once that is known, and its id.
@@ -586,7 +584,6 @@ class Gateway:
         rows = [r for r in seen.latest if not client.models or r["model"] in client.models]
         return JsonReply(
             {
-                "default": self.default if self.default in self.models else "",
                 "models": models,
                 "since": round(seen.begun, 3),
                 "active": seen.active - 1,  # this request is not worth showing
@@ -667,7 +664,7 @@ class VotedReply:
         """Keep-alive comments while voting, then the reply. What fails at once is an HTTP error."""
         try:
             async with proxy.DisconnectWatch(receive):
-                await asyncio.wait([work], timeout=KEEP_ALIVE)
+                await asyncio.wait([work], timeout=self.gateway.config.server.keep_alive)
         except (ClientDisconnect, asyncio.CancelledError):
             work.cancel()
             raise
@@ -680,7 +677,7 @@ class VotedReply:
     ) -> AsyncIterator[bytes]:
         while not work.done():
             yield b": keep-alive\n\n"
-            await asyncio.wait([work], timeout=KEEP_ALIVE)
+            await asyncio.wait([work], timeout=self.gateway.config.server.keep_alive)
         try:
             voted = work.result()
         except AeraError as error:

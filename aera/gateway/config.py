@@ -254,6 +254,7 @@ class ServerConfig(Checked):
     allowed_hosts: tuple[str, ...] = setting((), "Other names by which it may be called.")
     keep_headers: tuple[str, ...] = setting((), "Headers of a client that its samples carry too.")
     log_level: str = setting("info", "info has a JSON line per request.", choices=LEVELS)
+    keep_alive: float = setting(5.0, "Seconds after which a silent stream gets a comment.", low=0)
     drain_seconds: float = setting(30.0, "Seconds to finish requests when told to stop.", low=0)
 
 

@@ -229,7 +229,7 @@ class Meter:
     """Books what a reply that is passed on took: as it says, else as its text is long."""
 
     def __init__(self, held: Held, *, hides: bool, estimated: Callable[[int], None]) -> None:
-        self.held, self._hides, self._estimated = held, hides, estimated
+        self.held, self.hides, self._estimated = held, hides, estimated
         self._prompt = self._completion = -1
         self._tail, self._seen, self._rest = b"", b"", b""
         self._beyond = 0
@@ -244,7 +244,7 @@ class Meter:
             self._seen += piece
         else:
             self._beyond += len(piece)
-        return self._without_usage(piece) if self._hides else piece
+        return self._without_usage(piece) if self.hides else piece
 
     def _without_usage(self, piece: bytes) -> bytes:
         """Whole events, without the one that only we asked for."""
@@ -323,7 +323,9 @@ class PassedOn:
         headers = [*_filter_headers(reply.raw_headers), *self._headers]
         start = {"type": "http.response.start", "status": reply.status, "headers": headers}
         length = None if "Content-Encoding" in reply.headers else reply.content_length
-        if length is not None and length <= SMALL:
+        if meter is not None and meter.hides:
+            start["headers"] = [(n, v) for n, v in headers if n != b"content-length"]
+        elif length is not None and length <= SMALL:
             content = await reply.read()  # one piece, before anything is promised
             await send(start)
             if meter is not None:

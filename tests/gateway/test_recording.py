@@ -1,6 +1,7 @@
 """What a gateway records of its audits: a pool to learn from, bounded, and forgotten on demand."""
 
 import asyncio
+import json
 import signal
 import time
 from pathlib import Path
@@ -15,7 +16,6 @@ from typer.testing import CliRunner
 from aera import Pool, Question, Response, get_task, open_pool
 from aera.cli import app
 from aera.errors import PoolError, UsageError
-from aera.gateway.auditing import AuditRules
 from aera.pools.record import Record
 from aera.pools.recorded import AuditFolder
 
@@ -33,13 +33,15 @@ def recorded(folder: AuditFolder, *texts: str) -> list[str]:
     async def scene(house: Any) -> list[str]:
         bearer = {"Authorization": f"Bearer {KEY}"}
         replies = [await house.post(asking(text), headers=bearer) for text in texts]
-        auditor = house.server.application.serving.models["m"].gateway.auditor
-        while auditor._waiting:
+        while True:
+            state = json.loads((await house.get("/state", headers=bearer))[1])
+            if state["models"][0]["audits"]["seen"] == len(texts):
+                break
             await asyncio.sleep(0.005)
         return [reply[2]["id"] for reply in replies]
 
-    rules = AuditRules(share=1.0)
-    settings = {"audits": rules, "record": folder, "keys": [KEY], "controller": controller_of()}
+    kept = {"audit_share": 1.0, "record": folder.path, "record_max": folder.most}
+    settings = {**kept, "keys": [KEY], "controller": controller_of()}
     return visit(scene, FakeUpstream(boxed), **settings)
 
 

@@ -5,6 +5,8 @@ import random
 from typing import Any
 
 import pytest
+from aera.reading.chat import ChatReader, tool_calls
+from aera.reading.schema import Schema, Schemas
 from fakes import Call
 from gateways import CONTROLLER, Scripted, account, asked, found, saying, visit
 from hypothesis import assume, given
@@ -12,9 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from aera import Controller, Prefix, Question, Response, Schedule, get_task
-from aera.gateway.stopping import LITTLE_AGREEMENT, NO_AGREEMENT
-from aera.reading.chat import ChatReader, tool_calls
-from aera.reading.schema import Schema, Schemas
+from aera.policies.gate import LITTLE_AGREEMENT, NO_AGREEMENT
 from aera.tally import Vote
 from aera.voting.structure import StructureOutcome, settle, structure_vote, views
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aera.gateway.watching import RUN_LENGTH, Detector, covers, interval
+from aera.gateway.audit import RUN_LENGTH, Detector, covers, interval
 
 LIMIT = 0.02
 

@@ -40,8 +40,8 @@ from aera import (
     solve_shared,
 )
 from aera.errors import ControllerError, UsageError
-from aera.gateway.voting import UNREADABLE
 from aera.policies.gate import Gated
+from aera.policies.policy import UNREADABLE
 from aera.pools.pool import write_pool
 from aera.pools.record import VotedRecord
 from aera.solving.replay import replay
