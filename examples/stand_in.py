@@ -5,16 +5,17 @@ import sys
 
 import uvicorn
 
-from aera import Endpoint, Pool, RecordedUpstream
-from aera.gateway.server import GatewaySettings, create_app
-from aera.gateway.settings import ServedModel
+from aera import Pool, RecordedUpstream
+from aera.gateway.app import Gateway
+from aera.gateway.config import Config, ModelConfig, UpstreamConfig
 
 
 async def main(path: str, port: int) -> None:
     async with RecordedUpstream(Pool.open(path)) as upstream:
         # It listens on a port of its own choice; a gateway that only passes on gives it ours.
-        model = ServedModel("recorded", (Endpoint(upstream.base_url),), other_names=True)
-        app = create_app(GatewaySettings((model,)))
+        server = UpstreamConfig("recorded", (upstream.base_url,))
+        model = ModelConfig("recorded", other_names=True)
+        app = Gateway(Config(upstream=(server,), model=(model,)))
         await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
 
 

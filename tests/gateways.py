@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -22,9 +22,16 @@ from live import boxed
 from openai import AsyncOpenAI
 
 from aera import Response
-from aera.gateway.process import GatewayServer, bind, make_server
-from aera.gateway.settings import ClientKey, GatewaySettings, KeyLimits, ServedModel
-from aera.sampling.upstream import Endpoint
+from aera.gateway.app import GatewayServer, bind
+from aera.gateway.config import (
+    Config,
+    EscalateConfig,
+    KeyConfig,
+    LimitsConfig,
+    ModelConfig,
+    ServerConfig,
+    UpstreamConfig,
+)
 
 USER = [{"role": "user", "content": "how many?"}]
 BODY = {"model": "aera/m", "messages": USER}
@@ -64,30 +71,38 @@ class House:
             return reply.status, await reply.text()
 
 
-def settings_of(endpoints: tuple[Endpoint, ...], **settings: Any) -> GatewaySettings:
-    """Settings of one model "m" that takes every other name too; keys are strings here."""
-    limits = settings.pop("key_limits", KeyLimits())
-    keys = tuple(ClientKey(key, limits) for key in settings.pop("keys", ()))
-    names = {each.name for each in fields(ServedModel)}
-    own = {name: settings.pop(name) for name in names & settings.keys()}
-    model = ServedModel("m", endpoints, **{"other_names": True, **own})
-    return GatewaySettings((model,), keys=keys, open_limits=limits, **settings)
+def config_of(urls: Iterable[str], **settings: Any) -> Config:
+    """One model "m" that takes every other name too; each setting goes to the table that has it.
+
+    Keys are strings here, and `second` is where undecided questions go: an address and a model.
+    """
+
+    def own(kind: Any) -> dict[str, Any]:
+        names = {each.name for each in fields(kind)} & settings.keys()
+        return {name: settings.pop(name) for name in names}
+
+    second = settings.pop("second", None)
+    keys = tuple(KeyConfig(secret=key) for key in settings.pop("keys", ()))
+    limits, server = LimitsConfig(**own(LimitsConfig)), ServerConfig(**own(ServerConfig))
+    upstreams = [UpstreamConfig("first", tuple(urls), **{"tries": 1, **own(UpstreamConfig)})]
+    if second is not None:
+        upstreams.append(UpstreamConfig("second", (second[0],), tries=1))
+        settings["escalate"] = EscalateConfig("second", second[1])
+    model = ModelConfig("m", "first", **{"other_names": True, **settings})
+    return Config(upstream=tuple(upstreams), model=(model,), key=keys, limits=limits, server=server)
 
 
 @asynccontextmanager
 async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
-    """A gateway in front of these upstreams; `tries` and the like are for them."""
-    names = ("tries", "concurrency", "longest_wait", "timeout", "largest_reply", "headers")
-    own = {name: settings.pop(name) for name in names if name in settings}
-    endpoints = tuple(Endpoint(url, "NO_KEY", **{"tries": 1, **own}) for url in urls)
-    async with housed(settings_of(endpoints, **settings)) as house:
+    """A gateway in front of these upstreams."""
+    async with housed(config_of(urls, **settings)) as house:
         yield house
 
 
 @asynccontextmanager
-async def housed(settings: GatewaySettings) -> AsyncIterator[House]:
+async def housed(config: Config) -> AsyncIterator[House]:
     """A gateway that serves this."""
-    server = make_server(settings)
+    server = GatewayServer(config)
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
     task = asyncio.create_task(server.serve(sockets=[listening]))
@@ -117,10 +132,9 @@ def visit(act: Callable[[House], Awaitable[Seen]], *servers: Server | str, **set
     async def scene() -> Seen:
         async with AsyncExitStack() as stack:
             urls = await started(stack, *servers)
-            second = settings.get("escalation")
-            if second is not None and isinstance(second[0], FakeUpstream):
-                await stack.enter_async_context(second[0])
-                settings["escalation"] = (Endpoint(second[0].base_url, tries=1), second[1])
+            if "second" in settings:
+                other, model = settings["second"]
+                settings["second"] = ((await started(stack, other))[0], model)
             house = await stack.enter_async_context(gateway(*urls, **settings))
             return await act(house)
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from aera.cli.serve_file import TABLES
+from aera.cli.serve_options import ServeOptions
+from aera.cli.serve_settings import read_settings
 from typer.main import get_command
 
 from aera import Controller, get_task, standard_policies
 from aera.cli import app
-from aera.cli.serve_file import TABLES
-from aera.cli.serve_options import ServeOptions
-from aera.cli.serve_settings import read_settings
-from aera.gateway.telemetry import COUNTERS, GAUGES, Telemetry
+from aera.gateway.metrics import COUNTERS, GAUGES, Metrics
 from aera.lab import Truths, evaluate, import_jsonl
 from aera.lab.formats.recognising import FORMATS
 from aera.lab.formats.rows import NAMES
@@ -331,7 +331,7 @@ def test_the_data_page_names_every_format_and_every_column_of_an_import() -> Non
 def test_the_gateway_page_names_every_metric_and_no_other() -> None:
     known = {
         family.name + ("_total" if family.type == "counter" else "")
-        for family in Telemetry().collect()
+        for family in Metrics(()).collect()
     }
     suffix = re.compile(r"_(bucket|sum|count)$")
     page = written(ROOT / "docs" / "gateway.md")

@@ -1,21 +1,41 @@
-"""OpenAI's shapes on the wire: error objects, and a finished completion as a stream of chunks."""
+"""OpenAI's shapes on the wire: what a request asks for, replies, streams, errors, responses."""
 
+import hashlib
+import itertools
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import ceil, isfinite
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import ceil, inf, isfinite, nan
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
-from starlette.types import Send
 
 from aera.errors import AeraError, UpstreamError, UsageError
+from aera.policies.gate import OUTSIDE
+from aera.policies.policy import UNREADABLE
+from aera.reading.task import Task
+from aera.response import Response as Sample
+from aera.sampling.completion import trim_logprobs
 
+if TYPE_CHECKING:
+    from aera.gateway.vote import VotedChoice
+
+# An object of a request or reply, whose fields others choose.
+Json = Mapping[str, Any]
+Headers = Sequence[tuple[bytes, bytes]]
+PREFIX, HEADER, RAW_HEADER = "aera/", "x-aera-", b"x-aera-"
 STRICT = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
-
-
+# The refusal of a request that was not read to its end, after which nothing else can follow.
 UNREAD = 413
-"""The refusal of a request that was not read to its end, after which nothing else can follow."""
+# Answers that a reply lists, the others being counted together, and characters of each.
+SHOWN, LONGEST = 20, 200
+# Fields of an upstream's reply that the client gets as they are.
+KEPT = ("system_fingerprint", "service_tier")
+# Counts beyond it are no counts.
+LARGEST = 2**53
+
+# --- errors ---------------------------------------------------------------------------------------
 
 
 class DeniedError(UsageError):
@@ -35,7 +55,13 @@ class DeniedError(UsageError):
         self.retry_after = retry_after
 
 
-class Json(JSONResponse):
+def too_many(text: str, wait: float) -> DeniedError:
+    """A refusal to be repeated later."""
+    kind, code = "rate_limit_error", "too_many_requests"
+    return DeniedError(text, status=429, kind=kind, code=code, retry_after=wait)
+
+
+class JsonReply(JSONResponse):
     """JSON that anybody can read: plain ASCII, and null where a number is not finite."""
 
     def render(self, content: Any) -> bytes:
@@ -50,6 +76,11 @@ def dump(content: Any) -> bytes:
     except ValueError:
         finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
         return STRICT.encode(finite).encode()
+
+
+def event(content: Json) -> bytes:
+    """One server-sent event."""
+    return b"data: " + dump(content) + b"\n\n"
 
 
 def status_of(error: AeraError) -> int:
@@ -82,49 +113,267 @@ def failure(error: AeraError) -> Response:
     headers = {} if wait is None or not isfinite(wait) else {"Retry-After": str(ceil(wait))}
     if isinstance(error, DeniedError) and error.status == UNREAD:
         headers["Connection"] = "close"
-    return Json(error_body(error), status_code=status_of(error), headers=headers)
+    return JsonReply(error_body(error), status_code=status_of(error), headers=headers)
 
 
-async def send_json(send: Send, content: Any, headers: Mapping[str, str]) -> None:
-    """A good reply, without the layers around a Response."""
-    body = dump(content)
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    length = (b"content-length", str(len(body)).encode())
-    raw += [(b"content-type", b"application/json"), length]
-    await send({"type": "http.response.start", "status": 200, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+# --- requests -------------------------------------------------------------------------------------
 
-
-def event(content: Mapping[str, Any]) -> bytes:
-    """One server-sent event."""
-    return b"data: " + dump(content) + b"\n\n"
+MAY_BE_ZERO = ("threshold", "min_samples")
+FRACTIONS = ("threshold", "deadline_s")
 
 
 @dataclass(frozen=True)
-class ChatWire:
-    """One chat request, and its reply in its own form."""
+class RequestOptions:
+    """What a request decides for itself, in its `aera` object or headers; None: the gateway."""
 
-    chat: Mapping[str, Any]
+    vote: bool | None = None
+    """Whether to vote, whatever the model's name and the gateway's default say."""
+    policy: str | None = None
+    threshold: float | None = None
+    min_samples: int | None = None
+    max_samples: int | None = None
+    max_tokens_total: int | None = None
+    """Completion tokens after which no further block is asked for."""
+    deadline_s: float | None = None
 
-    def whole(self, completion: dict[str, Any]) -> dict[str, Any]:
-        """The completion itself."""
-        return completion
+    @classmethod
+    def parse(cls, given: Any, headers: Headers) -> "RequestOptions":
+        """From the request's `aera` object, and from x-aera-* headers where it is silent."""
+        if given is not None and not isinstance(given, dict):
+            raise UsageError('the field "aera" must be an object')
+        chosen: dict[str, Any] = {
+            name[len(RAW_HEADER) :].decode("latin-1").replace("-", "_"): value.decode("latin-1")
+            for name, value in reversed(headers)  # of several with one name the first counts
+            if name.startswith(RAW_HEADER)
+        }
+        chosen |= {name: value for name, value in (given or {}).items() if value is not None}
+        if not chosen:
+            return SILENT
+        unknown = sorted(chosen.keys() - KNOWN)
+        if unknown:
+            known = ", ".join(KNOWN)
+            raise UsageError(f'no option is called "{unknown[0]:.40}"; known are {known}')
+        return cls(**{name: _parse_option(name, value) for name, value in chosen.items()})
 
-    def events(self, completion: Mapping[str, Any]) -> Iterator[bytes]:
-        """The same as a stream."""
-        wanted = self.chat.get("stream_options")
-        with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
-        for chunk in chunks(completion, with_usage=with_usage):
-            yield event(chunk)
-        yield b"data: [DONE]\n\n"
 
-    def failed(self, error: AeraError) -> bytes:
-        """The event of a stream that failed."""
-        return event(error_body(error))
+KNOWN = tuple(field.name for field in fields(RequestOptions))
+SILENT = RequestOptions()
 
 
-def chunks(reply: Mapping[str, Any], *, with_usage: bool) -> list[dict[str, Any]]:
-    """A finished completion as the chunks of a stream; the account is on the last choice's end."""
+def _parse_option(name: str, value: Any) -> Any:
+    """An option as what it must be."""
+    if name == "vote":
+        written = str(value).lower() if isinstance(value, bool | str) else ""
+        if written not in ("true", "false"):
+            raise UsageError(f'"aera.vote" must be true or false, but got {value!r:.40}')
+        return written == "true"
+    if name == "policy":
+        if not isinstance(value, str) or len(value) > 100:
+            raise UsageError(f'"aera.policy" must be a label, but got {value!r:.40}')
+        return value
+    number = _number(value)
+    whole = name not in FRACTIONS
+    low_enough = number >= 0 if name in MAY_BE_ZERO else number > 0
+    if not low_enough or number == inf or (whole and not number.is_integer()):
+        kind = "a whole number" if whole else "a number"
+        least = "from 0 up" if name in MAY_BE_ZERO else "above 0"
+        raise UsageError(f'"aera.{name}" must be {kind} {least}, but got {value!r:.40}')
+    return int(number) if whole else number
+
+
+def _number(value: Any) -> float:
+    """A number, also one written as text, as headers hold it; else not a number."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return nan
+
+
+def split_model(model: Any) -> tuple[str, bool]:
+    """The plain name of a model, and whether it was asked to vote."""
+    if not isinstance(model, str) or not model.removeprefix(PREFIX):
+        raise UsageError('"model" must be a name')
+    return model.removeprefix(PREFIX), model.startswith(PREFIX)
+
+
+def check_chat(body: Json) -> None:
+    """Refuse a request that cannot be voted on; all else is for the upstream to judge."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+        raise UsageError('"messages" must be a list of objects')
+    if not isinstance(body.get("stream", False), bool | None):
+        raise UsageError('"stream" must be true or false')
+
+
+def count_choices(body: Json, most: int) -> int:
+    """How many choices are wanted; what the seeds of their samples are made from is checked too."""
+    seed, wanted = body.get("seed"), body.get("n")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise UsageError(f'"seed" must be a whole number, but got {seed!r:.40}')
+    if wanted is None:
+        return 1
+    whole = isinstance(wanted, int) and not isinstance(wanted, bool)
+    if not whole or not 1 <= wanted <= most:
+        raise UsageError(f'"n" must be a whole number from 1 to {most}, but got {wanted!r:.40}')
+    return int(wanted)
+
+
+def find_last_words(body: Json) -> str:
+    """The text of the last user message."""
+    messages = body.get("messages")
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, Mapping) and message.get("role") == "user":
+            content = message.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+            return "\n".join(text for text in texts if isinstance(text, str))
+    return ""
+
+
+def find_system(body: Json) -> str | None:
+    """The text of a system message at the beginning."""
+    messages = body.get("messages")
+    first = messages[0] if isinstance(messages, list) and messages else None
+    if not isinstance(first, Mapping) or first.get("role") not in ("system", "developer"):
+        return None
+    content = first.get("content")
+    return content if isinstance(content, str) else None
+
+
+def add_instruction(body: Json, task: Task) -> dict[str, Any]:
+    """The request with the task's answer instruction behind its last user message."""
+    messages = [dict(message) for message in body["messages"]]
+    asked = task.template.replace("{question}", "").strip()
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                message["content"] = f"{content}\n\n{asked}"
+            elif isinstance(content, list):
+                message["content"] = [*content, {"type": "text", "text": asked}]
+            break
+    return {**body, "messages": messages}
+
+
+def write_body(body: Json) -> bytes:
+    """The JSON of a request that is passed on with other fields than it came with."""
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except ValueError:  # a number beyond all bounds was read as Infinity
+        raise UsageError("the request cannot be sent as JSON: it holds Infinity") from None
+
+
+# --- replies --------------------------------------------------------------------------------------
+
+
+def describe(voted: "VotedChoice") -> dict[str, Any]:
+    """The `aera` object of a reply: how its answer came about."""
+    found = voted.allocation
+    votes, others = _shorten_votes(found.votes)
+    return {
+        "answer": voted.second_answer if voted.second else found.answer,
+        "policy": found.policy,
+        "samples": found.responses,
+        "checkpoint": found.checkpoint,
+        "reason": found.reason,
+        "p_continue": [step.decision.p_continue for step in found.steps],
+        "votes": votes,
+        "other_votes": others,
+        "tied": found.aggregate.tied,
+        "failures": voted.failures,
+        "unread": voted.unread,
+        "tokens": voted.tokens[1],
+        "tokens_saved": found.tokens_saved,
+        "reply_tokens": voted.response.tokens,
+        "escalate": voted.undecided,
+        "escalated": voted.second is not None,
+        "warnings": [*_warnings(voted)],
+    }
+
+
+def _warnings(voted: "VotedChoice") -> Iterator[str]:
+    found = voted.allocation
+    yield from voted.notes
+    if found.reason == UNREADABLE:
+        yield "no reply could be read, so nothing was voted on"
+    if found.aggregate.tied:
+        yield "the winning answer was tied and won by being first"
+    if voted.guarded:
+        yield OUTSIDE
+    if voted.failures:
+        yield f"{voted.failures} of {found.responses} samples failed"
+    for said, count in found.lacking.items():
+        yield f"{count} samples {said}"
+
+
+def _shorten_votes(votes: Mapping[str, float]) -> tuple[dict[str, float], float]:
+    """The leading answers, long ones cut and marked by a hash, and the weight of all others."""
+    if len(votes) <= SHOWN:
+        return {_shorten(answer): weight for answer, weight in votes.items()}, 0.0
+    leading = sorted(votes, key=lambda answer: -votes[answer])[:SHOWN]
+    shown = {_shorten(answer): votes[answer] for answer in leading}
+    return shown, sum(votes.values()) - sum(votes[answer] for answer in leading)
+
+
+def _shorten(answer: str) -> str:
+    if len(answer) <= LONGEST:
+        return answer
+    mark = hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{answer[: LONGEST - 14]}… {mark}"
+
+
+def completion(voted: Sequence["VotedChoice"], model: str, asked: Json) -> dict[str, Any]:
+    """The OpenAI reply: representative choices, usage summed over all samples, the account.
+
+    Of logprobs it holds what was asked for, and not what only the weigher wanted.
+    """
+    choices = []
+    for place, each in enumerate(voted):
+        source = each.response.source if isinstance(each.response.source, dict) else {}
+        choices.append(trim_logprobs({**source, "index": place}, asked))
+    prompt, spent = (sum(counts) for counts in zip(*(v.tokens for v in voted), strict=True))
+    usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}
+    said = _reply_of(voted[0].response)
+    return {
+        "id": voted[0].id,
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": choices,
+        "usage": {**usage, **_sum_details(voted)},
+        **{name: said[name] for name in KEPT if name in said},
+        "aera": voted[0].account if len(voted) == 1 else {"choices": [v.account for v in voted]},
+    }
+
+
+def _reply_of(response: Sample) -> Json:
+    """The fields of the reply that a choice came in, where they were kept."""
+    found = getattr(response.source, "reply", None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _sum_details(voted: Sequence["VotedChoice"]) -> dict[str, dict[str, int]]:
+    """The details of usage, as cached or reasoning tokens, summed over all calls."""
+    totals: dict[str, dict[str, int]] = {}
+    responses = (r for v in voted for r in (*v.responses, *([v.second] if v.second else [])))
+    # Siblings share a reply, and only the first of them counts a call.
+    for usage in (_reply_of(response).get("usage") for response in responses if response.calls):
+        for name, details in usage.items() if isinstance(usage, Mapping) else ():
+            if not isinstance(details, Mapping) or not str(name).endswith("_details"):
+                continue
+            total = totals.setdefault(str(name), {})
+            for kind, count in details.items():
+                if isinstance(count, int) and 0 <= count < LARGEST:
+                    total[str(kind)] = total.get(str(kind), 0) + count
+    return totals
+
+
+def chat_events(reply: Json, asked: Json) -> Iterator[bytes]:
+    """A finished completion as a stream; the account is on the last choice's end."""
+    wanted = asked.get("stream_options")
+    with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
     base = {key: reply[key] for key in ("id", "created", "model")}
     base["object"] = "chat.completion.chunk"
     if with_usage:
@@ -133,10 +382,11 @@ def chunks(reply: Mapping[str, Any], *, with_usage: bool) -> list[dict[str, Any]
     made[-1]["aera"] = reply["aera"]
     if with_usage:
         made.append({**base, "choices": [], "usage": reply["usage"]})
-    return made
+    yield from map(event, made)
+    yield b"data: [DONE]\n\n"
 
 
-def _rows(choice: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(choice: Json) -> list[dict[str, Any]]:
     """The role, the content and the end of one choice."""
     told = choice.get("message")
     message = dict(told) if isinstance(told, Mapping) else {}
@@ -153,3 +403,165 @@ def _rows(choice: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"index": index, "delta": delta, "finish_reason": None, **logprobs},
         {"index": index, "delta": {}, "finish_reason": choice.get("finish_reason")},
     ]
+
+
+# --- /v1/responses --------------------------------------------------------------------------------
+
+# How the ids of voted responses begin, which nobody keeps.
+OWN_ID = "resp_aera_"
+# Fields that a chat request has too.
+SAME = (
+    "temperature", "top_p", "user", "safety_identifier", "prompt_cache_key", "service_tier",
+    "stream", "seed", "stop", "frequency_penalty", "presence_penalty", "top_k", "min_p",
+    "repetition_penalty", "chat_template_kwargs",
+)  # fmt: skip
+# Fields that are read here, or that change nothing in a reply of text.
+READ = frozenset({"model", "input", "instructions", "max_output_tokens", "metadata", "store",
+                  "truncation", "background", "tools", "text", "reasoning", "include", "aera",
+                  "stream_options", "parallel_tool_calls", "tool_choice"})  # fmt: skip
+# Fields of a request that its response repeats, and what they are where it is silent.
+ECHOED: Json = {
+    "instructions": None, "max_output_tokens": None, "metadata": {}, "parallel_tool_calls": True,
+    "reasoning": {"effort": None, "summary": None}, "temperature": None, "top_p": None,
+    "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "user": None,
+}  # fmt: skip
+
+
+def to_chat(body: Json) -> dict[str, Any] | None:
+    """The chat request that asks for the same text; None for whatever is more than text."""
+    given = {name: value for name, value in body.items() if value is not None}
+    text, reasoning = given.get("text", {}), given.get("reasoning", {})
+    messages = _messages(given)
+    only_text = (
+        not given.keys() - READ - {*SAME}
+        and not any(given.get(name) for name in ("tools", "background", "include"))
+        and given.get("truncation", "disabled") == "disabled"
+        and isinstance(text, dict)
+        and text.get("format") in (None, {"type": "text"})
+        and isinstance(reasoning, dict)
+    )
+    if messages is None or not only_text:
+        return None
+    chat = {"messages": messages} | {name: given[name] for name in SAME if name in given}
+    renamed = {
+        "max_completion_tokens": given.get("max_output_tokens"),
+        "verbosity": text.get("verbosity"),
+        "reasoning_effort": reasoning.get("effort"),
+    }
+    return chat | {name: value for name, value in renamed.items() if value is not None}
+
+
+def _messages(given: Json) -> list[dict[str, Any]] | None:
+    """Instructions and input as messages, None where they hold more than text."""
+    instructions, asked = given.get("instructions", ""), given.get("input")
+    made = [{"role": "system", "content": instructions}] if instructions else []
+    if isinstance(asked, str):
+        asked = [{"role": "user", "content": asked}]
+    if not isinstance(asked, list) or not isinstance(instructions, str):
+        return None
+    for item in asked:
+        if not isinstance(item, dict) or item.get("type", "message") != "message":
+            return None
+        role, content = item.get("role"), item.get("content")
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        kinds = ("input_text", "output_text", "text")
+        if not isinstance(parts, list) or not all(
+            isinstance(part, dict) and part.get("type") in kinds for part in parts
+        ):
+            return None
+        texts = [part.get("text") for part in parts]
+        if not all(isinstance(each, str) for each in texts):
+            return None
+        # Not every server knows developers, and all know what a system message is.
+        role = "system" if role == "developer" else role
+        made.append({"role": role, "content": "\n".join(texts)})
+    return made
+
+
+def to_response(reply: Json, asked: Json) -> dict[str, Any]:
+    """The response that says what a completion says."""
+    mark = str(reply["id"]).removeprefix("chatcmpl-")
+    choice, usage = reply["choices"][0], reply["usage"]
+    ends = {"length": "max_output_tokens", "content_filter": "content_filter"}
+    reason = ends.get(str(choice.get("finish_reason")))
+    status = "incomplete" if reason else "completed"
+    message = choice.get("message")
+    text = message.get("content") if isinstance(message, Mapping) else None
+    told = {"text": text if isinstance(text, str) else "", "annotations": [], "logprobs": []}
+    account = dict(reply["aera"])
+    if asked.get("store"):
+        note = "a voted response is not stored, so no later one can refer to it"
+        account["warnings"] = [*account["warnings"], note]
+    own = {name: asked.get(name) for name in ECHOED}
+    prompt, spent = usage["prompt_tokens"], usage["completion_tokens"]
+    cached = {"cached_tokens": 0, "cache_write_tokens": 0}
+    thought = {"reasoning_tokens": 0, **usage.get("completion_tokens_details", {})}
+    return {
+        "id": f"{OWN_ID}{mark}",
+        "object": "response",
+        "created_at": reply["created"],
+        "status": status,
+        "background": False,
+        "error": None,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "model": reply["model"],
+        "output": [
+            {"id": f"msg_{mark}", "type": "message", "role": "assistant", "status": status,
+             "content": [{"type": "output_text", **told}]}
+        ],
+        "previous_response_id": None,
+        "store": False,
+        "truncation": "disabled",
+        **{name: ECHOED[name] if value is None else value for name, value in own.items()},
+        **({"service_tier": s} if (s := reply.get("service_tier")) else {}),
+        "usage": {
+            "input_tokens": prompt,
+            "input_tokens_details": {**cached, **usage.get("prompt_tokens_details", {})},
+            "output_tokens": spent,
+            "output_tokens_details": thought,
+            "total_tokens": prompt + spent,
+        },
+        "aera": account,
+    }  # fmt: skip
+
+
+def response_events(response: Json) -> Iterator[bytes]:
+    """A finished response as a stream."""
+    hidden: Json = {
+        "status": "in_progress",
+        "output": [],
+        "usage": None,
+        "incomplete_details": None,
+    }
+    begun = {name: value for name, value in response.items() if name != "aera"} | {**hidden}
+    [item] = response["output"]
+    [part] = item["content"]
+    place: dict[str, Any] = {"output_index": 0}
+    at = {**place, "item_id": item["id"], "content_index": 0}
+    said = {"text": part["text"], "logprobs": part["logprobs"]}
+    empty = {**item, "status": "in_progress", "content": []}
+    told: list[tuple[str, dict[str, Any]]] = [
+        ("created", {"response": begun}),
+        ("in_progress", {"response": begun}),
+        ("output_item.added", {**place, "item": empty}),
+        ("content_part.added", {**at, "part": {**part, "text": "", "logprobs": []}}),
+        ("output_text.delta", {**at, "delta": part["text"], "logprobs": part["logprobs"]}),
+        ("output_text.done", {**at, **said}),
+        ("content_part.done", {**at, "part": part}),
+        ("output_item.done", {**place, "item": item}),
+        (response["status"], {"response": response}),
+    ]
+    for number, (kind, content) in zip(itertools.count(), told, strict=False):
+        yield named_event(f"response.{kind}", {**content, "sequence_number": number})
+
+
+def named_event(kind: str, content: Json) -> bytes:
+    """One server-sent event that has a name."""
+    return f"event: {kind}\n".encode() + event({"type": kind, **content})
+
+
+def response_failed(error: AeraError) -> bytes:
+    """The event of a stream that failed."""
+    told = error_body(error)["error"]
+    named = {name: told.get(name) for name in ("code", "message", "param")}
+    return named_event("error", {**named, "error": told, "sequence_number": 0})

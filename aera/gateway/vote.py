@@ -4,15 +4,14 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from aera.errors import AeraError, RunError, UpstreamError, UsageError
-from aera.gateway.ceilings import Ceilings
-from aera.gateway.options import RequestOptions
-from aera.gateway.request import count_choices, find_last_words
+from aera.gateway.config import ModelConfig
+from aera.gateway.openai import Json, RequestOptions, count_choices, describe, find_last_words
 from aera.policies.policy import Fixed, range_of
 from aera.reading.equivalence import question_reader
 from aera.reading.task import Reader
@@ -32,10 +31,10 @@ from aera.voting.structure import StructureReader, is_structured
 
 log = logging.getLogger("aera.gateway")
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
+# Seconds beyond a deadline in which a block under way may still be counted.
 LATE = 0.03
-"""Seconds beyond a deadline in which a block under way may still be counted."""
+# Controllers that are kept for requests with the same options.
 KEPT = 1_024
-"""Controllers that are kept for requests with the same options."""
 DRIFTED = "plain votes, for the questions here are not those that the controller was taught on"
 DOUBT = "plain votes, until it is clear that the controller was taught on questions like these"
 ALARMED = "the full budget, for audits say that early answers change too often"
@@ -100,6 +99,8 @@ class VotedChoice:
     second_answer: str | None = None
     notes: tuple[str, ...] = ()
     drifted: bool = False
+    strays: tuple[str, ...] = ()
+    """Inputs of the gate outside their training range, where that kept it from stopping."""
     id: str = field(default_factory=lambda: f"chatcmpl-{os.urandom(16).hex()}")
     """Of the reply that it is, or is the first choice of."""
 
@@ -126,11 +127,21 @@ class VotedChoice:
         return found.prompt_tokens + prompt, found.completion_tokens + spent
 
     @property
+    def guarded(self) -> bool:
+        """Whether the gate wanted to stop on evidence it was never trained on."""
+        return any(step.decision.outside for step in self.allocation.steps)
+
+    @property
     def undecided(self) -> bool:
         """Whether no policy wanted this end, the guard had to step in, or there is no winner."""
         found = self.allocation
-        forced = any(step.decision.forced or step.decision.outside for step in found.steps)
+        forced = self.guarded or any(step.decision.forced for step in found.steps)
         return forced or found.aggregate.tied or found.error is not None
+
+    @cached_property
+    def account(self) -> dict[str, Any]:
+        """The `aera` object of a reply; the metrics read it too."""
+        return describe(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +150,8 @@ class Voter:
 
     upstream: Replicas
     controller: Controller
-    ceilings: Ceilings = field(default_factory=Ceilings)
-    minimum: int | None = None
-    """Samples below which nobody is answered, whatever a request asks for."""
+    config: ModelConfig = field(default_factory=ModelConfig)
+    """What votes may take at most, whatever a request asks for."""
     escalation: tuple[Replicas, str] | None = None
     """Where undecided questions go, and the model to ask for there."""
 
@@ -157,7 +167,7 @@ class Voter:
 
     def open(
         self,
-        body: Mapping[str, Any],
+        body: Json,
         options: RequestOptions,
         *,
         size: int | None = None,
@@ -170,10 +180,11 @@ class Voter:
         `size` is what the request took in bytes; `upstream` carries the caller's own key where that
         is passed on; `above` are the ledgers of the caller's key. With `full` nobody stops early.
         """
-        wanted = count_choices(body, self.ceilings.choices)
-        allowed, notes = self.ceilings.limit_options(options)
-        fields, cut = self.ceilings.limit_lengths(
-            {name: value for name, value in body.items() if name not in OWN_FIELDS}
+        wanted = count_choices(body, self.config.max_n)
+        allowed, notes = limit_options(options, self.config)
+        fields, cut = limit_lengths(
+            {name: value for name, value in body.items() if name not in OWN_FIELDS},
+            self.config.max_tokens,
         )
         named = options.policy is not None or options.threshold is not None
         aside, told = (False, None) if named or is_structured(body) else self._look(body)
@@ -205,7 +216,7 @@ class Voter:
             for place in range(wanted)
         ]
 
-    def _look(self, body: Mapping[str, Any]) -> tuple[bool, str | None]:
+    def _look(self, body: Json) -> tuple[bool, str | None]:
         """Whether plain votes decide this question, and the note that says so."""
         words = self.controller.task.question_in(find_last_words(body))
         aside = self.lookout.see(Question("", words))
@@ -222,16 +233,16 @@ class Voter:
             chosen = chosen.run_by(options.policy.strip())
         if options.threshold is not None:
             chosen = chosen.at(options.threshold)
-        allowed = min(chosen.schedule.last, self.ceilings.samples // choices)
+        allowed = min(chosen.schedule.last, self.config.max_samples // choices)
         if allowed < 1:
             raise UsageError(
-                f'"n" of {choices} needs more than the {self.ceilings.samples} samples that a '
+                f'"n" of {choices} needs more than the {self.config.max_samples} samples that a '
                 "request may take here"
             )
         fixed = chosen.policy if isinstance(chosen.policy, Fixed) else None
         if fixed is not None and fixed.responses > allowed:
             raise UsageError(f"{fixed} is above the {allowed} samples that a vote may take here")
-        least = max(self.minimum or 0, options.min_samples or 0)
+        least = max(self.config.min_samples or 0, options.min_samples or 0)
         most = min(allowed, options.max_samples or allowed)
         notes = []
         if options.max_samples is not None and options.max_samples > allowed:
@@ -285,6 +296,9 @@ class Voter:
             notes=notes,
             drifted=request.drifted,
         )
+        gate = request.controller.gate
+        if voted.guarded and gate is not None:
+            voted = replace(voted, strays=gate.strays(run.prefix))
         if self.escalation is None or request.left == 0 or not voted.undecided:
             return voted
         return await self._escalate(voted, request, *self.escalation)
@@ -318,6 +332,10 @@ class Voter:
             return UpstreamError(f"no reply within {limit}", status=504, kind="timeout_error")
         if run.error is not None:
             return run.error
+        if run.reason == "limit: key":
+            text, wait = "this key has used up what it may spend", request.ledger.wait_above()
+            kind, code = "rate_limit_error", "too_many_requests"
+            return UpstreamError(text, status=429, kind=kind, code=code, retry_after=wait)
         causes = [r.source for r in run.prefix.responses if isinstance(r.source, UpstreamError)]
         return (causes or [UpstreamError("no reply could be had")])[-1]
 
@@ -346,7 +364,7 @@ class Voter:
         waited = voted.waited + sampler.waiting.seconds
         return replace(voted, second=reply, second_answer=read.answer, waited=waited)
 
-    def reopen(self, request: VoteRequest) -> VoteRequest:
+    def reopen(self, request: VoteRequest, above: Sequence[Ledger] = ()) -> VoteRequest:
         """The same vote from its beginning, to the full budget and without the client's limits."""
         _, most = range_of(request.controller.policy, request.controller.schedule.last)
         said = request.sampler
@@ -354,5 +372,41 @@ class Voter:
             request,
             controller=replace(request.controller, policy=Fixed(most)),
             sampler=VoteSampler(said.upstream, said.body, said.offset),
-            ledger=Ledger(Budget(seconds=self.ceilings.deadline)),
+            ledger=Ledger(Budget(seconds=self.config.max_deadline), above=above),
         )
+
+
+# --- ceilings -------------------------------------------------------------------------------------
+
+
+def limit_options(
+    options: RequestOptions, config: ModelConfig
+) -> tuple[RequestOptions, tuple[str, ...]]:
+    """The options as far as the operator allows them, and a sentence for each that was cut."""
+    notes: list[str] = []
+
+    def lower(name: str, asked: float | None, most: float | None) -> float | None:
+        if asked is not None and most is not None and asked > most:
+            notes.append(f"{name} was cut from {asked:g} to {most:g}, the most allowed here")
+            return most
+        return most if asked is None else asked
+
+    tokens = lower("max_tokens_total", options.max_tokens_total, config.max_tokens_total)
+    seconds = lower("deadline_s", options.deadline_s, config.max_deadline)
+    if options.deadline_s is None and config.deadline is not None:
+        seconds = min(config.deadline, config.max_deadline)
+    whole = None if tokens is None else int(tokens)
+    return replace(options, max_tokens_total=whole, deadline_s=seconds), tuple(notes)
+
+
+def limit_lengths(body: Json, most: int | None) -> tuple[Json, tuple[str, ...]]:
+    """A request whose responses are no longer than allowed, and what was cut."""
+    if most is None:
+        return body, ()
+    names = ("max_completion_tokens", "max_tokens")
+    asked = {name: body[name] for name in names if isinstance(body.get(name), int)}
+    cut = {name: most for name, length in asked.items() if length > most}
+    notes = [f"{name} was cut from {asked[name]} to {most}" for name in cut]
+    if not asked:
+        cut = {"max_tokens": most}
+    return ({**body, **cut} if cut else body), tuple(notes)

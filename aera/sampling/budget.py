@@ -24,10 +24,14 @@ from aera.response import Response
 
 ROOMY = 4
 """Where the full length no longer fits, a response may be so many times the longest one so far."""
+MOST_TOKENS = 2**53
+"""Beyond it a number of tokens is none."""
 LAST = 0.05
 """The share of a limit that may be left over for want of room for one more response."""
 MOST_STRETCH = 8.0
 """How many times as much as it should a server is expected to bill, at most."""
+ASSUMED = 1_024
+"""Tokens of a response that never came, for a key, where neither request nor reply says more."""
 NO_ROOM = "no_room"
 """The code of an error that a limit caused, not a server."""
 Heard = Callable[[int, Sequence[Response]], None]
@@ -309,6 +313,10 @@ class Ledger:
         waits = [-room / limit * self.period for room, limit in pairs if limit < inf]
         return max([0.0, *waits])
 
+    def wait_above(self) -> float:
+        """Seconds until all ledgers above have room again, at least one."""
+        return max([1.0, *(one.wait() for one in self._chain[1:])])
+
     # --- reserving --------------------------------------------------------------------------------
 
     def take(self, want: int, bound: Bound) -> Held | None:
@@ -518,15 +526,17 @@ class Ledger:
                 said = booked
             elif usage.completion_tokens is not None:
                 said = usage.completion_tokens
-            if allowed is not None and said > allowed:
-                self.overbilled += said - allowed
-                if said <= MOST_STRETCH * allowed:  # else it is no number of tokens at all
-                    self._expect(said / (asked * (bound or 1)))
-                said = allowed
+            most = self._bearable(got) if allowed is None else allowed
+            if said > most:
+                self.overbilled += said - most
+                if bound and said <= MOST_STRETCH * most:  # else it is no number of tokens at all
+                    self._expect(said / (asked * bound))
+                said = most
             if got > asked:
                 self._expect(got / asked)
         self._book(got, prompt, said)
-        self._longest = max([self._longest, *(each.tokens for each in responses)])
+        for one in self._chain:
+            one._longest = max([one._longest, *(each.tokens for each in responses)])
         self._longest_prompt = max([self._longest_prompt, *(e.prompt_tokens for e in responses)])
         self._hold(held, -asked)
         self._wake()
@@ -548,6 +558,19 @@ class Ledger:
         bound.named = max(bound.named or 0, said)
         return said
 
+    def _bearable(self, responses: int) -> int:
+        """Tokens that such a call costs at most where the request does not bound them.
+
+        Of each response a key bears what it has in a whole period, so that none locks it longer.
+        """
+        periods = [one for one in self._chain if one.period is not None]
+        tokens = [one._limits[1] for one in periods]
+        for one in periods:
+            if one.budget.money is not None and one.budget.completion_price:
+                tokens.append(1e6 * one.budget.money / one.budget.completion_price)
+        most = min(tokens, default=inf)
+        return MOST_TOKENS if most == inf else int(responses * most)
+
     def _expect(self, times: float) -> None:
         # In sixty-fourths, so that what was reserved is given back to the last bit.
         told = ceil(64 * min(times, MOST_STRETCH)) / 64
@@ -558,8 +581,9 @@ class Ledger:
         """Count what never came and may have been billed."""
         each = held.each or held.bound.max_tokens or 0
         for one in self._chain:
+            guess = 0 if one.period is None else max(one._longest, ASSUMED)
             one._used()
-            one.lost.add(n, n * held.prompt, n * each)
+            one.lost.add(n, n * held.prompt, n * (each or guess))
         self._hold(held, -n)
         self._wake()
 

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aera.cli.serve_options import ServeOptions
+from aera.cli.serve_settings import read_settings
 from fakes import FakeUpstream
 from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed, in_background
 
 from aera import BestOfN, Controller, Fixed, Schedule, get_task
-from aera.cli.serve_options import ServeOptions
-from aera.cli.serve_settings import read_settings
 from aera.errors import UsageError
 
 KEY = "a-key-of-some-length-"

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from aera.cli.serve_options import ServeOptions
+from aera.cli.serve_settings import headers_of, read_settings
+from aera.gateway.settings import GatewaySettings
 from fakes import FakeUpstream
 from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed, in_background
 from typer.main import get_command
 
 from aera.cli import app
-from aera.cli.serve_options import ServeOptions
-from aera.cli.serve_settings import headers_of, read_settings
 from aera.errors import UsageError
-from aera.gateway.settings import GatewaySettings
 
 SECRET = "a-key-of-some-length"
 SMALL = """

@@ -6,29 +6,19 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import Call, FakeUpstream, Fault
-from gateways import CONTROLLER, House, settings_of, visit
+from gateways import CONTROLLER, House, config_of, visit
 from live import controller_of
-from typer.testing import CliRunner
 
 from aera import ASC, Controller, Pool, Response, Schedule, get_task
-from aera.cli import app
-from aera.cli.endpoint import Deciding
-from aera.cli.serve_options import ServeOptions
-from aera.cli.serve_settings import read_settings
 from aera.errors import UsageError
-from aera.gateway.auditing import AuditRules
 from aera.lab import import_jsonl
 from aera.sampling.recorded import RecordedUpstream
-from aera.sampling.upstream import Endpoint
 
-ALL = AuditRules(share=1.0)
 Act = Callable[[House], Awaitable[Any]]
 
 
@@ -49,29 +39,26 @@ def asking(text: str, **fields: Any) -> dict[str, Any]:
     return {"model": "aera/m", "messages": [{"role": "user", "content": text}], **fields}
 
 
-def auditor(house: House) -> Any:
-    return house.server.application.serving.models["m"].gateway.auditor
-
-
-async def settled(house: House) -> dict[str, Any]:
-    """What audits say once none is under way."""
+async def settled(house: House, count: int = 1) -> dict[str, Any]:
+    """What audits say once so many have ended."""
     for _ in range(1_000):
-        if not auditor(house)._waiting:
-            return dict(auditor(house).state())
+        found = json.loads((await house.get("/state"))[1])["models"][0]["audits"]
+        if found["seen"] >= count:
+            return dict(found)
         await asyncio.sleep(0.005)
     raise AssertionError("audits never ended")
 
 
 def audited(act: Act, server: FakeUpstream | None = None, **rules: Any) -> Any:
-    given = AuditRules(**{"share": 1.0, **rules})
-    return visit(act, server or Turning(), audits=given, controller=controller_of())
+    given = {"audit_share": 1.0, **rules}
+    return visit(act, server or Turning(), controller=controller_of(), **given)
 
 
 def test_what_was_asked_early_is_compared_with_the_full_budget() -> None:
     async def scene(house: House) -> Any:
         first = await house.post(asking("calm"))
         await house.post(asking("they turn"))
-        seen = await settled(house)
+        seen = await settled(house, 2)
         metrics = (await house.get("/metrics"))[1]
         state = json.loads((await house.get("/state"))[1])
         return first[2]["aera"]["samples"], seen, metrics, state["models"][0]["audits"]
@@ -80,7 +67,7 @@ def test_what_was_asked_early_is_compared_with_the_full_budget() -> None:
     samples, seen, metrics, shown = audited(scene, server)
     assert samples == 4
     assert set(server.said.values()) == {16}
-    assert (seen["audits"], seen["changed"], seen["alarm"]) == (2, 1, False)
+    assert (seen["seen"], seen["changed"], seen["alarm"]) == (2, 1, False)
     assert 'aera_audits_total{model="m",outcome="changed"} 1.0' in metrics
     assert 'aera_audits_total{model="m",outcome="same"} 1.0' in metrics
     assert 'aera_audit_share{model="m"} 0.5' in metrics
@@ -96,9 +83,9 @@ def test_answers_leave_before_their_audit() -> None:
 
     async def scene(house: House) -> Any:
         reply = await house.post(asking("calm"), headers={})
-        return reply[0], server.said["calm"], auditor(house).seen
+        return reply[0], server.said["calm"]
 
-    assert audited(scene, server) == (200, 4, 0)
+    assert audited(scene, server) == (200, 4)
 
 
 def test_a_stream_is_audited_when_it_is_over() -> None:
@@ -111,7 +98,7 @@ def test_a_stream_is_audited_when_it_is_over() -> None:
 
     done, seen = audited(scene)
     assert done
-    assert (seen["audits"], seen["changed"]) == (1, 1)
+    assert (seen["seen"], seen["changed"]) == (1, 1)
 
 
 def test_audits_count_in_the_order_drawn(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,9 +108,9 @@ def test_audits_count_in_the_order_drawn(caplog: pytest.LogCaptureFixture) -> No
         await house.post(asking("slow"), headers={"x-request-id": "first"})
         await house.post(asking("quick"), headers={"x-request-id": "second"})
         await asyncio.sleep(0.1)
-        before = auditor(house).seen
-        await settled(house)
-        return before
+        before = await settled(house, 0)
+        await settled(house, 2)
+        return before["seen"]
 
     with caplog.at_level(logging.INFO, "aera.gateway"):
         assert audited(scene, slow) == 0
@@ -140,18 +127,17 @@ def test_an_audit_that_cannot_finish_counts_as_changed() -> None:
 
     status, seen, metrics = audited(scene, Turning(faults=[None, Fault.status(500)]))
     assert status == 200
-    assert (seen["audits"], seen["changed"]) == (1, 1)
+    assert (seen["seen"], seen["changed"]) == (1, 1)
     assert 'outcome="unfinished"} 1.0' in metrics
 
 
 def test_a_request_without_an_answer_is_no_audit() -> None:
     async def scene(house: House) -> Any:
         reply = await house.post(asking("calm"))
-        seen = await settled(house)
         again = await house.post(asking("calm"))
-        return reply[0], seen["audits"], again[0], (await settled(house))["audits"]
+        return reply[0], again[0], (await settled(house))["seen"]
 
-    assert audited(scene, Turning(faults=[Fault.status(500)])) == (500, 0, 200, 1)
+    assert audited(scene, Turning(faults=[Fault.status(500)])) == (500, 200, 1)
 
 
 def test_texts_are_drawn_once_and_requests_with_their_own_rules_never() -> None:
@@ -163,18 +149,10 @@ def test_texts_are_drawn_once_and_requests_with_their_own_rules_never() -> None:
         await house.post(asking("two", n=2))
         await house.post(asking("cold", temperature=0))
         await house.post(asking("json", response_format={"type": "json_object"}))
-        return (await settled(house))["audits"]
+        await house.post(asking("calm too"))
+        return (await settled(house, 2))["seen"]
 
-    assert audited(scene) == 1
-
-
-def test_a_share_of_requests_is_drawn() -> None:
-    async def scene(house: House) -> Any:
-        for number in range(100):
-            await house.post(asking(f"calm {number}"))
-        return (await settled(house))["audits"]
-
-    assert 5 < audited(scene, share=0.25) < 60
+    assert audited(scene) == 2
 
 
 def test_where_there_is_no_room_audits_are_skipped() -> None:
@@ -184,9 +162,9 @@ def test_where_there_is_no_room_audits_are_skipped() -> None:
         await house.post(asking("calm"))
         await house.post(asking("they turn"))
         seen = await settled(house)
-        return seen["audits"], (await house.get("/metrics"))[1]
+        return seen["seen"], (await house.get("/metrics"))[1]
 
-    seen, metrics = audited(scene, server, most=1)
+    seen, metrics = audited(scene, server, audit_max=1)
     assert seen == 1
     assert 'aera_audits_total{model="m",outcome="skipped"} 1.0' in metrics
 
@@ -195,10 +173,10 @@ def test_after_the_tokens_of_a_day_none_is_drawn() -> None:
     async def scene(house: House) -> Any:
         for number in range(3):
             await house.post(asking(f"calm {number}"))
-            await settled(house)
-        return auditor(house).seen, (await house.get("/metrics"))[1]
+            seen = await settled(house)
+        return seen["seen"], (await house.get("/metrics"))[1]
 
-    seen, metrics = audited(scene, tokens=1)
+    seen, metrics = audited(scene, audit_tokens=1)
     assert seen == 1
     assert 'aera_audits_total{model="m",outcome="skipped"} 2.0' in metrics
 
@@ -211,7 +189,7 @@ class Replaced(RecordedUpstream):
 
     turned = False
 
-    def answer(self, call: Call, place: int) -> Response:
+    def answer(self, call: Any, place: int) -> Response:
         sure = self.turned and self._next.get(call.prompt, 0) < 4
         said = super().answer(call, place)
         return Response("\\boxed{-12345}", tokens=said.tokens) if sure else said
@@ -235,20 +213,21 @@ def test_another_model_behind_the_gateway_raises_the_alarm(
     async def scene(house: House) -> Any:
         for text in questions[:12]:
             await house.post(asking(text))
-        calm = await settled(house)
+        calm = await settled(house, 12)
         server.turned = True
-        for text in questions[12:24]:
+        for place, text in enumerate(questions[12:24], 13):
             await house.post(asking(text))
-            await settled(house)
-        alarmed = await settled(house)
+            alarmed = await settled(house, place)
+            if alarmed["alarm"]:
+                break
         after = [(await house.post(asking(text)))[2]["aera"] for text in questions[24:]]
         return calm, alarmed, after, (await house.get("/metrics"))[1]
 
     controller = Controller(get_task("gsm8k"), Schedule(), ASC(0.95))
-    rules = AuditRules(share=1.0, full_on_alarm=full)
+    rules = {"audit_share": 1.0, "on_alarm": "full-budget" if full else "log"}
     with caplog.at_level(logging.INFO, "aera.gateway"):
-        calm, alarmed, after, metrics = visit(scene, server, audits=rules, controller=controller)
-    assert (calm["audits"], calm["alarm"], alarmed["alarm"]) == (12, False, True)
+        calm, alarmed, after, metrics = visit(scene, server, controller=controller, **rules)
+    assert (calm["seen"], calm["alarm"], alarmed["alarm"]) == (12, False, True)
     assert 'aera_audit_alarm{model="m"} 1.0' in metrics
     said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert len([each for each in said if json.loads(each)["event"] == "audit alarm"]) == 1
@@ -269,52 +248,11 @@ def test_the_end_cancels_what_is_under_way(caplog: pytest.LogCaptureFixture) -> 
         await house.post(asking("calm"))
 
     with caplog.at_level("INFO", "aera.gateway"):
-        visit(act, server, audits=ALL, controller=controller_of())
+        visit(act, server, audit_share=1.0, controller=controller_of())
     lines = [json.loads(record.message) for record in caplog.records]
     assert [each["outcome"] for each in lines if each.get("event") == "audit"] == ["cancelled"]
 
 
 def test_audits_with_the_clients_own_keys_are_refused() -> None:
     with pytest.raises(UsageError, match="own keys"):
-        settings_of((Endpoint("http://x/v1"),), audits=ALL, forward_key=True)
-
-
-def test_the_command_reads_the_same_from_the_log(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    async def scene(house: House) -> Any:
-        for text in ("calm", "also calm", "they turn"):
-            await house.post(asking(text))
-        return await settled(house)
-
-    with caplog.at_level(logging.INFO, "aera.gateway"):
-        seen = audited(scene)
-    log = tmp_path / "gateway.log"
-    log.write_text("".join(f"{each.getMessage()}\n" for each in caplog.records) + "no JSON\n")
-    shown = CliRunner().invoke(app, ["audits", str(log)])
-    assert shown.exit_code == 0
-    assert "3 audits, 1 changed" in shown.output
-    assert "(0.02% to 97.99%, 95 % at any time)" in shown.output
-    assert (seen["audits"], seen["changed"]) == (3, 1)
-    assert "no alarm" in shown.output
-    log.write_text("nothing\n")
-    refused = CliRunner().invoke(app, ["audits", str(log)])
-    assert isinstance(refused.exception, UsageError)
-    assert "--audit-share" in str(refused.exception)
-
-
-def test_the_limit_is_what_was_certified_by_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Deciding, "load", lambda self: controller_of())
-    options = ServeOptions(upstream=["http://x/v1"], audit_share=0.1, on_alarm="full-budget")
-    rules = read_settings(options).models[0].audits
-    assert rules == AuditRules(0.1, 0.02, 16, None, full_on_alarm=True)
-    certified = replace(controller_of(), calibration={"by_agreement": True, "max_loss": 0.05})
-    monkeypatch.setattr(Deciding, "load", lambda self: certified)
-    assert read_settings(options).models[0].audits.limit == 0.05
-    given = replace(options, audit_limit=0.3, audit_max=4, audit_tokens=3)
-    [model] = read_settings(given).models
-    assert (model.audits.limit, model.audits.most, model.audits.tokens) == (0.3, 4, 3)
-    with pytest.raises(UsageError, match="--on-alarm is log or full-budget"):
-        read_settings(replace(options, on_alarm="panic"))
-    with pytest.raises(UsageError, match="give --audit-share too"):
-        read_settings(replace(options, audit_share=0.0, record=Path("kept")))
+        config_of(["http://x/v1"], audit_share=1.0, forward_key=True)

@@ -78,7 +78,7 @@ def test_scoring_ends_with_the_deadline() -> None:
 def test_escalation_ends_with_the_deadline() -> None:
     second = FakeUpstream(boxed, faults=[Fault.hang(5)] * 9)
     short = Controller(get_task("numeric"), Schedule((4,)), ASC(0.95))
-    told, took = timed(numbers(*SPLIT), escalation=(second, "large"), controller=short)
+    told, took = timed(numbers(*SPLIT), second=(second, "large"), controller=short)
     assert took < SOON + SPARE
     assert (told["escalate"], told["escalated"]) == (True, False)
     assert any(warning.startswith("escalation failed") for warning in told["warnings"])

@@ -5,7 +5,6 @@ from typing import Any
 
 import openai
 import pytest
-from aera.gateway.stopping import NO_AGREEMENT
 from aiohttp import web
 from fakes import FakeUpstream, Fault
 from gateways import (
@@ -21,6 +20,8 @@ from gateways import (
     visit,
 )
 from live import boxed
+
+from aera.policies.gate import NO_AGREEMENT
 
 FAULTS = {
     "429": (Fault.status(429, "slow down", retry_after="9"), "slow down"),
@@ -99,7 +100,7 @@ def test_a_stream_ends_with_what_there_is_when_a_later_block_fails() -> None:
 def test_a_pause_that_is_asked_for_late_is_no_reason_to_lose_the_answer() -> None:
     server = numbers(*SPLIT)
     server._faults = iter([None, None, *[Fault.status(429, retry_after="60")] * 9])
-    told = found(server, serving={"tries": 3, "longest_wait": 5.0})
+    told = found(server, serving={"tries": 3})
     assert told["samples"] - told["failures"] == 8
 
 

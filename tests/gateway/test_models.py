@@ -15,17 +15,17 @@ from live import boxed, controller_of
 
 from aera import Fixed
 from aera.errors import UsageError
-from aera.gateway.settings import ClientKey, GatewaySettings, ServedModel
-from aera.sampling.upstream import Endpoint
+from aera.gateway.config import Config, KeyConfig, ModelConfig, UpstreamConfig
 
 KEYS = ("the-first-key-of-two", "the-second-key-of-two")
 
 
-def team(one: str, two: str, **settings: Any) -> GatewaySettings:
+def team(one: str, two: str, **settings: Any) -> Config:
     """A small model under another name, and a large one on another server."""
-    small = ServedModel("small", (Endpoint(one, None),), upstream_name="qwen-7b")
-    large = ServedModel("large", (Endpoint(two, None),), controller_of(Fixed(8)))
-    return GatewaySettings((small, large), **settings)
+    small = ModelConfig("small", "one", "qwen-7b")
+    large = ModelConfig("large", "two", controller=controller_of(Fixed(8)))
+    servers = (UpstreamConfig("one", (one,)), UpstreamConfig("two", (two,)))
+    return Config(upstream=servers, model=(small, large), **settings)
 
 
 def visit_team(
@@ -78,9 +78,9 @@ def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(name: str) 
     assert told["error"]["message"].endswith("here; there are small, large")
 
 
-def takes_others(settings: GatewaySettings) -> GatewaySettings:
-    small, large = settings.models
-    return replace(settings, models=(small, replace(large, other_names=True)))
+def takes_others(settings: Config) -> Config:
+    small, large = settings.model
+    return replace(settings, model=(small, replace(large, other_names=True)))
 
 
 def test_a_model_may_take_every_other_name_as_it_is() -> None:
@@ -137,7 +137,7 @@ def test_the_list_has_every_model_under_both_names() -> None:
 
 
 def test_a_key_may_be_for_some_models_and_have_a_name(caplog: pytest.LogCaptureFixture) -> None:
-    keys = (ClientKey(KEYS[0]), ClientKey(KEYS[1], name="blue", models=frozenset({"large"})))
+    keys = (KeyConfig(secret=KEYS[0]), KeyConfig("blue", models=("large",), secret=KEYS[1]))
 
     async def act(house: House) -> Any:
         own = {"headers": {"Authorization": f"Bearer {KEYS[1]}"}}
@@ -146,7 +146,7 @@ def test_a_key_may_be_for_some_models_and_have_a_name(caplog: pytest.LogCaptureF
         return asked, [model["id"] for model in listed]
 
     with caplog.at_level(logging.INFO, "aera.gateway"):
-        (asked, listed), one, two = visit_team(act, keys=keys)
+        (asked, listed), one, two = visit_team(act, key=keys)
     assert [status for status, _ in asked] == [200, 403, 403]
     assert asked[1][1]["error"]["code"] == "model_not_allowed"
     assert (listed, one, two) == (["large", "aera/large"], [], ["large"])
@@ -164,33 +164,19 @@ def test_each_model_is_told_of() -> None:
     assert [(model["name"], model["policy"]) for model in state["models"]] == [
         ("small", "asc-0.95"), ("large", "fixed-8"),
     ]  # fmt: skip
-    assert state["policy"] == "asc-0.95"
-
-
-def test_models_of_the_same_server_share_its_connections() -> None:
-    def same(settings: GatewaySettings) -> GatewaySettings:
-        small, large = settings.models
-        return replace(settings, models=(small, replace(large, upstreams=small.upstreams)))
-
-    async def act(house: House) -> bool:
-        small, large = house.server.application.serving.models.values()
-        await ask_for(house, "aera/large")
-        return small.opened is large.opened
-
-    assert visit_team(act, same) == (True, ["large"], [])
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"default": "other"}, 'the default model "other" is none of m'),
-        ({"models": ()}, "no model is to be served"),
-        ({"keys": (ClientKey(KEYS[0], models=frozenset({"x"})),)}, 'names the model "x"'),
+        ({"model": ()}, "there are no models"),
+        ({"key": (KeyConfig(models=("x",)),)}, 'names the model "x"'),
     ],
 )
 def test_settings_that_contradict_themselves_are_refused(change: Any, said: str) -> None:
-    model = ServedModel("m", (Endpoint("http://127.0.0.1:1/v1", None),))
+    model, server = ModelConfig("m"), (UpstreamConfig("one", ("http://127.0.0.1:1/v1",)),)
     with pytest.raises(UsageError, match=said):
-        GatewaySettings(**{"models": (model,), **change})
+        Config(**{"upstream": server, "model": (model,), **change})
     with pytest.raises(UsageError, match='two models are called "m"'):
-        GatewaySettings((model, model))
+        Config(upstream=server, model=(model, model))

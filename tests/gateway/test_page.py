@@ -7,14 +7,12 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-import uvicorn
 from browser import CHROMIUM, QUIET
 from fakes import FakeUpstream
+from gateways import config_of
 
-from aera import ASC, Controller, Endpoint, Schedule, get_task
-from aera.gateway.auditing import AuditRules
-from aera.gateway.server import GatewaySettings, create_app
-from aera.gateway.settings import ServedModel
+from aera import ASC, Controller, Schedule, get_task
+from aera.gateway.app import GatewayServer, bind
 
 LOGGING = ["--enable-logging=stderr", "--virtual-time-budget=4000"]
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
@@ -24,14 +22,12 @@ async def browsed(profile: Path) -> tuple[str, str]:
     """The page's final DOM and what the browser logged, after three votes."""
     controller = Controller(get_task("numeric"), Schedule((4, 8)), ASC(0.95))
     async with FakeUpstream(lambda call, place: "\\boxed{7}") as upstream:
-        rules = AuditRules(share=1.0)
-        served = ServedModel("m", (Endpoint(upstream.base_url),), controller, audits=rules)
-        app = create_app(GatewaySettings((served,)))
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-        serving = asyncio.create_task(server.serve())
+        config = config_of([upstream.base_url], controller=controller, audit_share=1.0)
+        server, listening = GatewayServer(config), bind("127.0.0.1", 0)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started:
             await asyncio.sleep(0.02)
-        address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         body = {"model": "aera/m", "messages": [{"role": "user", "content": "3 + 4?"}]}
         async with aiohttp.ClientSession() as session:
             for _ in range(3):

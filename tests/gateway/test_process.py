@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from aera.gateway.process import KEEP_ALIVE, bind
 from fakes import FakeUpstream
 from gateways import BODY, House, ask, free_port, served, visit
 from live import boxed, in_background
-
-from aera.gateway.process import KEEP_ALIVE, bind
 
 CHAT = "/v1/chat/completions"
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import openai
 import pytest
+from aera.gateway.responses import ResponsesWire
+from aera.gateway.responses_request import to_chat
 from aiohttp import web
 from fakes import Call, FakeUpstream, Fault
 from gateways import (
@@ -26,8 +28,6 @@ from live import boxed
 from pydantic import BaseModel
 
 from aera.errors import UsageError
-from aera.gateway.responses import ResponsesWire
-from aera.gateway.responses_request import to_chat
 
 TOOL = {
     "type": "function",
@@ -383,7 +383,7 @@ def test_a_request_may_leave_the_vote_where_it_is_the_default(model: str, way: A
         await respond(house, model=model, tools=[{"type": "web_search"}], **way)
         await house.ask(model, **way)
 
-    _, seen = proxied(act, votes_by_default=True)
+    _, seen = proxied(act, vote_by_default=True)
     assert [body for _, body in seen] == [
         {"model": "m", "input": "?", "tools": [{"type": "web_search"}]},
         {"model": "m", "messages": USER},
@@ -408,7 +408,7 @@ def test_a_wish_that_is_neither_yes_nor_no_is_refused(said: Any) -> None:
 
 
 def test_a_default_vote_is_a_vote_on_responses_too() -> None:
-    reply = visit(lambda house: respond(house, model="m"), numbers("7"), votes_by_default=True)
+    reply = visit(lambda house: respond(house, model="m"), numbers("7"), vote_by_default=True)
     assert account(reply)["samples"] == 4
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,6 @@ from fakes import FakeUpstream, Fault
 from gateways import BODY, House, anything, free_port, gateway, numbers, served, visit
 from live import boxed, in_background
 from prometheus_client.parser import text_string_to_metric_families
-
-from aera.errors import UsageError
-from aera.gateway.clients import hash_key
-from aera.gateway.kept import KeptHeaders, is_sane, trace_id
-from aera.gateway.origin import LOCAL, OriginCheck
-from aera.gateway.telemetry import MOST_MODELS, ModelNames
 
 CHAT = "/v1/chat/completions"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -55,7 +50,7 @@ def test_every_sample_carries_the_trace_and_the_headers_the_operator_named() -> 
     secret = {"Authorization": "Bearer mine", "Cookie": "a=b", "X-Other": "1"}
     given = {**TRACED, **secret, "X-Team": "blue", "x-aera-min-samples": "4"}
     _, headers, _ = visit(
-        lambda house: house.post(BODY, headers=given), server, kept=KeptHeaders.of(["X-Team"])
+        lambda house: house.post(BODY, headers=given), server, keep_headers=("X-Team",)
     )
     assert headers["x-request-id"] == "client-7"
     assert len(server.calls) >= 4
@@ -84,9 +79,9 @@ def test_an_id_that_cannot_stand_in_every_log_is_replaced(given: str) -> None:
 
 
 def test_configured_headers_win_and_those_of_one_connection_stay() -> None:
-    server, kept = FakeUpstream(boxed), KeptHeaders.of(["x-team", "x-hop"])
+    server, kept = FakeUpstream(boxed), ("x-team", "x-hop")
     given = {"X-Team": "theirs", "Connection": "keep-alive, X-Hop", "X-Hop": "1"}
-    serving = {"headers": {"X-Team": "ours"}, "kept": kept}
+    serving = {"headers": {"X-Team": "ours"}, "keep_headers": kept}
     visit(lambda house: house.post(BODY, headers=given), server, **serving)
     seen = lower(server.calls[0].headers)
     assert seen["x-team"] == "ours"
@@ -96,49 +91,13 @@ def test_configured_headers_win_and_those_of_one_connection_stay() -> None:
 def test_the_second_model_gets_the_trace_and_nothing_else_of_the_client() -> None:
     second = FakeUpstream(boxed)
     given = {**TRACED, "X-Team": "blue"}
-    serving = {"escalation": (second, "big"), "kept": KeptHeaders.of(["x-team"])}
+    serving = {"second": (second, "big"), "keep_headers": ("x-team",)}
     split = numbers(*map(str, range(200)))
     visit(lambda house: house.post(BODY, headers=given), split, **serving)
     assert len(split.calls) > 1
     [call] = second.calls
     assert TRACED.items() <= lower(call.headers).items()
     assert "x-team" not in lower(call.headers)
-
-
-def test_a_repeated_tracestate_is_one() -> None:
-    raw = [(b"tracestate", b"a=1"), (b"tracestate", b"b=2")]
-    assert KeptHeaders().find(raw, "id")["tracestate"] == "a=1, b=2"
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["Authorization", "cookie", "X-Api-Key", "Connection", "Host", "x-aera-policy", "a b", "", "ü"],
-)
-def test_some_headers_are_never_kept(name: str) -> None:
-    with pytest.raises(UsageError, match="header"):
-        KeptHeaders.of([name])
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [
-        (PARENT, TRACE),
-        (f"01-{TRACE}-b7ad6b7169203331-01-more", TRACE),
-        (f"ff-{TRACE}-b7ad6b7169203331-01", None),
-        (f"00-{'0' * 32}-b7ad6b7169203331-01", None),
-        (f"00-{TRACE.upper()}-b7ad6b7169203331-01", None),
-        ("", None),
-    ],
-)
-def test_a_trace_is_named_as_the_standard_says(given: str, found: str | None) -> None:
-    assert trace_id(given.encode()) == found
-
-
-def test_an_id_is_short_and_printable() -> None:
-    sane = [b"a", b"a b", b"x" * 128]
-    assert [*map(is_sane, [*sane, b"", b" a", b"a\n", b"\x7f", b"x" * 129])] == [True] * 3 + [
-        False
-    ] * 5
 
 
 # --- the log --------------------------------------------------------------------------------------
@@ -151,7 +110,12 @@ def test_the_log_has_id_trace_key_and_model(caplog: pytest.LogCaptureFixture, mo
     with caplog.at_level(logging.INFO, "aera.gateway"):
         visit(lambda house: house.post(body, headers=given), FakeUpstream(boxed), keys=keys)
     [line] = lines_of(caplog)
-    named = {"id": "client-7", "trace": TRACE, "key": hash_key(keys[0]), "model": "m"}
+    named = {
+        "id": "client-7",
+        "trace": TRACE,
+        "key": sha256(keys[0].encode()).hexdigest()[:8],
+        "model": "m",
+    }
     assert named.items() <= line.items()
     assert keys[0] not in caplog.text
 
@@ -200,21 +164,12 @@ def test_models_that_answered_are_labels_and_made_up_ones_are_not() -> None:
     assert seen["aera_requests_total", "big", "chat", "200"] == 2
     assert seen["aera_requests_total", "small", "chat", "200"] == 1
     assert seen["aera_requests_total", "other", "chat", "404"] == 1
-    key = hash_key("k")
+    key = sha256(b"k").hexdigest()[:8]
     assert seen["aera_key_requests_total", key, "big"] == 2
     assert seen["aera_key_tokens_total", key, "big"] == (
         seen["aera_tokens_total", "completion", "big"] + seen["aera_tokens_total", "prompt", "big"]
     )
     assert seen["aera_stops_total", "big", "confident leader"] == 1
-
-
-def test_the_names_of_models_are_bounded() -> None:
-    names = ModelNames()
-    names.configure(["mine"])
-    labels = {names.note(f"model-{place}") for place in range(10 * MOST_MODELS)}
-    assert (len(labels), "other" in labels) == (MOST_MODELS + 1, True)
-    assert (names.label("mine"), names.label(""), names.label("x")) == ("mine", "", "other")
-    assert [*map(ModelNames().note, ["\ud800", "a\nb", "x" * 101])] == ["other"] * 3
 
 
 # --- gauges ---------------------------------------------------------------------------------------
@@ -279,29 +234,11 @@ def test_the_same_address_twice_is_two_replicas() -> None:
 # --- the name it is called by ---------------------------------------------------------------------
 
 
-def refused(*hosts: str, origin: str = "") -> str | None:
-    headers = [(b"host", host.encode()) for host in hosts]
-    headers += [(b"origin", origin.encode())] if origin else []
-    refusal = OriginCheck(frozenset(LOCAL)).refusal("/v1/models", "GET", headers)
-    return refusal.code if refusal else None
-
-
-def test_names_of_loopback_are_taken_and_names_like_them_are_not() -> None:
-    own = ["localhost", "localhost.", "LOCALHOST:8001", "localhost.:8001", "127.0.0.1:8001"]
-    assert {refused(host) for host in [*own, "[::1]", "[::1]:8001", "::1"]} == {None}
-    foreign = ["", ".", "[::1].evil.test", "localhost.evil.test", "localhost..", "[::2]:1"]
-    assert {refused(host) for host in foreign} == {"unknown_host"}
-    assert refused() == "unknown_host"
-    assert refused("localhost", "evil.test") == refused("evil.test", "localhost")
-    assert refused("localhost", "evil.test") == "invalid_header"
-
-
 @pytest.fixture(scope="module")
 def process() -> Iterator[int]:
-    """A gateway as it starts by default, told by the environment what to keep."""
+    """A gateway as it starts by default."""
     port, server = free_port(), FakeUpstream(boxed)
-    told = {"AERA_KEEP_HEADER": "X-Team X-User"}
-    with in_background(server), served(port, AERA_UPSTREAM=server.base_url, **told):
+    with in_background(server), served(port, AERA_UPSTREAM=server.base_url):
         yield port
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aera.sampling.fake import Call, FakeUpstream, Fault
 from aiohttp import web
-from fakes import Call, FakeUpstream, Fault
 from gateways import BODY, House, account, anything, gateway, numbers, visit
 from live import boxed
 from prometheus_client.parser import text_string_to_metric_families
 
-from aera.gateway.request import MOST_VALUES
+from aera.gateway.proxy import MOST_VALUES
 
 KEYS = {"keys": ("first-key", "second-key")}
 
@@ -376,7 +376,7 @@ def test_a_request_that_is_too_large_is_refused(path: str) -> None:
             return reply.status, await reply.json()
 
     server = FakeUpstream(boxed)
-    status, told = visit(act, server, largest_request=1000)
+    status, told = visit(act, server, max_bytes=1000)
     assert (status, told["error"]["code"]) == (413, "request_too_large")
     assert not server.calls
 
@@ -414,7 +414,7 @@ def test_too_many_requests_at_once_are_refused() -> None:
         return [status, *[(await task)[0] for task in busy], (await house.post(BODY))[0]]
 
     server = FakeUpstream(boxed, delay=lambda call: 0.3)
-    assert visit(act, server, most_requests=2) == [429, 200, 200, 200]
+    assert visit(act, server, max_requests=2) == [429, 200, 200, 200]
 
 
 def test_a_stream_takes_a_place_until_it_ends() -> None:
@@ -426,7 +426,7 @@ def test_a_stream_takes_a_place_until_it_ends() -> None:
         return during, (await house.post(BODY))[0]
 
     server = FakeUpstream(boxed, delay=lambda call: 0.2)
-    assert visit(act, server, most_requests=1, keep_alive=0.01) == (429, 200)
+    assert visit(act, server, max_requests=1, keep_alive=0.01) == (429, 200)
 
 
 @pytest.mark.parametrize(

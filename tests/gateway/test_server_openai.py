@@ -67,7 +67,7 @@ def test_the_aera_name_of_a_model_votes() -> None:
 
 
 def test_a_switch_makes_voting_the_default() -> None:
-    reply = asked(numbers("7"), model="m", serving={"votes_by_default": True})
+    reply = asked(numbers("7"), model="m", serving={"vote_by_default": True})
     assert account(reply)["samples"] == 4
 
 
@@ -75,7 +75,7 @@ def test_a_switch_makes_voting_the_default() -> None:
 def test_a_request_without_a_model_gets_the_configured_one(votes: bool) -> None:
     server = numbers("7")
     status, _, reply = visit(
-        lambda house: house.post({"messages": USER}), server, votes_by_default=votes
+        lambda house: house.post({"messages": USER}), server, vote_by_default=votes
     )
     assert (status, reply["model"], "aera" in reply) == (200, "m", votes)
     assert server.calls[0].body["model"] == "m"

@@ -5,7 +5,6 @@ import random
 from typing import Any
 
 import pytest
-from aera.gateway.stopping import LITTLE_AGREEMENT, NO_AGREEMENT
 from aera.reading.chat import ChatReader, tool_calls
 from aera.reading.schema import Schema, Schemas
 from fakes import Call
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from aera import Controller, Prefix, Question, Response, Schedule, get_task
+from aera.policies.gate import LITTLE_AGREEMENT, NO_AGREEMENT
 from aera.tally import Vote
 from aera.voting.structure import StructureOutcome, settle, structure_vote, views
 

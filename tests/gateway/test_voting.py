@@ -9,7 +9,6 @@ from typing import Any
 
 import openai
 import pytest
-from aera.gateway.stopping import UNREADABLE
 from fakes import Call, FakeUpstream, Fault
 from gateways import (
     CONTROLLER,
@@ -28,10 +27,10 @@ from live import boxed, seeds
 
 from aera import Pool, Response, Schedule, get_task
 from aera.errors import UsageError
-from aera.gateway.options import RequestOptions
-from aera.gateway.request import add_instruction
+from aera.gateway.openai import RequestOptions, add_instruction
 from aera.lab import import_jsonl
 from aera.policies.gate import OUTSIDE, Gated
+from aera.policies.policy import UNREADABLE
 from aera.pools.record import read_votes
 from aera.sampling.recorded import RecordedUpstream
 from aera.solving.controller import Controller, default_controller
@@ -277,7 +276,7 @@ def test_one_reply_that_was_paid_for_is_an_answer() -> None:
 def test_a_long_pause_is_the_clients_to_wait_for() -> None:
     server = FakeUpstream(boxed, faults=[Fault.status(429, retry_after="70")] * 9)
     with pytest.raises(openai.RateLimitError) as caught:
-        found(server, serving={"tries": 3, "longest_wait": 5.0})
+        found(server, serving={"tries": 3})
     assert (caught.value.response.headers["retry-after"], len(server.calls)) == ("70", 1)
 
 
@@ -327,7 +326,7 @@ def test_evidence_outside_the_training_range_continues_and_is_counted() -> None:
 
 def test_an_undecided_vote_goes_to_the_second_upstream() -> None:
     second = numbers("99")
-    serving = {"escalation": (second, "large")}
+    serving = {"second": (second, "large")}
     options = {"aera": {"max_samples": 8}}
     reply = asked(numbers(*SPLIT), serving=serving, extra_body=options, temperature=0.4)
     told = account(reply)
@@ -340,13 +339,13 @@ def test_an_undecided_vote_goes_to_the_second_upstream() -> None:
 
 def test_a_decided_vote_stays() -> None:
     second = numbers("99")
-    told = found(serving={"escalation": (second, "large")})
+    told = found(serving={"second": (second, "large")})
     assert (told["escalate"], told["escalated"], second.calls) == (False, False, [])
 
 
 @pytest.mark.parametrize("fault", [Fault.status(401, "no"), Fault.status(500, "no")])
 def test_a_failing_escalation_falls_back_with_a_warning(fault: Fault) -> None:
-    serving = {"escalation": (FakeUpstream(boxed, faults=[fault] * 9), "large")}
+    serving = {"second": (FakeUpstream(boxed, faults=[fault] * 9), "large")}
     told = found(numbers(*SPLIT), {"max_samples": 4}, serving=serving)
     assert (told["escalate"], told["escalated"]) == (True, False)
     assert any(warning.startswith("escalation failed") for warning in told["warnings"])

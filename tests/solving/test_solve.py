@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aera.solving.journal import Journal
 from fakes import Call, FakeUpstream, Fault
 from live import QUESTION, boxed, controller_of, gathered, sampler_of, seeds
 
@@ -16,7 +17,6 @@ from aera.policies.policy import UNREADABLE
 from aera.pools.pool import write_pool
 from aera.sampling.budget import Budget, Ledger
 from aera.sampling.recorded import RecordedSampler
-from aera.solving.journal import Journal
 from aera.solving.run import Run
 from aera.solving.solve import drive, solve, solve_blocking, solve_many
 from aera.tally import Vote

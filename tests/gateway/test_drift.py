@@ -3,15 +3,16 @@
 import json
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from aera.gateway.voting import ABROAD, DOUBT
 from fakes import FakeUpstream
 from foreign_questions import home_questions, short_questions
 from gateways import CONTROLLER, House, account, visit
 from live import boxed
 
 from aera import Question
+from aera.gateway.vote import DOUBT, DRIFTED
 from aera.solving.controller import Controller
 
 BUNDLED = Controller.load(CONTROLLER)
@@ -23,13 +24,13 @@ async def ask(house: House, question: Question, **options: object) -> dict[str, 
     return account(await house.ask(messages=said, extra_body={"aera": options}))
 
 
-async def visit_all(house: House) -> tuple[list[dict[str, object]], dict[str, object], str]:
+async def visit_all(house: House) -> tuple[list[dict[str, object]], Any, str]:
     accounts = [await ask(house, each) for each in SHORT]
     state = json.loads((await house.get("/state"))[1])
     return accounts, state, (await house.get("/metrics"))[1]
 
 
-def test_a_gateway_abroad_votes_plainly_counts_it_and_says_so_once(
+def test_a_gateway_out_of_distribution_votes_plainly_counts_it_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "aera.gateway")
@@ -38,18 +39,18 @@ def test_a_gateway_abroad_votes_plainly_counts_it_and_says_so_once(
     assert accounts[-1]["policy"] == "asc-0.95+vote"
     warned = [each["warnings"] for each in accounts]
     assert [DOUBT] in warned
-    assert warned[-1] == [ABROAD]
-    assert state["abroad"] is True
-    assert f"aera_abroad_total {warned.count([ABROAD])}.0" in metrics
+    assert warned[-1] == [DRIFTED]
+    assert state["models"][0]["drifted"] is True
+    assert f"aera_drifted_total {warned.count([DRIFTED])}.0" in metrics
     said = [each.getMessage() for each in caplog.records if "taught on" in each.getMessage()]
     assert len(said) == 1
 
 
-def test_a_gateway_at_home_is_its_controllers() -> None:
+def test_a_gateway_in_distribution_is_its_controllers() -> None:
     async def act(house: House) -> tuple[set[object], object]:
         asked = [await ask(house, each) for each in home_questions()[:40]]
         state = json.loads((await house.get("/state"))[1])
-        return {each["policy"] for each in asked}, state["abroad"]
+        return {each["policy"] for each in asked}, state["models"][0]["drifted"]
 
     assert visit(act, FakeUpstream(boxed), controller=BUNDLED) == ({"aera-0.17+vote"}, False)
 
@@ -68,5 +69,5 @@ def test_a_trusted_controller_stays() -> None:
     trusted = replace(BUNDLED, home=None)
     accounts, state, metrics = visit(visit_all, FakeUpstream(boxed), controller=trusted)
     assert {each["policy"] for each in accounts} == {"aera-0.17+vote"}
-    assert state["abroad"] is False
-    assert "aera_abroad_total 0.0" in metrics
+    assert state["models"][0]["drifted"] is False
+    assert "aera_drifted_total 0.0" in metrics

@@ -1,0 +1,511 @@
+"""Config: all that a gateway can be told, as dataclasses that a TOML file is read into.
+
+Every setting has its default, its limits and one sentence (`aera serve --print-config`). A table of
+the file is one dataclass; what is written as [[model]] may stand several times.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from aera.errors import AeraError, UsageError
+from aera.sampling.upstream import Endpoint
+from aera.solving.controller import Controller, default_controller
+
+SHORTEST_KEY = 16
+"""Characters below which a client's key can be guessed."""
+LONGEST_WAIT = 5.0
+"""Seconds a model server may ask to be left alone; beyond that the client is told to wait."""
+FULL_BUDGET = "full-budget"
+LEVELS = ("debug", "info", "warning", "error")
+ALIASES = {"url": "urls"}
+GONE = {
+    "hurry": "samples are no longer asked for ahead of time; a coarser schedule waits less",
+    "routes": "every path under /v1 is passed on; leave others out at the proxy in front",
+    "processes": "a gateway is one process; start several behind a proxy",
+}
+"""Settings that are no more, and what to do instead."""
+WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Path: "text"}
+Kind = TypeVar("Kind")
+
+
+def setting(
+    default: Kind,
+    text: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Kind:
+    """A field that a file may set: its default, one sentence, and what it may be."""
+    about = {"text": text, "low": low, "high": high, "choices": choices}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=about)  # type: ignore[return-value]
+    return field(default=default, metadata=about)
+
+
+class Checked:
+    """Values outside of their limits are refused, whoever gives them."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type]
+            value, about = getattr(self, each.name), each.metadata
+            low, high = about.get("low"), about.get("high")
+            if value is None or isinstance(value, str):
+                if about.get("choices") and value not in about["choices"]:
+                    known = ", ".join(about["choices"])
+                    raise UsageError(f'{each.name} is one of {known}, but got "{value:.40}"')
+            elif (low is not None and value < low) or (high is not None and value > high):
+                bounds = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
+                raise UsageError(f"{each.name} must be {bounds}, but is {value}")
+
+
+@dataclass(frozen=True)
+class UpstreamConfig(Checked):
+    """A model server, or several replicas of one."""
+
+    name: str = setting("", "What the models here call it.")
+    urls: tuple[str, ...] = setting((), "Addresses up to /v1, one for each replica.")
+    api_key_env: tuple[str, ...] = setting(
+        (), "Environment variable with the key for it; one, or one for each replica."
+    )
+    headers: dict[str, str] = setting({}, "Extra headers of every call.")
+    ca_file: Path | None = setting(None, "File with the certificates to trust.")
+    concurrency: int = setting(256, "Most calls in flight to a replica.", low=1)
+    timeout: float = setting(600.0, "Seconds for a call and its retries.", low=0.001)
+    tries: int = setting(3, "Tries of one call.", low=1)
+    max_reply_bytes: int = setting(64 * 2**20, "Largest reply, in bytes.", low=1)
+    forward_key: bool = setting(False, "Send each client's own key, not ours.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.urls:
+            raise UsageError("give url or urls: where the model server is")
+        if len(self.api_key_env) not in (0, 1, len(self.urls)):
+            raise UsageError("api_key_env is given once, or once for each of the urls")
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The replicas."""
+        each = self.api_key_env or (None,)
+        keys = each * len(self.urls) if len(each) == 1 else each
+        ca_file = str(self.ca_file) if self.ca_file else None
+        patience = (self.concurrency, self.tries, self.timeout, LONGEST_WAIT)
+        return tuple(
+            Endpoint(url, key, self.headers, ca_file, *patience, largest_reply=self.max_reply_bytes)
+            for url, key in zip(self.urls, keys, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class EscalateConfig(Checked):
+    """Where undecided questions go."""
+
+    upstream: str = setting("", "Name of the second upstream.")
+    model: str = setting("", "The model to ask for there.")
+
+
+@dataclass(frozen=True)
+class ModelConfig(Checked):
+    """A model as clients see it: where it is, how votes on it are decided, and what they take."""
+
+    name: str = setting("default", "By which clients ask for it; aera/NAME votes.")
+    upstream: str = setting("", "Name of its upstream; the only one needs none.")
+    model: str = setting("", "What the model server calls it, where that is another name.")
+    other_names: bool = setting(
+        False, "Take names that no model has, and ask for them as they are."
+    )
+    controller: Path | Controller | None = setting(
+        None, "Controller directory; without one, ASC(0.95) on plain votes decides."
+    )
+    task: str = setting("expression", "Task used when no controller is given (aera tasks).")
+    policy: str | None = setting(None, "Policy by its label, as asc-0.9 (aera policies).")
+    schedule: str | None = setting(None, 'Checkpoints at which to decide, as "4,8,16" or "1-128".')
+    weights: str | None = setting(
+        None, "Weights that need no training: traces, for a server that gives top_logprobs."
+    )
+    equivalence: bool = setting(False, "Ask math-verify which expressions are the same answer.")
+    scorer: str | None = setting(
+        None, "Scorer as MODULE:NAME, for a controller that was saved with one."
+    )
+    trust: bool = setting(
+        False, "Keep the controller where questions are unlike those it was taught on."
+    )
+    vote_by_default: bool = setting(False, "Also vote where a request names the plain model.")
+    instruction: bool = setting(False, "Append the task's answer instruction to each question.")
+    min_samples: int | None = setting(None, "Minimum samples before a vote may stop.", low=1)
+    max_samples: int = setting(512, "Most samples of one request, all choices together.", low=1)
+    max_n: int = setting(16, "Largest n of a voted request.", low=1)
+    max_tokens: int | None = setting(None, "Longest response of a vote, in tokens.", low=1)
+    max_tokens_total: int | None = setting(
+        None, "Most completion tokens of one voted request.", low=1
+    )
+    deadline: float | None = setting(
+        None, "Deadline in seconds of a voted request that names none.", low=0.001
+    )
+    max_deadline: float = setting(
+        1_800.0, "Longest deadline of a voted request, in seconds.", low=0.001
+    )
+    escalate: EscalateConfig | None = setting(
+        None, "Where undecided questions go, as { upstream, model }."
+    )
+    audit_share: float = setting(
+        0.0, "Share of votes that run on to the full budget after their answer left.", low=0, high=1
+    )
+    audit_limit: float | None = setting(
+        None,
+        "Share of changed answers above which audits raise the alarm; without it what the "
+        "controller was certified for by agreement, else 0.02.",
+        low=0.0001,
+        high=0.9999,
+    )
+    audit_max: int = setting(16, "Most audits under way at once.", low=1)
+    audit_tokens: int | None = setting(None, "Most completion tokens of audits a day.", low=1)
+    on_alarm: str = setting(
+        "log",
+        "What an alarm does beside its line in the log: nothing, or no vote stops early.",
+        choices=("log", FULL_BUDGET),
+    )
+    record: Path | None = setting(
+        None, "Folder for audited questions with their responses, a pool for aera train."
+    )
+    record_max: int = setting(2**30, "Most bytes recorded there.", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name or self.name.startswith("aera/"):
+            raise UsageError(
+                'name must be a name, and not begin with "aera/", which asks for a vote'
+            )
+        if self.record is not None and not self.audit_share:
+            raise UsageError("only audited requests are recorded: give audit_share too")
+
+    @property
+    def decider(self) -> Controller:
+        """Who decides its votes."""
+        if self.controller is None:
+            return default_controller()
+        assert isinstance(self.controller, Controller)
+        return self.controller
+
+    @property
+    def alarm_limit(self) -> float:
+        """Share of changed answers above which the alarm is raised."""
+        told = self.decider.calibration
+        promised = told.get("max_loss") if told.get("by_agreement") else None
+        return self.audit_limit or (promised if isinstance(promised, float) else 0.02)
+
+
+@dataclass(frozen=True)
+class KeyConfig(Checked):
+    """A key that clients present, and what its holder may do; what is left out, [limits] says."""
+
+    name: str = setting("", "What logs and metrics call its holder.")
+    env: str = setting("", "Environment variable with the key.")
+    models: tuple[str, ...] = setting((), "Models that its holder may ask for; none: all.")
+    share: float | None = setting(None, "As key_share of [limits].", low=0, high=1)
+    requests_per_minute: int | None = setting(None, "Most requests a minute.", low=1)
+    tokens_per_minute: int | None = setting(None, "Most tokens a minute, prompts included.", low=1)
+    money_per_day: float | None = setting(None, "Most money a day, by prices.", low=1e-9)
+    prices: tuple[float, ...] = setting(
+        (), "Of a million prompt and of a million completion tokens."
+    )
+    secret: str = field(default="", repr=False)
+    """The key itself, where it is known."""
+
+
+@dataclass(frozen=True)
+class LimitsConfig(Checked):
+    """What all may take together, and what each key may that says nothing of its own."""
+
+    max_requests: int = setting(512, "Most requests at once; more are answered with 429.", low=1)
+    max_bytes: int = setting(16 * 2**20, "Largest request, in bytes.", low=1)
+    key_share: float = setting(
+        0.5, "Share of the requests at once that one of several keys may take.", low=0, high=1
+    )
+    key_requests_per_minute: int | None = setting(None, "Most requests of one key a minute.", low=1)
+    key_tokens_per_minute: int | None = setting(None, "Most tokens of one key a minute.", low=1)
+    key_money_per_day: float | None = setting(None, "Most money of one key a day.", low=1e-9)
+    prices: tuple[float, ...] = setting(
+        (), "Price of a million prompt and of a million completion tokens, as [0.5, 1.5]."
+    )
+
+
+@dataclass(frozen=True)
+class KeysConfig(Checked):
+    """Keys without limits of their own; with none at all, only this machine may ask."""
+
+    env: str = setting("AERA_KEYS", "Environment variable with keys, separated by commas.")
+    file: Path | None = setting(None, "File with keys, one a line.")
+
+
+@dataclass(frozen=True)
+class ServerConfig(Checked):
+    """Where the gateway listens, and how it stops."""
+
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8001, "Port to listen on; 0 takes a free one.", low=0, high=65535)
+    allowed_hosts: tuple[str, ...] = setting((), "Other names by which it may be called.")
+    keep_headers: tuple[str, ...] = setting((), "Headers of a client that its samples carry too.")
+    log_level: str = setting("info", "info has a JSON line per request.", choices=LEVELS)
+    keep_alive: float = setting(5.0, "Seconds after which a silent stream gets a comment.", low=0)
+    drain_seconds: float = setting(30.0, "Seconds to finish requests when told to stop.", low=0)
+
+
+@dataclass(frozen=True)
+class Config(Checked):
+    """How to serve."""
+
+    default: str = setting("", "Model for requests that name none; the first where it is empty.")
+    upstream: tuple[UpstreamConfig, ...] = setting((), "The model servers.")
+    model: tuple[ModelConfig, ...] = setting((), "The models.")
+    server: ServerConfig = field(
+        default_factory=ServerConfig, metadata={"text": "Where it listens."}
+    )
+    keys: KeysConfig = field(default_factory=KeysConfig, metadata={"text": "Keys of clients."})
+    key: tuple[KeyConfig, ...] = setting((), "Keys with limits of their own.")
+    limits: LimitsConfig = field(
+        default_factory=LimitsConfig, metadata={"text": "What clients may take."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names, servers = [each.name for each in self.model], [each.name for each in self.upstream]
+        for what, listed in (("models", names), ("upstreams", servers)):
+            twice = sorted({name for name in listed if listed.count(name) > 1})
+            if not listed:
+                raise UsageError(
+                    f"there are no {what}, so nothing is served: give --upstream or --config"
+                )
+            if twice:
+                raise UsageError(f'two {what} are called "{twice[0]}": give each a name of its own')
+        if sum(each.other_names for each in self.model) > 1:
+            raise UsageError("only one model can take the names that no other has")
+        folders = [each.record for each in self.model if each.record is not None]
+        if len(set(folders)) < len(folders):
+            raise UsageError("two models record into one place: give each its own")
+        if self.default and self.default not in names:
+            raise UsageError(f'the default model "{self.default}" is none of {", ".join(names)}')
+        unknown = sorted({name for key in self.key for name in key.models} - {*names})
+        if unknown and not any(each.other_names for each in self.model):
+            raise UsageError(f'a key names the model "{unknown[0]}", which is none of those served')
+        for key in (*self.key, None):
+            prices = (key.prices if key else ()) or self.limits.prices
+            money = (key.money_per_day if key else None) or self.limits.key_money_per_day
+            if (prices and len(prices) != 2) or (money and not any(prices)):
+                raise UsageError("a limit in money needs prices, as [0.5, 1.5] a million tokens")
+        for each in self.model:
+            if self.find(each.upstream).forward_key and each.audit_share:
+                raise UsageError(
+                    f'audits of "{each.name}" would be paid for with the clients\' own keys: leave '
+                    "out audit_share or forward_key"
+                )
+            if each.escalate and (
+                len(self.find(each.escalate.upstream).urls) > 1 or not each.escalate.model
+            ):
+                raise UsageError("escalate takes a model, and an upstream with one url")
+
+    def find(self, upstream: str) -> UpstreamConfig:
+        """An upstream by its name; the only one needs none."""
+        if not upstream and len(self.upstream) == 1:
+            return self.upstream[0]
+        for each in self.upstream:
+            if each.name == upstream:
+                return each
+        known = ", ".join(each.name for each in self.upstream)
+        raise UsageError(f'there is no upstream "{upstream}"; there are {known}')
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The tables of a file."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f'"{path}" cannot be read: {error.strerror}') from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+
+
+def read_config(tables: Mapping[str, Any], place: str = "", folder: Path = Path()) -> Config:
+    """The configuration that tables make; paths in them are meant from the folder."""
+    config = _read(Config, tables, place, folder)
+    for each in config.upstream:
+        for variable in each.api_key_env:
+            _variable(variable, f'{place}[[upstream]] "{each.name}": api_key_env')
+    config = replace(config, key=(*_plain_keys(config.keys), *_named_keys(config.key, place)))
+    if not config.key and not _is_loopback(config.server.host):
+        raise UsageError(
+            f"{config.server.host} can be reached from outside, so clients need keys: set "
+            f"{config.keys.env}, or listen on 127.0.0.1"
+        )
+    return config
+
+
+def _read(kind: type[Kind], table: object, place: str, folder: Path) -> Kind:
+    """A dataclass from its table; whatever is wrong is said with its place."""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{place}: this must be a table")
+    hints = get_type_hints(kind)
+    known = [each.name for each in fields(kind) if each.metadata]  # type: ignore[arg-type]
+    made = {}
+    for given, value in table.items():
+        name = ALIASES.get(given, given)
+        where = place if kind is Config else f"{place}: "
+        if name not in known:
+            near = get_close_matches(given, known, 1)
+            more = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
+            raise UsageError(f'{where}"{given}" {GONE.get(given) or "is unknown" + more}')
+        made[name] = _value(hints[name], given, value, place, folder)
+    try:
+        return kind(**made)
+    except AeraError as error:
+        raise UsageError(f"{place}: {error}" if place else str(error)) from None
+
+
+def _value(hint: Any, name: str, value: Any, place: str, folder: Path) -> Any:
+    """What a setting is given, as what it must be."""
+    kind: Any = next(each for each in _kinds(hint) if each not in (type(None), Controller))
+    if get_origin(kind) is tuple and is_dataclass(get_args(kind)[0]):
+        if not isinstance(value, list):
+            raise UsageError(f"{place}write [[{name}]], as there may be several")
+        return tuple(
+            _read(get_args(kind)[0], each, f"{place}{_called(name, number, each)}", folder)
+            for number, each in enumerate(value, 1)
+        )
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _read(kind, value, f"{place}[{name}]" if ": " not in place else place, folder)
+    if get_origin(kind) is tuple:
+        listed = value if isinstance(value, list) else [value]
+        return tuple(_value(get_args(kind)[0], name, each, place, folder) for each in listed)
+    if kind == dict[str, str]:
+        good = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        if not good:
+            raise UsageError(f"{place}: {name} must be a table of texts, but is {value!r:.40}")
+        return value
+    wanted: Any = {Path: str, float: (int, float)}.get(kind, kind)
+    fits = isinstance(value, wanted) and (kind is bool or not isinstance(value, bool))
+    if not fits or (wanted is str and not value.strip()):
+        raise UsageError(f"{place}: {name} must be {WORDS[kind]}, but is {value!r:.40}")
+    return folder / value if kind is Path else float(value) if kind is float else value
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return (hint,) if get_origin(hint) in (tuple, dict) else get_args(hint) or (hint,)
+
+
+def _called(name: str, number: int, table: Any) -> str:
+    called = table.get("name") if isinstance(table, Mapping) else None
+    return f"[[{name}]] " + (f'"{called}"' if isinstance(called, str) else str(number))
+
+
+def _variable(variable: str, where: str) -> str:
+    found = os.environ.get(variable, "").strip()
+    if not found:
+        raise UsageError(f"{where} names the variable {variable}, which is not set")
+    return found
+
+
+def _plain_keys(keys: KeysConfig) -> Iterator[KeyConfig]:
+    """The keys of the environment and of the file of keys."""
+    found = [(keys.env, key) for key in os.environ.get(keys.env, "").split(",")]
+    if keys.file is not None:
+        try:
+            lines = keys.file.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise UsageError(f'the file of keys "{keys.file}" cannot be read: {why}') from None
+        found += [(f'"{keys.file}"', line) for line in lines if not line.lstrip().startswith("#")]
+    secrets = {key.strip(): where for where, key in found if key.strip()}
+    if keys.file is not None and not secrets:
+        raise UsageError(
+            f'the file of keys "{keys.file}" has none, and without a key anybody may ask: put one '
+            "in, or leave the file out"
+        )
+    for secret, where in secrets.items():
+        yield KeyConfig(secret=_strong(secret, where))
+
+
+def _named_keys(keys: tuple[KeyConfig, ...], place: str) -> Iterator[KeyConfig]:
+    seen = set[str]()
+    for key in keys:
+        where = f'{place}[[key]] "{key.name}"'
+        if not (key.name and key.env):
+            raise UsageError(f"{where}: name and env are needed")
+        secret = _strong(_variable(key.env, f"{where}: env"), key.env)
+        if secret in seen:
+            raise UsageError(f"{where}: the same key stands in another place")
+        seen.add(secret)
+        yield replace(key, secret=secret)
+
+
+def _strong(secret: str, where: str) -> str:
+    if len(secret) < SHORTEST_KEY:
+        raise UsageError(
+            f"a key in {where} has {len(secret)} characters and could be guessed; give each at "
+            f"least {SHORTEST_KEY}, as openssl rand -hex 16 makes them"
+        )
+    return secret
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write_config(config: Config) -> str:
+    """All settings as TOML, each with its sentence; those without a value are comments."""
+    tops, tables = [f"# {config.__dataclass_fields__['default'].metadata['text']}"], []
+    tops.append(_line("default", config.default))
+    for each in fields(config)[1:]:
+        value = getattr(config, each.name)
+        kind = get_args(get_type_hints(Config)[each.name])
+        rows = value if kind else (value,)
+        if kind and not rows:  # an example of a table that may stand there
+            tables.append(f"\n# [[{each.name}]]  {str(kind[0].__doc__).splitlines()[0]}")
+            tables += [
+                f"# {about.metadata['text']}\n# {about.name} ="
+                for about in fields(kind[0])
+                if about.metadata
+            ]
+        for row in rows:
+            if isinstance(row, KeyConfig) and not row.env:
+                continue
+            head = f"[[{each.name}]]" if kind else f"[{each.name}]"
+            tables.append(f"\n{head}  # {str(type(row).__doc__).splitlines()[0]}")
+            for about in fields(row):
+                if about.metadata:
+                    tables.append(f"# {about.metadata['text']}")
+                    tables.append(_line(about.name, getattr(row, about.name)))
+    return "\n".join([*tops, *tables])
+
+
+def _line(name: str, value: Any) -> str:
+    return f"# {name} =" if value in (None, "", (), {}) else f"{name} = {_toml(value)}"
+
+
+def _toml(value: Any) -> str:
+    if is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(n)} = {_toml(v)}" for n, v in value.items()) + " }"
+    return json.dumps(
+        list(value)
+        if isinstance(value, tuple)
+        else str(value)
+        if isinstance(value, Path)
+        else value
+    )
