@@ -111,7 +111,9 @@ def row_of(name: str, judged: Judged, controller: Controller) -> list[str]:
     trusted = paired_bootstrap(100 * judged.own, 100 * judged.plain, seed=0)
     guarded = paired_bootstrap(100 * scores, 100 * judged.plain, seed=0)
     lookout = controller.make_lookout()
-    batch = judged.plain if lookout.survey(judged.questions) else judged.own
+    for question in judged.questions:
+        lookout.see(question)
+    batch = judged.plain if lookout.doubt else judged.own
     orders_lost = (np.where(stood_in, judged.plain, judged.own) - judged.plain).mean(axis=1)
     within = np.mean([first <= WINDOW for first in firsts])
     return [
