@@ -45,7 +45,11 @@ def find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | 
 def find_abroad(controller: Controller, records: Records) -> str | None:
     """What a controller would say that was brought to a pool it does not know; None at home."""
     lookout = controller.make_lookout()
-    if not lookout.survey(records.questions.values()):
+    for question in records.questions.values():
+        lookout.see(question)
+        if lookout.abroad:
+            break
+    if not lookout.doubt:
         return None
     return (
         "these questions are not like those it was taught on: they are "
