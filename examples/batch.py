@@ -3,16 +3,15 @@
 import asyncio
 import sys
 
-from aera import ASC, Budget, Controller, Pool, RecordedSampler, solve_shared
+from aera import ASC, Budget, Controller, Pool, RecordedSampler, solve_many
 
 
 async def main(path: str, tokens: int) -> None:
     pool = Pool.open(path)
     controller = Controller(pool.task, pool.schedule, ASC(0.95))
-    questions = list(pool.questions.values())
-    done = await solve_shared(
-        questions, RecordedSampler(pool), controller, budget=Budget(tokens=tokens)
-    )
+    known = {"budget": Budget(tokens=tokens), "shared": True}
+    many = solve_many(pool.questions.values(), RecordedSampler(pool), controller, **known)
+    done = [each async for each in many]
     for each in sorted(done, key=lambda each: -each.responses):
         print(f"{each.question_id}: {each.responses:3} responses, {each.answer} ({each.reason})")
     spent = sum(each.completion_tokens for each in done)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from pools import interval, open_pool, pools_argument, publish, table, vote_table
 
-from aera import Budget, Controller, RecordedSampler, solve_shared
+from aera import Allocation, Budget, Controller, Question, RecordedSampler, solve_many
 from aera.lab import (
     GATE_FAMILY,
     Floats,
@@ -21,6 +21,15 @@ from aera.lab import (
 
 SHARES = (0.05, 0.06, 0.08, 0.10, 0.15, 0.20)
 """Limits, as shares of the tokens that the full budget takes."""
+
+
+async def _share(
+    questions: list[Question], sampler: RecordedSampler, controller: Controller, limit: int
+) -> list[Allocation]:
+    """What every question gets of one limit in tokens."""
+    budget = Budget(tokens=limit)
+    many = solve_many(questions, sampler, controller, budget=budget, shared=True)
+    return [each async for each in many]
 
 
 def main() -> None:
@@ -44,11 +53,7 @@ def main() -> None:
         stops = Frontier(tuple(sweep(every, values, trajectories)), trajectories)
         for share in SHARES:
             limit = round(share * whole)
-            done = asyncio.run(
-                solve_shared(
-                    questions, RecordedSampler(pool), controller, budget=Budget(tokens=limit)
-                )
-            )
+            done = asyncio.run(_share(questions, RecordedSampler(pool), controller, limit))
             scores = np.array([g.grade([a.answer])[0] for g, a in zip(graders, done, strict=True)])
             spent = sum(a.completion_tokens for a in done) / whole
             uniform = fixed.mixture(limit / len(fold.own), "tokens")

@@ -89,7 +89,7 @@ class Controller:
     task: Task
     schedule: Schedule
     policy: Policy
-    """As calibrated. `live_policy` adds the rule that nobody gets an answer without a vote."""
+    """As calibrated. `start` adds what live answers need (Live)."""
     gate: Gate | None = None
     weigher: Weighting | None = None
     """Gives votes their weights or scores; without one every vote counts the same."""

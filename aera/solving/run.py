@@ -90,7 +90,7 @@ class Allocation:
 class Run:
     """One question under one policy. Feed it `want` responses, in as many deliveries as you like.
 
-    run = Run(question, policy, task=task, schedule=schedule)
+    run = controller.start(question)
     while run.want:
         run.feed(sampler.sample(question, run.want))
     print(run.allocation.answer)

@@ -68,20 +68,6 @@ def test_content_in_parts_is_joined(content: list[Any]) -> None:
     assert texts(parsed({"content": content})) == [BOX]
 
 
-@pytest.mark.parametrize("message", [{"content": None}, {}, {"content": 7}, None, "odd"])
-def test_content_that_is_not_there_abstains(message: Any) -> None:
-    reply = {"choices": [{"message": message, "finish_reason": "stop"}]}
-    [response] = parse_reply(reply, latency_ms=1)
-    assert (response.text, response.error) == ("", None)
-
-
-def test_logprobs_are_summed_and_count_the_tokens() -> None:
-    rows = [{"logprob": -0.5}, {"logprob": -1}, {"logprob": None}, "odd"]
-    reply = {"choices": [{"message": {"content": BOX}, "logprobs": {"content": rows}}]}
-    [response] = parse_reply(reply, latency_ms=1)
-    assert (response.logprob, response.tokens) == (-1.5, 2)
-
-
 @pytest.mark.parametrize("usage", [None, {}, {"completion_tokens": None}, "odd", []])
 def test_missing_usage_is_estimated_from_the_length(usage: Any) -> None:
     made = parsed("x" * 400, "x" * 40, usage=usage)
@@ -109,14 +95,6 @@ def test_a_count_that_cannot_be_one_is_taken_for_none(count: Any) -> None:
     for choice in reply["choices"]:
         choice["usage"] = {"completion_tokens": count}
     assert [response.tokens for response in parse_reply(reply, latency_ms=1)] == [100, 10]
-
-
-def test_what_a_reply_says_beside_its_choices_is_kept_with_each() -> None:
-    reply = completion(BOX, BOX, system_fingerprint="fp", usage={"completion_tokens": 2})
-    sources: list[Any] = [response.source for response in parse_reply(reply, latency_ms=1)]
-    assert sources == reply["choices"]
-    beside = {"system_fingerprint": "fp", "usage": {"completion_tokens": 2}}
-    assert [source.reply for source in sources] == [beside, beside]
 
 
 def test_a_choice_that_says_its_own_length_is_believed() -> None:

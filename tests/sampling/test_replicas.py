@@ -69,13 +69,6 @@ def test_a_dead_replica_is_left_at_once_and_cools_down() -> None:
     assert took < 0.2  # no retries against a closed port when there is somebody else
 
 
-def test_a_broken_replica_is_left_after_its_retries() -> None:
-    broken, good = FakeUpstream(boxed, faults=[Fault.status(503)] * 9), FakeUpstream(boxed)
-    got = among(lambda replicas: replicas.complete(BODY, 2), broken, good, tries=1)
-    assert all(response.error is None for response in got)
-    assert len(good.calls) == 1
-
-
 def test_nobody_there_is_an_error_without_a_status() -> None:
     got = among(lambda replicas: replicas.complete(BODY, 2), dead(), dead())
     sources = [response.source for response in got]
@@ -113,12 +106,6 @@ def test_a_request_is_passed_to_a_replica_that_lives() -> None:
         return place, busy, replicas.busy
 
     assert among(act, dead(), FakeUpstream(boxed)) == (1, [0, 1], [0, 0])
-
-
-def test_a_request_that_nobody_takes_is_a_bad_gateway() -> None:
-    with pytest.raises(UpstreamError, match="cannot be reached") as caught:
-        among(lambda replicas: replicas.send(LIST), dead(), dead())
-    assert caught.value.status == 502
 
 
 def test_a_check_tells_of_every_replica() -> None:

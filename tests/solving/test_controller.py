@@ -147,27 +147,10 @@ def test_a_label_tells_weighted_votes_from_plain_ones(
     assert Controller.load(tmp_path).label == label
 
 
-def test_a_run_on_weighted_votes_says_so_in_its_allocation() -> None:
-    controller = Controller(get_task("numeric"), SCHEDULE, ASC(0.0), weigher=WEIGHER)
-    run = controller.start(Question("q", "?"))
-    run.feed([Response("\\boxed{7}")] * run.want)
-    assert run.allocation.policy == "asc-0+vote+weighted"
-
-
 def test_a_label_of_weighted_votes_without_weights_is_refused(tmp_path: Path) -> None:
     Controller(get_task("numeric"), SCHEDULE, ASC(0.9)).save(tmp_path)
     edit(tmp_path, policy="asc-0.9+weighted")
     assert "other votes" in refusal(tmp_path)
-
-
-def test_an_infeasible_calibration_keeps_the_full_budget_and_the_gate(
-    controller: Controller, tmp_path: Path, prefixes: list[Prefix]
-) -> None:
-    replace(controller, policy=Fixed(8)).save(tmp_path)
-    loaded = Controller.load(tmp_path)
-    assert loaded.policy == Fixed(8)
-    assert loaded.gate is not None
-    assert [loaded.policy.decide(prefix).stop for prefix in prefixes] == [False, False, True]
 
 
 def test_the_live_policy_gives_no_answer_without_a_vote(controller: Controller) -> None:

@@ -53,11 +53,6 @@ def test_questions_of_another_kind_are_noticed_within_the_window_and_said_once()
     assert lookout.tell() is None
 
 
-def test_doubt_comes_long_before_the_verdict() -> None:
-    lookout = sent_home(SHORT[:6])
-    assert (lookout.doubt, lookout.abroad) == (True, False)
-
-
 def test_a_first_question_is_never_doubted() -> None:
     assert not BUNDLED.make_lookout().see(SHORT[0])
 
@@ -78,11 +73,6 @@ def test_a_question_asked_again_says_nothing_new() -> None:
 def test_how_all_questions_are_wrapped_is_no_part_of_them(before: str, after: str) -> None:
     wrapped = [replace(each, text=before + each.text + after) for each in AT_HOME]
     assert not sent_home(wrapped).abroad
-
-
-def test_a_home_of_wrapped_questions_is_the_same_home() -> None:
-    wrapped = [replace(each, text=f"Q: {each.text}\nAnswer:") for each in AT_HOME]
-    assert Home.of(wrapped) == Home.of(AT_HOME)
 
 
 def test_a_change_late_in_life_is_noticed_and_so_is_the_way_back() -> None:

@@ -112,13 +112,6 @@ def test_feeding_more_than_wanted_is_refused_and_leaves_the_run_intact(
     assert run.want == 1
 
 
-def test_a_stopped_run_takes_no_more(numeric: Task, responses_of: ResponsesOf) -> None:
-    run = start(FirstValid(), numeric)
-    run.feed(responses_of("11"))
-    with pytest.raises(RunError, match="wants 0"):
-        run.feed(responses_of("1"))
-
-
 def test_an_allocation_accounts_for_everything(numeric: Task, responses_of: ResponsesOf) -> None:
     made = run_blocks(Lead(3), numeric, responses_of("1.211..1" + "1" * 8))
     assert (made.answer, made.responses, made.checkpoint, made.reason) == ("1", 8, 8, "lead")
@@ -134,13 +127,6 @@ def test_the_full_budget_ends_what_no_policy_stops(
     assert (made.answer, made.responses, made.reason) == (None, 16, "full budget")
     assert [step.decision.forced for step in made.steps] == [False] * (len(made.steps) - 1) + [True]
     assert made.votes == {}
-
-
-def test_replies_without_an_answer_never_agree_on_one(
-    numeric: Task, responses_of: ResponsesOf
-) -> None:
-    for policy in (Majority(0.75), ASC(0.95), ESC(2), FirstValid()):
-        assert run_blocks(policy, numeric, responses_of("." * 16)).responses == 16
 
 
 def test_ending_within_a_block_votes_with_what_is_there(
@@ -166,14 +152,6 @@ def test_a_block_that_cannot_be_read_is_paid_for_and_abstains(responses_of: Resp
     run.end("failed", abstain=True)
     assert (run.allocation.responses, run.allocation.answer) == (4, None)
     assert run.allocation.completion_tokens > 0
-
-
-def test_failures_cost_and_abstain(numeric: Task) -> None:
-    run = start(Fixed(2), numeric)
-    run.feed([Response("\\boxed{9}", tokens=50, prompt_tokens=5, error="timeout")])
-    run.feed([Response("\\boxed{3}", tokens=7, prompt_tokens=5)])
-    made = run.allocation
-    assert (made.answer, made.completion_tokens, made.prompt_tokens) == ("3", 57, 10)
 
 
 def test_the_rule_decides_the_answer_but_not_the_stop(numeric: Task) -> None:

@@ -46,6 +46,8 @@ def find_abroad(controller: Controller, records: Records) -> str | None:
     lookout = controller.make_lookout()
     for question in records.questions.values():
         lookout.see(question)
+        if lookout.abroad:
+            break
     if not lookout.doubt:
         return None
     return (
