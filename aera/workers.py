@@ -5,21 +5,19 @@ died is worked on again, so work must be repeatable: it returns a value, or find
 has done already. Work and parts travel, so they are values and functions of modules.
 """
 
-import logging
 import os
 import signal
 import socket
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 from aera.errors import RunError, UsageError, check_count
 
@@ -33,20 +31,6 @@ AHEAD = 3
 Part = TypeVar("Part")
 Done = TypeVar("Done")
 Handle = TypeVar("Handle")
-
-
-@runtime_checkable
-class FilePart(Protocol):
-    """A part that is one file, which may be read for it before it is worked on."""
-
-    @property
-    def address(self) -> tuple[Any, str]:
-        """One of pyarrow's file systems, and where on it the file is."""
-        ...
-
-    def with_content(self, content: bytes) -> Any:
-        """The same part with the content of its file."""
-        ...
 
 
 class Workers(Protocol):
@@ -115,8 +99,8 @@ class Processes:
 class RayWorkers:
     """A Ray cluster, every machine of which has aera installed and sees the same files.
 
-    Without an address it is the one `RAY_ADDRESS` names, else one started on this machine. Parts
-    that are files are streamed through Ray Data, all others are tasks.
+    Without an address it is the one `RAY_ADDRESS` names, else one started on this machine. Each
+    part is a task.
     """
 
     address: str | None = None
@@ -126,30 +110,6 @@ class RayWorkers:
         ray = _ray()
         if not ray.is_initialized():
             self._join(ray)
-        todo = [*parts]
-        files = [part for part in todo if isinstance(part, FilePart)]
-        if files and len(files) == len(todo):
-            yield from _stream(ray, work, files)
-        else:
-            yield from self._tasks(ray, work, todo)
-
-    def _join(self, ray: Any) -> None:
-        """Connect to the cluster; one that is not there is refused at once."""
-        os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the first error is told of
-        address = self.address or os.environ.get("RAY_ADDRESS")
-        host, _, port = (address or "").rpartition(":")
-        try:
-            if port.isdecimal() and "/" not in host:  # Ray would wait for minutes
-                socket.create_connection((host, int(port)), PATIENCE).close()
-            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
-        except (OSError, ValueError, OverflowError, ConnectionError) as error:
-            said = str(error).partition("\n")[0]
-            raise UsageError(f'there is no Ray cluster at "{address}": {said}') from None
-
-    def _tasks(
-        self, ray: Any, work: Callable[[Part], Done], parts: Sequence[Part]
-    ) -> Iterator[Done]:
-        """A task for every part."""
         shared = ray.put(work)
         # A task that raises has failed; one whose worker or machine died is tried again.
         task = ray.remote(num_cpus=1, max_retries=TRIES, retry_exceptions=False)(_apply)
@@ -167,6 +127,19 @@ class RayWorkers:
         yield from run_in_order(
             lambda part: task.remote(shared, part), finish, parts, AHEAD * workers
         )
+
+    def _join(self, ray: Any) -> None:
+        """Connect to the cluster; one that is not there is refused at once."""
+        os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the first error is told of
+        address = self.address or os.environ.get("RAY_ADDRESS")
+        host, _, port = (address or "").rpartition(":")
+        try:
+            if port.isdecimal() and "/" not in host:  # Ray would wait for minutes
+                socket.create_connection((host, int(port)), PATIENCE).close()
+            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+        except (OSError, ValueError, OverflowError, ConnectionError) as error:
+            said = str(error).partition("\n")[0]
+            raise UsageError(f'there is no Ray cluster at "{address}": {said}') from None
 
 
 @lru_cache(maxsize=1)
@@ -193,83 +166,9 @@ def _apply(work: Callable[[Part], Done], part: Part) -> Done:
     return work(part)
 
 
-def _stream(ray: Any, work: Callable[[Any], Done], parts: Sequence[FilePart]) -> Iterator[Done]:
-    """Files read and worked on by Ray Data, in the order of the parts."""
-    known = {part.address[1]: part for part in parts}
-    begun = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Begun).remote()
-    count = 0
-    for content in _rows(parts, partial(_work_on_file, work=work, parts=known, begun=begun)):
-        raised, done = ray.cloudpickle.loads(content)
-        if raised:
-            raise done
-        count += 1
-        yield done
-    if count != len(parts):  # it passes over what it takes for no path
-        raise RunError(f"Ray Data worked on {count} of {len(parts)} parts")
-
-
-def _rows(parts: Sequence[FilePart], work: Callable[..., dict[str, bytes]]) -> Iterator[bytes]:
-    """What Ray Data makes of the files; a worker that died is replaced until one is done."""
+def _ray() -> Any:
     try:
-        # A file is one row, and rows are never cut; read_parquet makes blocks of 128 MiB of it.
-        files = _ray("ray.data").read_binary_files(
-            [part.address[1] for part in parts],
-            filesystem=parts[0].address[0],
-            include_paths=True,
-            override_num_blocks=len(parts),
-        )
-        done = files.map(work)
-        done.context.enable_progress_bars = False
-        done.context.execution_options.preserve_order = True
-        with _quiet("ray.data"):
-            for row in done.iter_rows():
-                yield row["done"]
-    except OSError as error:
-        said = str(error).strip().rpartition("\n")[2]
-        raise RunError(f"Ray Data cannot read the parts: {said}") from None
-
-
-class _Begun:
-    """Counts how often every part was begun, which Ray Data would do for ever."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def note(self, path: str) -> int:
-        self._counts[path] += 1
-        return self._counts[path]
-
-
-def _work_on_file(
-    row: dict[str, Any], *, work: Callable[[Any], Done], parts: dict[str, FilePart], begun: Any
-) -> dict[str, bytes]:
-    """What the work made of a file, or raised, as a row again."""
-    ray, path = _ray(), row["path"]
-    done: tuple[bool, Any]
-    try:
-        if ray.get(begun.note.remote(path)) > 1 + TRIES:
-            raise RunError(f"workers died {1 + TRIES} times on one part, {path}")
-        done = False, work(parts[path].with_content(row["bytes"]))
-    except Exception as error:  # noqa: BLE001 - it is raised again where the result is wanted
-        done = True, error
-    return {"done": ray.cloudpickle.dumps(done)}
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Nothing is logged under this name: what matters is raised."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def _ray(name: str = "ray") -> Any:
-    try:
-        return import_module(name)
+        return import_module("ray")
     except ImportError:
         raise UsageError('a Ray cluster needs Ray: pip install "aera[ray]"') from None
 

@@ -19,10 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, islice
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
-
-from children import cpu_by_process, cpu_since, largest_kb
 
 import aera
 from aera import Pool, get_task, standard_policies
@@ -41,6 +40,7 @@ from aera.workers import parse_workers
 
 DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
 LIMIT_MB = 4096
+TICKS = os.sysconf("SC_CLK_TCK")
 STAGES = ("import", "replay", "summary", "report", "embedding", "evidence", "traits")
 
 
@@ -101,6 +101,26 @@ def stage_work(name: str, folder: Path, workers: str) -> Callable[[], object]:
         return lambda: VoteLearner().prepare(pool, truths, workers=parse_workers(workers))
     learner = PaperLearner()
     return lambda: learner.prepare(pool, truths, workers=parse_workers(workers))
+
+
+def cpu_by_process() -> dict[int, float]:
+    """CPU seconds of every worker so far, by its process number."""
+    found = {}
+    for number in (child.pid for child in active_children() if child.pid):
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        found[number] = (int(fields[11]) + int(fields[12])) / TICKS
+    return found
+
+
+def cpu_since(before: dict[int, float]) -> float:
+    """CPU seconds that the workers of now have used since then."""
+    return sum(used - before.get(number, 0.0) for number, used in cpu_by_process().items())
+
+
+def largest_kb() -> int:
+    """The most memory that any of the workers ever held."""
+    told = [Path(f"/proc/{child.pid}/status").read_text() for child in active_children()]
+    return max((int(each.partition("VmHWM:")[2].split()[0]) for each in told), default=0)
 
 
 def run_stage(name: str, folder: Path, workers: str) -> None:

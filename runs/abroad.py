@@ -128,29 +128,6 @@ def row_of(name: str, judged: Judged, controller: Controller) -> list[str]:
     ]
 
 
-# --- signs that were left -------------------------------------------------------------------------
-
-
-def signs_of(folder: Path, name: str, controller: Controller) -> list[str]:
-    """How often weights overturn the plain vote, first and last, and how much could be read."""
-    pool = open_pool(folder, name)
-    seen = set(controller.find_seen(pool.questions.values()))
-    assert controller.weigher is not None
-    changed, read = [], []
-    for record in hold(pool):
-        if record.question.id not in seen:
-            pairs = zip(
-                record.prefixes(controller.schedule),
-                record.weigh(controller.weigher).prefixes(controller.schedule),
-                strict=True,
-            )
-            leaders = [(one.tally.leaders, other.tally.leaders) for one, other in pairs]
-            changed.append([one.answer != other.answer for one, other in leaders])
-            read.append(np.mean([vote.answer is not None for vote in record.votes]))
-    first, *_, last = 100 * np.mean(changed, axis=0)
-    return [POOLS[name], f"{first:.1f}", f"{last:.1f}", f"{100 * np.mean(read):.1f}"]
-
-
 # --- other homes ----------------------------------------------------------------------------------
 
 
@@ -196,10 +173,6 @@ def main() -> None:
     ]
     publish("abroad-home", table(["home: gsm8k 400 to 799", "abroad, % of orders"], said))
     publish("abroad-homes", homes_table(folder))
-    fewest, most = controller.schedule.first, controller.schedule.last
-    told = ["met", f"overturned at {fewest}, %", f"at {most}, %", "read, %"]
-    texts = [name for name in POOLS if not name.startswith("others/")]
-    publish("abroad-signs", table(told, [signs_of(folder, name, controller) for name in texts]))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Without truths: weights of clear votes, certified to change few answers. gsm8k, five split seeds.
 
-Truths judge and do nothing else. Per outer fold 320 questions teach, refuse and choose, 320 others
+Truths judge and do nothing else. Per outer fold 320 questions teach and refuse, 320 others
 certify at 0.1, and the 160 of the fold are judged. Rules that learn nothing are certified on the
 same 320, on plain votes. Each seed is kept in out/crowd once it is done, so a run that was broken
 off goes on where it was; delete that folder to begin anew.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from pools import ROOT, SEEDS, held, interval, pools_argument, publish, table
 
 from aera.arrays import Columns, Floats
-from aera.lab import Judgement, LossLimit, Trajectories, bootstrap_ratio, nested, paired_bootstrap
+from aera.lab import LossLimit, Trajectories, bootstrap_ratio, nested, paired_bootstrap
 from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.families import Family, answer_families
 from aera.lab.learning.crowd import CrowdLearner
@@ -31,9 +31,6 @@ LEARNER = CrowdLearner()
 PLAIN = CrowdLearner(weighted=False)
 TITLES = {
     "crowd": "**AERA: weights of clear votes**",
-    "gate": "the same, always the gate",
-    "asc": "the same, always ASC",
-    "plain gate": "plain votes: gate",
     "plain asc": "plain votes: ASC",
     "plain asc, all": "plain votes: ASC, certified on all 640",
     "plain esc": "plain votes: ESC",
@@ -66,15 +63,7 @@ def outcome(found: Trajectories, stops: Columns, choices: Sequence[Choice]) -> K
         "changed": 1 - pick(found.agreement, stops),
         "own": found.known_grades[:, -1],
         "certified": np.array([choice.feasible for choice in choices], float),
-        "gates": np.array([choice.family == "aera" for choice in choices], float),
     }
-
-
-def judged_learners(folder: Path, seed: int) -> Iterator[tuple[str, list[Judgement]]]:
-    """What learns, by the name of its policy, once per limit."""
-    weighted = nested(LEARNER, known(folder), LIMITS, seed=seed)
-    yield from (("crowd/aera", weighted), ("gate/gate", weighted), ("asc/asc", weighted))
-    yield "plain gate/gate", nested(PLAIN, known(folder), LIMITS, seed=seed)
 
 
 @cache
@@ -108,11 +97,10 @@ def run(folder: Path, seed: int) -> Mapping[str, Floats]:
     path = DONE / f"{NAME}-{seed}.npz"
     if not path.exists():
         done: dict[str, Kept] = {}
-        for named, judgements in judged_learners(folder, seed):
-            title, name = named.split("/")
-            for limit, each in zip(LIMITS, judgements, strict=True):
-                kept = outcome(each.trajectories, each.stops[name], each.choices[name])
-                done[f"{title} {limit.max_loss}"] = kept
+        judged = nested(LEARNER, known(folder), LIMITS, seed=seed)
+        for limit, each in zip(LIMITS, judged, strict=True):
+            kept = outcome(each.trajectories, each.stops["aera"], each.choices["aera"])
+            done[f"crowd {limit.max_loss}"] = kept
         for limit in LIMITS:
             for family in answer_families():
                 title = f"plain {family.name} {limit.max_loss}"
@@ -134,7 +122,7 @@ def row_of(folder: Path, runs: Sequence[Mapping[str, Floats]], name: str, loss: 
     """The mean over the seeds of every question; intervals over questions."""
     found = {
         key: np.array([each[f"{name} {loss}/{key}"] for each in runs])
-        for key in ("scores", "spent", "changed", "own", "certified", "gates")
+        for key in ("scores", "spent", "changed", "own", "certified")
     }
     full, tokens = plain_votes(folder).known_grades[:, -1], plain_votes(folder).tokens[:, -1]
     scores, spent = found["scores"].mean(axis=0), found["spent"].mean(axis=0)
@@ -151,13 +139,11 @@ def row_of(folder: Path, runs: Sequence[Mapping[str, Floats]], name: str, loss: 
         f"{lost.difference:+.2f} {interval(lost.low, lost.high)}",
         f"{certified.sum():.0f} of {certified.size}",
         f"{certified.all(axis=1).sum()} of {len(certified)}",
-        f"{found['gates'].sum():.0f}" if name == "crowd" else "",
     ]
 
 
 HEADER = ["at most changed, policy", "accuracy %", "against Fixed-128", "tokens, % of Fixed-128's"]
 HEADER += ["changed, %", "against its own full budget", "certified", "seeds with all certified"]
-HEADER += ["gate chosen"]
 
 
 def main(folder: Path) -> None:

@@ -65,7 +65,7 @@ bit, on the first twenty questions:
 |---|---|
 | every response after a checkpoint | traits, weights, vote features, the paper's features, `p_continue` and decisions up to it |
 | every truth | the same, at every checkpoint |
-| every truth | what is [learned without truths](agreement.md): labels by the clear votes, gate, weights, setting |
+| every truth | what is [learned without truths](agreement.md): labels by the clear votes, weights, setting |
 | every response to the questions that are judged, and their truths | what the other questions teach, with truths and without |
 
 Without truths, a label of a question that teaches may depend on its full vote, and on nothing else. It also looks:

@@ -264,12 +264,15 @@ class Gateway:
         line = command("serve", "--config", self._file, "--port", self.port)
         with self.log.open("w") as log:
             self.process = subprocess.Popen(line, env=self._environment, stderr=log, stdout=log)
-        until = time.monotonic() + 20
-        while self.process.poll() is None and time.monotonic() < until:
+        until = time.monotonic() + 60
+        while self.process.poll() is None:  # one that has ended refused to serve: its log says why
             try:
                 self.ask("/health")
                 break
             except OSError:
+                if time.monotonic() > until:
+                    self.__exit__()
+                    raise
                 time.sleep(0.05)
         return self
 

@@ -42,7 +42,7 @@ OTHER_PROGRAMS = {
     *("--log_samples", "--apply_chat_template", "--include_path"),  # lm-eval
     *("--model_args", "--output_path", "--tasks"),
     *("--quick", "--held", "--list", "--accept"),  # runs/all.py
-    *("--ray", "--strings", "--files"),  # bench/workers.py
+    *("--strings", "--files"),  # bench/fuzz.py
 }
 """Options in our pages that are not ours."""
 FORMER = {"--rival"}

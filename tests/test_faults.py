@@ -271,7 +271,6 @@ def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
 # --- large requests, servers that hang or refuse --------------------------------------------------
 
 
-@fault("F8", "a request is bounded in bytes and not in values")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_many_small_values_take_little_memory(tmp_path: Path) -> None:
     def peak(gateway: Gateway) -> int:

@@ -403,18 +403,3 @@ def test_the_comparison_is_not_of_trivial_decisions(feed: Feed) -> None:
 def test_what_was_chosen_where_they_differ(feed: Feed, stream: str, stop: int) -> None:
     """A gate out of its range is not trusted; nothing readable is one more block, then the end."""
     assert feed.outcomes("by hand", "bundled")[f"{stream} 0"].stop == stop
-
-
-def test_a_server_that_ignores_n_gets_the_same_decisions(feed: Feed) -> None:
-    async def scene() -> Outcomes:
-        async with aera.RecordedUpstream(feed.pool, honours_n=False) as server:
-            controller, _ = feed.controller("bundled")
-            chat = Chat("recorded", TASK, {"seed": 0}, wishes=controller.asks)
-            asked = [*feed.pool.questions.values()][:8]
-            async with aera.OpenAISampler(aera.Endpoint(server.base_url), chat) as sampler:
-                many = aera.Allocator(sampler, replace(controller, home=None)).solve(asked)
-                return {made.question_id: _told(made) async for made in many}
-
-    expected = feed.outcomes("by hand", "bundled")
-    made = asyncio.run(scene())
-    assert made == {name: expected[name] for name in made}

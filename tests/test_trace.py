@@ -15,9 +15,9 @@ from traced import rows_of
 
 from aera import Pool, Question, Response, get_task
 from aera.lab.formats.exporting import export_pool
+from aera.pools.open import open_pool
 from aera.pools.pool import write_pool
 from aera.pools.record import Record
-from aera.pools.shards import Shards
 from aera.reading.tracing import answer_place
 from aera.sampling.completion import parse_reply
 from aera.sampling.tokens import read_tokens
@@ -165,8 +165,8 @@ def test_a_trace_lasts_in_a_pool_and_in_an_export(tmp_path: Path) -> None:
     record = Record(Question("q", "?"), with_and_without * 2)
     (tmp_path / "pool").mkdir()
     pool = write_pool(tmp_path / "pool", [record], task=NUMERIC, sampler={}, seed=None)
-    export_pool(pool, tmp_path / "shards")
-    for kept in (Pool.open(tmp_path / "pool"), Shards.open(tmp_path / "shards")):
+    export_pool(pool, tmp_path / "export")
+    for kept in (Pool.open(tmp_path / "pool"), open_pool(tmp_path / "export")):
         [found] = [*kept]
         assert json.dumps([each.trace for each in found.responses]) == json.dumps(
             [each.trace for each in record.responses]

@@ -13,8 +13,8 @@ from aera.errors import UsageError
 
 if TYPE_CHECKING:
     from aera.pools.log import Progress
+    from aera.pools.parquet import ParquetPool
     from aera.pools.pool import Pool
-    from aera.pools.shards import Shards
     from aera.response import Question, Response
 
 Told = dict[str, Any]
@@ -93,7 +93,7 @@ def _server_lines(told: Told) -> Iterator[str]:
 # --- pools ----------------------------------------------------------------------------------------
 
 
-def _pool(pool: "Pool | Shards") -> Told:
+def _pool(pool: "Pool | ParquetPool") -> Told:
     from aera.lab.open import open_truths
     from aera.pools.log import read_log
     from aera.pools.pool import Pool, read_audits
@@ -330,10 +330,8 @@ def _home_line(home: Told | None) -> str:
         return "home: not recorded, so it does not notice when questions are of another kind"
     middle = len(home["spread"]["length"]) // 2
     length, numbers = (home["spread"][name][middle] for name in ("length", "numbers"))
-    turned = home["overturned"]
-    weights = f"; weights overturn {100 * turned[-1]:.0f} % of the full votes" if turned else ""
     return (
         f"home: {home['questions']:,} questions, half of them above {length:.0f} characters and "
         f"{numbers:.0f} numbers; answers of {', '.join(home['models']) or 'a model not recorded'}, "
-        f"weighed by {home['tier']}{weights}"
+        f"weighed by {home['tier']}"
     )

@@ -24,7 +24,7 @@ PoolArgument = Annotated[
 ]
 EncoderOption = Annotated[
     str | None,
-    typer.Option(help="Encoder for the paper's features: a path, URL#model or model name."),
+    typer.Option(help="Encoder for the paper's features: a .safetensors path or model name."),
 ]
 LOSS = 0.02
 """The accuracy that may be lost where nobody says otherwise."""

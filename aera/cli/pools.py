@@ -84,11 +84,11 @@ def export(
     """Write a pool as Parquet, or allocations as the output of an OpenAI batch."""
     from aera.lab.formats.batches import export_allocations
     from aera.lab.formats.exporting import export_pool
-    from aera.pools.places import locate
+    from aera.pools.parquet import show_address
 
     if source.is_dir():
         export_pool(Pool.open(source), out)
-        say(f"{locate(out)}: Parquet, a row per response")
+        say(f"{show_address(out)}: Parquet, a row per response")
     elif source.is_file():
         if "://" in out:
             raise UsageError("allocations go to a file on this disk; give its path as --out")

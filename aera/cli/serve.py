@@ -71,8 +71,8 @@ def _describe(model: "ServedModel") -> str:
 
 def _describe_record(model: "ServedModel") -> str:
     return (
-        f"audited requests are recorded in {model.record}: the question, its system message and all "
-        f"responses, up to {model.record_max:,} bytes; no keys, names or headers. aera drop "
+        f"audited requests are recorded in {model.record}: the question, its system message and "
+        f"all responses, up to {model.record_max:,} bytes; no keys, names or headers. aera drop "
         "removes them"
     )
 

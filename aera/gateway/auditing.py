@@ -63,8 +63,6 @@ class Found:
     prompt_tokens: int = 0
     """Of the audit alone, as are the others."""
     tokens: int = 0
-    overturned: bool = False
-    """Whether plain votes would have had another answer at the full budget."""
 
 
 @dataclass(eq=False)
@@ -94,7 +92,6 @@ class Auditor:
         self.sequence = os.urandom(4).hex()
         """What the lines of this sequence have in common."""
         self.counts: Counter[str] = Counter()
-        self.overturned = 0
         self.detector = Detector(rules.limit)
         self.told: Callable[[Found], None] = _told_nobody
         self._key = os.urandom(16)
@@ -171,7 +168,6 @@ class Auditor:
 
     def _count(self, audit: Audit, found: Found) -> None:
         self.counts[found.outcome] += 1
-        self.overturned += found.overturned
         before = self.detector.alarmed
         self.detector.see(found.outcome != SAME)
         self.told(found)
@@ -216,9 +212,9 @@ class Auditor:
     def state(self) -> dict[str, Any]:
         """The sequence so far."""
         low, high = interval(self.changed, self.seen)
-        numbers = {"audits": self.seen, "changed": self.changed, "overturned": self.overturned}
         return {
-            **numbers,
+            "audits": self.seen,
+            "changed": self.changed,
             "low": round(low, 5),
             "high": round(high, 5),
             "limit": self.rules.limit,
@@ -238,7 +234,6 @@ class Auditor:
             **self._about(),
             "id": audit.id,
             "outcome": found.outcome,
-            "weights_overturn": found.overturned,
             "samples": found.samples,
             "prompt_tokens": found.prompt_tokens,
             "tokens": found.tokens,

@@ -60,7 +60,6 @@ GAUGES: dict[str, tuple[str, ...]] = {
     "upstream_up": ("Whether a replica is trusted.", *REPLICA),
     "audit_seen": ("Audits counted since the policy was taken up.", "model"),
     "audit_changed": ("Those whose answer was not the full budget's.", "model"),
-    "audit_overturned": ("Those in which weights overturned plain votes.", "model"),
     "audit_share": ("Their share of changed answers.", "model"),
     "audit_share_low": ("The low end of its confidence sequence.", "model"),
     "audit_share_high": ("The high end of its confidence sequence.", "model"),
@@ -220,7 +219,6 @@ class Telemetry(Collector):
         for model, auditor in self.auditors.items():
             seen["audit_seen", model] = auditor.seen
             seen["audit_changed", model] = auditor.changed
-            seen["audit_overturned", model] = auditor.overturned
             seen["audit_alarm", model] = auditor.alarmed
         return seen
 
@@ -228,7 +226,7 @@ class Telemetry(Collector):
         """What audits say of each model; two counts make the interval."""
         seen, found = self.gauges(), dict[str, dict[str, float]]()
         for model in [key[1] for key in seen if key[0] == "audit_seen"]:
-            names = ("seen", "changed", "overturned", "alarm")
+            names = ("seen", "changed", "alarm")
             row = {name: seen.get((f"audit_{name}", model), 0.0) for name in names}
             count, changed = int(row["seen"]), int(row["changed"])
             low, high = interval(changed, count)

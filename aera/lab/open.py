@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from aera.errors import ProtocolError
 from aera.lab.truths import Truths
-from aera.pools.parquet import ANSWER
+from aera.pools.parquet import ANSWER, ParquetPart, ParquetPool
 from aera.pools.record import ChosenRecords, Records
-from aera.pools.shards import Shard, Shards
 from aera.workers import SERIAL, Workers
 
 SHOWN = 3
@@ -17,25 +15,20 @@ SHOWN = 3
 
 def open_truths(records: Records, *, workers: Workers = SERIAL) -> Truths | None:
     """The truths of a pool, or those that were exported along; None where there are none."""
-    if isinstance(records, Shards):
+    if isinstance(records, ParquetPool):
         return _exported_truths(records, workers)
-    return Truths.open(records.folder) if isinstance(records.folder, Path) else None
+    return Truths.open(records.folder) if records.folder else None
 
 
-def _exported_truths(shards: Shards, workers: Workers) -> Truths | None:
-    answers: dict[str, str] = {}
-    for told in workers.map(_answers, shards.parts()):
-        if told is None:
-            return None
-        answers |= told
-    return Truths(answers)
+def _exported_truths(pool: ParquetPool, workers: Workers) -> Truths | None:
+    told = workers.map(_answers, pool.parts())
+    answers = {name: answer for part in told for name, answer in part.items()}
+    return Truths(answers) if answers else None
 
 
-def _answers(part: Shard) -> dict[str, str] | None:
+def _answers(part: ParquetPart) -> dict[str, str]:
     """The truths of one part, whose column is read by itself and never with the responses."""
     columns = part.columns(["question_id", ANSWER])
-    if ANSWER not in columns:
-        return None
     pairs = zip(columns["question_id"], columns[ANSWER], strict=True)
     return {question_id: answer for question_id, answer in pairs if answer is not None}
 

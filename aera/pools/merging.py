@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from aera.errors import UsageError
+from aera.pools.parquet import ParquetPool
 from aera.pools.pool import Pool
 from aera.pools.record import Drawn, Record
-from aera.pools.shards import Shards
 from aera.response import Question, Response
 
-Stored = Pool | Shards
+Stored = Pool | ParquetPool
 
 
 def check_alike(pools: Sequence[Stored]) -> None:

@@ -3,21 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
-from aera.pools.parquet import table_files
-from aera.pools.places import Place, locate
+from aera.pools.parquet import ParquetPool, locate, table_files
 from aera.pools.pool import Pool, is_open
-from aera.pools.shards import Shards
 
 
-def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Shards:
-    """A pool directory, also a log that is being written, or a pool as Parquet, by folder or URI.
+def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | ParquetPool:
+    """A pool directory, also a log that is being written, or a pool as Parquet at any address.
 
     With `equivalence`, its task asks math-verify which expressions are the same.
     """
     place = locate(address)
-    opened: Pool | Shards
-    if isinstance(place, Place) or _holds_tables(place):
-        opened = Shards.open(place)
+    opened: Pool | ParquetPool
+    if isinstance(place, str) or _holds_tables(place):
+        opened = ParquetPool.open(place)
     else:
         opened = Pool.open(place)
     if not equivalence:

@@ -65,6 +65,17 @@ MANIFEST, PLAN, QUESTIONS = "manifest.json", "plan.json", "questions.jsonl"
 OPEN, AUDITS, DROPPED = "open-*.jsonl", "audits.jsonl", "dropped.jsonl"
 RECORDING = "recording.json"
 """In the place of a plan beside audits that an older version recorded."""
+PARTS = "parts"
+"""The folder in which older versions kept what several workers sampled, a pool for each part."""
+
+
+def begun_in_parts(path: Path) -> PoolError:
+    """What is said of a pool that several workers of an older version did not finish."""
+    return PoolError(
+        f'the pool at "{path}" was begun with several workers; finish each part with aera sample '
+        f"{path}/{PARTS}/NUMBER/questions.jsonl --out {path}/{PARTS}/NUMBER, then make one pool of "
+        f"them with aera merge {path}/{PARTS}/* --out POOL"
+    )
 
 
 @dataclass(frozen=True)
@@ -173,6 +184,8 @@ class Pool:
             return cls(path, _count_open(path, begun))
         if not file.is_file() and begun:
             raise PoolError(f'the pool at "{path}" is being rewritten; run the same command again')
+        if not file.is_file() and (path / PARTS).is_dir():
+            raise begun_in_parts(path)
         if not file.is_file() and any(path.glob("*.parquet")):
             raise PoolError(f'"{path}" holds Parquet; make a pool of it with aera import')
         if not file.is_file():

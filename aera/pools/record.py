@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aera.errors import PoolError
-from aera.pools.places import Place
 from aera.reading.equivalence import question_reader
 from aera.reading.health import Readability, read_health
 from aera.reading.task import Task
@@ -81,7 +80,7 @@ class VotedRecord(Record):
 
 
 class Records(Protocol):
-    """Questions with recorded responses: a pool, shards of Parquet, or records held in memory."""
+    """Questions with recorded responses: a pool, one as Parquet, or records held in memory."""
 
     @property
     def name(self) -> str:
@@ -104,7 +103,7 @@ class Records(Protocol):
         ...
 
     @property
-    def folder(self) -> Path | Place | None:
+    def folder(self) -> Path | None:
         """Where what is made of them may be kept; None where they are in memory."""
         ...
 
@@ -129,7 +128,7 @@ class HeldRecords:
     task: Task
     schedule: Schedule
     name: str = "records"
-    folder: Path | Place | None = None
+    folder: Path | None = None
 
     @cached_property
     def questions(self) -> dict[str, Question]:
@@ -176,7 +175,7 @@ class ChosenRecords:
         return self.records.schedule
 
     @property
-    def folder(self) -> Path | Place | None:
+    def folder(self) -> Path | None:
         """Where what is made of them may be kept."""
         return self.records.folder
 

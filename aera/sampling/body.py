@@ -3,21 +3,15 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from types import MappingProxyType
 from typing import Any
-
-from aiohttp import payload
-from aiohttp.abc import AbstractStreamWriter
 
 from aera.errors import UsageError
 from aera.reading.task import Task
 
 LARGE = 256 * 1024
 """Bytes beyond which JSON is made and read outside the event loop."""
-SLICE = 64 * 1024
-"""Bytes of a large body that are written at once, so that no call holds a copy of all of it."""
-DEEP, BATCH = 4, 256
-"""A large request is serialised part by part down to a message's content, lists in batches."""
 STRICT = json.JSONEncoder(check_circular=False, allow_nan=False)
 
 
@@ -86,20 +80,19 @@ class RequestBody(Mapping[str, Any]):
             return
         size = self._size if self._size is not None else _measure(dict(self._fields), LARGE)
         if size <= LARGE:
-            self._serialise(0)
+            self._serialise()
             return
         if self._made is None:
-            self._made = asyncio.ensure_future(asyncio.to_thread(self._serialise, DEEP))
+            self._made = asyncio.ensure_future(asyncio.to_thread(self._serialise))
         await asyncio.shield(self._made)
 
-    def _serialise(self, depth: int) -> None:
+    def _serialise(self) -> None:
         common = dict(self._fields)
         common.pop("n", None)
         if self.seed is not None:
             del common["seed"]
         try:
-            made = "".join(_pieces(common, depth)) if depth else STRICT.encode(common)
-            self._common = made[:-1].encode()
+            self._common = STRICT.encode(common)[:-1].encode()
         except (ValueError, RecursionError):
             raise UsageError(
                 "the request cannot be sent as JSON: it holds Infinity or NaN, or is nested too "
@@ -110,61 +103,19 @@ class RequestBody(Mapping[str, Any]):
         """The seed of sample `index`, stepped so that no two samples repeat."""
         return None if self.seed is None else self.seed + index
 
-    def content(self, index: int, n: int) -> "bytes | BodyPayload":
-        """What is sent for sample `index`, or for `n` from there on; `prepare` comes first."""
+    def content(self, index: int, n: int) -> bytes | BytesIO:
+        """What is sent for sample `index`, or for `n` from there on; `prepare` comes first.
+
+        A large one is a file, which aiohttp sends piece by piece.
+        """
         assert self._common is not None
         common, end = self._common, ""
         if self.seed is not None:
             end = f', "seed": {self.seed + index}'
         if n > 1:
             end += f', "n": {n}'
-        tail = (end if len(common) > 1 else end[2:]).encode() + b"}"
-        return common + tail if len(common) < LARGE else BodyPayload(common, tail)
-
-
-class BodyPayload(payload.Payload):
-    """A large body as aiohttp sends it: a part that all calls share, and an end of its own."""
-
-    _value: bytes
-    _autoclose = True
-
-    def __init__(self, common: bytes, end: bytes = b"") -> None:
-        super().__init__(common, content_type="application/json")
-        self._end, self._size = end, len(common) + len(end)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """All of it as text."""
-        return (self._value + self._end).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """All of it, slice by slice."""
-        whole = memoryview(self._value)
-        for start in range(0, len(whole), SLICE):
-            await writer.write(whole[start : start + SLICE])
-        if self._end:
-            await writer.write(self._end)
-
-
-def _pieces(value: Any, depth: int) -> Iterator[str]:
-    """The JSON of a value, piece by piece: one long piece would hold up every other thread."""
-    if depth and isinstance(value, dict) and value and all(isinstance(name, str) for name in value):
-        start = "{"
-        for name, each in value.items():
-            yield f"{start}{STRICT.encode(name)}: "
-            yield from _pieces(each, depth - 1)
-            start = ", "
-        yield "}"
-    elif depth and isinstance(value, list) and value:
-        short = len(value) <= BATCH
-        batches = (value[first : first + BATCH] for first in range(0, len(value), BATCH))
-        start = "["
-        for part in value if short else batches:
-            yield start
-            yield from _pieces(part, depth - 1) if short else (STRICT.encode(part)[1:-1],)
-            start = ", "
-        yield "]"
-    else:
-        yield STRICT.encode(value)
+        made = common + (end if len(common) > 1 else end[2:]).encode() + b"}"
+        return made if len(made) < LARGE else BytesIO(made)
 
 
 def _is_whole(value: Any) -> bool:

@@ -10,13 +10,14 @@ from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 import aiohttp
 
 from aera.errors import UpstreamError, UsageError
 from aera.response import Response
-from aera.sampling.body import LARGE, BodyPayload
+from aera.sampling.body import LARGE
 from aera.sampling.budget import Held
 from aera.sampling.exchange import connection_error
 from aera.sampling.health import Health, HealthChecks
@@ -321,7 +322,7 @@ async def _send(
         reply = await upstream.session.request(
             request.method,
             upstream.endpoint.url(request.target),
-            data=BodyPayload(content) if content is not None and large else content,
+            data=BytesIO(content) if content is not None and large else content,
             headers={**headers, **given},
             skip_auto_headers=("User-Agent", "Content-Type"),
             allow_redirects=False,

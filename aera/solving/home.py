@@ -77,7 +77,7 @@ def _measure(texts: Iterable[str]) -> Floats:
 class Home:
     """What a controller was taught on, beside its task: whose answers, and questions of what kind.
 
-    Models, tier, read and overturned are for the reader. They change with the model as much as with
+    Models, tier, read and deciding are for the reader. They change with the model as much as with
     the task, so nothing is decided by them.
     """
 
@@ -90,8 +90,6 @@ class Home:
     """What its votes weigh by: traces, logprobs and text, or less, down to counts alone."""
     read: float | None = None
     """The share of responses that could be read."""
-    overturned: tuple[float, ...] = ()
-    """The share of questions whose plain vote the weights overturn, at every checkpoint."""
     deciding: float | None = None
     """How many votes of the full budget decide in effect, the weights being what they are."""
 
@@ -144,8 +142,7 @@ def home_from_json(fields: Mapping[str, Any] | None) -> Home | None:
         return None
     known = {name: value for name, value in fields.items() if name in Home.__dataclass_fields__}
     spread = {name: tuple(map(float, values)) for name, values in known["spread"].items()}
-    lists = {name: tuple(known.get(name, ())) for name in ("models", "overturned")}
-    return Home(**{**known, **lists, "spread": spread})
+    return Home(**{**known, "models": tuple(known.get("models", ())), "spread": spread})
 
 
 class Lookout:

@@ -95,8 +95,8 @@ def test_the_lines_say_the_same(pool: Path) -> None:
 
 
 def test_an_exported_pool_says_it_too(bench: Bench, tmp_path: Path) -> None:
-    export_pool(bench.pool, tmp_path / "shards")
-    ours, theirs = told(tmp_path / "shards"), told(bench.pool.path)
+    export_pool(bench.pool, tmp_path / "export")
+    ours, theirs = told(tmp_path / "export"), told(bench.pool.path)
     assert (ours["kind"], theirs["kind"]) == ("exported pool", "pool")
     for name in ("questions", "responses", "checkpoints", "tokens", "readability", "truths"):
         assert ours[name] == theirs[name]

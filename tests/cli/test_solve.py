@@ -269,32 +269,6 @@ def test_sample_makes_a_pool_with_truths_apart(
     assert sorted({call.body["seed"] for call in server.calls}) == [9, 13]
 
 
-def test_sample_with_workers_makes_the_same_pool(
-    aera: Aera, sampling: list[object], server: FakeUpstream, tmp_path: Path
-) -> None:
-    alone, many = tmp_path / "pool", tmp_path / "spread"
-    aera(*sampling)
-    spread = ["spread" if each == "pool" else each for each in sampling]
-    done = aera(*spread, "--workers", 2)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "spread: 24 responses\n"
-    for name in ("questions.jsonl", "truths.jsonl"):
-        assert (many / name).read_bytes() == (alone / name).read_bytes()
-    kept = [[each.responses for each in Pool.open(path)] for path in (alone, many)]
-    bare = [[[replace(r, latency_ms=None) for r in own] for own in pool] for pool in kept]
-    assert bare[0] == bare[1]
-
-
-def test_sample_with_workers_says_what_is_missing(
-    aera: Aera, sampling: list[object], tmp_path: Path
-) -> None:
-    with (tmp_path / "questions.jsonl").open("a") as file:
-        file.write('{"question": "bad?"}\n')
-    said = refused(aera(*sampling, "--workers", 2), 1)
-    assert 'some responses of "pool" are missing' in said
-    assert "(the last: upstream" in said
-
-
 def test_sample_again_finds_everything_there(
     aera: Aera, sampling: list[object], server: FakeUpstream
 ) -> None:

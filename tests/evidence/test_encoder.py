@@ -1,11 +1,6 @@
-"""Behaviour of the encoders, with the shipped file and with a server on the loopback."""
+"""Behaviour of the encoders, with the shipped file and with models of other packages."""
 
-import json
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +13,7 @@ from safetensors.numpy import save
 
 from aera.errors import EncoderError
 from aera.evidence.encoder import SHIPPED_FILE, StaticEncoder
-from aera.evidence.encoders import HTTPEncoder, SentenceEncoder, load_encoder
+from aera.evidence.encoders import SentenceEncoder, load_encoder
 
 TEXTS = [
     "Janet has 3 apples and buys 4 more, so she has \\boxed{7}.",
@@ -156,131 +151,6 @@ def test_missing_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(EncoderError) as error:
         load_encoder(str(tmp_path / "none.safetensors"))
     assert "none.safetensors" in one_sentence(error)
-
-
-@dataclass
-class Server:
-    """What the loopback server answers, and what it was sent."""
-
-    status: int = 200
-    answer: bytes | None = None
-    requests: list[dict[str, Any]] = field(default_factory=list)
-    keys: list[str | None] = field(default_factory=list)
-    address: str = ""
-
-    def reply(self, body: dict[str, Any]) -> bytes:
-        """Fixed bytes, or vectors (length of text, 1) in reverse order."""
-        if self.answer is not None:
-            return self.answer
-        rows = [{"index": n, "embedding": [len(t), 1]} for n, t in enumerate(body["input"])]
-        return json.dumps({"data": rows[::-1]}).encode()
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A real HTTP server on a free port."""
-    state = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            state.requests.append({"path": self.path} | body)
-            state.keys.append(self.headers["Authorization"])
-            self.send_response(state.status)
-            self.end_headers()
-            self.wfile.write(state.reply(body))
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        state.address = f"http://127.0.0.1:{running.server_port}/v1"
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        yield state
-        running.shutdown()
-
-
-def test_http_rows_follow_the_texts_not_the_answer(server: Server) -> None:
-    rows = HTTPEncoder(server.address, "small", dimensions=2, batch=2).encode(["a", "", "bbb", "b"])
-    expected = np.array([[1, 1], [0, 0], [3, 1], [1, 1]])
-    assert np.allclose(rows, expected / np.maximum(np.hypot(*expected.T), 1)[:, None], atol=1e-3)
-    assert [request["input"] for request in server.requests] == [["a", "bbb"], ["b"]]
-    assert server.requests[0]["path"] == "/v1/embeddings"
-
-
-def test_http_key_is_sent_when_set(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = HTTPEncoder(server.address, "small", api_key_env="SOME_KEY", dimensions=2)
-    monkeypatch.delenv("SOME_KEY", raising=False)
-    encoder.encode(["a"])
-    monkeypatch.setenv("SOME_KEY", "secret\n")
-    encoder.encode(["a"])
-    assert server.keys == [None, "Bearer secret"]
-
-
-def test_http_key_that_no_header_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "two\nlines")
-    with pytest.raises(EncoderError) as error:
-        HTTPEncoder("http://127.0.0.1:9", "small", dimensions=2).encode(["a"])
-    assert "OPENAI_API_KEY" in one_sentence(error)
-
-
-def test_http_encoder_is_found_by_address(server: Server) -> None:
-    encoder = load_encoder(f"{server.address}#small")
-    assert (encoder.identity, encoder.dimensions) == ("http-small", 2)
-
-
-def test_http_failure_quotes_the_server(server: Server) -> None:
-    server.status, server.answer = 500, b'{"error": {"message":\n "out of memory"}}'
-    with pytest.raises(EncoderError) as error:
-        HTTPEncoder(server.address, "small", dimensions=2).encode(["a"])
-    assert "500" in one_sentence(error)
-    assert "out of memory" in str(error.value)
-
-
-def test_http_wrong_length_is_refused(server: Server) -> None:
-    with pytest.raises(EncoderError) as error:
-        HTTPEncoder(server.address, "small", dimensions=3).encode(["a"])
-    assert "2 numbers where 3" in one_sentence(error)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"<html>",
-        b"\xff\xfe",
-        b"[]",
-        b'{"data": []}',
-        b'{"data": [{"index": 0, "embedding": [NaN, 1]}]}',
-        b'{"data": [{"index": 0, "embedding": ["x", 1]}]}',
-        b'{"data": [{"index": 1, "embedding": [1, 1]}]}',
-    ],
-)
-def test_http_malformed_answer_is_refused(server: Server, answer: bytes) -> None:
-    server.answer = answer
-    with pytest.raises(EncoderError) as error:
-        HTTPEncoder(server.address, "small", dimensions=2).encode(["a"])
-    assert server.address in one_sentence(error)
-
-
-def test_http_huge_numbers_still_give_unit_rows(server: Server) -> None:
-    server.answer = b'{"data": [{"index": 0, "embedding": [1e300, 1e300]}]}'
-    row = HTTPEncoder(server.address, "small", dimensions=2).encode(["a"])[0]
-    assert np.allclose(row, np.sqrt(0.5), atol=1e-3)
-
-
-def test_http_server_that_is_down_is_reported() -> None:
-    with pytest.raises(EncoderError) as error:
-        HTTPEncoder("http://127.0.0.1:9", "small", dimensions=2).encode(["a"])
-    assert "cannot be reached" in one_sentence(error)
-
-
-@pytest.mark.parametrize(
-    "name", ["https://host/v1", "http://host/v1#", "http://[half#model", "http://#model"]
-)
-def test_http_address_without_host_or_model_is_refused(name: str) -> None:
-    with pytest.raises(EncoderError) as error:
-        load_encoder(name)
-    assert "#model" in one_sentence(error)
 
 
 def test_absent_sentence_transformers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,10 @@ import pytest
 from small_study import Bench
 
 from aera import Pool, Record, get_task
-from aera.errors import AeraError, PoolError, UsageError
+from aera.errors import PoolError, UsageError
 from aera.lab import export_pool
 from aera.pools.open import open_pool
 from aera.pools.pool import write_pool
-from aera.pools.shards import Shards
-
-
-@pytest.fixture
-def shards(bench: Bench, tmp_path: Path) -> Path:
-    export_pool(bench.pool, tmp_path / "shards")
-    return tmp_path / "shards"
 
 
 def test_a_directory_with_a_manifest_is_a_pool(bench: Bench) -> None:
@@ -28,15 +21,8 @@ def test_a_directory_with_a_manifest_is_a_pool(bench: Bench) -> None:
         assert (opened.path, opened.manifest) == (path, bench.pool.manifest)
 
 
-def test_a_folder_of_parts_is_shards(bench: Bench, shards: Path) -> None:
-    for address in (shards, str(shards), shards.as_uri()):
-        opened = open_pool(address)
-        assert isinstance(opened, Shards)
-        assert [*opened] == [*bench.pool]
-
-
-def test_a_pool_beside_whose_files_lie_tables_is_a_pool(pool_copy: Path, shards: Path) -> None:
-    (shards / "part-00000.parquet").rename(pool_copy / "part-00000.parquet")
+def test_a_pool_beside_whose_files_lie_tables_is_a_pool(pool_copy: Path) -> None:
+    export_pool(Pool.open(pool_copy), pool_copy / "one.parquet")
     assert isinstance(open_pool(pool_copy), Pool)
 
 
@@ -46,26 +32,25 @@ def test_equivalence_is_a_matter_of_the_task_alone(
     (tmp_path / "pool").mkdir()
     records = [record_of("a", "xxyy"), record_of("b", "zzzz")]
     pool = write_pool(tmp_path / "pool", records, task=get_task("expression"), sampler={})
-    export_pool(pool, tmp_path / "shards")
-    for address in (tmp_path / "pool", tmp_path / "shards"):
+    export_pool(pool, tmp_path / "export")
+    for address in (tmp_path / "pool", tmp_path / "export"):
         plain, merging = open_pool(address), open_pool(address, equivalence=True)
         assert (plain.task.equivalence, merging.task.equivalence) == (False, True)
         assert (merging.schedule, [*merging]) == (plain.schedule, records)
 
 
-def test_what_is_neither_is_refused_in_one_sentence(bench: Bench, tmp_path: Path) -> None:
-    export_pool(bench.pool, tmp_path / "one.parquet")
+def test_what_is_neither_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n")
     (tmp_path / "empty").mkdir()
-    refused: list[tuple[str, type[AeraError], str]] = [
-        ("nowhere", PoolError, "there is no pool at"),
-        ("empty", PoolError, "there is no pool at"),
-        ("rows.jsonl", PoolError, "there is no pool at"),
-        ("one.parquet", UsageError, "is one file; shards are a folder"),
-    ]
-    for name, kind, said in refused:
-        with pytest.raises(kind, match=said):
+    for name in ("nowhere", "empty", "rows.jsonl"):
+        with pytest.raises(PoolError, match="there is no pool at"):
             open_pool(tmp_path / name)
+
+
+def test_a_pool_that_several_workers_began_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "parts" / "00000").mkdir(parents=True)
+    with pytest.raises(PoolError, match=r"begun with several workers; .*/parts/\* --out POOL"):
+        open_pool(tmp_path)
 
 
 def test_tables_of_others_are_to_be_imported(tmp_path: Path) -> None:

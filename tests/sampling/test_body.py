@@ -10,7 +10,7 @@ from fakes import FakeUpstream
 from live import BODY, boxed, upstream_of
 
 from aera.errors import UsageError
-from aera.sampling.body import LARGE, STRICT, BodyPayload, RequestBody
+from aera.sampling.body import LARGE, STRICT, RequestBody
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.upstream import Endpoint
 
@@ -68,37 +68,6 @@ def test_an_empty_request_is_an_object_too() -> None:
         return [json.loads(each) for each in made if isinstance(each, bytes)]
 
     assert asyncio.run(scene()) == [{}, {"n": 2}, {"seed": 4, "n": 2}]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"messages": [{"role": "user", "content": [{"text": f"ü {i}"} for i in range(1_000)]}]},
-        {"a": [], "b": {}, "c": [[[[[1, 2.5, None]]]]], "d": {1: "odd", "x": True}, "e": "\ud800"},
-        {"messages": [{"content": str(i)} for i in range(257)], 'é"': [1] * 256},
-    ],
-)
-def test_a_large_request_is_the_same_json_as_a_small_one(fields: dict[str, Any]) -> None:
-    async def scene() -> list[Any]:
-        bodies = RequestBody(fields, size=1), RequestBody(fields, size=LARGE + 1)
-        for body in bodies:
-            await body.prepare()
-        return [body.content(0, 2) for body in bodies]
-
-    small, large = asyncio.run(scene())
-    assert small == large
-
-
-def test_a_large_request_is_shared_by_its_calls() -> None:
-    async def scene() -> list[Any]:
-        body = RequestBody({**BIG, "seed": 1})
-        await body.prepare()
-        return [body.content(index, 1) for index in range(3)]
-
-    made = asyncio.run(scene())
-    assert all(isinstance(each, BodyPayload) for each in made)
-    assert made[0]._value is made[1]._value is made[2]._value
-    assert json.loads(made[2].decode())["seed"] == 3
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])

@@ -3,12 +3,15 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from aera.files import whole_file, whole_folder, written_by
+from aera.errors import UsageError
+from aera.files import already_there, whole_file, whole_folder, written_by
 from aera.lab.truths import Truths
 from aera.pools.manifest import FORMAT
 from aera.pools.parquet import (
@@ -17,39 +20,61 @@ from aera.pools.parquet import (
     RESPONSE_ANSWER,
     TRACE,
     Origin,
+    arrow,
     exported_schema,
-    part_name,
+    list_files,
+    locate,
+    open_address,
+    reading,
+    show_address,
 )
-from aera.pools.places import Place, arrow, locate, whole_place
 from aera.pools.pool import RESPONSE_FIELDS, Pool
 from aera.pools.record import Record, batches
 from aera.trace import trace_to_json
 
 
-def export_pool(pool: Pool, out: str | Path | Place) -> None:
-    """Write a pool as Parquet, a row per response: one file for *.parquet, else a folder of parts.
+def export_pool(pool: Pool, out: str | Path) -> None:
+    """Write a pool as Parquet, a row per response: one file for *.parquet, else a folder of files.
 
-    A URI puts it on that file system, where parts are written in their order, so that an export
-    that was cut off misses its last ones. Truths go along where the pool has them, questions left
-    out do not. Half a surrogate pair, which Parquet cannot hold, becomes U+FFFD.
+    A URI puts it on that file system. Truths go along where the pool has them, questions left out
+    do not. Half a surrogate pair, which Parquet cannot hold, becomes U+FFFD.
+    """
+    filesystem, path = open_address(out)
+    tables, write = _tables(pool), partial(_write, filesystem=filesystem)
+    with _filled(out, single=path.endswith(".parquet")) as target:
+        if path.endswith(".parquet"):
+            write(tables, target)
+        else:
+            for number, table in enumerate(tables):
+                write([table], f"{target}/part-{number:05}.parquet")
+
+
+@contextmanager
+def _filled(out: str | Path, *, single: bool) -> Iterator[str]:
+    """The path to write to. Away from this disk nothing can be renamed: what fails is removed.
+
+    A process that is killed removes nothing there, and who reads it notices what is missing.
     """
     place = locate(out)
-    single = place.suffix == ".parquet"
-    tables = _tables(pool, in_parts=not single)
-    files = [(None, tables)] if single else ((part_name(n), [t]) for n, t in enumerate(tables))
-    if isinstance(place, Place):
-        with whole_place(place), TemporaryDirectory() as folder:
-            for name, content in files:
-                _write(content, Path(folder, "table"))
-                (place / name if name else place).upload(Path(folder, "table"))
+    if isinstance(place, Path):
+        with whole_file(place) if single else whole_folder(place) as partial_:
+            yield str(partial_)
         return
-    with whole_file(place) if single else whole_folder(place) as partial:
-        for name, content in files:
-            _write(content, partial / name if name else partial)
+    if list_files(place):
+        raise already_there(show_address(place))
+    filesystem, path = open_address(place)
+    try:
+        with reading(show_address(place), UsageError):
+            yield path
+    except BaseException:
+        with suppress(UsageError, OSError):
+            for file in list_files(place):
+                filesystem.delete_file(file)
+        raise
 
 
-def _tables(pool: Pool, *, in_parts: bool) -> Iterator[Any]:
-    """About as many responses each as a segment holds; as parts they say where they belong."""
+def _tables(pool: Pool) -> Iterator[Any]:
+    """Whole questions, about as many responses each as a segment holds."""
     truths, manifest = Truths.open(pool.path), pool.manifest
     origin = Origin(
         manifest.task.as_json(),
@@ -59,15 +84,12 @@ def _tables(pool: Pool, *, in_parts: bool) -> Iterator[Any]:
         len(pool.questions),
         manifest.responses,
         hashlib.sha256(json.dumps(manifest.hashes).encode()).hexdigest()[:16],
-        each=manifest.each,
-        written_by=written_by(),
-        format=FORMAT,
+        manifest.each,
+        written_by(),
+        FORMAT,
     )
-    ends = 0
-    for number, records in enumerate(batches(pool)):
-        ends, held = ends + len(records), sum(len(record.responses) for record in records)
-        part = {"number": number, "ends": ends, "responses": held} if in_parts else None
-        yield _table(records, replace(origin, part=part), truths)
+    for records in batches(pool):
+        yield _table(records, origin, truths)
 
 
 def _table(records: Iterable[Record], origin: Origin, truths: Truths | None) -> Any:
@@ -100,12 +122,11 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _write(tables: Iterable[Any], file: Path) -> None:
+def _write(tables: Iterable[Any], file: str, *, filesystem: Any) -> None:
     """Write tables to one file, each as a row group."""
-    writer = None
-    for table in tables:
-        if writer is None:
-            writer = arrow("pyarrow.parquet").ParquetWriter(file, table.schema, compression="zstd")
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
+    waiting = iter(tables)
+    first = next(waiting)
+    make = arrow("pyarrow.parquet").ParquetWriter
+    with make(file, first.schema, filesystem=filesystem, compression="zstd") as writer:
+        for table in chain([first], waiting):
+            writer.write_table(table)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from aera.errors import RecordError, UsageError
@@ -18,8 +18,7 @@ from aera.lab.formats.sources import Rows, read_csv, read_lines, read_list
 from aera.lab.formats.tables import read_origin, read_table
 from aera.lab.truths import Truths
 from aera.pools import record as stored
-from aera.pools.parquet import Origin
-from aera.pools.places import Place, locate
+from aera.pools.parquet import Origin, locate, show_address
 from aera.pools.pool import RESPONSE_FIELDS, Pool, PoolWriter
 from aera.pools.record import health_of, read_votes
 from aera.pools.sentences import name_few, tell_pool
@@ -133,20 +132,16 @@ def bring_in(
 class Source:
     """A file whose format is known: its questions, and what it says of itself."""
 
-    place: Path | Place
+    name: str
+    """What sentences call it."""
     entries: Iterator[Entry]
     origin: Origin | None = None
     """Of an exported pool."""
 
     @property
-    def name(self) -> str:
-        """What sentences call it."""
-        return self.place.name
-
-    @property
     def questions(self) -> int | None:
         """How many a folder was exported with; None where nothing can be missing."""
-        return self.origin.questions if self.origin and self.place.suffix != ".parquet" else None
+        return self.origin.questions if self.origin and not self.name.endswith(".parquet") else None
 
     def choose_task(self, first: Entry) -> Task:
         """The task it names itself, or its first entry does."""
@@ -154,29 +149,25 @@ class Source:
 
 
 def _open_source(
-    place: Path | Place,
+    place: Path | str,
     names: Columns,
     *,
     format_name: str | None,
     questions: str | Path | None,
 ) -> Source:
     named = choose_format(place, format_name, in_rows=bool(names.mapped))
+    name = PurePath(show_address(place)).name
     if questions and named != "openai-batch":
-        raise UsageError(f"--questions goes with openai-batch, but {place.name} is {named}")
+        raise UsageError(f"--questions goes with openai-batch, but {name} is {named}")
     if names.mapped and named not in SOURCES:
-        raise UsageError(f"--map goes with {', '.join(SOURCES)}, but {place.name} is {named}")
+        raise UsageError(f"--map goes with {', '.join(SOURCES)}, but {name} is {named}")
     if named in SOURCES:
         entries = read_rows(SOURCES[named](place), names)  # type: ignore[arg-type]
     elif questions:
-        entries = read_batch(_on_disk(place), Path(questions))
+        entries = read_batch(Path(place), Path(questions))
     else:
-        entries = READERS[named](_on_disk(place))
-    return Source(place, entries, read_origin(place) if named == "parquet" else None)
-
-
-def _on_disk(place: Path | Place) -> Path:
-    assert isinstance(place, Path), "only Parquet is read from elsewhere"
-    return place
+        entries = READERS[named](Path(place))
+    return Source(name, entries, read_origin(place) if named == "parquet" else None)
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from pathlib import Path
 from aera.errors import UsageError
 from aera.lab.formats.rows import NAMES
 from aera.lab.formats.sources import open_text, separator
-from aera.pools.parquet import table_files
-from aera.pools.places import Place
+from aera.pools.parquet import show_address, table_files
 
 FORMATS = ("jsonl", "json", "csv", "tsv", "lm-eval", "inspect", "openai-batch", "parquet")
 HEAD = 4096
@@ -17,13 +16,13 @@ LONGEST_LINE = 1 << 26
 """Characters of a first line beyond which it is not looked at."""
 
 
-def choose_format(place: Path | Place, named: str | None, *, in_rows: bool) -> str:
+def choose_format(place: Path | str, named: str | None, *, in_rows: bool) -> str:
     """The format to read in what is at a place; `in_rows` leaves only tables."""
-    if isinstance(place, Place):
+    if isinstance(place, str):
         if named not in (None, "parquet"):
             raise UsageError(f"only Parquet is read from a URI, but --format is {named}")
         if not table_files(place):
-            raise UsageError(f'"{place}" holds no Parquet or Arrow file to import')
+            raise UsageError(f'"{show_address(place)}" holds no Parquet or Arrow file to import')
         return "parquet"
     found = named or recognise(place)
     if found not in FORMATS:

@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from aera.errors import RecordError
 from aera.lab.formats.entry import Row
 
 Rows = Iterator[tuple[str, Row]]
 
-CHUNK = 1 << 16
-"""Characters of a JSON list that are read at first; more where an item is longer."""
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError)
 
@@ -66,85 +64,19 @@ def need_object(value: object, *, where: str) -> Row:
 
 
 def read_list(file: Path) -> Rows:
-    """The objects of one JSON list, which is read piece by piece."""
-    number = 0
+    """The objects of one JSON list, which is read whole."""
     try:
         with open_text(file) as text:
-            for number, value in enumerate(_items(text), start=1):
-                where = f"{file.name}, item {number}"
-                yield where, need_object(value, where=where)
+            items = json.load(text)
     except UNREADABLE as error:
-        raise RecordError(f"{file.name}, item {number + 1}: cannot be read, {error}") from None
+        raise RecordError(f"{file.name}: cannot be read, {error}") from None
     except (ValueError, RecursionError) as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else error
-        raise RecordError(f"{file.name}, item {number + 1}: not JSON ({said})") from None
-
-
-def _items(text: IO[str]) -> Iterator[Any]:
-    """The items of a list, none held longer than it is looked at."""
-    window = _Window(text)
-    if window.take() != "[":
-        raise ValueError("a list was expected")
-    if window.peek() == "]":
-        window.take()
-    else:
-        yield window.value()
-        while (mark := window.take()) == ",":
-            yield window.value()
-        if mark != "]":
-            raise ValueError("the list does not end" if not mark else "a comma was expected")
-    if window.peek():
-        raise ValueError("something follows the list")
-
-
-class _Window:
-    """A text of which only a stretch is held: from `place` on, it has not been used."""
-
-    def __init__(self, text: IO[str]) -> None:
-        self._text, self._held, self._place = text, "", 0
-
-    def peek(self) -> str:
-        """The next character that is no white space, "" at the end."""
-        while True:
-            while self._place < len(self._held) and self._held[self._place].isspace():
-                self._place += 1
-            if self._place < len(self._held) or not self._more(CHUNK):
-                return self._held[self._place : self._place + 1]
-
-    def take(self) -> str:
-        """The same, and it is used."""
-        found = self.peek()
-        self._place += len(found)
-        return found
-
-    def value(self) -> Any:
-        """The next JSON value."""
-        self.peek()
-        size = CHUNK
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._held, self._place)
-            except json.JSONDecodeError as error:
-                # What ends too early may go on; what is wrong far from the end stays wrong.
-                cut = "Unterminated" in error.msg or error.pos > len(self._held) - 16
-                if not cut or not self._more(size):
-                    raise
-            else:
-                if end < len(self._held):
-                    self._place = end
-                    return value
-                if not self._more(size):  # a number could have gone on
-                    self._place = len(self._held)
-                    return value
-            size *= 2  # an item is then read in a time linear in its length
-
-    def _more(self, size: int) -> bool:
-        found = self._text.read(size)
-        self._held, self._place = self._held[self._place :] + found, 0
-        return bool(found)
-
-
-_DECODER = json.JSONDecoder()
+        raise RecordError(f"{file.name}: not JSON ({error})") from None
+    if not isinstance(items, list):
+        raise RecordError(f"{file.name}: a JSON list is needed, but got {type(items).__name__}")
+    for number, value in enumerate(items, start=1):
+        where = f"{file.name}, item {number}"
+        yield where, need_object(value, where=where)
 
 
 # --- CSV ------------------------------------------------------------------------------------------

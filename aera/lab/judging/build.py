@@ -222,11 +222,10 @@ def _agreed(controller: Controller, choice: Choice) -> list[str]:
         "differs;\n  how right the full budget is, nobody has looked.",
     ]
     home = controller.home
-    if home is not None and home.overturned and home.deciding:
+    if home is not None and home.deciding:
         told.append(
-            f"**Weights** overturn the plain vote on {100 * home.overturned[-1]:.1f} % of the "
-            f"questions at the full budget,\n  where {home.deciding:.0f} of "
-            f"{controller.schedule.last} votes decide in effect."
+            f"**Weights**: {home.deciding:.0f} of the {controller.schedule.last} votes of the "
+            "full budget decide in effect."
         )
     return told
 

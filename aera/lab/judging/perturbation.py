@@ -15,7 +15,7 @@ from aera.evidence.encoder import Encoder
 from aera.evidence.paper import SCALARS, describe_texts
 from aera.evidence.votes import VOTE_FEATURE_NAMES
 from aera.lab.judging.protocols import limit_for
-from aera.lab.learning.crowd import CrowdLearner
+from aera.lab.learning.crowd import CrowdLearner, CrowdModel
 from aera.lab.learning.votes import VoteLearner, VoteModel, VoteTable, describe_pool
 from aera.lab.learning.weigher import WeigherFit
 from aera.lab.truths import Truths
@@ -184,17 +184,19 @@ class Perturbed:
         held = HeldRecords(read_votes(records, self.task), self.task, self.schedule)
         table = learner.prepare(held, truths, schedule=self.schedule.upto(TAUGHT))
         rows = np.arange(len(table))[::2]
-        model: VoteModel = learner.fit(table, rows, seed=0)
+        model: VoteModel | CrowdModel = learner.fit(table, rows, seed=0)
         shown = table.responses.subset(rows)
         limit = limit_for(learner, 0.02, by_agreement=isinstance(learner, CrowdLearner))
         return {
             "the traits of responses": shown.traits.tobytes(),
             "what responses are worth": shown.grades.tobytes() + shown.voted.tobytes(),
-            "the gate": _bytes(model.gate.tensors()),
+            "the gate": _bytes(model.gate.tensors() if model.gate else {}),
             "the weigher": _bytes(weigher_tensors(model.weigher) if model.weigher else {}),
             "what it sees out of fold": _bytes(model.own.values),
-            "the setting": repr(model.own.choose(model.family, limit, seed=0)).encode(),
-            "what it gains": repr((model.gain, getattr(model, "support", None))).encode(),
+            "the setting": repr(model.own.choose(model.families["aera"], limit, seed=0)).encode(),
+            "what it gains": repr(
+                model.support if isinstance(model, CrowdModel) else model.gain
+            ).encode(),
         }
 
 

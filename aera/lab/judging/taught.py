@@ -24,7 +24,7 @@ TIERS = {
 
 
 def find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | None:
-    """The home that a table is; how often weights overturn the vote is counted in these rows.
+    """The home that a table is; how many votes decide in effect is counted in these rows.
 
     Best-of-n has none: a scorer is somebody else's, and without it there is nothing to fall back
     to.
@@ -37,7 +37,6 @@ def find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | 
         told["models"] = tuple(sorted({each.model for each in responses if each.model}))
         if isinstance(weigher, Weigher):
             told["tier"] = TIERS[weigher.tier]
-            told["overturned"] = _overturned(table, weigher, rows)
             told["deciding"] = _deciding(table, weigher, rows)
     return Home.of(table.questions, **told)
 
@@ -60,14 +59,3 @@ def _deciding(table: VoteTable, weigher: Weigher, rows: Columns) -> float:
     weights = np.where(known.voted, weigher.weights(known.traits), 0.0)
     squares = np.maximum(1e-12, (weights**2).sum(axis=1))
     return round(float((weights.sum(axis=1) ** 2 / squares).mean()), 1)
-
-
-def _overturned(table: VoteTable, weigher: Weigher, rows: Columns) -> tuple[float, ...]:
-    """How often weights overturn the plain vote, at every checkpoint."""
-    weighted = table.weigh(rows, weigher.weights(table.responses.traits[rows]))
-    changed = []
-    for plain, weighed in zip(table.weigh(rows, None), weighted, strict=True):
-        pairs = zip(plain.prefixes(table.schedule), weighed.prefixes(table.schedule), strict=True)
-        answers = [(one.tally.leaders.answer, other.tally.leaders.answer) for one, other in pairs]
-        changed.append([one != other for one, other in answers])
-    return tuple(round(float(share), 4) for share in np.mean(changed, axis=0))

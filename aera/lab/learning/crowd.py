@@ -1,11 +1,11 @@
-"""Learning without truths: weights taught by clear votes, a gate by whether answers would change.
+"""Learning without truths: weights taught by clear votes, ASC on them calibrated by agreement.
 
 The teacher is the crowd: on questions whose full vote is clear its winner is called right, and the
 same weigher is fitted on that. What it then says of other questions is kept only where the crowd
 supports it: taught by one half of the responses to some questions, its weights must not lead the
-other half's vote on other questions away from their first half. The gate learns when an answer
-would still change, and everything is calibrated by agreement with the full budget, so no truth is
-looked at; where there are truths they are for whoever judges.
+other half's vote on other questions away from their first half. Everything is calibrated by
+agreement with the full budget, so no truth is looked at; where there are truths they are for
+whoever judges.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,13 @@ import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
 from aera.lab.calibrating.calibration import unseen_error
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
+from aera.lab.calibrating.families import ASC_FAMILY, Family, answer_families
 from aera.lab.learning.folds import Fold, out_of_fold
-from aera.lab.learning.learner import Split, check_enough, split_certified
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
-from aera.lab.learning.votes import (
-    ReplayedVotes,
-    VoteLearner,
-    VoteModel,
-    VoteTable,
-    describe_pool,
-    mean_saving,
-    measure_votes,
-)
+from aera.lab.learning.learner import Measured, Split, check_enough, split_certified
+from aera.lab.learning.votes import VoteLearner, VoteTable, describe_pool
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.lab.truths import Grader, Truths
+from aera.policies.policy import Policy
 from aera.pools.record import Records, VotedRecord
 from aera.schedule import Schedule
 from aera.tally import Tally
@@ -49,12 +41,6 @@ UNSURE = 0.02
 
 Two hundred questions bring it below, or fifty on which nothing changes.
 Harm costs 4 to 13 points and what gains up to 5, so a looser measurement cannot tell them apart.
-"""
-
-CLEARLY, ENOUGH = 0.02, 100
-"""Share of the tokens by which the gate must save more than ASC, and on how many questions.
-
-By agreement it seldom does, and on sixty questions a choice between the two is luck.
 """
 DECIDING = 15
 """Labelled questions on which plain and weighted votes differ, from which on labels decide."""
@@ -123,24 +109,38 @@ class Labelled:
 
 
 @dataclass(frozen=True, eq=False)
-class CrowdModel(VoteModel):
-    """What some questions taught without their truths."""
+class CrowdModel:
+    """What some questions taught without their truths: a weigher, where it is supported."""
 
-    support: Support | Labelled | None = None
+    weigher: Weigher | None
+    own: Measured
+    """The same questions out of fold: every one weighed by models of others."""
+    support: Support | Labelled
+    borrowed: bool = False
+    """Whether the weights were taught elsewhere."""
+    gate: None = None
 
     @property
     def families(self) -> Mapping[str, Family]:
         """Every rule on answers is calibrated alike, so that tables compare like with like."""
-        others = {family.name: family for family in answer_families()}
-        return {"aera": self.family, "gate": GATE_FAMILY, **others}
+        return {"aera": ASC_FAMILY, **{family.name: family for family in answer_families()}}
 
     @property
     def learned(self) -> str:
         """What was kept, what was left out, and why."""
-        assert self.support is not None
         whose = "weights taught elsewhere" if self.borrowed else "weights taught by the clear votes"
         votes = f"{whose} ({self.support.summary}) are {'used' if self.weigher else 'refused'}"
-        return f"without truths: {votes}; {self.tell_family(by_agreement=True)}"
+        return f"without truths: {votes}; ASC is what was calibrated"
+
+    def values(self, table: VoteTable, rows: Columns) -> Measured:
+        """Other questions as this weigher sees them."""
+        return table.replay_by(self.weigher, rows).measured()
+
+    def policy(self, setting: float, family: Family | None = None) -> Policy:
+        """ASC at one confidence, or another rule on answers at its setting."""
+        make = (family or ASC_FAMILY).make
+        assert make is not None, "every family of this model needs only answers"
+        return make(setting)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,6 @@ class CrowdLearner:
     """The learner for pools without truths."""
 
     weigher: WeigherFit = field(default_factory=WeigherFit)
-    gate: VoteGateFit = field(default_factory=VoteGateFit)
     shares: tuple[float, float] = (0.5, 0.5)
     """Questions for learning and for a certificate."""
     margin: float = 1.0
@@ -180,7 +179,7 @@ class CrowdLearner:
     def fit(
         self, table: VoteTable, rows: Columns, *, held: Columns | None = None, seed: int
     ) -> CrowdModel:
-        """Weigher, gate and family from these questions alone."""
+        """The weigher from these questions alone."""
         check_enough(table)
         clear = clear_rows(table, rows)
         responses = table.responses.subset(rows)
@@ -192,18 +191,10 @@ class CrowdLearner:
             support = told or self._support(table, rows, clear, seed=seed)
         keeps = self.weighted and support.holds
         weights = (weigh() if weights is None else weights) if keeps else None
-        seen = table.replay(rows, weights, workers=self.workers)
-        states = agreement_states(seen)
-        chances = self.gate.out_of_fold(states, groups=table.groups[rows], seed=seed)
-        own = measure_votes(seen, chances)
-        savings = [mean_saving(own, each, by_agreement=True) for each in (GATE_FAMILY, ASC_FAMILY)]
         taught = table.responses.subset(rows[clear])
         return CrowdModel(
             weigher=(self.given or self.weigher.fit_tiers(taught, seed=seed)) if keeps else None,
-            gate=self.gate.fit(states),
-            family=GATE_FAMILY if gate_saves(savings[0], savings[1], len(rows)) else ASC_FAMILY,
-            own=own,
-            gain=0.0,
+            own=table.replay(rows, weights, workers=self.workers).measured(),
             support=support,
             borrowed=self.given is not None,
         )
@@ -257,17 +248,6 @@ def learn_votes(
     if truths is None:
         return CrowdLearner(given=weigher, labels=labels, workers=workers)
     return VoteLearner(given=weigher, workers=workers)
-
-
-def gate_saves(gate: float, asc: float, questions: int) -> bool:
-    """Whether the gate clearly saves more than ASC, and enough questions say so."""
-    return questions >= ENOUGH and gate >= asc + CLEARLY
-
-
-def agreement_states(seen: ReplayedVotes) -> VoteStates:
-    """What a gate learns from: whether each answer is that of the full budget."""
-    known = seen.trajectories
-    return VoteStates(seen.evidence, known.agreement, known.tokens)
 
 
 # --- the crowd ------------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from aera.network import Network, sigmoid
 from aera.policies.gate import Gated, PaperGate
 from aera.policies.measures import Measure, measure_all
 from aera.policies.policy import Policy
-from aera.pools.places import Place
 from aera.pools.record import Record, Records
 from aera.reading.health import NOTHING, Readability
 from aera.reading.task import Task
@@ -292,7 +291,7 @@ def _share(
     *,
     settings: ReplaySettings,
     encoder: Encoder,
-    folder: Path | Place | None,
+    folder: Path | None,
 ) -> _Share:
     """Embed one part and take its evidence."""
     voted = settings.read(part)

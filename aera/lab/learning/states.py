@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from aera.arrays import Columns, Floats, Vectors
 from aera.evidence.encoder import Encoder
 from aera.evidence.paper import SCALARS, Projection
-from aera.pools.places import Place
 from aera.pools.record import Record
 
 Halves = NDArray[np.float16]
@@ -42,14 +40,14 @@ class RecordedEncoder:
 
 
 def recorded_encoder(
-    records: Iterable[Record], *, encoder: Encoder, folder: Path | Place | None
+    records: Iterable[Record], *, encoder: Encoder, folder: Path | None
 ) -> RecordedEncoder:
     """An encoder that knows the texts of one part of a pool."""
     texts = [response.text for record in records for response in record.responses]
     return RecordedEncoder(encoder, texts, embed(texts, encoder=encoder, folder=folder))
 
 
-def embed(texts: Sequence[str], *, encoder: Encoder, folder: Path | Place | None) -> Halves:
+def embed(texts: Sequence[str], *, encoder: Encoder, folder: Path | None) -> Halves:
     """The vectors of one part of a pool, from the file in its folder or made and put there."""
     file = None if folder is None else _cache_file(folder, texts, encoder=encoder)
     vectors = None if file is None else _read_cache(file, (len(texts), encoder.dimensions))
@@ -63,7 +61,7 @@ def embed(texts: Sequence[str], *, encoder: Encoder, folder: Path | Place | None
     return vectors
 
 
-def _cache_file(folder: Path | Place, texts: Sequence[str], *, encoder: Encoder) -> Path | Place:
+def _cache_file(folder: Path, texts: Sequence[str], *, encoder: Encoder) -> Path:
     """Named after the encoder and after the texts themselves, so neither can go stale."""
     digest = hashlib.sha256()
     for text in texts:
@@ -73,22 +71,15 @@ def _cache_file(folder: Path | Place, texts: Sequence[str], *, encoder: Encoder)
     return folder / f"embeddings-{name}-{digest.hexdigest()[:12]}.npy"
 
 
-def _read_cache(file: Path | Place, shape: tuple[int, int]) -> Halves | None:
+def _read_cache(file: Path, shape: tuple[int, int]) -> Halves | None:
     try:
-        with file.open("rb") as opened:
-            vectors = np.load(opened)
+        vectors = np.load(file)
     except (OSError, ValueError, EOFError):
         return None
     return vectors if vectors.shape == shape and vectors.dtype == np.float16 else None
 
 
-def _save(file: Path | Place, vectors: Halves) -> None:
-    if isinstance(file, Place):
-        content = BytesIO()
-        np.save(content, vectors)
-        with suppress(OSError):
-            file.write_bytes(content.getvalue())
-        return
+def _save(file: Path, vectors: Halves) -> None:
     # Two workers may embed the same part when one of them is taken for dead.
     half = file.with_suffix(f".{os.getpid()}.partial.npy")
     try:

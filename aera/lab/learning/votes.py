@@ -69,6 +69,11 @@ class ReplayedVotes:
         known = self.trajectories
         return VoteStates(self.evidence, known.known_grades, known.tokens)
 
+    def measured(self, p_continue: Floats | None = None) -> Measured:
+        """The questions as ASC sees them, and a gate that says this."""
+        gate = {} if p_continue is None else {GATE_FAMILY.name: p_continue}
+        return Measured(self.trajectories, {**gate, **self.measures}, self.records)
+
     @classmethod
     def join(cls, parts: "Sequence[ReplayedVotes]") -> "ReplayedVotes":
         """The questions of several, one after the other."""
@@ -127,6 +132,11 @@ class VoteTable:
         settings = ReplaySettings(self.task, self.schedule, self.truths, self.rule)
         return ReplayedVotes.join([*workers.map(partial(_stand, settings), records.parts())])
 
+    def replay_by(self, weigher: Weigher | None, rows: Columns) -> ReplayedVotes:
+        """Replay these rows with the weights of this weigher."""
+        weights = weigher.weights(self.responses.traits[rows]) if weigher else None
+        return self.replay(rows, weights)
+
 
 def _stand(settings: ReplaySettings, part: Sequence[VotedRecord]) -> ReplayedVotes:
     chains = [record.prefixes(settings.schedule) for record in part]
@@ -166,25 +176,15 @@ class VoteModel:
             if self.weigher
             else f"{which} ({self.gain:+.1f} points) do not clearly gain, so votes are plain"
         )
-        return f"{votes}; {self.tell_family()}"
-
-    def tell_family(self, *, by_agreement: bool = False) -> str:
-        """What the gate and ASC save, and which of them was calibrated."""
-        gate, asc = (
-            mean_saving(self.own, family, by_agreement=by_agreement)
-            for family in (GATE_FAMILY, ASC_FAMILY)
-        )
-        equal = "at equal changes" if by_agreement else "at equal losses"
+        gate, asc = (mean_saving(self.own, family) for family in (GATE_FAMILY, ASC_FAMILY))
         chosen = "the gate" if self.family is GATE_FAMILY else "ASC"
-        both = f"{equal} the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
-        return f"{both}, so {chosen} is what was calibrated"
+        both = f"at equal losses the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
+        return f"{votes}; {both}, so {chosen} is what was calibrated"
 
     def values(self, table: VoteTable, rows: Columns) -> Measured:
         """Other questions as this weigher and this gate see them."""
-        traits = table.responses.traits[rows]
-        weights = self.weigher.weights(traits) if self.weigher else None
-        replayed = table.replay(rows, weights)
-        return measure_votes(replayed, self.gate.chances(replayed.evidence))
+        replayed = table.replay_by(self.weigher, rows)
+        return replayed.measured(self.gate.chances(replayed.evidence))
 
     def policy(self, setting: float, family: Family | None = None) -> Policy:
         """The gate at one threshold, or ASC at one confidence."""
@@ -192,15 +192,9 @@ class VoteModel:
         return make(setting) if make else Gated(self.gate, setting)
 
 
-def measure_votes(replayed: ReplayedVotes, p_continue: Floats) -> Measured:
-    """Questions as a gate and ASC see them."""
-    values = {GATE_FAMILY.name: p_continue, **replayed.measures}
-    return Measured(replayed.trajectories, values, replayed.records)
-
-
-def mean_saving(measured: Measured, family: Family, *, by_agreement: bool = False) -> float:
+def mean_saving(measured: Measured, family: Family) -> float:
     """Tokens saved, mean over a few allowed losses, as measured."""
-    limits = [LossLimit(loss, margin=0.0, by_agreement=by_agreement) for loss in LOSSES]
+    limits = [LossLimit(loss, margin=0.0) for loss in LOSSES]
     return float(np.mean([measured.choose(family, limit, seed=0).token_saving for limit in limits]))
 
 
@@ -278,7 +272,7 @@ class VoteLearner:
             gains.append(_gains(again, plain))
         keeps = _clarity(gains) > 1
         seen = weighted if keeps else plain
-        own = measure_votes(seen, self.gate.out_of_fold(seen.states, groups=groups, seed=seed))
+        own = seen.measured(self.gate.out_of_fold(seen.states, groups=groups, seed=seed))
         better = mean_saving(own, GATE_FAMILY) >= mean_saving(own, ASC_FAMILY)
         return VoteModel(
             weigher=(self.given or self.weigher.fit_tiers(responses, seed=seed)) if keeps else None,

@@ -195,7 +195,7 @@ def evaluate(
 ) -> Frontier:
     """Replay every policy on every question; with truths, grade the answers and add the oracle.
 
-    A pool or shards are read part by part and never held in memory.
+    A pool is read part by part and never held in memory.
     """
     settings = ReplaySettings(records.task, schedule or records.schedule, truths, rule, weigher)
     return settings.evaluate(records, policies, workers=workers)

@@ -1,7 +1,7 @@
 """The figure of the frontier: every policy by its name, quality against spend."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, exp, floor, log
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from aera.lab.report.figure import (
     tooltip,
     where,
 )
-from aera.lab.report.labels import Spot, place_labels
 
 FAMILIES = {
     "learned gate": "var(--blue)",
@@ -38,7 +37,7 @@ FAMILIES = {
     "another rule": "var(--ink)",
     "hindsight": "var(--red)",
 }
-"""Kinds of rules with their colours; names stand beside the points, so that two may share one."""
+"""Kinds of rules with their colours; rare ones share one, and the pointer tells them apart."""
 BY_FAMILY = {"aera": "learned gate", "gate": "learned gate", "one-shot": "learned gate"}
 BY_FAMILY |= {"asc": "ASC", "esc": "ESC", "lead": "lead", "majority": "majority"}
 BY_FAMILY |= {"entropy": "entropy", "first-valid": "first valid"}
@@ -59,10 +58,8 @@ JOINED = ("fixed", "aera", "asc")
 """Families whose settings are joined by a line."""
 ORDER = (*Kind,)
 """Fixed budgets, known rules, sweeps, and hindsight last."""
-HEIGHT, WIDE, NARROW, PADDING = 430, 600, 290, 34
-"""Pixels of the chart: names are placed for both widths, and the page shows those that fit."""
-TURN = 470
-"""The width from which on the wide places are used."""
+HEIGHT, PADDING = 430, 48
+"""Pixels of the chart: its height, and room at both sides for half a name."""
 
 
 def in_order(points: Sequence[Point], *, shown: str, reference: str) -> list[Point]:
@@ -103,6 +100,7 @@ def frontier_rows(frontier: Frontier, evaluation: Mapping[str, Any]) -> list[Row
     pairs = zip(points, own, strict=True)
     gaps = paired_gaps(np.array([_values(point) - _values(other) for point, other in pairs]))
     money = {each["policy"]: each.get("money") for each in evaluation["points"]}
+    names = _names(frontier, shown, reference)
     rows: list[Row] = []
     for point, other, gap in zip(points, own, gaps, strict=True):
         quality = float(_values(point).mean())
@@ -128,39 +126,23 @@ def frontier_rows(frontier: Frontier, evaluation: Mapping[str, Any]) -> list[Row
                 **known,
                 "barred": point.policy in (shown, reference) or plain,
                 "shown": point.policy == shown,
-                "own": point.policy in (shown, reference),
                 "line": _line(point),
                 "fixed": plain,
-                "name": _name(point, reference),
+                "name": names.get(point.policy, ""),
             }
         )
-    return _join_names(rows)
-
-
-def _join_names(rows: Sequence[Row]) -> list[Row]:
-    """Settings of one line that stand in one place share a name, said once."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        place = (row["line"] or row["policy"], row["quality"], row["tokens"], row["responses"])
-        found.setdefault(place, []).append(row)
-    names = {
-        each["policy"]: ", ".join(str(one["name"]) for one in same) if each is same[0] else ""
-        for same in found.values()
-        for each in same
-    }
-    return [{**row, "name": names[row["policy"]]} for row in rows]
+    return rows
 
 
 def _values(point: Point) -> Floats:
     return point.scores if point.graded else point.pick(point.trajectories.agreement)
 
 
-def _name(point: Point, reference: str) -> str:
-    """What stands beside it: a setting says enough where a line and a colour name the family."""
-    fixed = point.kind is Kind.FIXED and point.policy != reference
-    if point.setting is not None and (fixed or point.kind is Kind.SWEPT):
-        return f"{point.setting:g}"
-    return point.policy
+def _names(frontier: Frontier, shown: str, reference: str) -> dict[str, str]:
+    """What is named on the chart: the policy spoken of, full budgets and hindsight."""
+    plain = frontier.full_budget(weighted=False).policy
+    known = {point.policy for point in frontier.points}
+    return {each: each for each in (shown, reference, plain, "oracle") if each in known}
 
 
 def _line(point: Point) -> str | None:
@@ -190,19 +172,15 @@ def frontier_figure(rows: Sequence[Row], *, spend: str, measure: str) -> Figure:
     }
     columns |= {"money": "money per 1,000"} if all("money" in row for row in rows) else {}
     top, bottom = _range(rows)
-    placed = _place(rows, spend, top=top, bottom=bottom)
-    hidden = [row["policy"] for row in placed if row["name"] and not row["wide"]["shown"]]
-    left = f" No room for the names of {', '.join(hidden)}." if hidden else ""
     return Figure(
         f"frontier-{spend}",
         f"{measure.capitalize()} against {spend}",
-        "Up and to the left is better. Numbers beside points of a line are settings: responses of "
-        "fixed budgets, thresholds of the gate. Bars are Wilson's 95 % intervals, of plain "
-        "fixed budgets, of the policy spoken of and of its full budget; the table of numbers has "
-        f"all of them, and paired differences.{left}",
-        placed,
+        "Up and to the left is better. The pointer tells what a point is. Bars are Wilson's 95 % "
+        "intervals, of plain fixed budgets, of the policy spoken of and of its full budget; the "
+        "table of numbers has all of them, and paired differences.",
+        rows,
         columns,
-        {"layer": _layers(placed, columns, spend=spend, measure=measure, ends=(bottom, top))},
+        {"layer": _layers(rows, columns, spend=spend, measure=measure, ends=(bottom, top))},
         height=HEIGHT,
         tab=spend,
     )
@@ -213,35 +191,6 @@ def _range(rows: Sequence[Row]) -> tuple[float, float]:
     low = min(float(row["low"] if row["barred"] else row["quality"]) for row in rows)
     high = max(float(row["high"] if row["barred"] else row["quality"]) for row in rows)
     return min(100.0, 5.0 * ceil((high + 1) / 5)), max(0.0, 5.0 * floor((low - 1) / 5))
-
-
-def _place(rows: Sequence[Row], spend: str, *, top: float, bottom: float) -> list[Row]:
-    """The rows with the places of their names on a wide and on a narrow chart."""
-    least, most = (log(end(float(row[spend]) for row in rows)) for end in (min, max))
-    reach, scale = (most - least) or 1.0, HEIGHT / (top - bottom)
-
-    def spot(row: Row, width: float) -> Spot:
-        x = PADDING + (log(row[spend]) - least) / reach * (width - 2 * PADDING)
-        high, y, low = (scale * (top - row[name]) for name in ("high", "quality", "low"))
-        bar = (high, low) if row["barred"] else None
-        return Spot(row["name"], x, y, bar, radius=9 if row["shown"] else 6)
-
-    def places(width: float) -> list[dict[str, Any]]:
-        """Far ones in units of the axes, so that the line that leads there can be drawn."""
-        spots = [spot(row, width) for row in rows]
-        labels = place_labels(spots, width=width, height=HEIGHT)
-        told = []
-        for row, label in zip(rows, labels, strict=True):
-            x, y, dx, dy = row[spend], row["quality"], label.dx, label.dy
-            if label.far:
-                x = exp(log(x) + dx * reach / (width - 2 * PADDING))
-                y, dx, dy = y - dy / scale, 3.0 if dx > 0 else -3.0, 0.0
-            place = {"x": x, "y": y, "dx": dx, "dy": dy, "align": label.align}
-            told.append({**place, "shown": label.shown, "far": label.far})
-        return told
-
-    pairs = zip(rows, places(WIDE), places(NARROW), strict=True)
-    return [{**row, "wide": wide, "narrow": narrow} for row, wide, narrow in pairs]
 
 
 def _layers(
@@ -274,23 +223,14 @@ def _layers(
         *([joined] if any(row["line"] for row in rows) else ()),
         where("datum.barred", layer("rule", bar, opacity=0.5)),
         layer("point", {**spot, "tooltip": tooltip(columns)}),
-        *_write_names(x, y, rows),
+        *_write_names(x, y),
     ]
 
 
-def _write_names(x: Spec, y: Spec, rows: Sequence[Row]) -> Iterator[Spec]:
-    """Names on a halo that keeps them readable over lines; those for the other width are hidden."""
-    for which, test in (("wide", f"width >= {TURN}"), ("narrow", f"width < {TURN}")):
-        seen = {"opacity": {"expr": f"{test} ? 1 : 0"}}
-        place = {"x": {**x, "field": f"{which}.x"}, "y": {**y, "field": f"{which}.y"}}
-        ends = {"x": x, "y": y, "x2": {"field": f"{which}.x"}, "y2": {"field": f"{which}.y"}}
-        if any(row[which]["far"] for row in rows):
-            led = layer("rule", ends, strokeWidth=1, color="var(--dim)", **seen)
-            yield where(f"datum.{which}.far", led)
-        mark: Spec = {n: {"expr": f"datum.{which}.{n}"} for n in ("dx", "dy", "align")}
-        mark |= {**seen, "baseline": "middle", "fontWeight": {"expr": "datum.own ? 600 : 400"}}
-        halo = {**mark, "stroke": "var(--paper)", "strokeWidth": 4}
-        ink = {**mark, "fill": {"expr": "datum.own ? 'var(--ink)' : 'var(--dim)'"}}
-        for each in (halo, ink):
-            text = layer("text", {**place, "text": nominal("name")}, **each)
-            yield where(f"datum.{which}.shown", text)
+def _write_names(x: Spec, y: Spec) -> Iterator[Spec]:
+    """Names on a halo that keeps them readable over lines, of plain votes below their point."""
+    place = {"x": x, "y": y, "text": nominal("name")}
+    mark: Spec = {"dy": {"expr": "datum.fixed ? 16 : -16"}, "baseline": "middle"}
+    mark |= {"fontWeight": 600}
+    yield where("datum.name", layer("text", place, **mark, stroke="var(--paper)", strokeWidth=4))
+    yield where("datum.name", layer("text", place, **mark, fill="var(--ink)"))

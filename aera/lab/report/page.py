@@ -14,6 +14,7 @@ import numpy as np
 from aera.arrays import Columns
 from aera.errors import UsageError
 from aera.files import write_whole
+from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.judging.evaluation import Evaluation
 from aera.lab.judging.protocols import CrossFit, Judgement
 from aera.lab.replay.frontier import Frontier, Point
@@ -212,8 +213,10 @@ class Report:
         return {**stops, "thresholds": below} if below else stops
 
 
-def _predictions(done: CrossFit | Judgement) -> Predictions:
-    """What a protocol leaves behind of its gates."""
+def _predictions(done: CrossFit | Judgement) -> Predictions | None:
+    """What a protocol leaves behind of its gates; None where it learned none."""
+    if GATE_FAMILY.name not in done.measured.values:
+        return None
     choices = done.choices if isinstance(done, Judgement) else {}
     return Predictions(done.p_continue, done.folds, choices)
 

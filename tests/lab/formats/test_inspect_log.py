@@ -10,7 +10,7 @@ from foreign import APPLES, DATA, PENS, imported, refused
 from aera import Question, Response
 from aera.lab import Truths
 from aera.lab.formats.recognising import recognise
-from aera.pools import places
+from aera.pools import parquet
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_an_archive_needs_what_unpacks_it(tmp_path: Path, monkeypatch: pytest.Mo
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(places, "import_module", absent)
+    monkeypatch.setattr(parquet, "import_module", absent)
     said = refused(DATA / "inspect.eval", tmp_path / "pool")
     assert said == 'this needs pyarrow: pip install "aera[data]"'
 

@@ -89,8 +89,8 @@ def test_one_pool_is_merged_into_itself_unchanged(pool: Maker, tmp_path: Path) -
 
 def test_exported_pools_are_merged_too(pool: Maker, tmp_path: Path) -> None:
     one = pool("one", record("a", 4), truths={"a": "1"})
-    export_pool(Pool.open(pool("two", record("b", 4), truths={"b": "2"})), tmp_path / "shards")
-    merged = merge_pools([one, tmp_path / "shards"], tmp_path / "out")
+    export_pool(Pool.open(pool("two", record("b", 4), truths={"b": "2"})), tmp_path / "export")
+    merged = merge_pools([one, tmp_path / "export"], tmp_path / "out")
     assert (counts(merged), Truths.open(merged.path)) == (
         {"a": 4, "b": 4},
         Truths({"a": "1", "b": "2"}),

@@ -11,7 +11,7 @@ from aera.errors import UsageError
 from aera.lab import Truths, import_file
 from aera.lab.formats.exporting import export_pool
 from aera.lab.formats.importing import ESTIMATED
-from aera.pools import places
+from aera.pools import parquet as stored
 from aera.pools.pool import write_pool
 
 
@@ -169,7 +169,7 @@ def test_without_pyarrow_one_sentence_says_what_to_install(
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(places, "import_module", absent)
+    monkeypatch.setattr(stored, "import_module", absent)
     told = r'this needs pyarrow: pip install "aera\[data\]"'
     for call in (
         lambda: imported(DATA / "wide.parquet", tmp_path / "pool"),

@@ -7,7 +7,7 @@ import pytest
 from made_questions import SCHEDULE, TASK, made_records
 
 from aera.arrays import Floats
-from aera.lab import LossLimit, Truths
+from aera.lab import LossLimit, Truths, build
 from aera.lab.calibrating.families import ASC_FAMILY
 from aera.lab.judging.protocols import learn_and_tune
 from aera.lab.learning.crowd import (
@@ -74,10 +74,10 @@ def test_truths_change_nothing_that_is_learned_or_chosen(monkeypatch: pytest.Mon
         assert isinstance(model, CrowdModel)
         assert model.weigher is not None
         weights = model.weigher.weights(own.responses.traits)
-        found.append((weights, tuning.p_continue, choice.setting))
-    for weights, chances, setting in found[1:]:
+        found.append((weights, tuning.values["asc"], choice.setting))
+    for weights, confidence, setting in found[1:]:
         assert np.array_equal(weights, found[0][0])
-        assert np.array_equal(chances, found[0][1])
+        assert np.array_equal(confidence, found[0][1])
         assert setting == found[0][2]
 
 
@@ -149,7 +149,14 @@ def test_refused_weights_leave_plain_votes(
     assert model.weigher is None
     assert "are refused" in model.learned
     never = replace(LEARNER, weighted=False).fit(table, EVERY, seed=0)
-    assert np.array_equal(model.own.p_continue, never.own.p_continue)
+    assert np.array_equal(model.own.values["asc"], never.own.values["asc"])
+
+
+def test_asc_is_what_is_calibrated_and_there_is_no_gate(table: VoteTable) -> None:
+    made = build(LEARNER, table, CERTIFIED, seed=0)
+    assert made.controller.gate is None
+    assert made.controller.label.startswith(("asc-", "fixed-"))
+    assert made.learned.endswith("ASC is what was calibrated")
 
 
 def test_weights_brought_along_are_used_as_they_are_and_checked_alike(

@@ -1,0 +1,320 @@
+"""A pool as Parquet, at whatever address, gives what the pool gives, or is refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from small_study import Bench, Letters
+
+from aera import ASC, ESC, Fixed, Pool, Question, Record, Response, open_pool
+from aera.errors import AeraError, PoolError, RecordError, UsageError
+from aera.lab import (
+    PaperLearner,
+    Truths,
+    VoteLearner,
+    evaluate,
+    export_pool,
+    import_file,
+    open_truths,
+)
+from aera.pools.parquet import METADATA, ParquetPool, list_files, show_address
+from aera.pools.pool import write_pool
+from aera.pools.record import hold
+from aera.workers import SERIAL, Processes, Workers
+
+
+@pytest.fixture
+def pool(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
+    """Thirty questions in three segments."""
+    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 320)
+    (tmp_path / "pool").mkdir()
+    records = islice(bench.pool, 30)
+    made = write_pool(tmp_path / "pool", records, task=bench.pool.task, sampler={"top_p": 0.9})
+    Truths({name: bench.truths[name] for name in made.questions}).save(made.path)
+    return made
+
+
+@pytest.fixture
+def truths(pool: Pool) -> Truths:
+    found = Truths.open(pool.path)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def folder(pool: Pool, tmp_path: Path) -> Path:
+    """A folder of three files, to be damaged."""
+    export_pool(pool, tmp_path / "export")
+    return tmp_path / "export"
+
+
+# --- the same as the pool -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["path", "file", "memory"])
+@pytest.mark.parametrize("name", ["my export", "one.parquet"])
+def test_it_says_and_holds_what_the_pool_does(
+    pool: Pool, truths: Truths, kind: str, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    known = {"path": str(path), "file": path.as_uri(), "memory": f"memory:/{path}"}
+    address = known[kind]
+    export_pool(pool, address)
+    found = open_pool(address)
+    assert isinstance(found, ParquetPool)
+    assert (found.task, found.schedule, len(found)) == (pool.task, pool.schedule, len(pool))
+    assert (found.manifest.responses, found.name) == (960, name)
+    assert [len([*part]) for part in found.parts()] == [10, 10, 10]
+    assert [*found] == [*pool]
+    assert found.questions == pool.questions
+    assert open_truths(found) == truths
+    assert [*import_file(address, tmp_path / "again")] == [*pool]
+    with pytest.raises(UsageError, match="exists already"):
+        export_pool(pool, address)
+
+
+@pytest.mark.parametrize("workers", [SERIAL, Processes(2)])
+@pytest.mark.parametrize("name", ["export", "one.parquet"])
+def test_results_are_the_same_numbers(
+    pool: Pool, truths: Truths, name: str, workers: Workers, tmp_path: Path
+) -> None:
+    export_pool(pool, tmp_path / name)
+    found = open_pool(tmp_path / name)
+    policies = [Fixed(4), ASC(0.95), ESC(5)]
+    ours = evaluate(found, policies, truths=truths, workers=workers).points
+    theirs = evaluate(pool, policies, truths=truths).points
+    assert [point.as_json() for point in ours] == [point.as_json() for point in theirs]
+    assert list(hold(found, workers=workers)) == list(hold(pool))
+    paper, voting = PaperLearner(Letters()), VoteLearner()
+    seen, known = paper.prepare(found, truths, workers=workers), paper.prepare(pool, truths)
+    np.testing.assert_array_equal(seen.states.scalars, known.states.scalars)
+    np.testing.assert_array_equal(seen.states.centroids, known.states.centroids)
+    read, other = voting.prepare(found, truths, workers=workers), voting.prepare(pool, truths)
+    np.testing.assert_array_equal(read.responses.traits, other.responses.traits)
+    np.testing.assert_array_equal(read.responses.grades, other.responses.grades)
+    assert read.records == other.records
+
+
+def test_embeddings_are_kept_beside_a_folder_on_this_disk(folder: Path, truths: Truths) -> None:
+    PaperLearner(Letters()).prepare(open_pool(folder), truths)
+    again = Letters()
+    PaperLearner(again).prepare(open_pool(folder), truths)
+    assert again.asked == []
+    assert len([*folder.glob("embeddings-*.npy")]) == 3
+
+
+def test_answers_without_text_systems_groups_and_some_truths_go_along(
+    tmp_path: Path, bench: Bench
+) -> None:
+    asked = Question("a", "?", system="be brief", group="g")
+    odd = Question("q\ud800", "?")
+    said = (Response("", 1, answer="9"), Response("", 1, error="no", prompt_tokens=4))
+    records = [Record(asked, (said[0], Response("\\boxed{8}", 2))), Record(odd, said)]
+    (tmp_path / "pool").mkdir()
+    made = write_pool(tmp_path / "pool", records, task=bench.pool.task, sampler={})
+    export_pool(made, tmp_path / "bare")
+    Truths({"a": "3"}).save(made.path)
+    export_pool(made, tmp_path / "export")
+    records[1] = replace(records[1], question=Question("q\ufffd", "?"))
+    found = open_pool(tmp_path / "export")
+    assert [*found] == records
+    assert [*found.questions.values()] == [record.question for record in records]
+    assert open_truths(found) == Truths({"a": "3"})
+    assert open_truths(open_pool(tmp_path / "bare")) is None
+
+
+def test_what_is_left_out_is_not_exported(pool: Pool, tmp_path: Path) -> None:
+    records = [*pool]
+    short = replace(records[0], responses=records[0].responses[:4])
+    (tmp_path / "uneven").mkdir()
+    made = write_pool(
+        tmp_path / "uneven", [short, *records[1:]], task=pool.task, sampler={}, responses=32
+    )
+    export_pool(made, tmp_path / "export")
+    found = open_pool(tmp_path / "export")
+    assert [*found] == records[1:] == [*made]
+    assert (len(found), found.manifest.each) == (29, 32)
+
+
+# --- what older versions wrote --------------------------------------------------------------------
+
+
+def rewrite(file: Path, change: Callable[[pa.Table], pa.Table], *less: str, **more: Any) -> None:
+    """Put another table in the place of a file, which says more or less of itself."""
+    table = parquet.read_table(file)
+    origin = {**json.loads(table.schema.metadata[METADATA]), **more}
+    told = {METADATA: json.dumps({k: v for k, v in origin.items() if k not in less})}
+    parquet.write_table(change(table).replace_schema_metadata(told), file)
+
+
+def as_it_is(table: pa.Table) -> pa.Table:
+    return table
+
+
+def test_a_folder_that_an_older_version_exported_opens(folder: Path, pool: Pool) -> None:
+    newer = ["system", "group", "response_answer", "prompt_tokens", "trace"]
+    for number, file in enumerate(sorted(folder.iterdir())):
+        part = {"number": number, "ends": 10 * number + 10, "responses": 320}
+        less = ("each", "written_by", "format")
+        rewrite(file, lambda table: table.drop_columns(newer), *less, part=part)
+    assert [*open_pool(folder)] == [*pool]
+    assert open_pool(folder).questions == pool.questions
+
+
+def test_an_export_that_says_too_little_or_too_much_of_itself_is_refused(
+    folder: Path, pool: Pool, tmp_path: Path
+) -> None:
+    for file in folder.iterdir():
+        rewrite(file, as_it_is, "schedule", "questions", "responses")
+    with pytest.raises(UsageError, match="make a pool of it with aera import"):
+        open_pool(folder)
+    assert [*import_file(folder, tmp_path / "again")] == [*pool]
+    for file in folder.iterdir():
+        rewrite(file, as_it_is, format=5, colour="red")
+    for work in (open_pool, lambda path: import_file(path, tmp_path / "more")):
+        with pytest.raises(UsageError, match=r"format 5, .* update aera"):
+            work(folder)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def change(number: int, how: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder / f"part-0000{number}.parquet", how)
+
+
+def lose(folder: Path) -> None:
+    (folder / "part-00002.parquet").unlink()
+
+
+def break_off(folder: Path) -> None:
+    file = folder / "part-00001.parquet"
+    file.write_bytes(file.read_bytes()[:-50])
+
+
+def repeat(folder: Path) -> None:
+    content = (folder / "part-00000.parquet").read_bytes()
+    (folder / "part-00001.parquet").write_bytes(content)
+
+
+def say_another_pool(folder: Path) -> None:
+    rewrite(folder / "part-00001.parquet", as_it_is, pool="another")
+
+
+def without_a_text(table: pa.Table) -> pa.Table:
+    texts = pa.array([None, *table.column("text").to_pylist()[1:]], pa.string())
+    return table.set_column(table.schema.get_field_index("text"), "text", texts)
+
+
+def cut_a_question(folder: Path) -> None:
+    """The first file ends inside a question, the second begins with the rest of it."""
+    first, second = (folder / f"part-0000{number}.parquet" for number in range(2))
+    one = parquet.read_table(first)
+    rewrite(first, lambda table: table.slice(0, 310))
+    rewrite(second, lambda table: pa.concat_tables([one.slice(310), table]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lose, "holds 640 of the 960 responses it was exported with; export the pool again"),
+        (change(1, lambda table: table.slice(1)), "holds 959 of the 960 responses"),
+        (break_off, "part-00001.parquet"),
+        (say_another_pool, "are of different pools"),
+        (repeat, "the parts of .* split question"),
+        (change(1, without_a_text), r"part-00001.parquet\" has a row without text"),
+        (change(1, lambda table: table.drop_columns(["text"])), "has a row without text"),
+        (cut_a_question, "has response 22 but not 0|has 22 responses, but the schedule goes to 32"),
+        (
+            change(1, lambda table: pa.concat_tables([table.slice(5), table.slice(0, 5)])),
+            "has response 5 but not 0",
+        ),
+        (
+            change(1, lambda table: pa.concat_tables([table.slice(32), table.slice(32, 32)])),
+            r"has response 0 twice|split question",
+        ),
+    ],
+)
+def test_what_is_not_whole_is_refused(
+    damage: Callable[[Path], None], told: str, folder: Path, truths: Truths
+) -> None:
+    damage(folder)
+    works: list[Callable[[Any], object]] = [
+        list,
+        hold,
+        lambda found: evaluate(found, ()),
+        lambda found: PaperLearner(Letters()).prepare(found, truths),
+        lambda found: VoteLearner().prepare(found, truths),
+    ]
+    for work in works:
+        with pytest.raises(PoolError, match=told):
+            work(open_pool(folder))
+
+
+@pytest.mark.parametrize("removable", [True, False])
+def test_an_export_that_is_cut_off_leaves_nothing_or_is_noticed(
+    removable: bool, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed removes nothing."""
+    make, address = parquet.ParquetWriter, f"memory:/{tmp_path}/export"
+
+    def breaking(file: str, *known: Any, **more: Any) -> Any:
+        if file.endswith("part-00002.parquet"):
+            raise OSError("broken pipe")
+        return make(file, *known, **more)
+
+    def gone(self: Any, path: str) -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(parquet, "ParquetWriter", breaking)
+    if not removable:
+        monkeypatch.setattr(import_module("fsspec").get_filesystem_class("memory"), "rm", gone)
+    with pytest.raises(UsageError, match="cannot be reached or read: broken pipe"):
+        export_pool(pool, address)
+    assert bool(list_files(address)) is not removable
+    told = "there is no pool" if removable else "holds 640 of the 960 responses"
+    with pytest.raises(PoolError, match=told):
+        open_pool(address)
+
+
+def test_an_export_that_misses_files_is_not_imported(folder: Path, tmp_path: Path) -> None:
+    lose(folder)
+    with pytest.raises(RecordError, match="holds 20 of the 30 questions"):
+        import_file(folder, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    assert len(import_file(folder / "part-00000.parquet", tmp_path / "one")) == 10
+    with pytest.raises(PoolError, match="holds Parquet; make a pool of it with aera import"):
+        Pool.open(folder)
+
+
+def test_only_parquet_is_read_from_a_uri(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only Parquet is read from a URI, but --format is jsonl"):
+        import_file("memory://none", tmp_path / "pool", format_name="jsonl")
+    with pytest.raises(UsageError, match=r'"memory://none" holds no Parquet'):
+        import_file("memory://none", tmp_path / "pool")
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+def test_an_address_is_shown_without_its_key() -> None:
+    address = "s3://key:hush@bucket/a%20b/?endpoint_override=localhost:9&scheme=http"
+    assert show_address(address) == "s3://bucket/a b"
+    with pytest.raises(UsageError, match=r'^"s3://bucket/a b" cannot be reached') as caught:
+        open_pool(address)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["what://hush@is/this", "s3://hush@bucket/%zz"])
+def test_an_address_that_nobody_knows_is_refused_without_repeating_it(address: str) -> None:
+    with pytest.raises(AeraError, match=r"this address of .* cannot be opened") as caught:
+        open_pool(address)
+    assert "hush" not in str(caught.value)
