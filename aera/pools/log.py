@@ -35,12 +35,14 @@ from aera.pools.pool import (
     GROWING,
     MANIFEST,
     OPEN,
+    PARTS,
     PLAN,
     QUESTIONS,
     RECORDING,
     Dropped,
     Plan,
     Pool,
+    begun_in_parts,
     open_questions,
     open_records,
     parse_line,
@@ -199,6 +201,8 @@ class Log:
         # A kill may leave the plan half-written, and then nothing else.
         free = {f"{PLAN}.partial", LOCK, DROPPED}
         there, file = {each.name for each in self.folder.iterdir()} - free, self.folder / PLAN
+        if PARTS in there and PLAN not in there:
+            raise begun_in_parts(self.path)
         if there and not {PLAN, RECORDING} & there:
             raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')
         if not there:

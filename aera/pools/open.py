@@ -8,7 +8,7 @@ from aera.pools.pool import Pool, is_open
 
 
 def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | ParquetPool:
-    """A pool directory, also a log that is being written, or a file, folder or URI of Parquet.
+    """A pool directory, also a log that is being written, or a pool as Parquet at any address.
 
     With `equivalence`, its task asks math-verify which expressions are the same.
     """

@@ -61,6 +61,10 @@ SOMETIMES: dict[str, tuple[type, ...]] = {
 """What it says only where there is something to say."""
 GROWING = "growing"
 """The folder in a pool where what is added to it gathers until it is whole."""
+MANIFEST, PLAN, QUESTIONS = "manifest.json", "plan.json", "questions.jsonl"
+OPEN, AUDITS, DROPPED = "open-*.jsonl", "audits.jsonl", "dropped.jsonl"
+RECORDING = "recording.json"
+"""In the place of a plan beside audits that an older version recorded."""
 PARTS = "parts"
 """The folder in which older versions kept what several workers sampled, a pool for each part."""
 
@@ -72,12 +76,6 @@ def begun_in_parts(path: Path) -> PoolError:
         f"{path}/{PARTS}/NUMBER/questions.jsonl --out {path}/{PARTS}/NUMBER, then make one pool of "
         f"them with aera merge {path}/{PARTS}/* --out POOL"
     )
-
-
-MANIFEST, PLAN, QUESTIONS = "manifest.json", "plan.json", "questions.jsonl"
-OPEN, AUDITS, DROPPED = "open-*.jsonl", "audits.jsonl", "dropped.jsonl"
-RECORDING = "recording.json"
-"""In the place of a plan beside audits that an older version recorded."""
 
 
 @dataclass(frozen=True)
@@ -184,10 +182,10 @@ class Pool:
         begun = read_plan(path)
         if begun is not None and is_open(path):
             return cls(path, _count_open(path, begun))
-        if not file.is_file() and not begun and (path / PARTS).is_dir():
-            raise begun_in_parts(path)
         if not file.is_file() and begun:
             raise PoolError(f'the pool at "{path}" is being rewritten; run the same command again')
+        if not file.is_file() and (path / PARTS).is_dir():
+            raise begun_in_parts(path)
         if not file.is_file() and any(path.glob("*.parquet")):
             raise PoolError(f'"{path}" holds Parquet; make a pool of it with aera import')
         if not file.is_file():

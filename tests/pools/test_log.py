@@ -342,9 +342,8 @@ def test_recorded_audits_are_a_private_pool_that_info_judges(tmp_path: Path) -> 
     with Log.open(out, ENDLESS, command="aera serve", private=True) as log:
         assert log.damaged == ["audits.jsonl, line 4"]
         assert [audit(log, name) for name in "efgh"].count(False) > 0  # no more room
-        log.close()
-        with pytest.raises(UsageError, match="another task"):
-            Log.open(out, replace(ENDLESS, task=get_task("choice")), private=True)
+    with pytest.raises(UsageError, match="another task"):
+        Log.open(out, replace(ENDLESS, task=get_task("choice")), private=True)
     [found] = told(out)["audits"]
     assert (found["judged"], found["changed"], found["alarm"]) == (found["audits"], 1, None)
     assert 0 < found["low"] < found["changed"] / found["judged"] < found["high"] < 1
