@@ -236,7 +236,7 @@ def test_another_model_behind_the_gateway_raises_the_alarm(
         assert {each["answer"] for each in after} == {"-12345"}
         return
     assert {each["samples"] for each in after} == {128}
-    assert {each["policy"] for each in after} == {"fixed-128"}
+    assert {each["policy"] for each in after} == {"fixed-128+vote"}
     assert "-12345" not in {each["answer"] for each in after}
     assert all("early answers change too often" in each["warnings"][0] for each in after)
 

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import openai
 import pytest
 from aiohttp import web
 from fakes import FakeUpstream, Fault
@@ -130,14 +129,3 @@ def test_json_that_agrees_in_part_goes_on() -> None:
 def test_answers_of_a_task_may_differ_for_longer() -> None:
     told = found(numbers(*SPLIT), {"max_samples": 32})
     assert (told["samples"], told["reason"]) == (32, "maximum reached")
-
-
-def test_a_majority_that_is_out_of_reach_ends_the_vote() -> None:
-    told = found(numbers(*SPLIT), {"policy": "majority-0.9", "max_samples": 12})
-    assert (told["samples"], told["escalate"]) == (8, True)
-    assert told["reason"] == "the answers can no longer agree"
-
-
-def test_a_client_error_is_not_swallowed() -> None:
-    with pytest.raises(openai.BadRequestError, match="fixed-256 is above the 128 samples"):
-        found(options={"policy": "fixed-256"})

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aera.gateway.process import KEEP_ALIVE, bind
 from fakes import FakeUpstream
 from gateways import BODY, House, ask, free_port, served, visit
 from live import boxed, in_background
+
+from aera.gateway.app import IDLE, bind
 
 CHAT = "/v1/chat/completions"
 
@@ -160,7 +161,7 @@ def test_a_connection_outlasts_the_pools_of_clients() -> None:
     async def act(house: House) -> float:
         return house.server.config.timeout_keep_alive
 
-    assert visit(act, FakeUpstream(boxed)) == KEEP_ALIVE > 60
+    assert visit(act, FakeUpstream(boxed)) == IDLE > 60
 
 
 def test_connections_are_reused(port: int) -> None:

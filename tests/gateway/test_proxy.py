@@ -90,6 +90,6 @@ def test_a_request_may_be_nested_so_deep_and_no_deeper(bracket: str) -> None:
             inner = [inner] if bracket == "[]" else {"a": inner}
         return json.dumps({"a": inner}).encode()
 
-    assert parse_body(nested(DEEPEST))
+    assert asyncio.run(parse_body(nested(DEEPEST)))
     with pytest.raises(UsageError, match="nested deeper"):
-        parse_body(nested(DEEPEST + 1))
+        asyncio.run(parse_body(nested(DEEPEST + 1)))

@@ -12,8 +12,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aera.sampling.fake import Call, FakeUpstream, Fault
 from aiohttp import web
+from fakes import Call, FakeUpstream, Fault
 from gateways import BODY, House, account, anything, gateway, numbers, visit
 from live import boxed
 from prometheus_client.parser import text_string_to_metric_families
@@ -75,7 +75,7 @@ def test_every_field_reaches_the_upstream_as_it_was(model: str) -> None:
 
 
 def test_a_plain_request_is_passed_on_byte_by_byte() -> None:
-    content = b'{ "model":"m",  "messages":[], "big": 1e400, "model":"m" }'
+    content = b'{ "model":"m",  "messages":[], "big": 1e400 }'
     _, [(_, got)] = proxied(lambda house: house.post(content), fine)
     assert got == content
 
@@ -570,7 +570,11 @@ def test_the_state_tells_of_votes_without_a_word_of_what_was_asked_or_said() -> 
     row = state["latest"][0]
     assert (row["id"], row["answer"]) == (reply["id"], "712")
     assert (row["tied"], row["unread"], row["votes_left_out"]) == (False, 0, 0)
-    assert (state["policy"], state["active"], len(state["latest"])) == ("asc-0.95", 0, 1)
+    assert (state["models"][0]["policy"], state["active"], len(state["latest"])) == (
+        "asc-0.95",
+        0,
+        1,
+    )
     assert state["latest"][0]["votes"] == [4]
     assert "It is so" not in text
     assert "how many" not in text

@@ -92,7 +92,7 @@ class Target:
         connection = http.client.HTTPConnection(self.address, timeout=20)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            for name, value in {"Host": "x", **headers}.items():
+            for name, value in {"Host": "localhost", **headers}.items():
                 connection.putheader(name.replace("_", "-"), value.encode("latin-1"))
             connection.putheader("Content-Length", str(len(content)))
             connection.endheaders(content)
