@@ -30,12 +30,15 @@ ROME, OSLO = {"city": "Rome", "unit": "C"}, {"unit": "C", "city": "Oslo"}
 LONG = "a text of which no two are alike, for it is long enough to say anything at all: "
 
 
+IN_ROME = 'weather\n[{"city":"Rome","unit":"C"}]'
+
+
 @pytest.mark.parametrize(
     ("calls", "answer"),
     [
-        ([("weather", ROME), ("weather", dict(reversed(ROME.items())))], "weather\n" + '[{"city":"Rome","unit":"C"}]'),
-        ([("news", ROME), ("weather", OSLO), ("weather", ROME), ("weather", ROME)], "weather\n" + '[{"city":"Rome","unit":"C"}]'),
-        ([("weather", {**ROME, "why": LONG + str(place)}) for place in range(4)], "weather\n" + '[{"city":"Rome","unit":"C"}]'),
+        ([("weather", ROME), ("weather", dict(reversed(ROME.items())))], IN_ROME),
+        ([("news", ROME), ("weather", OSLO), ("weather", ROME), ("weather", ROME)], IN_ROME),
+        ([("weather", {**ROME, "why": LONG + str(place)}) for place in range(4)], IN_ROME),
         ([("weather", "no JSON")], 'weather\n["no JSON"]'),
         ([(None, "It is \\boxed{7}."), (None, "So \\boxed{7}")], "(text)\n7"),
     ],
