@@ -139,7 +139,7 @@ def serve(
         if print_config:
             say(write_config(settings))
             return
-        settings = _load(settings)
+        settings = _load(settings, place)
         if check:
             _check(settings)
             return
@@ -191,7 +191,7 @@ def _upstreams(urls: list[str], keys: list[str], second: str | None) -> dict[str
     return tables
 
 
-def _load(config: "Config") -> "Config":
+def _load(config: "Config", place: str) -> "Config":
     """The same with the controllers in place of their directories."""
     made = []
     for each in config.model:
@@ -207,7 +207,11 @@ def _load(config: "Config") -> "Config":
             trust=each.trust,
             weights=each.weights,
         )
-        made.append(replace(each, controller=deciding.load()))
+        try:
+            made.append(replace(each, controller=deciding.load()))
+        except AeraError as error:
+            where = f'{place}[[model]] "{each.name}": ' if place else ""
+            raise type(error)(f"{where}{error}") from None
     return replace(config, model=tuple(made))
 
 

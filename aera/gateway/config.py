@@ -89,6 +89,7 @@ class UpstreamConfig(Checked):
             raise UsageError("give url or urls: where the model server is")
         if len(self.api_key_env) not in (0, 1, len(self.urls)):
             raise UsageError("api_key_env is given once, or once for each of the urls")
+        _ = self.endpoints  # an address or a file that cannot be is refused here
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -185,6 +186,8 @@ class ModelConfig(Checked):
             )
         if self.record is not None and not self.audit_share:
             raise UsageError("only audited requests are recorded: give audit_share too")
+        if isinstance(self.controller, Path) and self.task != ModelConfig.task:
+            raise UsageError("task is the controller's own: give one of them")
 
     @property
     def decider(self) -> Controller:
@@ -416,6 +419,8 @@ def _variable(variable: str, where: str) -> str:
 
 def _plain_keys(keys: KeysConfig) -> Iterator[KeyConfig]:
     """The keys of the environment and of the file of keys."""
+    if keys.env != KeysConfig.env:
+        _variable(keys.env, "[keys]: env")
     found = [(keys.env, key) for key in os.environ.get(keys.env, "").split(",")]
     if keys.file is not None:
         try:
