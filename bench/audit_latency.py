@@ -12,10 +12,9 @@ from statistics import median, quantiles
 
 import aiohttp
 
-from aera import ASC, Controller, Endpoint, Schedule, get_task
-from aera.gateway.auditing import AuditRules
-from aera.gateway.process import GatewayServer, bind, make_server
-from aera.gateway.settings import GatewaySettings, ServedModel
+from aera import ASC, Controller, Schedule, get_task
+from aera.gateway.app import GatewayServer, bind
+from aera.gateway.config import Config, ModelConfig, UpstreamConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fakes import FakeUpstream
@@ -28,8 +27,9 @@ SECONDS = 0.02
 async def start(url: str, share: float) -> tuple[str, GatewayServer, "asyncio.Task[None]"]:
     """A gateway that audits this share, and where it is."""
     controller = Controller(get_task("numeric"), Schedule((4, 8, 16, 32, 64, 128)), ASC(0.95))
-    model = ServedModel("m", (Endpoint(url),), controller, audits=AuditRules(share))
-    server, listening = make_server(GatewaySettings((model,))), bind("127.0.0.1", 0)
+    model = ModelConfig("m", controller=controller, audit_share=share)
+    config = Config(upstream=(UpstreamConfig("one", (url,)),), model=(model,))
+    server, listening = GatewayServer(config), bind("127.0.0.1", 0)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
         await asyncio.sleep(0.01)
@@ -67,7 +67,7 @@ async def main(share: float) -> None:
             for each, (url, *_) in houses.items():
                 taken[each] += await ask(http, url, f"round {turn}")
                 await asyncio.sleep(0.5)  # its audits end in its own time
-        auditor = houses[share][1].application.serving.models["m"].gateway.auditor
+        auditor = houses[share][1].gateway.models["m"].auditor
         for each, seconds in taken.items():
             late = quantiles(seconds, n=100)[98]
             print(f"share {each:g}: p50 {1000 * median(seconds):.2f} ms, p99 {1000 * late:.2f} ms")

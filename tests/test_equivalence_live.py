@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fakes import Call, FakeUpstream
-from gateways import House, account, asked, saying, visit
+from gateways import House, account, asked, config_of, saying, visit
 
 from aera import (
     ASC,
@@ -35,8 +35,7 @@ from aera import (
 )
 from aera.adapters.inspect import VoteStopping
 from aera.errors import ControllerError, UsageError
-from aera.gateway.server import GatewaySettings, create_app
-from aera.gateway.settings import ServedModel
+from aera.gateway.app import Gateway
 from aera.pools.pool import write_pool
 from aera.pools.record import read_votes
 from aera.reading import equivalence as module
@@ -318,6 +317,6 @@ def test_a_controller_that_compares_is_refused_where_nothing_can(saved: Path) ->
 
 @pytest.mark.usefixtures("missing")
 def test_a_gateway_that_could_not_compare_is_not_even_made() -> None:
-    served = ServedModel("m", (Endpoint("http://127.0.0.1:1/v1"),), controller_of())
+    config = config_of(["http://127.0.0.1:1/v1"], controller=controller_of())
     with pytest.raises(UsageError, match="math-verify"):
-        create_app(GatewaySettings((served,)))
+        Gateway(config)

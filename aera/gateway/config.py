@@ -322,7 +322,8 @@ class Config(Checked):
             if each.name == upstream:
                 return each
         known = ", ".join(each.name for each in self.upstream)
-        raise UsageError(f'there is no upstream "{upstream}"; there are {known}')
+        said = f'there is no upstream "{upstream}"' if upstream else "a model names no upstream"
+        raise UsageError(f"{said}; there are {known}")
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -360,9 +361,9 @@ def _read(kind: type[Kind], table: object, place: str, folder: Path) -> Kind:
     hints = get_type_hints(kind)
     known = [each.name for each in fields(kind) if each.metadata]  # type: ignore[arg-type]
     made = {}
+    where = f"{place.removesuffix(', ')}: " if place else ""
     for given, value in table.items():
         name = ALIASES.get(given, given)
-        where = place if kind is Config else f"{place}: "
         if name not in known:
             near = get_close_matches(given, known, 1)
             more = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
@@ -371,7 +372,7 @@ def _read(kind: type[Kind], table: object, place: str, folder: Path) -> Kind:
     try:
         return kind(**made)
     except AeraError as error:
-        raise UsageError(f"{place}: {error}" if place else str(error)) from None
+        raise UsageError(f"{where}{error}") from None
 
 
 def _value(hint: Any, name: str, value: Any, place: str, folder: Path) -> Any:
