@@ -84,7 +84,11 @@ def config_of(urls: Iterable[str], **settings: Any) -> Config:
     second = settings.pop("second", None)
     keys = tuple(KeyConfig(secret=key) for key in settings.pop("keys", ()))
     limits, server = LimitsConfig(**own(LimitsConfig)), ServerConfig(**own(ServerConfig))
-    upstreams = [UpstreamConfig("first", tuple(urls), **{"tries": 1, "api_key_env": ("NO_KEY",), **own(UpstreamConfig)})]
+    upstreams = [
+        UpstreamConfig(
+            "first", tuple(urls), **{"tries": 1, "api_key_env": ("NO_KEY",), **own(UpstreamConfig)}
+        )
+    ]
     if second is not None:
         upstreams.append(UpstreamConfig("second", (second[0],), tries=1))
         settings["escalate"] = EscalateConfig("second", second[1])

@@ -41,8 +41,9 @@ def serve(
     policy: Annotated[
         str | None, _option("POLICY", "Policy by its label, as asc-0.9 (aera policies).")
     ] = None,
-    schedule: Annotated[
-        str | None, _option("SCHEDULE", 'Checkpoints at which to decide, as "4,8,16" or "1-128".')
+    instruction: Annotated[
+        bool | None,
+        _option("INSTRUCTION", "Append the task's answer instruction to each question."),
     ] = None,
     vote_by_default: Annotated[
         bool | None, _option("VOTE_BY_DEFAULT", "Also vote where a request names the plain model.")
@@ -103,7 +104,7 @@ def serve(
         controller=controller,
         task=task,
         policy=policy,
-        schedule=schedule,
+        instruction=instruction,
         vote_by_default=vote_by_default,
         max_samples=max_samples,
         deadline=deadline,
