@@ -2,8 +2,7 @@
 
 The reference is `aera.solve` on the recorded responses. Against it stand the replay of
 `aera evaluate --controller`, the commands `solve` and `serve` with a recorded model server behind
-real sockets, and the adapters for Inspect and vLLM. What differs today is marked, strictly: who
-makes two of them one removes the mark.
+real sockets, and the adapters for Inspect and vLLM. Nothing may differ.
 """
 
 import asyncio
@@ -217,8 +216,14 @@ def by_command(feed: Feed, case: Case) -> Outcomes:
 
 def by_gateway(feed: Feed, case: Case) -> Outcomes:
     port, found = free_port(), {}
-    options = ("--upstream", feed.url, *case.options)
-    with served(port, *options, PYTHONPATH=str(Path(__file__).parent)):
+    named = dict(zip(*[iter(each for each in case.options if each != "--trust")] * 2, strict=True))
+    rows = {"name": "recorded", "upstream": "first", "trust": "--trust" in case.options}
+    rows |= {name.removeprefix("--"): value for name, value in named.items()}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in rows.items()]
+    first = f'[[upstream]]\nname = "first"\nurls = [{json.dumps(feed.url)}]\n'
+    file = feed.folder / "gateway.toml"
+    file.write_text("\n".join([first, "[[model]]", *lines]), "utf-8")
+    with served(port, "--config", str(file), PYTHONPATH=str(Path(__file__).parent)):
         for each in case.asked:
             messages = [{"role": "user", "content": TASK.prompt(each)}]
             body = {"model": "aera/recorded", "messages": messages, "seed": 0, "temperature": 1}
@@ -229,15 +234,21 @@ def by_gateway(feed: Feed, case: Case) -> Outcomes:
     return found
 
 
+def _logprobs(response: Response) -> SimpleNamespace | None:
+    """The sum of a response's logprobs as that of its only token."""
+    row = SimpleNamespace(logprob=response.logprob)
+    return None if response.logprob is None else SimpleNamespace(content=[row])
+
+
 def by_inspect(feed: Feed, case: Case) -> Outcomes:
-    """Through the hook; a completion of Inspect's has its tokens and no logprob."""
+    """Through the hook."""
     stopping = VoteStopping(case.controller)
     said = {record.question.id: record.responses for record in feed.pool}
 
     def state(name: str, epoch: int) -> SimpleNamespace:
         response = said[name][epoch - 1]
         output = SimpleNamespace(
-            choices=[response],
+            choices=[SimpleNamespace(logprobs=_logprobs(response))],
             completion=response.text,
             usage=SimpleNamespace(output_tokens=response.tokens),
             stop_reason="stop" if response.finish_reason != "length" else "max_tokens",
@@ -301,8 +312,8 @@ def by_vllm(feed: Feed, case: Case) -> Outcomes:
     sampler = VLLMSampler(Engine(feed.pool), chat, SimpleNamespace)
 
     async def scene() -> Outcomes:
-        many = aera.Allocator(sampler, case.controller)
-        return {made.question_id: _told(made) async for made in many.solve(case.asked)}
+        many = aera.solve_many(case.asked, sampler, case.controller)
+        return {made.question_id: _told(made) async for made in many}
 
     return asyncio.run(scene())
 
@@ -318,35 +329,7 @@ WAYS: dict[str, Callable[[Feed, Case], Outcomes]] = {
 TELLS_TEXT = ("solve", "serve", "vllm")
 
 
-# --- what differs today ---------------------------------------------------------------------------
-
-GUARD = "only the gateway distrusts a gate outside its training range"
-SILENT = "an unreadable first block ends solve, is one of two in the gateway and none in evaluate"
-MEDOID = "the gateway returns a medoid of the winners, and solve the heaviest of them"
-TIES = "only the gateway calls equal scores a tie"
-LOGPROBS = "the Inspect adapter passes no logprobs on, and the controller weighs by them"
-SURVEY = "solve, Allocator and Inspect look at all questions first, the others one by one"
 CONTROLLERS = ("bundled", "default", "fixed", "paper gate", "best of n")
-
-
-def difference(way: str, name: str, stream: str, what: str, order: str) -> str | None:
-    """Why this case differs, None where it must not."""
-    decides, silent = what == "decision", stream.startswith("silent")
-    answered = not silent or (name, stream) == ("fixed", "silent start")
-    holds = {
-        MEDOID: way == "serve" and not decides and answered and name != "best of n",
-        SURVEY: way != "serve" and order == "foreign",
-        GUARD: (way, name, stream) == ("serve", "bundled", "long") and decides,
-        SILENT: decides
-        and silent
-        and (
-            (way == "serve" and name != "best of n" and (name != "fixed" or stream == "silent"))
-            or (way == "evaluate" and name in ("bundled", "default"))
-        ),
-        TIES: decides and (way, name) == ("serve", "best of n") and not silent,
-        LOGPROBS: (way, name) == ("inspect", "bundled") and stream in ("plain", "foreign"),
-    }
-    return next((why for why, differs in holds.items() if differs), None)
 
 
 def cases() -> Iterator[Any]:
@@ -358,10 +341,8 @@ def cases() -> Iterator[Any]:
             if way == "evaluate" and order:
                 continue  # it has no order
             for what in ("decision", "text") if way in TELLS_TEXT else ("decision",):
-                why = difference(way, name, stream, what, order)
-                marks = [pytest.mark.xfail(strict=True, reason=why)] if why else []
                 label = "-".join([way, name, stream, what, *(["checked"] if order else [])])
-                yield pytest.param(way, name, stream, what, order, id=label, marks=marks)
+                yield pytest.param(way, name, stream, what, order, id=label)
 
 
 @pytest.mark.parametrize(("way", "name", "stream", "what", "order"), [*cases()])
@@ -396,8 +377,8 @@ def test_the_comparison_is_not_of_trivial_decisions(feed: Feed) -> None:
 @pytest.mark.parametrize(
     ("stream", "stop"),
     [
-        pytest.param("long", 128, marks=pytest.mark.xfail(strict=True, reason=GUARD)),
-        pytest.param("silent", 8, marks=pytest.mark.xfail(strict=True, reason=SILENT)),
+        ("long", 128),
+        ("silent", 8),
     ],
 )
 def test_what_was_chosen_where_they_differ(feed: Feed, stream: str, stop: int) -> None:

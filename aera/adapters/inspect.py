@@ -102,7 +102,9 @@ def _response(output: Any) -> Response:
         return Response("", error=output.error or "no completion")
     tokens = output.usage.output_tokens if output.usage else 0
     reason = "length" if output.stop_reason == "max_tokens" else output.stop_reason
-    return Response(output.completion, tokens, finish_reason=reason, model=output.model)
+    listed = getattr(output.choices[0], "logprobs", None)
+    logprob = sum(each.logprob for each in listed.content) if listed and listed.content else None
+    return Response(output.completion, tokens, logprob, finish_reason=reason, model=output.model)
 
 
 def _account(run: Run) -> dict[str, Any]:

@@ -41,8 +41,9 @@ def serve(
     policy: Annotated[
         str | None, _option("POLICY", "Policy by its label, as asc-0.9 (aera policies).")
     ] = None,
-    schedule: Annotated[
-        str | None, _option("SCHEDULE", 'Checkpoints at which to decide, as "4,8,16" or "1-128".')
+    instruction: Annotated[
+        bool | None,
+        _option("INSTRUCTION", "Append the task's answer instruction to each question."),
     ] = None,
     vote_by_default: Annotated[
         bool | None, _option("VOTE_BY_DEFAULT", "Also vote where a request names the plain model.")
@@ -103,7 +104,7 @@ def serve(
         controller=controller,
         task=task,
         policy=policy,
-        schedule=schedule,
+        instruction=instruction,
         vote_by_default=vote_by_default,
         max_samples=max_samples,
         deadline=deadline,
@@ -139,7 +140,7 @@ def serve(
         if print_config:
             say(write_config(settings))
             return
-        settings = _load(settings)
+        settings = _load(settings, place)
         if check:
             _check(settings)
             return
@@ -191,7 +192,7 @@ def _upstreams(urls: list[str], keys: list[str], second: str | None) -> dict[str
     return tables
 
 
-def _load(config: "Config") -> "Config":
+def _load(config: "Config", place: str) -> "Config":
     """The same with the controllers in place of their directories."""
     made = []
     for each in config.model:
@@ -207,7 +208,11 @@ def _load(config: "Config") -> "Config":
             trust=each.trust,
             weights=each.weights,
         )
-        made.append(replace(each, controller=deciding.load()))
+        try:
+            made.append(replace(each, controller=deciding.load()))
+        except AeraError as error:
+            where = f'{place}[[model]] "{each.name}": ' if place else ""
+            raise type(error)(f"{where}{error}") from None
     return replace(config, model=tuple(made))
 
 

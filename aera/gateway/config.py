@@ -89,6 +89,7 @@ class UpstreamConfig(Checked):
             raise UsageError("give url or urls: where the model server is")
         if len(self.api_key_env) not in (0, 1, len(self.urls)):
             raise UsageError("api_key_env is given once, or once for each of the urls")
+        _ = self.endpoints  # an address or a file that cannot be is refused here
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -185,6 +186,8 @@ class ModelConfig(Checked):
             )
         if self.record is not None and not self.audit_share:
             raise UsageError("only audited requests are recorded: give audit_share too")
+        if isinstance(self.controller, Path) and self.task != ModelConfig.task:
+            raise UsageError("task is the controller's own: give one of them")
 
     @property
     def decider(self) -> Controller:
@@ -319,7 +322,8 @@ class Config(Checked):
             if each.name == upstream:
                 return each
         known = ", ".join(each.name for each in self.upstream)
-        raise UsageError(f'there is no upstream "{upstream}"; there are {known}')
+        said = f'there is no upstream "{upstream}"' if upstream else "a model names no upstream"
+        raise UsageError(f"{said}; there are {known}")
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -357,9 +361,9 @@ def _read(kind: type[Kind], table: object, place: str, folder: Path) -> Kind:
     hints = get_type_hints(kind)
     known = [each.name for each in fields(kind) if each.metadata]  # type: ignore[arg-type]
     made = {}
+    where = f"{place.removesuffix(', ')}: " if place else ""
     for given, value in table.items():
         name = ALIASES.get(given, given)
-        where = place if kind is Config else f"{place}: "
         if name not in known:
             near = get_close_matches(given, known, 1)
             more = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
@@ -368,7 +372,7 @@ def _read(kind: type[Kind], table: object, place: str, folder: Path) -> Kind:
     try:
         return kind(**made)
     except AeraError as error:
-        raise UsageError(f"{place}: {error}" if place else str(error)) from None
+        raise UsageError(f"{where}{error}") from None
 
 
 def _value(hint: Any, name: str, value: Any, place: str, folder: Path) -> Any:
@@ -416,6 +420,8 @@ def _variable(variable: str, where: str) -> str:
 
 def _plain_keys(keys: KeysConfig) -> Iterator[KeyConfig]:
     """The keys of the environment and of the file of keys."""
+    if keys.env != KeysConfig.env:
+        _variable(keys.env, "[keys]: env")
     found = [(keys.env, key) for key in os.environ.get(keys.env, "").split(",")]
     if keys.file is not None:
         try:

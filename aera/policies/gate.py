@@ -234,9 +234,10 @@ class Live:
         """One more block, or up to the minimum, before it is given up."""
         least, most = range_of(self.policy, prefix.schedule.last)
         ends = prefix.next_checkpoint is None or len(prefix) >= most
+        chance = self.policy.decide(prefix).p_continue
         if ends or (prefix.previous is not None and len(prefix) >= least):
-            return Decision(True, UNREADABLE, forced=True)
-        return Decision(False, "nothing could be read yet")
+            return Decision(True, UNREADABLE, chance, forced=True)
+        return Decision(False, "nothing could be read yet", chance)
 
     def _mark_tie(self, decision: Decision, prefix: Prefix) -> Decision:
         """A stop on a tie is no decision, except where there was nothing to decide."""

@@ -1,4 +1,4 @@
-"""`aera serve` as people start it: a process with options or environment variables."""
+"""`aera serve` as people start it: options, environment variables, and its file."""
 
 import http.client
 import json
@@ -8,23 +8,83 @@ import socket
 import subprocess
 import sys
 import time
-from importlib import import_module
+import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aera.cli.serve_options import ServeOptions
-from aera.cli.serve_settings import read_settings
 from fakes import FakeUpstream
 from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed, in_background
+from typer.main import get_command
+from typer.testing import CliRunner
 
-from aera import BestOfN, Controller, Fixed, Schedule, get_task
+from aera.cli import app
 from aera.errors import UsageError
+from aera.gateway.config import Config, read_config, write_config
 
 KEY = "a-key-of-some-length-"
-command = import_module("aera.cli.serve")  # the package has a function of that name
+SECRET = "a-key-of-some-length"
+SMALL = """
+[[upstream]]
+name = "gpu"
+url = "http://gpu.test/v1"
+
+[[model]]
+name = "small"
+"""
+WHOLE = """
+default = "large"
+
+[[upstream]]
+name = "gpu"
+urls = ["http://gpu-1.test/v1", "http://gpu-2.test/v1"]
+api_key_env = "GPU_KEY"
+headers = { X-Team = "blue team" }
+concurrency = 32
+timeout = 60
+tries = 2
+
+[[upstream]]
+name = "cloud"
+url = "https://cloud.test/v1"
+forward_key = true
+
+[[model]]
+name = "small"
+upstream = "gpu"
+model = "qwen2.5-7b"
+controller = "mine"
+max_samples = 64
+escalate = { upstream = "cloud", model = "huge" }
+
+[[model]]
+name = "large"
+upstream = "cloud"
+task = "numeric"
+policy = "asc-0.9"
+schedule = "4,8"
+vote_by_default = true
+min_samples = 8
+deadline = 20.5
+other_names = true
+
+[keys]
+env = "TEAM_KEYS"
+file = "keys.txt"
+
+[[key]]
+name = "blue"
+env = "BLUE_KEY"
+models = ["small"]
+requests_per_minute = 60
+money_per_day = 2.5
+
+[limits]
+max_requests = 100
+key_tokens_per_minute = 9_000
+prices = [0.5, 1.5]
+"""
 
 
 def refused(*options: str, **variables: str) -> tuple[int, str]:
@@ -68,43 +128,11 @@ def test_sigterm_waits_for_what_is_under_way() -> None:
     assert (status, process.returncode) == (200, 0)
 
 
-def test_the_environment_sets_it_all() -> None:
-    port = free_port()
-    one, other = FakeUpstream(boxed), FakeUpstream(boxed)
-    with in_background(one), in_background(other):
-        variables = {
-            "AERA_UPSTREAM": f"{one.base_url},{other.base_url}", "AERA_MODEL": "m",
-            "AERA_KEYS": f"{KEY}1, {KEY}2", "AERA_VOTE_BY_DEFAULT": "1", "AERA_MIN_SAMPLES": "8",
-            "AERA_INSTRUCTION": "1", "AERA_TASK": "numeric", "AERA_LOG_LEVEL": "error",
-        }  # fmt: skip
-        with served(port, **variables):
-            assert ask(port, "/v1/models")[0] == 401
-            assert len(ask(port, "/ready")[1]["replicas"]) == 2
-            messages = {"messages": BODY["messages"]}
-            status, reply = ask(port, "/v1/chat/completions", messages, key=f"{KEY}2")
-    assert (status, reply["model"], reply["aera"]["samples"]) == (200, "m", 8)
-    assert "boxed" in (one.calls + other.calls)[0].prompt
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org", ""])
-def test_a_public_address_without_keys_is_refused(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("AERA_KEYS", raising=False)
-    with pytest.raises(UsageError, match="clients need keys: set AERA_KEYS"):
-        command.serve(["http://127.0.0.1:1/v1"], host=host)
-
-
 def test_a_short_key_is_refused_in_one_sentence() -> None:
     code, said = refused(AERA_UPSTREAM="http://127.0.0.1:1/v1", AERA_KEYS=f"{KEY},short")
     assert (code, said.count("\n")) == (2, 1)
     assert said.startswith("aera: a key in AERA_KEYS has 5 characters and could be guessed")
     assert KEY not in said
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
-def test_a_private_address_needs_no_key(host: str) -> None:
-    assert settings_of(keys_env="NO_SUCH_VARIABLE", host=host).keys == ()
 
 
 def test_a_refusal_is_one_sentence_and_exit_code_two() -> None:
@@ -123,142 +151,206 @@ def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_announced() -> None
     assert said.count("\n") == 1
 
 
+# --- options --------------------------------------------------------------------------------------
+
+
+def test_there_are_at_most_twenty_options_and_the_environment_sets_nearly_all() -> None:
+    options = get_command(app).commands["serve"].params  # type: ignore[attr-defined]
+    assert len([each for each in options if each.name != "help"]) <= 20
+    assert [each.name for each in options if not each.envvar] == ["print_config"]
+
+
+def test_the_environment_sets_it_all() -> None:
+    port = free_port()
+    one, other = FakeUpstream(boxed), FakeUpstream(boxed)
+    with in_background(one), in_background(other):
+        variables = {
+            "AERA_UPSTREAM": f"{one.base_url},{other.base_url}", "AERA_MODEL": "m",
+            "AERA_KEYS": f"{KEY}1, {KEY}2", "AERA_VOTE_BY_DEFAULT": "1", "AERA_TASK": "numeric",
+            "AERA_POLICY": "fixed-8", "AERA_LOG_LEVEL": "error",
+        }  # fmt: skip
+        with served(port, **variables):
+            assert ask(port, "/v1/models")[0] == 401
+            assert len(ask(port, "/ready")[1]["replicas"]) == 2
+            messages = {"messages": BODY["messages"]}
+            status, reply = ask(port, "/v1/chat/completions", messages, key=f"{KEY}2")
+    assert (status, reply["model"], reply["aera"]["samples"]) == (200, "m", 8)
+
+
+UPSTREAM = ("--upstream", "http://127.0.0.1:1/v1")
+
+
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("options", "said"),
     [
-        ({"escalate_to": "http://x/v1"}, "URL#MODEL"),
-        ({"log_level": "loud"}, "--log-level is one of"),
-        ({"task": "poetry"}, 'no task is called "poetry"'),
-        ({"upstream": ["ftp://x"]}, "must start with http"),
-        ({"upstream": [","]}, "no upstream"),
-        ({"header": ["nonsense"]}, "--header takes"),
-        ({"equivalence": True, "task": "numeric"}, "equivalence is for expressions"),
-        ({"equivalence": True, "controller": CONTROLLER}, "would change the votes"),
-        ({"scorer": "judge:Judge"}, "--scorer needs --controller"),
-        ({"scorer": "judge", "controller": CONTROLLER}, "named as MODULE:NAME"),
+        ((), "no upstream is given"),
+        (("--upstream", "ftp://x"), "must start with http"),
+        ((*UPSTREAM, "--escalate-to", "http://x/v1"), "URL#MODEL"),
+        ((*UPSTREAM, "--log-level", "loud"), "log_level is one of debug, info"),
+        ((*UPSTREAM, "--task", "poetry"), 'no task is called "poetry"'),
+        ((*UPSTREAM, "--policy", "best"), "best"),
+        ((*UPSTREAM, "--record", "kept"), "give audit_share too"),
+        ((*UPSTREAM, "--audit-share", "2"), "audit_share must be from 0 to 1"),
+        ((*UPSTREAM, "--api-key-env", "GONE_KEY"), "GONE_KEY, which is not set"),
+        ((*UPSTREAM, "--host", "0.0.0.0"), "clients need keys: set AERA_KEYS"),
+        ((*UPSTREAM, "--host", "::"), "clients need keys"),
+        (("--config", "x.toml", "--policy", "fixed-1"), "--policy says something of one model"),
     ],
 )
-def test_a_wrong_setting_is_refused_before_serving(setting: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        command.serve(**{"upstream": ["http://127.0.0.1:1/v1"], **setting})
+def test_a_wrong_option_is_refused_before_serving(options: tuple[str, ...], said: str) -> None:
+    caught = CliRunner().invoke(app, ["serve", *options], env={"AERA_KEYS": ""}).exception
+    assert isinstance(caught, UsageError)
+    assert said in str(caught)
 
 
-def test_equivalence_without_the_library_is_refused_before_serving(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("aera.reading.equivalence.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="equivalence needs math-verify"):
-        command.serve(["http://127.0.0.1:1/v1"], equivalence=True)
-
-
-def test_the_environment_asks_for_equivalence() -> None:
-    port, ways = free_port(), ("(x+1)^2", "x^2+2x+1")
-    server = FakeUpstream(lambda call, place: f"\\boxed{{{ways[place % 2]}}}")
-    with in_background(server):
-        variables = {"AERA_UPSTREAM": server.base_url, "AERA_EQUIVALENCE": "1"}
-        with served(port, **variables):
-            status, reply = ask(port, "/v1/chat/completions", BODY)
-    assert (status, reply["aera"]["votes"]) == (200, {"(x+1)^2": 4})
-
-
-def test_a_scored_controller_is_served_with_its_scorer_and_not_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("judging.py").write_text(
-        "class Length:\n"
-        "    def score(self, question, responses):\n"
-        "        return [len(response.text) / 100 for response in responses]\n\n"
-        "def made():\n"
-        "    return Length()\n"
-    )
-    scale = BestOfN(SimpleNamespace(score=len))
-    Controller(get_task("expression"), Schedule((4,)), Fixed(4), weigher=scale).save("scored")
-    server = FakeUpstream(lambda call, place: "ab" * (place + 1))
-    with in_background(server):
-        variables = {"AERA_UPSTREAM": server.base_url, "AERA_CONTROLLER": "scored"}
-        code, said = refused(**variables)
-        assert (code, said.count("\n")) == (1, 1)
-        assert "--scorer MODULE:NAME" in said
-        port = free_port()
-        with served(port, **variables, AERA_SCORER="judging:made"):
-            status, reply = ask(port, "/v1/chat/completions", BODY)
-    assert (status, reply["aera"]["answer"]) == (200, "abababab")
-    assert reply["aera"]["votes"] == {"ab": 0.02, "abab": 0.04, "ababab": 0.06, "abababab": 0.08}
+def test_everything_can_be_printed_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    said = CliRunner().invoke(app, ["serve", *UPSTREAM, "--print-config"]).output
+    printed = tomllib.loads(said)
+    assert (printed["model"][0]["max_samples"], printed["server"]["port"]) == (512, 8001)
+    assert "\n# Most samples of one request, all choices together.\nmax_samples = 512" in said
+    assert write_config(read_config(printed)) == said.rstrip("\n")
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:
-    assert command.without_password("http://me:hidden@h:1/v1") == "http://h:1/v1"
+    options = ["serve", "--upstream", "http://me:hidden@127.0.0.1:1/v1", "--check"]
+    said = CliRunner().invoke(app, options).output
+    assert "http://127.0.0.1:1/v1" in said
+    assert "hidden" not in said
 
 
-def settings_of(**given: Any) -> Any:
-    options = ServeOptions(**{"upstream": ["http://one.test/v1"], **given})
-    return read_settings(options)
+@pytest.mark.parametrize(
+    ("url", "key"), [("http://one.test/v2", ("ONE_KEY",)), ("http://two.test/v1", ())]
+)
+def test_the_key_of_the_first_server_stays_at_its_address(
+    url: str, key: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONE_KEY", "k")
+    options = ["--upstream", "http://one.test/v1", "--api-key-env", "ONE_KEY"]
+    more = ["--escalate-to", f"{url}#large", "--print-config"]
+    printed = tomllib.loads(CliRunner().invoke(app, ["serve", *options, *more]).output)
+    assert printed["model"][0]["escalate"] == {"upstream": "second", "model": "large"}
+    assert tuple(printed["upstream"][1].get("api_key_env", ())) == key
 
 
-def test_a_second_upstream_has_an_address_a_model_and_credentials_of_its_own() -> None:
-    first = {"header": ["X-Secret: one"], "api_key_env": ["ONE_KEY"]}
-    endpoint, model = (
-        settings_of(escalate_to="http://two.test/v1#large", **first).models[0].escalation
+# --- the file -------------------------------------------------------------------------------------
+
+
+def read(tmp_path: Path, text: str) -> Config:
+    (tmp_path / "gateway.toml").write_text(text, "utf-8")
+    return read_config(tomllib.loads(text), f"{tmp_path / 'gateway.toml'}, ", tmp_path)
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = {"GPU_KEY": "k", "TEAM_KEYS": f"{SECRET}-1", "BLUE_KEY": f"{SECRET}-3"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "keys.txt").write_text(f"{SECRET}-2\n")
+    (tmp_path / "mine").symlink_to(CONTROLLER)
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_file_says_it_all(tmp_path: Path) -> None:
+    config = read(tmp_path, WHOLE)
+    small, large = config.model
+    assert (config.default, config.limits.max_requests) == ("large", 100)
+    first, _ = config.find("gpu").endpoints
+    assert (first.key, first.headers, first.concurrency) == ("k", {"X-Team": "blue team"}, 32)
+    assert (first.timeout, first.tries) == (60, 2)
+    assert (small.name, small.model, small.max_samples) == ("small", "qwen2.5-7b", 64)
+    assert small.escalate is not None
+    assert (small.escalate.upstream, small.escalate.model) == ("cloud", "huge")
+    assert small.controller == tmp_path / "mine"
+    assert config.find("cloud").forward_key
+    assert (large.vote_by_default, large.min_samples, large.deadline) == (True, 8, 20.5)
+    assert [key.secret[-2:] for key in config.key] == ["-1", "-2", "-3"]
+    blue = config.key[-1]
+    assert (blue.name, blue.models, blue.money_per_day) == ("blue", ("small",), 2.5)
+    assert (config.limits.key_tokens_per_minute, config.limits.prices) == (9_000, (0.5, 1.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[model]\nname = 'm'", "write [[model]], as there may be several"),
+        ("", "there are no models"),
+        (SMALL + "colour = 'red'", 'gateway.toml, [[model]] "small": "colour" is unknown'),
+        (SMALL + "max_sample = 9", 'did you mean "max_samples"?'),
+        (SMALL + "hurry = 0.5", "a coarser schedule waits less"),
+        (SMALL + "max_samples = '9'", "\"small\": max_samples must be a whole number, but is '9'"),
+        (SMALL + "max_samples = true", "max_samples must be a whole number, but is True"),
+        (SMALL + "max_samples = 0", "max_samples must be at least 1, but is 0"),
+        (SMALL + "instruction = 1", "instruction must be true or false, but is 1"),
+        (SMALL + "on_alarm = 'panic'", "on_alarm is one of log, full-budget"),
+        (SMALL + "controller = 'gone'\ntask = 'numeric'", "task is the controller's own"),
+        (SMALL + "upstream = 'cpu'", 'no upstream "cpu"; there are gpu'),
+        (SMALL + "escalate = { upstream = 'gpu' }", "escalate takes a model"),
+        (SMALL + "[[model]]\nname = 'small'", 'two models are called "small"'),
+        (SMALL + "[[model]]\nname = 'aera/x'", 'not begin with "aera/"'),
+        (SMALL + "[[upstream]]\nname = 'gpu'\nurl = 'http://x/v1'", "two upstreams are called"),
+        (SMALL + "[[upstream]]\nname = 'x'\nurl = 'x'", '"x": the base URL must start'),
+        (SMALL + "[[upstream]]\nname = 'x'", "give url or urls"),
+        (SMALL.replace("[[model]]", "api_key_env = 'GONE_KEY'\n[[model]]"),
+         '[[upstream]] "gpu": api_key_env names the variable GONE_KEY, which is not set'),
+        (SMALL + "[[key]]\nname = 'x'\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
+        (SMALL + "[keys]\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
+        (SMALL + "[keys]\nfile = 'gone'", "the file of keys"),
+        (SMALL + "[keys]\nfile = 'empty.txt'", "has none, and without a key anybody may ask"),
+        (SMALL + "[limits]\nkey_money_per_day = 1.0", "a limit in money needs prices"),
+        (SMALL + "[limits]\nkey_share = 2", "key_share must be from 0 to 1, but is 2"),
+        (SMALL + "[server]\nhost = '0.0.0.0'", "clients need keys"),
+        ("default = 'x'\n" + SMALL, 'the default model "x" is none of small'),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "empty.txt").write_text("# all gone\n")
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_check_says_what_would_be_served(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(WHOLE)
+    first, second, last = (
+        CliRunner().invoke(app, ["serve", "--config", str(file), "--check"]).output.splitlines()
     )
-    assert (endpoint.base_url, model) == ("http://two.test/v1", "large")
-    assert (endpoint.api_key_env, endpoint.headers) == (None, {})
-    own = {"escalate_key_env": "TWO_KEY", "escalate_header": ["X-Secret: two"]}
-    endpoint, _ = (
-        settings_of(escalate_to="http://two.test/v1#large", **first, **own).models[0].escalation
-    )
-    assert (endpoint.api_key_env, endpoint.headers) == ("TWO_KEY", {"X-Secret": "two"})
+    assert first.startswith('"small" as "qwen2.5-7b" at http://gpu-1.test/v1, http://gpu-2.test/v1')
+    assert "policy asc-0.9, checkpoints 4, 8, votes by default, and every other name" in second
+    assert last == "3 keys (blue by name); all is well"
+    file.write_text(WHOLE.replace('"mine"', '"gone"'))
+    code, said = refused("--config", str(file), "--check")
+    assert (code, said.count("\n"), '[[model]] "small"' in said) == (2, 1, True)
 
 
-def test_a_second_model_at_the_same_address_has_the_same_credentials() -> None:
-    first = {"header": ["X-Secret: one"], "api_key_env": ["ONE_KEY"]}
-    endpoint, _ = settings_of(escalate_to="http://ONE.test/v1#large", **first).models[0].escalation
-    assert (endpoint.api_key_env, endpoint.headers) == ("ONE_KEY", {"X-Secret": "one"})
-
-
-def test_each_upstream_may_have_a_key_of_its_own() -> None:
-    both = ["http://one.test/v1", "http://two.test/v1"]
-    own = settings_of(upstream=both, api_key_env=["ONE_KEY", "TWO_KEY"]).models[0].upstreams
-    assert [each.api_key_env for each in own] == ["ONE_KEY", "TWO_KEY"]
-    same = settings_of(upstream=both, api_key_env=["ONE_KEY"]).models[0].upstreams
-    assert [each.api_key_env for each in same] == ["ONE_KEY", "ONE_KEY"]
-    with pytest.raises(UsageError, match="once, or once for each of 2 upstreams, but got 3"):
-        settings_of(upstream=both, api_key_env=["ONE_KEY"] * 3)
-
-
-def test_the_environment_sets_headers_ceilings_and_limits() -> None:
-    port, server = free_port(), FakeUpstream(boxed)
-    variables = {
-        "AERA_HEADER": "X-Team: blue team\nX-Other: yes",
-        "AERA_MAX_SAMPLES": "6",
-        "AERA_MAX_N": "2",
-        "AERA_MAX_TOKENS": "70",
-    }
-    with in_background(server), served(port, AERA_UPSTREAM=server.base_url, **variables):
-        status, told = ask(port, "/v1/chat/completions", {**BODY, "aera": {"max_samples": 8}})
-        assert ask(port, "/v1/chat/completions", {**BODY, "n": 3})[0] == 400
-    assert (status, told["aera"]["warnings"]) == (200, ["max_samples was cut from 8 to 6"])
-    [call] = server.calls
-    assert (call.headers["X-Team"], call.headers["X-Other"]) == ("blue team", "yes")
-    assert call.body["max_tokens"] == 70
-
-
-def test_the_environment_names_the_certificates(tmp_path: Path) -> None:
-    code, said = refused(
-        AERA_UPSTREAM="https://127.0.0.1:1/v1", AERA_CA_FILE=str(tmp_path / "gone.pem")
-    )
-    assert (code, "CA file" in said) == (2, True)
-
-
-def test_the_callers_own_key_goes_upstream_where_that_is_wanted() -> None:
-    port, server = free_port(), FakeUpstream(boxed)
-    own = {"OPENAI_API_KEY": "the-gateways-own", "AERA_FORWARD_KEY": "1"}
-    with in_background(server), served(port, AERA_UPSTREAM=server.base_url, **own):
-        statuses = [
-            ask(port, "/v1/chat/completions", {**BODY, "model": model}, key=f"of-{model}")[0]
-            for model in ("aera/m", "m")
+def test_a_file_is_served_beside_options_that_name_its_server(tmp_path: Path) -> None:
+    port, file, server = free_port(), tmp_path / "gateway.toml", FakeUpstream(boxed)
+    file.write_text('[[model]]\nname = "small"\ninstruction = true\nmax_n = 2\nmax_tokens = 70\n')
+    with in_background(server), served(port, AERA_CONFIG=str(file), AERA_UPSTREAM=server.base_url):
+        asked = [
+            ask(port, "/v1/chat/completions", {**BODY, "model": model})[0]
+            for model in ("aera/small", "small", "large")
         ]
-        without = ask(port, "/v1/chat/completions", BODY)[0]
+        assert ask(port, "/v1/chat/completions", {**BODY, "model": "aera/small", "n": 3})[0] == 400
+    assert asked == [200, 200, 404]
+    assert "boxed" in server.calls[0].prompt
+    assert server.calls[0].body["max_tokens"] == 70
+
+
+def test_the_callers_own_key_goes_upstream_where_that_is_wanted(tmp_path: Path) -> None:
+    port, server, file = free_port(), FakeUpstream(boxed), tmp_path / "gateway.toml"
+    with in_background(server):
+        text = SMALL.replace("http://gpu.test/v1", server.base_url)
+        file.write_text(text.replace("[[model]]", "forward_key = true\n[[model]]"))
+        with served(port, "--config", str(file)):
+            statuses = [
+                ask(port, "/v1/chat/completions", {**BODY, "model": model}, key=f"of-{model}")[0]
+                for model in ("aera/small", "small")
+            ]
+            without = ask(port, "/v1/chat/completions", {**BODY, "model": "small"})[0]
     assert (statuses, without) == ([200, 200], 401)
     sent = [call.headers["Authorization"] for call in server.calls]
-    assert sent == ["Bearer of-aera/m", "Bearer of-m"]
+    assert sent == ["Bearer of-aera/small", "Bearer of-small"]

@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,10 +62,20 @@ def test_a_signal_turns_readiness_off_and_finishes_what_is_under_way(number: int
         assert process.wait(10) == 0
 
 
-def test_a_call_that_hangs_keeps_the_process_no_longer_than_was_said() -> None:
+def told_by(folder: Path, url: str, server: str) -> str:
+    """The path of a file that says this of the server."""
+    upstream = f'[[upstream]]\nname = "one"\nurl = "{url}"\n'
+    model = '[[model]]\nname = "m"\nother_names = true\n'
+    (folder / "gateway.toml").write_text(f"{upstream}{model}[server]\n{server}\n")
+    return str(folder / "gateway.toml")
+
+
+def test_a_call_that_hangs_keeps_the_process_no_longer_than_was_said(tmp_path: Path) -> None:
     port, server = free_port(), FakeUpstream(boxed, delay=lambda call: 60.0)
-    drain = {"AERA_DRAIN_SECONDS": "0.5"}
-    with in_background(server), served(port, AERA_UPSTREAM=server.base_url, **drain) as process:
+    with ExitStack() as stack:
+        stack.enter_context(in_background(server))
+        file = told_by(tmp_path, server.base_url, "drain_seconds = 0.5")
+        process = stack.enter_context(served(port, "--config", file))
         asking = [Asking(port), Asking(port, {**BODY, "model": "m"})]
         wait_for_calls(server, 2)
         process.send_signal(signal.SIGTERM)
@@ -104,12 +116,14 @@ def test_a_stream_that_is_cut_off_is_told_in_its_own_form() -> None:
 
 
 @pytest.fixture(scope="module")
-def port() -> Iterator[int]:
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A gateway on loopback without keys, as it starts by default."""
     found, server = free_port(), FakeUpstream(boxed)
-    allowed = {"AERA_ALLOWED_HOST": "gate.test"}
-    with in_background(server), served(found, AERA_UPSTREAM=server.base_url, **allowed):
-        yield found
+    with in_background(server):
+        folder = tmp_path_factory.mktemp("served")
+        file = told_by(folder, server.base_url, 'allowed_hosts = ["gate.test"]')
+        with served(found, "--config", file):
+            yield found
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:{port}", "[::1]:{port}", "gate.test"])

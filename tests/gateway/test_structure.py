@@ -26,19 +26,17 @@ def calling(*calls: tuple[str, Any]) -> Scripted:
     return Scripted(message)
 
 
+WINNER = 'weather\n[{"city":"Rome","unit":"C"}]'
 ROME, OSLO = {"city": "Rome", "unit": "C"}, {"unit": "C", "city": "Oslo"}
 LONG = "a text of which no two are alike, for it is long enough to say anything at all: "
-
-
-IN_ROME = 'weather\n[{"city":"Rome","unit":"C"}]'
 
 
 @pytest.mark.parametrize(
     ("calls", "answer"),
     [
-        ([("weather", ROME), ("weather", dict(reversed(ROME.items())))], IN_ROME),
-        ([("news", ROME), ("weather", OSLO), ("weather", ROME), ("weather", ROME)], IN_ROME),
-        ([("weather", {**ROME, "why": LONG + str(place)}) for place in range(4)], IN_ROME),
+        ([("weather", ROME), ("weather", dict(reversed(ROME.items())))], WINNER),
+        ([("news", ROME), ("weather", OSLO), ("weather", ROME), ("weather", ROME)], WINNER),
+        ([("weather", {**ROME, "why": LONG + str(place)}) for place in range(4)], WINNER),
         ([("weather", "no JSON")], 'weather\n["no JSON"]'),
         ([(None, "It is \\boxed{7}."), (None, "So \\boxed{7}")], "(text)\n7"),
     ],
@@ -59,7 +57,6 @@ def test_the_name_wins_before_the_arguments() -> None:
     ("texts", "answer"),
     [
         (['{"a": 1.0, "b": "x"}', '{"b": "x", "a": 1}'], '{"a":1,"b":"x"}'),
-        (['```json\n{"a": 2}\n```'], '{"a":2}'),
         (["no JSON", '{"a": 3}'], '{"a":3}'),
     ],
 )

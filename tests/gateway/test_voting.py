@@ -26,15 +26,11 @@ from gateways import (
 from live import boxed, seeds
 
 from aera import Pool, Response, Schedule, get_task
-from aera.errors import UsageError
-from aera.gateway.openai import RequestOptions, add_instruction
+from aera.gateway.openai import add_instruction
 from aera.lab import import_jsonl
 from aera.policies.gate import OUTSIDE, Gated
 from aera.policies.policy import UNREADABLE
-from aera.pools.record import read_votes
-from aera.sampling.recorded import RecordedUpstream
 from aera.solving.controller import Controller, default_controller
-from aera.solving.replay import replay
 from aera.voting.trace_weights import TraceWeights
 
 
@@ -140,11 +136,6 @@ def test_a_bad_option_is_refused_in_one_sentence(options: Any, said: str) -> Non
     assert not server.calls
 
 
-def test_an_unknown_header_is_refused_like_an_unknown_field() -> None:
-    with pytest.raises(UsageError, match='no option is called "budget"'):
-        RequestOptions.parse(None, {"x-aera-budget": "4"})
-
-
 def test_what_a_prompt_says_chooses_nothing() -> None:
     prompt = (
         '<aera_policy>fixed-64</aera_policy> {"aera": {"min_samples": 64}} x-aera-policy: esc-9'
@@ -154,10 +145,10 @@ def test_what_a_prompt_says_chooses_nothing() -> None:
 
 
 def test_nobody_goes_below_the_operators_minimum() -> None:
-    told = found(options={"min_samples": 2}, serving={"minimum": 16})
+    told = found(options={"min_samples": 2}, serving={"min_samples": 16})
     assert told["samples"] == 16
     with pytest.raises(openai.BadRequestError, match="minimum of 16"):
-        found(options={"max_samples": 4}, serving={"minimum": 16})
+        found(options={"max_samples": 4}, serving={"min_samples": 16})
 
 
 # --- votes ----------------------------------------------------------------------------------------
@@ -166,16 +157,6 @@ def test_nobody_goes_below_the_operators_minimum() -> None:
 def test_unreadable_replies_never_win() -> None:
     told = found(numbers(None, None, None, "7", "7"), {"policy": "fixed-5"})
     assert (told["answer"], told["votes"]) == ("7", {"7": 2})
-
-
-def test_two_blocks_without_a_vote_end_with_the_medoid_and_say_so() -> None:
-    dogs = ["dogs bark at night", "dogs bark at nights", "dogs bark at a night"]
-    reply = asked(saying("cats purr", *dogs, *dogs, "cats purr", "cats purr"))
-    told = account(reply)
-    assert (told["reason"], told["samples"], told["answer"]) == (UNREADABLE, 8, None)
-    assert (told["unread"], told["tokens_saved"], told["escalate"]) == (8, 0, True)
-    assert reply.choices[0].message.content.startswith("dogs bark")
-    assert told["warnings"] == ["no reply could be read, so nothing was voted on"]
 
 
 def test_an_unreadable_first_block_is_not_the_end() -> None:
@@ -394,30 +375,6 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     return import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
 
 
-def test_the_gateway_decides_as_replay_does(pool: Pool) -> None:
-    gate = gated().gate
-    assert gate is not None
-    anywhere = replace(gate, network=replace(gate.network, lows=None, highs=None))
-    controller = replace(gated(), gate=anywhere, policy=Gated(anywhere, 0.3))
-
-    async def act(house: House) -> list[Any]:
-        prompts = [pool.task.prompt(question) for question in pool.questions.values()]
-        asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
-        return [account(await house.ask(messages=each, seed=0)) for each in asked]
-
-    made = visit(act, RecordedUpstream(pool), controller=controller)
-    assert len({each["samples"] for each in made}) > 1
-    assert controller.weigher is not None
-    weighted = [each.weigh(controller.weigher) for each in read_votes(pool, pool.task)]
-    for told, record in zip(made, weighted, strict=True):
-        prefixes = record.prefixes(controller.schedule)
-        known = replay(prefixes, controller.live_policy, task=controller.task).allocation
-        assert (told["samples"], told["answer"]) == (known.responses, known.answer)
-        assert (told["votes"], told["tokens"]) == (known.votes, known.completion_tokens)
-        chances = [step.decision.p_continue for step in known.steps]
-        assert told["p_continue"] == pytest.approx(chances, abs=1e-9)
-
-
 def test_samples_without_what_the_weights_need_are_warned_of() -> None:
     told = found(
         numbers("1", "1", "1", "1"), {"policy": "weighted-4"}, serving={"controller": gated()}
@@ -434,8 +391,3 @@ def test_a_gateway_with_weights_of_traces_asks_for_them(policy: str) -> None:
     assert {call.body["top_logprobs"] for call in server.calls} == {20}
     assert told["policy"].startswith(policy.partition("+")[0])
     assert told["warnings"] == ["4 samples came without traces and weigh as a usual one"]
-
-
-def test_a_policy_of_the_sure_is_refused_where_nobody_asks_for_traces() -> None:
-    with pytest.raises(openai.BadRequestError, match="--weights traces"):
-        found(options={"policy": "cisc-4"})

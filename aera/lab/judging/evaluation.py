@@ -31,12 +31,15 @@ from aera.lab.replay.money import Prices, Terms, explain_prices, tell_saving, te
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.scored import ScoredReplay
 from aera.lab.truths import Truths
+from aera.policies.gate import Live
+from aera.policies.labels import name_policies
 from aera.policies.policy import Fixed, Policy
 from aera.pools.record import Records
 from aera.reading.health import Readability
 from aera.schedule import Schedule
 from aera.solving.controller import Controller
 from aera.voting.aggregation import RULES
+from aera.voting.best_of_n import gives_weights
 from aera.workers import SERIAL, Track, Workers, quiet
 
 REPLAY, CROSSFIT, NESTED, HOLDOUT = "replay", "crossfit", "nested", "holdout"
@@ -343,11 +346,21 @@ def _with_controller(
     seen: Sequence[str],
 ) -> Evaluation:
     """A controller's row, its own full budget and policies on its votes, beside plain votes."""
-    policies = [controller.policy, Fixed(replayed.schedule.last), *own]
+    policy: Policy = controller.policy
+    [name] = name_policies([policy], weighted=gives_weights(controller.weigher))
     if isinstance(replayed, ReplaySettings):
         replayed = replace(replayed, weigher=controller.weigher)
+        policy = Live.of(policy)  # as it answers people
+    policies = [policy, Fixed(replayed.schedule.last), *own]
     judged = replayed.evaluate(made.records, policies, workers=made.workers).points
-    point = replace(judged[0], kind=Kind.CONTROLLER, in_sample=bool(seen))
+    point = replace(
+        judged[0],
+        policy=name.label,
+        family=name.family,
+        setting=name.setting,
+        kind=Kind.CONTROLLER,
+        in_sample=bool(seen),
+    )
     frontier = made.frontier.with_point(judged[1]).with_point(point)
     for other in judged[2 : len(policies)]:
         if other.policy != point.policy:

@@ -32,6 +32,7 @@ from aera.lab.report.frontier import in_order
 from aera.lab.report.reliability import Predictions
 from aera.lab.report.sections import Section, make_sections
 from aera.lab.truths import Truths
+from aera.policies.gate import Live
 from aera.policies.policy import Policy
 from aera.pools.record import HeldRecords, Records, VotedRecord
 from aera.solving.controller import Controller
@@ -115,7 +116,7 @@ class Report:
         known: dict[str, Any] = {"workers": self.workers}
         others = explore(self.records, chosen, own, settings=plain, **known)
         if self.controller is not None:
-            own = {self.headline["policy"]: self.controller.policy}
+            own = {self.headline["policy"]: Live.of(self.controller.policy)}
         elif not self.weighted:
             return others
         weighted = HeldRecords(self.weighted, task, schedule) if self.weighted else self.records
