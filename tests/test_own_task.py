@@ -136,7 +136,7 @@ def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(name: str, tmp_pa
         assert not account["warnings"]
 
 
-def test_solve_stops_after_one_block_that_it_cannot_read_and_says_what_to_do(
+def test_solve_stops_after_two_blocks_that_it_cannot_read_and_says_what_to_do(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "asked.txt").write_text("".join(f"question {n}?\n" for n in range(5)))
@@ -146,9 +146,9 @@ def test_solve_stops_after_one_block_that_it_cannot_read_and_says_what_to_do(
         done = aera(tmp_path, "solve", "--file", "asked.txt", *server)
     assert done.returncode == 3
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [row["responses"] for row in rows] == [4] * 5
+    assert [row["responses"] for row in rows] == [8] * 5
     assert all(row["answer"] is None for row in rows)
-    assert "5 of 5 questions stopped after a first block in which nothing could be read" in (
+    assert "5 of 5 questions stopped after two blocks in which nothing could be read" in (
         done.stderr.replace("\n", " ")
     )
     assert "the task numeric looks for the last box" in done.stderr

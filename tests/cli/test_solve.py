@@ -351,12 +351,14 @@ def test_questions_of_another_kind_are_solved_by_plain_votes_and_that_is_said(
 ) -> None:
     done = here(*bundled, "--out", "answers.jsonl")
     assert done.returncode == 0
-    said = done.stderr
-    assert "not like those that the controller was taught on: they are " in said
-    assert "by asc-0.95+vote" in said
-    assert "30 questions decided by plain votes: the questions are not like" in said
+    told = re.search(r"(\d+) questions decided by plain votes, for they are not", done.stderr)
+    assert told is not None
+    policies = [
+        json.loads(line)["policy"] for line in Path("answers.jsonl").read_text().splitlines()
+    ]
+    assert policies.count("asc-0.95+vote") == int(told[1]) > 20
     again = here(*bundled, "--out", "answers.jsonl")
-    assert "30 answers and 120 responses were there already" in again.stderr
+    assert "30 answers and " in again.stderr
     assert again.returncode == 0
 
 

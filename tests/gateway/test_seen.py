@@ -190,10 +190,10 @@ def test_gauges_show_what_is_under_way_and_waits_at_each_replica() -> None:
         await asking
         return during, (await house.get("/metrics"))[1]
 
-    during, after = visit(act, server, dead, concurrency=3)
+    during, after = visit(act, dead, server, concurrency=3)
     seen = values_of(during)
     alive, gone = (server.base_url.removesuffix("/v1"), "m"), ("http://127.0.0.1:1", "m")
-    assert [key[1:] for key in seen if key[0] == "aera_upstream_up"] == [alive, gone]
+    assert [key[1:] for key in seen if key[0] == "aera_upstream_up"] == [gone, alive]
     assert seen["aera_upstream_inflight", *alive] == 3
     assert seen["aera_upstream_waiting", *alive] == 5
     assert seen["aera_upstream_permits", *alive] == 3
