@@ -19,11 +19,13 @@ first used. Nothing else here ever sees one.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from aera.core import Prefix, Question, Response, Schedule, Tally, Vote, unfold
 from aera.errors import AeraError, UpstreamError
-from aera.evidence.encoders import load_encoder
-from aera.policies.baselines import ASC, ESC
+from aera.paper.encoder import load_encoder
 from aera.policies.labels import parse_policy, standard_policies
-from aera.policies.policy import (
+from aera.policies.rules import (
+    ASC,
+    ESC,
     Bounded,
     Decision,
     Entropy,
@@ -33,22 +35,17 @@ from aera.policies.policy import (
     Majority,
     Policy,
 )
-from aera.pools.open import open_pool
-from aera.pools.pool import Pool
-from aera.pools.record import Record
-from aera.reading.presets import get_task
-from aera.reading.task import Task
-from aera.response import Prefix, Question, Response, unfold
+from aera.pools.parquet import open_pool
+from aera.pools.pool import Pool, Record
+from aera.reading.task import Task, get_task
 from aera.sampling.budget import Budget
+from aera.sampling.client import Endpoint
 from aera.sampling.recorded import RecordedSampler, RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler, Sampler
-from aera.sampling.upstream import Endpoint
-from aera.schedule import Schedule
 from aera.solving.controller import Controller, default_controller
 from aera.solving.run import Allocation, Run
 from aera.solving.solve import solve, solve_blocking, solve_many
-from aera.tally import Tally, Vote
-from aera.voting.best_of_n import BestOfN, ChanceRight, Scorer
+from aera.voting.rules import BestOfN, ChanceRight, Scorer
 from aera.voting.weigher import Weigher
 
 if TYPE_CHECKING:

@@ -5,12 +5,14 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib import metadata
+from functools import cache, partial
+from importlib import import_module, metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, TypeVar
 
 from aera.errors import AeraError, PoolError, UsageError
@@ -177,3 +179,43 @@ def whole_file(out: Path) -> Iterator[Path]:
 def already_there(out: object) -> UsageError:
     """What is said of a place for results that is not free."""
     return UsageError(f'"{out}" exists already; choose another place or remove it first')
+
+
+def load_named(named: str, what: str) -> Any:
+    """The object behind MODULE:NAME, from the working directory or the environment."""
+    module, _, name = named.partition(":")
+    if not module or not name:
+        raise UsageError(f'a {what} is named as MODULE:NAME, but got "{named}"')
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    loaded = attempt(partial(import_module, module), f'the module "{module}" cannot be imported')
+    if not hasattr(loaded, name):
+        raise UsageError(f'the module "{module}" has no "{name}"')
+    return getattr(loaded, name)
+
+
+def attempt(work: Callable[[], Any], trouble: str) -> Any:
+    """What somebody else's code gives; whatever it raises is one sentence."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - it is not our code, and may raise anything
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{trouble}: {said}") from None
+
+
+WEB = Path(__file__).parent / "web"
+NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def fill_template(template: Path, parts: Mapping[str, str] = NONE) -> str:
+    """A page with {{style.css}}, {{charts.js}} and its own parts put in."""
+    shared = {name: (WEB / name).read_text("utf-8") for name in ("style.css", "charts.js")}
+    known = {**shared, **parts}
+    return re.sub(r"\{\{([a-z.]+)\}\}", lambda hole: known[hole[1]], template.read_text("utf-8"))
+
+
+def palette() -> dict[str, str]:
+    """The colours on light paper by name, for files that cannot ask a page for them."""
+    light = (WEB / "style.css").read_text("utf-8").partition("@media")[0]
+    return dict(re.findall(r"(--[a-z]+): (#[0-9a-f]{6});", light))

@@ -19,6 +19,9 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
+from rich.console import Console
+from rich.progress import track
+
 from aera.errors import RunError, UsageError, check_count
 
 TRIES = 3
@@ -225,3 +228,12 @@ def map_tracked(
     """What the work makes of every part, while progress is shown under this name."""
     done = zip(track(parts, name), workers.map(work, parts), strict=True)
     return [each for _, each in done]
+
+
+Item = TypeVar("Item")
+
+
+def show_progress(items: Sequence[Item], name: str, /) -> Iterable[Item]:
+    """The same items, one after the other, with a bar on the terminal."""
+    console = Console(stderr=True)
+    return track(items, name, console=console, transient=True, disable=not console.is_terminal)

@@ -22,7 +22,7 @@ from aera.lab.learning.crowd import CrowdLearner
 from aera.lab.learning.folds import deal
 from aera.lab.learning.votes import VoteTable
 from aera.lab.replay.trajectory import pick
-from aera.policies.measures import measure_all
+from aera.policies.rules import measure_all
 
 NAME, ALPHA = "gsm8k", 0.1
 LIMITS = tuple(LossLimit(percent / 100, ALPHA, by_agreement=True) for percent in range(1, 6))

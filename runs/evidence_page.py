@@ -23,7 +23,7 @@ as the size of an answer that is no number. The training median then takes its p
 """
 VOTES_TEXT = f"""## Vote features
 
-{len(VOTE_FEATURES)} numbers from `aera/evidence/votes.py`. No text is embedded
+{len(VOTE_FEATURES)} numbers from `aera/policies/features.py`. No text is embedded
 ([what a decision costs](results.md#what-the-decision-itself-costs)). With plain votes every weight is 1.
 """
 TRAITS_TEXT = f"""## Traits
@@ -41,7 +41,7 @@ minus the mean log-probability of the twenty likeliest tokens in its place.
 """
 FEATURES_TEXT = f"""## The paper's features
 
-{len(FEATURES)} numbers of the responses so far, from `aera/evidence/paper.py`. Two of them, `redo_rate` and
+{len(FEATURES)} numbers of the responses so far, from `aera/paper/features.py`. Two of them, `redo_rate` and
 `redo_change`, are 0 unless the task has [the paper's redo rule](tasks.md#the-papers-redo-rule), which no preset has. With
 it they count responses without a box in their last {REDO_TAIL} characters. For a model that was not trained to re-solve,
 that is mostly a response that was cut off: of 3,558 such responses recorded for gsm8k none says that it is better to redo

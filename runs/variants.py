@@ -21,13 +21,12 @@ from pools import SEEDS, TASKS, held, paper_table, pools_argument, publish, tabl
 
 from aera import ASC, ESC
 from aera.arrays import Columns
+from aera.core import Schedule, Vote
 from aera.lab import PaperLearner, nested
 from aera.lab.replay.frontier import Point, fixed_points, point_of
 from aera.reading.find import last_boxed
 from aera.reading.task import REDO_PHRASE
-from aera.schedule import Schedule
-from aera.tally import Vote
-from aera.voting.aggregation import re2_vote
+from aera.voting.rules import re2_vote
 
 WINDOWS = (3, 5, 8)
 VOTED = ("vote %", "against Fixed-128", "responses")

@@ -18,7 +18,7 @@ from aera.lab import LossLimit, PaperLearner, Trajectories, Truths, import_jsonl
 from aera.lab.judging.build import BUILD_SHARES, Built, build
 from aera.lab.learning.paper import PaperModel
 from aera.lab.learning.perceptron import Perceptron
-from aera.pools.record import hold
+from aera.pools.pool import hold
 
 DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
 QUESTIONS, RESPONSES = 60, 32

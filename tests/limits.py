@@ -14,8 +14,8 @@ import aiohttp
 
 from aera import ASC, Allocation, Controller, Question, Schedule, get_task, solve_many
 from aera.sampling.budget import Budget, Ledger
+from aera.sampling.client import Endpoint
 from aera.sampling.sampler import Chat, OpenAISampler
-from aera.sampling.upstream import Endpoint
 
 
 class _Idle(selectors.SelectSelector):
@@ -170,7 +170,7 @@ def run_job(job: Job, monkeypatch: Any) -> Outcome:
     loop = VirtualClock()
     monkeypatch.setattr("time.monotonic", loop.time)
 
-    monkeypatch.setattr("aera.sampling.upstream.open_session", server.open_session)
+    monkeypatch.setattr("aera.sampling.client.open_session", server.open_session)
     schedule = Schedule((block, 2 * block, 4 * block, 8 * block))
     controller = Controller(get_task("numeric"), schedule, ASC(0.99))
     settings = {"max_tokens": most} if job.bounded else {"temperature": 1.0}

@@ -10,8 +10,8 @@ from aiohttp import web
 from fakes import Call, Server
 
 from aera import ASC, Allocation, Policy, Question, Response, Schedule, get_task, solve_many
+from aera.sampling.client import Endpoint, Upstream
 from aera.sampling.sampler import Chat, OpenAISampler, Sampler
-from aera.sampling.upstream import Endpoint, Upstream
 from aera.solving.controller import Controller
 
 QUESTION = Question("q", "how many?")

@@ -6,7 +6,7 @@ from random import Random
 from aera import Question, Record, Response, Schedule, get_task
 from aera.lab import Truths, VoteLearner
 from aera.lab.learning.votes import VoteTable
-from aera.pools.record import HeldRecords, VotedRecord, read_votes
+from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 
 SCHEDULE = Schedule((2, 4, 8))
 TASK = get_task("numeric")

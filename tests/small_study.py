@@ -9,7 +9,7 @@ from aera import Pool
 from aera.arrays import Vectors
 from aera.lab import Truths
 from aera.lab.learning.paper import PaperTable
-from aera.pools.record import HeldRecords
+from aera.pools.pool import HeldRecords
 
 
 @dataclass(frozen=True)

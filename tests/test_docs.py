@@ -23,7 +23,7 @@ from aera.gateway.metrics import COUNTERS, GAUGES, Metrics
 from aera.lab import Truths, evaluate, import_jsonl
 from aera.lab.formats.recognising import FORMATS
 from aera.lab.formats.rows import NAMES
-from aera.pools.record import hold
+from aera.pools.pool import hold
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))

@@ -36,8 +36,7 @@ from aera import (
 from aera.adapters.inspect import VoteStopping
 from aera.errors import ControllerError, UsageError
 from aera.gateway.app import Gateway
-from aera.pools.pool import write_pool
-from aera.pools.record import read_votes
+from aera.pools.pool import read_votes, write_pool
 from aera.reading import equivalence as module
 from aera.reading.equivalence import Equivalence, Worker
 from aera.solving.replay import replay

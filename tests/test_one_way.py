@@ -30,10 +30,10 @@ from aera import Allocation, Chat, Controller, Pool, Question, Response, Schedul
 from aera.adapters.inspect import VoteStopping
 from aera.adapters.vllm import VLLMSampler
 from aera.cli import app
-from aera.evidence.encoder import StaticEncoder
-from aera.evidence.paper import Projection
 from aera.lab import Kind, grade, import_jsonl, open_truths
 from aera.network import Layer, Network
+from aera.paper.encoder import StaticEncoder
+from aera.paper.features import Projection
 from aera.policies.gate import Gated, PaperGate
 
 TASK = aera.get_task("gsm8k")

@@ -10,8 +10,7 @@ import pytest
 
 import aera
 from aera import lab
-from aera.cli.evaluate import evaluate
-from aera.cli.train import train
+from aera.cli.lab import evaluate, train
 
 
 @pytest.mark.parametrize("package", [aera, lab], ids=lambda package: package.__name__)

@@ -15,8 +15,7 @@ from aera import ASC, ESC, Fixed, open_pool
 from aera.errors import RunError, UpstreamError, UsageError
 from aera.lab import PaperLearner, Truths, VoteLearner, crossfit, evaluate, export_pool, open_truths
 from aera.pools.parquet import ParquetPool
-from aera.pools.pool import write_pool
-from aera.pools.record import Records
+from aera.pools.pool import Records, write_pool
 from aera.workers import SERIAL, RayWorkers
 
 pytestmark = [
@@ -40,7 +39,7 @@ def stored(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> tuple[Reco
     """Thirty questions in three parts, as a pool and as Parquet."""
     folder = tmp_path_factory.mktemp("stored")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aera.pools.record.SEGMENT_RESPONSES", 320)
+        patch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
         (folder / "pool").mkdir()
         known = {"task": bench.pool.task, "sampler": {}}
         pool = write_pool(folder / "pool", islice(bench.pool, 30), **known)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import Prefix, Question, Response, Schedule, Tally, Vote, unfold
-from aera.response import choice_order
+from aera.core import choice_order
 
 weights = st.floats(0.01, 3)
 weighted = st.lists(st.builds(Vote, st.sampled_from("abc"), weight=weights), min_size=16)

@@ -11,12 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
-    "modules": 238,
-    "code lines": 26_746,
-    "classes": 358,
-    "longest import chain": 21,
-    "lines of tests": 24_400,
-    "words of README and docs": 64_298,
+    "modules": 140,
+    "code lines": 22_460,
+    "classes": 281,
+    "longest import chain": 20,
+    "lines of tests": 22_150,
+    "words of README and docs": 58_700,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import Prefix, Tally, Vote
-from aera.voting.aggregation import plain_vote
+from aera.voting.rules import plain_vote
 
 streams = st.lists(st.sampled_from(["a", "b", "c", None]), max_size=40)
 

@@ -15,12 +15,10 @@ from traced import rows_of
 
 from aera import Pool, Question, Response, get_task
 from aera.lab.formats.exporting import export_pool
-from aera.pools.open import open_pool
-from aera.pools.pool import write_pool
-from aera.pools.record import Record
-from aera.reading.tracing import answer_place
-from aera.sampling.completion import parse_reply
-from aera.sampling.tokens import read_tokens
+from aera.pools.parquet import open_pool
+from aera.pools.pool import Record, write_pool
+from aera.reading.task import answer_place
+from aera.sampling.replies import parse_reply, read_tokens
 from aera.trace import TRACE_NAMES, TokenTrace, Trace, measure_trace
 
 NUMERIC = get_task("numeric")

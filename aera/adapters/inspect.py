@@ -12,8 +12,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from aera.core import Question, Response
 from aera.errors import UsageError
-from aera.response import Question, Response
 from aera.solving.controller import Controller
 from aera.solving.run import Run
 from aera.solving.solve import look_at, off_loop

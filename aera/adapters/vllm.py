@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
+from aera.core import Question, Response
 from aera.errors import UpstreamError, UsageError
-from aera.reading.tracing import add_traces
-from aera.response import Question, Response
-from aera.sampling.completion import Choice
+from aera.reading.task import add_traces
+from aera.sampling.replies import Choice, read_tokens
 from aera.sampling.sampler import Chat
-from aera.sampling.tokens import read_tokens
 from aera.trace import ServedTokens
 
 

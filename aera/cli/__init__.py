@@ -6,19 +6,11 @@ from typing import Annotated
 
 import typer
 
-from aera.cli.demo import demo
-from aera.cli.drop import drop
-from aera.cli.evaluate import evaluate
-from aera.cli.info import info
-from aera.cli.label import label
-from aera.cli.merge import merge
+from aera.cli.ask import sample, solve
+from aera.cli.data import drop, export, import_, info, label, merge, policies, tasks
+from aera.cli.lab import audit, demo, evaluate, train
 from aera.cli.options import say
-from aera.cli.pools import export, import_
-from aera.cli.reference import policies, tasks
-from aera.cli.sample import sample
 from aera.cli.serve import serve
-from aera.cli.solve import solve
-from aera.cli.train import audit, train
 from aera.errors import AeraError, UsageError
 
 app = typer.Typer(

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aera.cli.endpoint import Deciding, without_password
-from aera.cli.options import say
+from aera.cli.options import Deciding, say, without_password
 from aera.errors import AeraError, UsageError
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aera.errors import AeraError, UsageError
+from aera.files import fill_template
 from aera.gateway import openai, proxy
 from aera.gateway.audit import Auditor, open_record
 from aera.gateway.config import Config, ModelConfig
@@ -36,9 +37,8 @@ from aera.gateway.metrics import Metrics
 from aera.gateway.openai import DeniedError, Headers, Json, JsonReply, failure, too_many
 from aera.gateway.vote import VotedChoice, Voter
 from aera.reading.equivalence import question_reader
-from aera.sampling.exchange import tls_context
+from aera.sampling.client import tls_context
 from aera.sampling.replicas import Replicas
-from aera.web.template import fill_template
 
 log = logging.getLogger("aera.gateway")
 PAGE = Path(__file__).parent / "page.html"

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
 
+from aera.core import Question
 from aera.errors import AeraError
 from aera.gateway.config import FULL_BUDGET, ModelConfig
 from aera.gateway.openai import Json, RequestOptions, find_last_words, find_system
@@ -27,9 +28,8 @@ from aera.gateway.vote import VotedChoice, Voter, VoteRequest
 from aera.pools.log import Log
 from aera.pools.pool import Plan
 from aera.pools.stats import Detector, interval
-from aera.response import Question
 from aera.sampling.budget import Budget, Ledger
-from aera.sampling.upstream import cancel_all
+from aera.sampling.client import cancel_all
 from aera.solving.run import Run
 from aera.solving.solve import drive, off_loop
 from aera.voting.structure import is_structured

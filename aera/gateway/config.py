@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from aera.errors import AeraError, UsageError
-from aera.sampling.upstream import Endpoint
+from aera.sampling.client import Endpoint
 from aera.solving.controller import Controller, default_controller
 
 SHORTEST_KEY = 16

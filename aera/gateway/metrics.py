@@ -20,7 +20,7 @@ from prometheus_client.utils import floatToGoString
 
 from aera.gateway.audit import Auditor, Found
 from aera.gateway.vote import VotedChoice
-from aera.reading.health import LITTLE
+from aera.reading.task import LITTLE
 from aera.sampling.replicas import Replicas
 
 log = logging.getLogger("aera.gateway")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
+from aera.core import Response as Sample
 from aera.errors import AeraError, UpstreamError, UsageError
 from aera.policies.gate import OUTSIDE
-from aera.policies.policy import UNREADABLE
+from aera.policies.rules import UNREADABLE
 from aera.reading.task import Task
-from aera.response import Response as Sample
-from aera.sampling.completion import trim_logprobs
+from aera.sampling.replies import trim_logprobs
 
 if TYPE_CHECKING:
     from aera.gateway.vote import VotedChoice

@@ -13,11 +13,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from aera.core import Response as Sample
 from aera.errors import UpstreamError, UsageError
 from aera.gateway.openai import RAW_HEADER, DeniedError, Headers, Json, write_body
-from aera.response import Response as Sample
 from aera.sampling.budget import Bound, Held, Usage
-from aera.sampling.exchange import read_reply
+from aera.sampling.client import read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.sampler import request_bound
 

@@ -9,24 +9,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
+from aera.core import Question, Response, Vote
 from aera.errors import AeraError, RunError, UpstreamError, UsageError
 from aera.gateway.config import ModelConfig
 from aera.gateway.openai import Json, RequestOptions, count_choices, describe, find_last_words
-from aera.policies.policy import Fixed, range_of
+from aera.policies.domain import Lookout
+from aera.policies.rules import Fixed, range_of
 from aera.reading.equivalence import question_reader
 from aera.reading.task import Reader
-from aera.response import Question, Response
-from aera.sampling.body import RequestBody
 from aera.sampling.budget import Budget, Ledger
+from aera.sampling.client import RequestBody, run_together
 from aera.sampling.replicas import Replicas
 from aera.sampling.sampler import RequestSampler
-from aera.sampling.upstream import run_together
 from aera.solving.controller import Controller
-from aera.solving.home import Lookout
 from aera.solving.run import Allocation, Run
 from aera.solving.solve import drive, off_loop
-from aera.tally import Vote
-from aera.voting.aggregation import find_winner
+from aera.voting.rules import find_winner
 from aera.voting.structure import StructureReader, is_structured
 
 log = logging.getLogger("aera.gateway")

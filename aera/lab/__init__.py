@@ -1,12 +1,7 @@
 """Where the truth may be known: grading, training, calibration. Imports aera, never the reverse."""
 
 from aera.arrays import Columns, Flags, Floats
-from aera.evidence.encoder import Encoder, StaticEncoder
-from aera.evidence.feature import Feature
-from aera.evidence.paper import FEATURES, SCALARS
-from aera.evidence.semantics import semantics
-from aera.evidence.votes import VOTE_FEATURES
-from aera.files import file_hash, write_whole
+from aera.files import file_hash, palette, write_whole
 from aera.lab.calibrating.by_mean import ByMean
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence
@@ -68,23 +63,23 @@ from aera.lab.report.changes import ANSWER_COLOURS, change_figure
 from aera.lab.report.demo import BUNDLED
 from aera.lab.report.page import COLOUR, Report, export_svg, write_report
 from aera.lab.truths import Grader, Truths, grade
+from aera.paper.encoder import Encoder, StaticEncoder
+from aera.paper.features import FEATURES, SCALARS, semantics
+from aera.policies.domain import WINDOW, Home, Lookout
+from aera.policies.features import VOTE_FEATURES, Feature
 from aera.policies.gate import PaperGate, VoteGate
 from aera.policies.labels import DESCRIPTIONS, LIMITS
-from aera.policies.policy import Confident
-from aera.pools.record import HeldRecords, VotedRecord, hold, read_votes
+from aera.policies.rules import Confident
+from aera.pools.pool import HeldRecords, VotedRecord, hold, read_votes
 from aera.pools.stats import ALPHA, RUN_LENGTH, Detector, covers, interval
 from aera.reading.equivalence import question_reader
 from aera.reading.find import last_boxed
-from aera.reading.presets import KEYS, TASKS, with_redo
-from aera.reading.task import KINDS, REDO_TAIL, needs_redo
-from aera.sampling.completion import parse_reply
+from aera.reading.task import KEYS, KINDS, REDO_TAIL, TASKS, needs_redo, with_redo
+from aera.sampling.replies import parse_reply
 from aera.solving.controller import question_hashes
-from aera.solving.home import WINDOW, Home, Lookout
 from aera.trace import TRACE_NAMES, TRACES, TokenTrace, measure_trace
-from aera.voting.confident import CONFIDENT
-from aera.voting.trace_weights import TraceWeights
+from aera.voting.rules import CONFIDENT, TraceWeights
 from aera.voting.traits import COUNTS, TRACE, TRAIT_NAMES, TRAITS, columns_of, describe_question
-from aera.web.template import palette
 from aera.workers import SERIAL, Workers
 
 __all__ = [

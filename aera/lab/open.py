@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from aera.errors import ProtocolError
 from aera.lab.truths import Truths
 from aera.pools.parquet import ANSWER, ParquetPart, ParquetPool
-from aera.pools.record import ChosenRecords, Records
+from aera.pools.pool import ChosenRecords, Records
 from aera.workers import SERIAL, Workers
 
 SHOWN = 3

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aera.core import choice_order
 from aera.errors import PoolError
 from aera.files import read_rows, take_field, to_line, write_whole
 from aera.reading.canonical import LETTERS
 from aera.reading.equivalence import are_same
 from aera.reading.task import Task
-from aera.response import choice_order
 
 FILE = "truths.jsonl"
 

@@ -8,21 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from aera.arrays import Floats
+from aera.core import Prefix
 from aera.errors import check_share
-from aera.evidence.encoder import Encoder
-from aera.evidence.paper import NAMES, Projection, characterize
-from aera.evidence.votes import VOTE_FEATURE_NAMES, vote_features
 from aera.network import Network, check_features, sigmoid
-from aera.policies.policy import (
-    UNREADABLE,
-    Bounded,
-    Decision,
-    Fixed,
-    Policy,
-    layers,
-    range_of,
-)
-from aera.response import Prefix
+from aera.paper.encoder import Encoder
+from aera.paper.features import NAMES, Projection, characterize
+from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
+from aera.policies.rules import UNREADABLE, Bounded, Decision, Fixed, Policy, layers, range_of
 
 LEAD_WEIGHT = VOTE_FEATURE_NAMES.index("lead_weight")
 ON_A_TIE = "stopped on a tie"

@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from aera.core import Schedule
 from aera.errors import UsageError
-from aera.policies.baselines import ASC, ESC, Consensus
 from aera.policies.gate import Gated, OneShot
-from aera.policies.policy import (
+from aera.policies.rules import (
+    ASC,
+    ESC,
     Bounded,
     Confident,
+    Consensus,
     Entropy,
     FirstValid,
     Fixed,
@@ -18,7 +21,6 @@ from aera.policies.policy import (
     Majority,
     Policy,
 )
-from aera.schedule import Schedule
 
 Maker = Callable[[str], Policy]
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
 
+from aera.core import Question, Response
 from aera.errors import PoolError, UsageError
 from aera.files import naming, problem, replacing, to_line, write_whole
 from aera.pools.pool import (
@@ -39,9 +40,11 @@ from aera.pools.pool import (
     PLAN,
     QUESTIONS,
     RECORDING,
+    Drawn,
     Dropped,
     Plan,
     Pool,
+    Record,
     begun_in_parts,
     open_questions,
     open_records,
@@ -53,8 +56,6 @@ from aera.pools.pool import (
     response_line,
     write_pool,
 )
-from aera.pools.record import Drawn, Record
-from aera.response import Question, Response
 
 FAILURES, LOCK, LINE_END = "failures.jsonl", "lock", b"\n"
 

@@ -1,31 +1,20 @@
-"""Pool: recorded responses of many questions in a directory, read lazily, never half-read.
-
-manifest.json            task, schedule, sampler settings, seed, counts, hashes; written last
-questions.jsonl          {"id", "question", "choices"?, "system"?, "group"?}
-responses-00000.jsonl.gz sealed segments: whole questions, one response per line
-responses-00001.jsonl    a plain segment, in which questions may be mixed
-truths.jsonl             apart, and none of this module's business
-
-plan.json, open-*.jsonl  a log that is being written, without a manifest (log.py); what stands there
-                         in whole lines is a pool too
-audits.jsonl             a line for each audit of a gateway, likewise
-dropped.jsonl            what `aera drop` was told: nobody reads it any more, whatever holds it
-
-A question with too few responses is there and left out: everybody passes over it.
-"""
+"""Manifest: what a pool says of itself, and which of its questions count."""
 
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from math import inf
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from aera.core import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.errors import PoolError, UsageError, check_count
 from aera.files import (
+    check_format,
     file_hash,
     problem,
     read_rows,
@@ -34,13 +23,382 @@ from aera.files import (
     to_line,
     write_json,
     write_whole,
+    written_by,
 )
-from aera.pools.manifest import Manifest, best_count, manifest_of
-from aera.pools.record import Record, batches, check_once, check_order, describe_records
-from aera.reading.task import Task, task_from_json
-from aera.response import Question, Response
-from aera.schedule import Schedule
+from aera.reading.equivalence import question_reader
+from aera.reading.task import Readability, Task, add_traces, read_health, task_from_json
 from aera.trace import trace_from_json, trace_to_json
+from aera.voting.weigher import Weighting
+from aera.workers import SERIAL, Workers
+
+FORMAT = 4
+"""2 had no prompt tokens, 1 no answers without text, systems, groups and questions left out."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a pool says of itself."""
+
+    task: Task
+    schedule: Schedule
+    questions: int
+    """Those that count, as with `responses`."""
+    responses: int
+    sampler: dict[str, Any]
+    seed: int | None
+    hashes: dict[str, str]
+    each: int
+    """Responses a question needs to count; one with fewer is left out."""
+    other_counts: Mapping[str, int] | None = field(default_factory=dict)
+    """Responses of the questions that have more or fewer than `each`; None where format 1 does
+    not say."""
+    written_by: str | None = field(default_factory=written_by)
+    """The version of aera, where it is known."""
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The questions that do not count, each with the reason."""
+        return {
+            question_id: f"has {count} response{'s' * (count != 1)}, fewer than {self.each}"
+            for question_id, count in (self.other_counts or {}).items()
+            if count < self.each
+        }
+
+    def with_counts(self, counts: Mapping[str, int], *, each: int) -> "Manifest":
+        """The same for another number of responses, by how many each question has."""
+        check_count("responses", each)
+        kept = [count for count in counts.values() if count >= each]
+        if not kept:
+            most = max(counts.values(), default=0)
+            raise PoolError(f"no question has {each} responses, the most are {most}; ask for fewer")
+        others = {name: count for name, count in counts.items() if count != each}
+        return replace(
+            self,
+            schedule=Schedule.doubling(each),
+            questions=len(kept),
+            responses=sum(kept),
+            each=each,
+            other_counts=others,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of manifest.json."""
+        return {
+            "format": FORMAT,
+            "written_by": self.written_by,
+            "task": self.task.as_json(),
+            "prompt_template": self.task.template,
+            "schedule": list(self.schedule),
+            "sampler": self.sampler,
+            "seed": self.seed,
+            "counts": {"questions": self.questions, "responses": self.responses},
+            "responses_each": self.each,
+            "other_counts": dict(self.other_counts or {}),
+            "left_out": self.left_out,
+            "hashes": self.hashes,
+        }
+
+
+def manifest_of(fields: dict[str, Any], where: str) -> Manifest:
+    """The manifest that manifest.json holds; a newer format is refused."""
+    check_format(fields, FORMAT, where=where, error=PoolError)
+    schedule = Schedule(tuple(map(index, fields["schedule"])))
+    told = fields["format"] >= 2
+    return Manifest(
+        task=task_from_json(fields["task"]),
+        schedule=schedule,
+        questions=fields["counts"]["questions"],
+        responses=fields["counts"]["responses"],
+        sampler=fields["sampler"],
+        seed=fields["seed"],
+        hashes=fields["hashes"],
+        each=index(fields["responses_each"]) if told else schedule.last,
+        other_counts={k: index(n) for k, n in fields["other_counts"].items()} if told else None,
+        written_by=fields.get("written_by"),
+    )
+
+
+def best_count(counts: Iterable[int]) -> int:
+    """The number of responses that keeps most of them: N times the questions with at least N.
+
+    Where two numbers keep as many, the smaller one, which keeps more questions.
+    """
+    falling = sorted(counts, reverse=True)
+    kept = [(count * place, place) for place, count in enumerate(falling, start=1)]
+    return falling[max(kept)[1] - 1] if kept else 0
+
+
+Item = TypeVar("Item", bound="Record")
+
+SEGMENT_RESPONSES = 16_384
+"""About so many responses are worked on together."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A question with its responses in sampling order."""
+
+    question: Question
+    responses: tuple[Response, ...]
+
+    def read(self, task: Task) -> "VotedRecord":
+        """The same with what each response says."""
+        votes = map(question_reader(task).read, self.responses)
+        return VotedRecord(self.question, self.responses, tuple(votes))
+
+    def with_traces(self, task: Task) -> "Record":
+        """The same with a trace of each response whose tokens are known."""
+        return replace(self, responses=tuple(add_traces(self.responses, task)))
+
+
+@dataclass(frozen=True)
+class VotedRecord(Record):
+    """A question, its responses and the votes read from them: what replay and learning work on."""
+
+    votes: tuple[Vote, ...]
+
+    def read(self, task: Task) -> "VotedRecord":
+        """It has been read."""
+        return self
+
+    def weigh(self, weighting: Weighting) -> "VotedRecord":
+        """The same with weights."""
+        return replace(self, votes=(*weighting.weigh(self.question, self.responses, self.votes),))
+
+    def with_weights(self, weights: Iterable[float]) -> "VotedRecord":
+        """The same with these weights."""
+        pairs = zip(self.votes, weights, strict=True)
+        return replace(self, votes=tuple(replace(v, weight=float(w)) for v, w in pairs))
+
+    def first(self, count: int) -> "VotedRecord":
+        """The same with its first responses only; a question with fewer is refused."""
+        if len(self.responses) < count:
+            raise PoolError(
+                f"question {self.question.id} has {len(self.responses)} responses, but the "
+                f"schedule goes to {count}; sample more or give a shorter --schedule"
+            )
+        return replace(self, responses=self.responses[:count], votes=self.votes[:count])
+
+    def prefixes(self, schedule: Schedule) -> list[Prefix]:
+        """The prefix at every checkpoint; a question with too few responses is refused."""
+        own = self.first(schedule.last)
+        return list(unfold(own.question, own.responses, votes=own.votes, schedule=schedule))
+
+    def without_texts(self) -> "VotedRecord":
+        """The same without what is large and has been read."""
+        bare = tuple(replace(response, text="", source=None) for response in self.responses)
+        return replace(self, responses=bare)
+
+
+class Records(Protocol):
+    """Questions with recorded responses: a pool, one as Parquet, or records held in memory."""
+
+    @property
+    def name(self) -> str:
+        """What tables and reports call them."""
+        ...
+
+    @property
+    def task(self) -> Task:
+        """The task their responses answer."""
+        ...
+
+    @property
+    def schedule(self) -> Schedule:
+        """Their checkpoints."""
+        ...
+
+    @property
+    def questions(self) -> Mapping[str, Question]:
+        """The questions by id, in order."""
+        ...
+
+    @property
+    def folder(self) -> Path | None:
+        """Where what is made of them may be kept; None where they are in memory."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Record]: ...
+
+    def parts(self) -> Sequence[Iterable[Record]]:
+        """Whole questions to be worked on together, few enough to be held in memory."""
+        ...
+
+    def check_whole(self, question_ids: Iterable[str]) -> None:
+        """Refuse what was read part by part where a question is missing or was split."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldRecords:
+    """Records in memory, their votes read once for everybody."""
+
+    records: Sequence[VotedRecord]
+    task: Task
+    schedule: Schedule
+    name: str = "records"
+    folder: Path | None = None
+
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        """The questions by id, in order."""
+        return {record.question.id: record.question for record in self.records}
+
+    def __repr__(self) -> str:
+        return describe_records(self)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[VotedRecord]:
+        return iter(self.records)
+
+    def parts(self) -> list[list[VotedRecord]]:
+        """Whole questions to be worked on together."""
+        return [*batches(self.records)]
+
+    def check_whole(self, question_ids: Iterable[str]) -> None:
+        """Nothing can be missing."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenRecords:
+    """Some of the questions of other records; the rest is passed over."""
+
+    records: Records
+    ids: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """As the others are called."""
+        return self.records.name
+
+    @property
+    def task(self) -> Task:
+        """The task their responses answer."""
+        return self.records.task
+
+    @property
+    def schedule(self) -> Schedule:
+        """Their checkpoints."""
+        return self.records.schedule
+
+    @property
+    def folder(self) -> Path | None:
+        """Where what is made of them may be kept."""
+        return self.records.folder
+
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        """The chosen questions by id, in order."""
+        return {key: each for key, each in self.records.questions.items() if key in self.ids}
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __iter__(self) -> Iterator[Record]:
+        return (record for record in self.records if record.question.id in self.ids)
+
+    def parts(self) -> list["ChosenPart"]:
+        """The parts of the others, without what was not chosen."""
+        return [ChosenPart(part, self.ids) for part in self.records.parts()]
+
+    def check_whole(self, question_ids: Iterable[str]) -> None:
+        """Refuse what was read part by part where a question is missing or was split."""
+        seen = check_once(question_ids, f'"{self.name}"')
+        missing = [key for key in self.questions if key not in seen]
+        if missing:
+            raise PoolError(
+                f'{len(missing)} of {len(self)} questions in "{self.name}" have no response, the '
+                f"first is {missing[0]}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenPart:
+    """A part without what was not chosen; it travels as the part does."""
+
+    part: Iterable[Record]
+    ids: frozenset[str]
+
+    def __iter__(self) -> Iterator[Record]:
+        return (record for record in self.part if record.question.id in self.ids)
+
+
+def hold(records: Records, *, workers: Workers = SERIAL) -> HeldRecords:
+    """Read every vote once and keep them all in memory."""
+    parts = workers.map(partial(read_votes, task=records.task), records.parts())
+    held = [record for part in parts for record in part]
+    records.check_whole(record.question.id for record in held)
+    return HeldRecords(held, records.task, records.schedule, records.name, records.folder)
+
+
+def read_votes(records: Iterable[Record], task: Task) -> list[VotedRecord]:
+    """The same records with what their responses say."""
+    return [record.read(task) for record in records]
+
+
+def describe_records(records: Records) -> str:
+    """What a shell or a notebook shows of them."""
+    what = f"{len(records)} questions, {records.task.name}, {records.schedule}"
+    return f"<{type(records).__name__} {records.name}: {what}>"
+
+
+def health_of(records: Iterable[VotedRecord]) -> Readability:
+    """Which share of the responses to some questions was read."""
+    return read_health((each.question.id, each.responses, each.votes) for each in records)
+
+
+def check_order(indices: Iterable[int], where: str) -> None:
+    """Refuse responses, sorted by index, of which one is missing or there twice."""
+    for place, found in enumerate(indices):
+        if found != place:
+            trouble = "twice" if found < place else f"but not {place}"
+            raise PoolError(f"{where} has response {found} {trouble}")
+
+
+def check_once(question_ids: Iterable[str], where: str) -> set[str]:
+    """The ids that were read; a question that comes twice was split over parts."""
+    seen: set[str] = set()
+    for question_id in question_ids:
+        if question_id in seen:
+            raise PoolError(f"the parts of {where} split question {question_id}")
+        seen.add(question_id)
+    return seen
+
+
+class Drawn:
+    """Records by their question: read no further than asked for, kept where passed on the way."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._coming = iter(records)
+        self._passed: dict[str, Record] = {}
+
+    def take(self, question_id: str) -> Record | None:
+        """The record of a question, once; None where there is none."""
+        while question_id not in self._passed:
+            record = next(self._coming, None)
+            if record is None:
+                return None
+            self._passed[record.question.id] = record
+        return self._passed.pop(question_id)
+
+
+def batches(records: Iterable[Item]) -> Iterator[list[Item]]:
+    """Whole questions, together about as many responses as a segment holds."""
+    batch: list[Item] = []
+    responses = 0
+    for record in records:
+        batch.append(record)
+        responses += len(record.responses)
+        if responses >= SEGMENT_RESPONSES:
+            yield batch
+            batch, responses = [], 0
+    if batch:
+        yield batch
+
 
 RESPONSE_FIELDS: dict[str, tuple[type, ...]] = {
     "text": (str,),

@@ -22,11 +22,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
-from aera.pools.record import Record
-from aera.reading.health import Readability
-from aera.reading.task import Task
+from aera.pools.pool import Manifest, Record
+from aera.reading.task import Readability, Task
 
 SAME = "same"
 """The outcome of an audit whose answer did not change."""
@@ -222,3 +222,29 @@ class Contents:
 def count_contents(records: Iterable[Record], task: Task) -> Contents:
     """The contents of many questions."""
     return Contents().join(Contents.of(record, task) for record in records)
+
+
+FEW = 3
+"""Questions that are named of those that something is the matter with."""
+
+
+def tell_pool(manifest: Manifest, where: object) -> list[str]:
+    """How large a pool is, which questions do not count, and whether more responses could."""
+    counts = f"{manifest.questions} questions, {manifest.responses:,} responses"
+    lines = [f"{where}: {counts}, task {manifest.task.name}, checkpoints {manifest.schedule}"]
+    if left_out := manifest.left_out:
+        lines.append(f"left out: {name_few(left_out)}")
+    if manifest.responses > manifest.questions * manifest.each:
+        lines.append(
+            f"some questions have more than the {manifest.each} responses that count; "
+            "--responses raises it"
+        )
+    return lines
+
+
+def name_few(reasons: Mapping[str, str]) -> str:
+    """How many questions, and the first three by name, each with its reason."""
+    few = [f"{name} ({why})" for name, why in islice(reasons.items(), FEW)]
+    ending = ", …" if len(reasons) > FEW else ""
+    count = f"{len(reasons):,} question{'s' * (len(reasons) > 1)}"
+    return f"{count}: {', '.join(few)}{ending}"

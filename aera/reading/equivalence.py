@@ -22,12 +22,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 
+from aera.core import Response, Vote
 from aera.errors import AeraError, RunError, UsageError
 from aera.reading.canonical import canonical_number
 from aera.reading.find import LONGEST
 from aera.reading.task import Reader, Task
-from aera.response import Response
-from aera.tally import Vote
 
 DEADLINE = 5.0
 """Seconds for one comparison, or for one expression alone."""

@@ -1,4 +1,4 @@
-r"""Find what a text gives as its answer: in a box, after a phrase, behind a marker.
+"""Find what a text gives as its answer: in a box, after a phrase, behind a marker.
 
 What is found is returned as written; `aera.reading.canonical` decides what it means. Every
 function is linear in the length of the text: no pattern repeats without a bound over what it may
@@ -6,6 +6,7 @@ give back.
 """
 
 import re
+import unicodedata
 from collections import deque
 from collections.abc import Iterator
 
@@ -186,3 +187,34 @@ def last_line(text: str) -> str | None:
     lines = text.rstrip().rsplit("\n", 1)
     said = lines[-1].strip(_EDGES)
     return said or None
+
+
+NORMALISATIONS = ("case", "punctuation", "articles", "accents")
+"""What may be taken off a short text before it is compared; white space always is."""
+_PUNCTUATION = re.compile(r"[^\w\s%$€£°+/=<>.,-]|(?<!\d)[.,-]|[.,-](?!\d)")
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
+_YES = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
+_FIRST_WORD = re.compile(r"[\s*_\"'`$({\[]*+(?:\\(?:text|mathrm)\{)?\s*+([a-z]++)", re.IGNORECASE)
+
+
+def canonical_text(raw: str, normalise: tuple[str, ...]) -> str | None:
+    """A short text without what does not count; None where nothing, or too much, is left."""
+    if len(raw) > LONGEST:
+        return None
+    text = unicodedata.normalize("NFKC", raw)
+    if "accents" in normalise:
+        parts = unicodedata.normalize("NFD", text)
+        text = "".join(each for each in parts if not unicodedata.combining(each))
+    if "case" in normalise:
+        text = text.casefold()
+    if "punctuation" in normalise:
+        text = _PUNCTUATION.sub(" ", text)
+    if "articles" in normalise:
+        text = _ARTICLES.sub(" ", text)
+    return " ".join(text.split()) or None
+
+
+def canonical_yes_no(raw: str) -> str | None:
+    """yes or no, also for true and false, where a text begins with it."""
+    first = _FIRST_WORD.match(raw)
+    return _YES.get(first[1].casefold()) if first else None

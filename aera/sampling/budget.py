@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
+from aera.core import Response
 from aera.errors import UpstreamError, UsageError
-from aera.response import Response
 
 ROOMY = 4
 """Where the full length no longer fits, a response may be so many times the longest one so far."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from aiohttp import web
 
+from aera.core import Question, Response
 from aera.errors import PoolError
 from aera.pools.pool import Pool
-from aera.response import Question, Response
 
 JITTER = 0.2
 """Share by which the time of a call differs from what its tokens would take."""

@@ -13,13 +13,18 @@ from typing import Any
 
 import aiohttp
 
+from aera.core import Response
 from aera.errors import UpstreamError, UsageError
-from aera.response import Response
-from aera.sampling.body import LARGE
 from aera.sampling.budget import Held
-from aera.sampling.exchange import connection_error
-from aera.sampling.refusal import origin_of
-from aera.sampling.upstream import Endpoint, Upstream, cancel_all, run_together
+from aera.sampling.client import (
+    LARGE,
+    Endpoint,
+    Upstream,
+    cancel_all,
+    connection_error,
+    run_together,
+)
+from aera.sampling.replies import origin_of
 
 log = logging.getLogger("aera.sampling")
 BROKEN = frozenset({None, 502, 503, 504})

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aera.policies.policy import Policy
-from aera.pools.record import VotedRecord
+from aera.core import Prefix, Schedule
+from aera.policies.rules import Policy
+from aera.pools.pool import VotedRecord
 from aera.reading.task import Task
-from aera.response import Prefix
-from aera.schedule import Schedule
 from aera.solving.run import Run
-from aera.voting.aggregation import Rule, plain_vote
+from aera.voting.rules import Rule, plain_vote
 
 OBSERVED: dict[str, Callable[[Prefix], float]] = {
     "majority_ratio": lambda prefix: prefix.tally.majority,

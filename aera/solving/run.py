@@ -10,18 +10,13 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Literal
 
+from aera.core import Prefix, Question, Response, Schedule, Vote
 from aera.errors import AeraError, RunError, UpstreamError
-from aera.evidence.semantics import encoder_milliseconds
+from aera.paper.features import encoder_milliseconds
 from aera.policies.labels import confident_rule
-from aera.policies.policy import UNREADABLE, Decision, Policy, is_weighted
-from aera.reading.health import NOTHING, Readability
-from aera.reading.task import Reader
-from aera.response import Prefix, Question, Response
-from aera.schedule import Schedule
-from aera.tally import Vote
-from aera.voting.aggregation import Aggregate, Rule, find_winner, plain_vote
-from aera.voting.confident import CONFIDENT
-from aera.voting.trace_weights import TraceWeights
+from aera.policies.rules import UNREADABLE, Decision, Policy, is_weighted
+from aera.reading.task import NOTHING, Readability, Reader
+from aera.voting.rules import CONFIDENT, Aggregate, Rule, TraceWeights, find_winner, plain_vote
 from aera.voting.weigher import Weigher, Weighting
 
 Pace = Literal["quick", "works", "waits"]

@@ -14,20 +14,19 @@ from functools import cache, partial
 from math import inf
 from typing import TypeVar
 
+from aera.core import Prefix, Question, Response, beta_confidence
 from aera.errors import AeraError, UpstreamError, UsageError, check_count
+from aera.policies.domain import Lookout
 from aera.policies.gate import Gated
 from aera.policies.labels import ON_WEIGHTS
-from aera.policies.policy import Decision, Policy
+from aera.policies.rules import Decision, Policy
 from aera.pools.log import Log
-from aera.response import Prefix, Question, Response
 from aera.sampling.budget import NO_ROOM, Budget, Held, Ledger
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import OpenAISampler, Sampler, bound_of, sample_held
 from aera.solving.controller import Controller
-from aera.solving.home import Lookout
 from aera.solving.run import Allocation, Run
-from aera.tally import beta_confidence
-from aera.voting.best_of_n import gives_weights
+from aera.voting.rules import gives_weights
 
 log = logging.getLogger("aera.solving")
 LARGE = 64 * 1024

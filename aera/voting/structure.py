@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aera.core import Prefix, Response, Tally, Vote
 from aera.reading.find import visible
-from aera.reading.json_values import canonical_json, parse_json
+from aera.reading.json import canonical_json, parse_json
 from aera.reading.task import Reader
-from aera.response import Prefix, Response
-from aera.tally import Tally, Vote
-from aera.voting.aggregation import Aggregate
+from aera.voting.rules import Aggregate
 
 TEXT = "(text)"
 """The name of a reply that calls no tool where it could have."""

@@ -16,8 +16,7 @@ from math import isfinite, isnan, log, log1p, nan
 import numpy as np
 
 from aera.arrays import Flags, Floats
-from aera.response import Question, Response
-from aera.tally import Vote
+from aera.core import Question, Response, Vote
 from aera.trace import TRACE_NAMES, TRACES, UNKNOWN
 
 COUNTS, TEXT, LOGPROBS, TRACE = "counts", "text", "logprobs", "traces"

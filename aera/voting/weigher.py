@@ -14,9 +14,8 @@ from typing import Protocol
 import numpy as np
 
 from aera.arrays import Flags, Floats
+from aera.core import Question, Response, Vote
 from aera.network import Network, check_features, sigmoid
-from aera.response import Question, Response
-from aera.tally import Vote
 from aera.trace import FULL, PLAIN
 from aera.voting.traits import (
     COUNTS,

@@ -13,12 +13,12 @@ import pytest
 from foreign_questions import DEMO, short_questions
 from small_study import Bench
 
-from aera.cli.train import train
-from aera.evidence.paper import NAMES
-from aera.evidence.votes import VOTE_FEATURE_NAMES
+from aera.cli.lab import train
 from aera.lab import VoteLearner
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.weigher import WeigherFit
+from aera.paper.features import NAMES
+from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.policies.gate import PaperGate, VoteGate
 from aera.solving.controller import Controller
 

@@ -17,7 +17,7 @@ from aera.errors import AeraError, ControllerError, UsageError
 from aera.lab import Truths, export_pool
 from aera.pools.log import Log
 from aera.pools.pool import Plan, write_pool
-from aera.sampling.recording import record
+from aera.sampling.sampler import record
 
 NUMERIC = get_task("numeric")
 

@@ -10,7 +10,7 @@ from aera import parse_policy
 from aera.cli import app
 from aera.errors import UsageError
 from aera.lab.judging.asked import parse_policies
-from aera.reading.presets import TASKS
+from aera.reading.task import TASKS
 
 SETTINGS = {"N": "8", "W": "8", "M": "8"}
 """What stands for a number in a label; all others are fractions."""

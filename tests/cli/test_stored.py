@@ -24,7 +24,7 @@ def address(
     folder = tmp_path_factory.mktemp("stored") / bench.pool.name
     place = f"memory:/{folder}" if request.param == "memory" else str(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aera.pools.record.SEGMENT_RESPONSES", 640)
+        patch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 640)
         aera("export", bench.pool.path, "--out", place)
     return place
 

@@ -18,7 +18,7 @@ from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.weigher import WeigherFit
 from aera.policies.gate import Gated
 from aera.pools.pool import write_pool
-from aera.voting.best_of_n import BestOfN
+from aera.voting.rules import BestOfN
 
 JUDGE = """
 class Short:

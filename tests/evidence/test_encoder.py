@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from aera.errors import EncoderError
-from aera.evidence.encoder import SHIPPED_FILE, StaticEncoder
-from aera.evidence.encoders import SentenceEncoder, load_encoder
+from aera.paper.encoder import SHIPPED_FILE, SentenceEncoder, StaticEncoder, load_encoder
 
 TEXTS = [
     "Janet has 3 apples and buys 4 more, so she has \\boxed{7}.",

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from aera import Prefix, Question, Response, Schedule, Task, Vote, unfold
 from aera.arrays import Floats, Vectors
-from aera.evidence.paper import FEATURES, NAMES, SCALARS, Projection, characterize, scalars
-from aera.evidence.semantics import semantics
-from aera.policies.baselines import Consensus
+from aera.paper.features import (
+    FEATURES,
+    NAMES,
+    SCALARS,
+    Projection,
+    characterize,
+    scalars,
+    semantics,
+)
+from aera.policies.rules import Consensus
 from aera.solving.run import Run
 
 QUESTION = Question("q", "how many?")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
-from aera.evidence.votes import TINY, VOTE_FEATURE_NAMES, VOTE_FEATURES, vote_features
+from aera.policies.features import TINY, VOTE_FEATURE_NAMES, VOTE_FEATURES, vote_features
 
 QUESTION = Question("q", "how many?")
 SCHEDULE = Schedule((2, 4, 8, 16))

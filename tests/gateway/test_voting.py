@@ -29,9 +29,9 @@ from aera import Pool, Response, Schedule, get_task
 from aera.gateway.openai import add_instruction
 from aera.lab import import_jsonl
 from aera.policies.gate import OUTSIDE, Gated
-from aera.policies.policy import UNREADABLE
+from aera.policies.rules import UNREADABLE
 from aera.solving.controller import Controller, default_controller
-from aera.voting.trace_weights import TraceWeights
+from aera.voting.rules import TraceWeights
 
 
 @cache

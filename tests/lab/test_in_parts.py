@@ -25,8 +25,7 @@ from aera.lab import (
 )
 from aera.lab.learning.states import recorded_encoder
 from aera.lab.replay.replay import ReplaySettings
-from aera.pools.pool import write_pool
-from aera.pools.record import Records, hold
+from aera.pools.pool import Records, hold, write_pool
 from aera.workers import SERIAL, Processes, Workers
 
 WORKERS = [SERIAL, Processes(2)]
@@ -36,7 +35,7 @@ DEMO_CONTROLLER = Path(aera.__file__).parent / "demo" / "controller"
 @pytest.fixture
 def pool(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
     """Thirty questions in three segments."""
-    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 320)
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
     made = write_pool(tmp_path, islice(bench.pool, 30), task=bench.pool.task, sampler={})
     Truths({name: bench.truths[name] for name in made.questions}).save(tmp_path)
     assert len(made.segments) == 3

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aera import ASC, ESC, Prefix, Schedule, Vote
-from aera.tally import beta_confidence
+from aera.core import beta_confidence
 
 ANSWERS = ("1", "2", "3", "4", None)
 SCHEDULES = [Schedule(), Schedule.parse("1-20"), Schedule((1, 7, 20, 128))]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.arrays import Floats, Vectors
 from aera.errors import ControllerError, UsageError
-from aera.evidence.paper import NAMES, Projection, characterize
-from aera.evidence.votes import VOTE_FEATURE_NAMES, vote_features
 from aera.network import Layer, Network, gelu, sigmoid
+from aera.paper.features import NAMES, Projection, characterize
+from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
 from aera.policies.gate import Gate, Gated, Guarded, OneShot, PaperGate, VoteGate
-from aera.reading.presets import get_task
+from aera.reading.task import get_task
 from aera.solving.run import Run
 
 SCHEDULE = Schedule((2, 4, 8))

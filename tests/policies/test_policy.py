@@ -21,7 +21,7 @@ from aera import (
 )
 from aera.errors import UsageError
 from aera.policies.gate import Live
-from aera.policies.policy import UNREADABLE, bounds_of, range_of
+from aera.policies.rules import UNREADABLE, bounds_of, range_of
 
 LEARNING = [FirstValid(), Majority(0), Entropy(1), Lead(0.1), ASC(0), ESC(1)]
 

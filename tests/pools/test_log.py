@@ -26,7 +26,7 @@ from aera.errors import AeraError, PoolError, UpstreamError, UsageError
 from aera.pools.log import Log
 from aera.pools.pool import Plan, write_pool
 from aera.sampling.recorded import RecordedUpstream
-from aera.sampling.recording import record
+from aera.sampling.sampler import record
 
 NUMERIC = get_task("numeric")
 QUESTIONS = [Question(f"q{i}", f"what is {i}? ü") for i in range(6)]
@@ -97,7 +97,7 @@ def said(*words: object) -> str:
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 16)
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 16)
 
 
 # --- the same as at once --------------------------------------------------------------------------

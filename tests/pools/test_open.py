@@ -9,7 +9,7 @@ from small_study import Bench
 from aera import Pool, Record, get_task
 from aera.errors import PoolError, UsageError
 from aera.lab import export_pool
-from aera.pools.open import open_pool
+from aera.pools.parquet import open_pool
 from aera.pools.pool import write_pool
 
 

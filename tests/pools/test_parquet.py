@@ -26,15 +26,14 @@ from aera.lab import (
     open_truths,
 )
 from aera.pools.parquet import METADATA, ParquetPool, list_files, show_address
-from aera.pools.pool import write_pool
-from aera.pools.record import hold
+from aera.pools.pool import hold, write_pool
 from aera.workers import SERIAL, Processes, Workers
 
 
 @pytest.fixture
 def pool(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
     """Thirty questions in three segments."""
-    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 320)
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
     (tmp_path / "pool").mkdir()
     records = islice(bench.pool, 30)
     made = write_pool(tmp_path / "pool", records, task=bench.pool.task, sampler={"top_p": 0.9})

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from aera import Pool, Record, Task
-from aera.pools.pool import Segment, write_pool
-from aera.pools.record import HeldRecords, batches, hold, read_votes
+from aera.pools.pool import HeldRecords, Segment, batches, hold, read_votes, write_pool
 
 Maker = Callable[[str, Sequence[str | None]], Record]
 
@@ -21,7 +20,7 @@ def records(record_of: Maker) -> list[Record]:
 def pool(
     records: list[Record], numeric: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Pool:
-    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 16)
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 16)
     return write_pool(tmp_path, records, task=numeric, sampler={})
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from aera import Record, Task
 from aera.pools.pool import write_pool
-from aera.pools.sentences import name_few, tell_pool
+from aera.pools.stats import name_few, tell_pool
 
 
 def test_a_pool_is_told_with_what_does_not_count(

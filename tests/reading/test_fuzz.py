@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from aera.reading.presets import get_task
-from aera.reading.task import Task
-from aera.response import Response
+from aera.core import Response
+from aera.reading.task import Task, get_task
 
 FRAGMENTS = [
     *"{}{}{}()[]$%^_\\&*#,.:;=+-/<>|~!'\"` \n\t0123456789abcxyzABIJ",

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from aera.core import Response
 from aera.errors import UsageError
-from aera.reading.presets import get_task, with_redo
-from aera.reading.task import Task
-from aera.response import Response
+from aera.reading.task import Task, get_task, with_redo
 
 WHOLE = """
 kind = "numeric"

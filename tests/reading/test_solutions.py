@@ -1,5 +1,5 @@
 from aera import Question, get_task
-from aera.reading.solutions import readable_answers
+from aera.reading.task import readable_answers
 
 COLOURS = Question("q", "Which?", ("red", "blue"))
 

@@ -4,11 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from aera.core import Question, Response, Vote
 from aera.errors import UsageError
-from aera.reading.presets import REDO_NOTE, TASKS, get_task, with_redo
-from aera.reading.task import Task, needs_redo, task_from_json
-from aera.response import Question, Response
-from aera.tally import Vote
+from aera.reading.task import (
+    REDO_NOTE,
+    TASKS,
+    Task,
+    get_task,
+    needs_redo,
+    task_from_json,
+    with_redo,
+)
 
 PAPER = with_redo(get_task("gsm8k"))
 

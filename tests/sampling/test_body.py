@@ -10,9 +10,8 @@ from fakes import FakeUpstream
 from live import BODY, boxed, upstream_of
 
 from aera.errors import UsageError
-from aera.sampling.body import LARGE, STRICT, RequestBody
+from aera.sampling.client import LARGE, STRICT, Endpoint, RequestBody
 from aera.sampling.replicas import ProxiedRequest, Replicas
-from aera.sampling.upstream import Endpoint
 
 BIG = {**BODY, "messages": [{"role": "user", "content": "x" * 2_000_000}]}
 
@@ -50,7 +49,7 @@ def test_the_samples_of_a_request_are_serialised_once(
     body: dict[str, Any], seed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = Counting()
-    monkeypatch.setattr("aera.sampling.body.STRICT", counting)
+    monkeypatch.setattr("aera.sampling.client.STRICT", counting)
     asked = {**body, **seed, "n": 3}
     seen = sent(RequestBody(asked), 3, 2, honours_n=False)
     assert counting.models == 1
@@ -73,7 +72,7 @@ def test_a_large_request_is_serialised_outside_the_event_loop(
     body: dict[str, Any], outside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = Counting()
-    monkeypatch.setattr("aera.sampling.body.STRICT", counting)
+    monkeypatch.setattr("aera.sampling.client.STRICT", counting)
     sent(body, 1)
     assert {thread != threading.get_ident() for thread in counting.threads} == {outside}
 

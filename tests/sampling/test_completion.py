@@ -5,7 +5,7 @@ from live import completion, texts
 
 from aera import Response, get_task
 from aera.errors import UpstreamError
-from aera.sampling.completion import parse_reply
+from aera.sampling.replies import parse_reply
 
 BOX = "so \\boxed{7}"
 

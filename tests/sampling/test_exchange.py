@@ -11,14 +11,14 @@ from live import BODY, Handler, completion, serving, texts, upstream_of
 
 from aera import Response
 from aera.errors import UpstreamError
+from aera.sampling.client import Endpoint
 from aera.sampling.replicas import Replicas
-from aera.sampling.upstream import Endpoint
 
 
 @pytest.fixture(autouse=True)
 def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance that never makes a retry wait."""
-    monkeypatch.setattr("aera.sampling.upstream.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("aera.sampling.client.random.uniform", lambda low, high: 0.0)
 
 
 def asked(handle: Handler, n: int = 1, **endpoint: Any) -> list[Response]:

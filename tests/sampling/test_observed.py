@@ -10,7 +10,7 @@ from live import BODY, boxed, completion, serving, upstream_of
 
 from aera import Response
 from aera.errors import UpstreamError
-from aera.sampling.upstream import Upstream
+from aera.sampling.client import Upstream
 
 OTHER = {**BODY, "model": "other"}
 
@@ -81,7 +81,7 @@ def test_a_server_that_did_not_take_n_is_tried_again_later(
             await upstream.complete(BODY, 3)
             return [*seen, upstream.ignores_n]
 
-    monkeypatch.setattr("aera.sampling.upstream.N_REMEMBERED", 0.05)
+    monkeypatch.setattr("aera.sampling.client.N_REMEMBERED", 0.05)
     server = FakeUpstream(boxed, faults=[Fault.short(1)])
     assert asyncio.run(scene(server)) == [True, False]
     assert wants(server) == [3, 1, 1, 3]
@@ -140,7 +140,7 @@ def test_a_refusal_is_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -
         async with server, upstream_of(server, concurrency=1) as upstream:
             return await outcomes(upstream, *[(OTHER, {})] * 3)
 
-    monkeypatch.setattr("aera.sampling.upstream.REFUSAL_REMEMBERED", 0.0)
+    monkeypatch.setattr("aera.sampling.client.REFUSAL_REMEMBERED", 0.0)
     server = only(model="m")
     assert asyncio.run(scene(server)) == ["401"] * 3
     assert len(server.calls) == 3

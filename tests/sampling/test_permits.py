@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from aera.sampling.permits import ModelPermits, Permits
+from aera.sampling.client import ModelPermits, Permits
 
 
 async def hold(permits: Permits, seconds: float = 0.0) -> None:

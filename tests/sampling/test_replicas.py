@@ -13,8 +13,8 @@ from fakes import FakeUpstream, Fault
 from live import BODY, boxed, texts
 
 from aera.errors import UpstreamError, UsageError
+from aera.sampling.client import Endpoint
 from aera.sampling.replicas import ProxiedRequest, Replicas
-from aera.sampling.upstream import Endpoint
 
 Seen = TypeVar("Seen")
 LIST = ProxiedRequest("GET", "/models?limit=1", {}, None)

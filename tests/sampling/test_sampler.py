@@ -10,9 +10,9 @@ from live import QUESTION, boxed, sampler_of, texts
 from aera import Pool, Question, Record, Response, get_task
 from aera.errors import PoolError, UsageError
 from aera.pools.pool import write_pool
+from aera.sampling.client import Endpoint
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import Chat, OpenAISampler
-from aera.sampling.upstream import Endpoint
 
 NUMERIC = get_task("numeric")
 

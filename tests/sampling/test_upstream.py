@@ -13,7 +13,7 @@ from live import BODY, boxed, completion, seeds, serving, texts, upstream_of
 
 from aera import Response
 from aera.errors import UpstreamError, UsageError
-from aera.sampling.upstream import Endpoint, Upstream
+from aera.sampling.client import Endpoint, Upstream
 
 SEEDED = {**BODY, "seed": 100}
 
@@ -21,7 +21,7 @@ SEEDED = {**BODY, "seed": 100}
 @pytest.fixture(autouse=True)
 def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance that never makes a retry wait."""
-    monkeypatch.setattr("aera.sampling.upstream.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("aera.sampling.client.random.uniform", lambda low, high: 0.0)
 
 
 def asked(

@@ -10,9 +10,8 @@ from traced import TracedUpstream
 
 from aera import Response, get_task
 from aera.errors import UpstreamError
-from aera.sampling.body import RequestBody
-from aera.sampling.completion import trim_logprobs
-from aera.sampling.upstream import GIVES, LONG_LISTS
+from aera.sampling.client import GIVES, LONG_LISTS, RequestBody
+from aera.sampling.replies import trim_logprobs
 from aera.trace import FULL, TRACE_NAMES
 
 NOTHING, TOKENS, FULLY = GIVES

@@ -10,13 +10,12 @@ from safetensors.numpy import load_file, save_file
 
 from aera import Prefix, Question, Response, Schedule, Vote, get_task, unfold
 from aera.errors import ControllerError, UsageError
-from aera.evidence.encoder import StaticEncoder
-from aera.evidence.paper import Projection
 from aera.files import file_hash
 from aera.network import Layer, Network
-from aera.policies.baselines import ASC
+from aera.paper.encoder import StaticEncoder
+from aera.paper.features import Projection
 from aera.policies.gate import Gated, Live, OneShot, PaperGate
-from aera.policies.policy import UNREADABLE, Bounded, Fixed, Policy, range_of
+from aera.policies.rules import ASC, UNREADABLE, Bounded, Fixed, Policy, range_of
 from aera.solving.controller import Controller, question_hashes
 from aera.voting.traits import UNTRACED
 from aera.voting.weigher import Weigher

@@ -17,8 +17,8 @@ from live import boxed, gathered, sampler_of
 
 from aera import ASC, Allocation, Bounded, Budget, Fixed, Question, solve
 from aera.errors import ControllerError
+from aera.policies.domain import WINDOW, Home, Lookout
 from aera.solving.controller import Controller
-from aera.solving.home import WINDOW, Home, Lookout
 
 BUNDLED = Controller.load(DEMO / "controller")
 AT_HOME = home_questions()

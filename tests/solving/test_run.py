@@ -26,7 +26,7 @@ from aera import (
 )
 from aera.errors import RunError
 from aera.solving.replay import replay
-from aera.voting.aggregation import re2_vote
+from aera.voting.rules import re2_vote
 
 ResponsesOf = Callable[..., list[Response]]
 QUESTION = Question("q", "how many?")

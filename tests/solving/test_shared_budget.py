@@ -11,7 +11,7 @@ from live import gathered
 
 from aera import Allocation, Question, Response, Schedule, UpstreamError, get_task
 from aera.errors import UsageError
-from aera.policies.baselines import ASC
+from aera.policies.rules import ASC
 from aera.sampling.budget import Budget
 from aera.solving.controller import Controller
 

@@ -12,14 +12,14 @@ from fakes import Call, FakeUpstream, Fault
 from live import QUESTION, boxed, controller_of, gathered, sampler_of, seeds
 
 from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Schedule, get_task
+from aera.core import Vote
 from aera.errors import RunError, UsageError
-from aera.policies.policy import UNREADABLE
+from aera.policies.rules import UNREADABLE
 from aera.pools.pool import write_pool
 from aera.sampling.budget import Budget, Ledger
 from aera.sampling.recorded import RecordedSampler
 from aera.solving.run import Run
 from aera.solving.solve import drive, solve, solve_blocking, solve_many
-from aera.tally import Vote
 
 QUESTIONS = [Question(f"q{i}", f"question {i}?") for i in range(40)]
 
@@ -27,7 +27,7 @@ QUESTIONS = [Question(f"q{i}", f"question {i}?") for i in range(40)]
 @pytest.fixture(autouse=True)
 def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance that never makes a retry wait."""
-    monkeypatch.setattr("aera.sampling.upstream.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("aera.sampling.client.random.uniform", lambda low, high: 0.0)
 
 
 def divided(call: Call, place: int) -> Response:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import Prefix, Vote
-from aera.voting.aggregation import plain_vote, re2_vote
+from aera.voting.rules import plain_vote, re2_vote
 
 raws = st.sampled_from(["10", "9", "x", None, " 9", "1/2"])
 re2_votes = st.lists(st.builds(lambda redo, raw: Vote(None, redo, raw), st.booleans(), raws))

@@ -39,10 +39,9 @@ from aera import (
 )
 from aera.errors import ControllerError, UsageError
 from aera.policies.gate import Gated, Live
-from aera.pools.pool import write_pool
-from aera.pools.record import VotedRecord
+from aera.pools.pool import VotedRecord, write_pool
 from aera.solving.replay import replay
-from aera.voting.best_of_n import ChanceRight, load_scorer
+from aera.voting.rules import ChanceRight, load_scorer
 from aera.voting.traits import traits
 
 QUESTION = Question("q", "how good?")

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 import pytest
 
 from aera import Controller, Question, Response, Schedule, get_task
+from aera.core import Prefix, Vote
 from aera.errors import UsageError
 from aera.lab import Truths, evaluate
 from aera.policies.labels import parse_policy
-from aera.pools.record import HeldRecords, Record
-from aera.response import Prefix
+from aera.pools.pool import HeldRecords, Record
 from aera.solving.controller import default_controller
-from aera.tally import Vote
 from aera.trace import TRACE_NAMES, UNKNOWN
-from aera.voting.confident import FEWEST, cisc_vote, deepconf_vote
+from aera.voting.rules import FEWEST, cisc_vote, deepconf_vote
 
 TASK, SCHEDULE = get_task("gsm8k"), Schedule((4, 8))
 QUESTION = Question("q", "How many?")

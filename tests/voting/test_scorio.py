@@ -7,12 +7,10 @@ import pytest
 from scorio import aggregate
 
 from aera import ASC, ESC, Question, Response, Schedule
-from aera.response import Prefix
-from aera.tally import Vote
+from aera.core import Prefix, Vote
 from aera.trace import TRACE_NAMES, UNKNOWN
-from aera.voting.aggregation import plain_vote
-from aera.voting.confident import FEWEST, SUREST, cisc_vote, deepconf_vote
-from aera.voting.trace_weights import SCALE
+from aera.voting.rules import CONFIDENT_SUREST as SUREST
+from aera.voting.rules import FEWEST, SCALE, cisc_vote, deepconf_vote, plain_vote
 
 PLACE = TRACE_NAMES.index("trace_confidence")
 SEEDS = range(40)

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import ASC, Controller, Question, Response, Run, Schedule, get_task
-from aera.cli.endpoint import Deciding
+from aera.cli.options import Deciding
+from aera.core import Vote
 from aera.errors import UsageError
-from aera.pools.record import Record
+from aera.pools.pool import Record
 from aera.solving.controller import default_controller
-from aera.tally import Vote
 from aera.trace import TRACE_NAMES, UNKNOWN
-from aera.voting.trace_weights import TraceWeights
+from aera.voting.rules import TraceWeights
 
 TASK, SCHEDULE = get_task("gsm8k"), Schedule((4, 8, 16))
 QUESTION = Question("q", "How many?")

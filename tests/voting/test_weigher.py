@@ -14,9 +14,9 @@ from safetensors.numpy import load_file, save_file
 from aera import ASC, Fixed, Policy, Question, Response, Run, Schedule, Vote, get_task, unfold
 from aera.arrays import Floats
 from aera.errors import ControllerError
-from aera.evidence.votes import VOTE_FEATURE_NAMES
 from aera.files import file_hash
 from aera.network import Layer, Network
+from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.policies.gate import Gated, VoteGate
 from aera.solving.controller import Controller
 from aera.solving.replay import replay

@@ -11,11 +11,9 @@ from functools import partial
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
-from aera.evidence.encoder import Encoder
-from aera.policies import measures
-from aera.policies.baselines import ASC, ESC, Consensus
-from aera.policies.measures import Measure
-from aera.policies.policy import Entropy, Lead, Majority, Policy
+from aera.paper.encoder import Encoder
+from aera.policies import rules as measures
+from aera.policies.rules import ASC, ESC, Consensus, Entropy, Lead, Majority, Measure, Policy
 
 Ready = Callable[[Floats, float], Flags]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from aera.core import Question, Response
 from aera.errors import RecordError, UpstreamError, UsageError
 from aera.files import to_line, whole_file
 from aera.lab.formats.entry import (
@@ -19,10 +20,9 @@ from aera.lab.formats.entry import (
     written,
 )
 from aera.lab.formats.sources import read_lines
-from aera.pools.record import Record
-from aera.reading.json_values import canonical_json
-from aera.response import Question, Response
-from aera.sampling.completion import parse_reply
+from aera.pools.pool import Record
+from aera.reading.json import canonical_json
+from aera.sampling.replies import parse_reply
 
 MOST_CHOICES = 10_000
 """More responses nobody asks for in one request; a larger number is a mistake."""

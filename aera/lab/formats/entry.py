@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aera.errors import RecordError
-from aera.pools.record import Record
-from aera.reading.json_values import canonical_json
-from aera.sampling.completion import CHARACTERS_PER_TOKEN, choice_text
+from aera.pools.pool import Record
+from aera.reading.json import canonical_json
+from aera.sampling.replies import CHARACTERS_PER_TOKEN, choice_text
 
 Row = dict[str, Any]
 

@@ -13,7 +13,6 @@ from typing import Any
 from aera.errors import UsageError
 from aera.files import already_there, whole_file, whole_folder, written_by
 from aera.lab.truths import Truths
-from aera.pools.manifest import FORMAT
 from aera.pools.parquet import (
     ANSWER,
     METADATA,
@@ -28,8 +27,7 @@ from aera.pools.parquet import (
     reading,
     show_address,
 )
-from aera.pools.pool import RESPONSE_FIELDS, Pool
-from aera.pools.record import Record, batches
+from aera.pools.pool import FORMAT, RESPONSE_FIELDS, Pool, Record, batches
 from aera.trace import trace_to_json
 
 

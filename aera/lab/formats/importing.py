@@ -17,15 +17,11 @@ from aera.lab.formats.rows import Columns, parse_map, read_rows
 from aera.lab.formats.sources import Rows, read_csv, read_lines, read_list
 from aera.lab.formats.tables import read_origin, read_table
 from aera.lab.truths import Truths
-from aera.pools import record as stored
+from aera.pools import pool as stored
 from aera.pools.parquet import Origin, locate, show_address
-from aera.pools.pool import RESPONSE_FIELDS, Pool, PoolWriter
-from aera.pools.record import health_of, read_votes
-from aera.pools.sentences import name_few, tell_pool
-from aera.reading.health import Readability
-from aera.reading.presets import TASKS, get_task
-from aera.reading.solutions import readable_answers
-from aera.reading.task import Task, task_from_json
+from aera.pools.pool import RESPONSE_FIELDS, Pool, PoolWriter, health_of, read_votes
+from aera.pools.stats import name_few, tell_pool
+from aera.reading.task import TASKS, Readability, Task, get_task, readable_answers, task_from_json
 
 SOURCES: dict[str, Callable[[Path], Rows]] = {
     "jsonl": read_lines,

@@ -9,6 +9,7 @@ from gzip import BadGzipFile
 from pathlib import Path
 from typing import Any
 
+from aera.core import Question, Response
 from aera.errors import RecordError, UpstreamError
 from aera.lab.formats.entry import (
     Entry,
@@ -21,9 +22,8 @@ from aera.lab.formats.entry import (
 )
 from aera.lab.formats.sources import need_object, open_text, parse_object
 from aera.lab.formats.tables import zstd_decompressed
-from aera.pools.record import Record
-from aera.response import Question, Response
-from aera.sampling.completion import parse_reply
+from aera.pools.pool import Record
+from aera.sampling.replies import parse_reply
 
 ZSTD = 93
 """The compression of its archives, as zip numbers it."""

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from aera.core import Question, Response
 from aera.errors import RecordError
 from aera.lab.formats.entry import Entry, Row, estimated_tokens, need_field, written
 from aera.lab.formats.rows import NAMES
 from aera.lab.formats.sources import read_lines
-from aera.pools.record import Record
-from aera.response import Question, Response
-from aera.sampling.completion import Choice
-from aera.sampling.tokens import read_tokens
+from aera.pools.pool import Record
+from aera.sampling.replies import Choice, read_tokens
 
 
 def read_lm_eval(file: Path) -> Iterator[Entry]:

@@ -7,15 +7,15 @@ from aera.errors import UsageError
 from aera.files import whole_folder
 from aera.lab.open import open_truths
 from aera.lab.truths import Truths
-from aera.pools.merging import (
+from aera.pools.parquet import (
     Stored,
     check_alike,
     merge_questions,
     merge_records,
     merge_sampler,
     merge_seed,
+    open_pool,
 )
-from aera.pools.open import open_pool
 from aera.pools.pool import Pool, write_pool
 
 

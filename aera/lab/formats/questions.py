@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aera.core import Question
 from aera.errors import RecordError, UsageError
 from aera.lab.formats.entry import Row, given, written
 from aera.lab.formats.recognising import recognise
@@ -22,7 +23,6 @@ from aera.lab.formats.tables import read_table
 from aera.lab.truths import Truths, shuffled_letter
 from aera.reading.canonical import LETTERS
 from aera.reading.task import Task
-from aera.response import Question
 
 SOURCES: dict[str, Any] = {
     "json": read_list,

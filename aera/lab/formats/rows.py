@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from aera.core import Question, Response
 from aera.errors import RecordError, UsageError
 from aera.lab.formats.entry import (
     Asked,
@@ -27,11 +28,8 @@ from aera.lab.formats.entry import (
     whole_number,
     written,
 )
-from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES
-from aera.pools.record import Record
-from aera.response import Question, Response
-from aera.sampling.completion import Choice, choice_text
-from aera.sampling.tokens import read_tokens
+from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Record
+from aera.sampling.replies import Choice, choice_text, read_tokens
 
 NAMES: dict[str, tuple[str, ...]] = {
     "question": ("question", "problem", "prompt", "input", "query"),

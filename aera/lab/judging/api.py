@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from aera.core import Schedule
 from aera.lab.judging.asked import ask_policies, choose_schedule
 from aera.lab.judging.best_of_n import scoring_for
 from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
@@ -13,14 +14,12 @@ from aera.lab.judging.training import TrainSettings, train_pool
 from aera.lab.open import open_graded
 from aera.lab.replay.money import Prices
 from aera.lab.truths import Truths
-from aera.policies.policy import Policy
-from aera.pools.open import open_pool
-from aera.pools.record import Records
-from aera.progress import show_progress
-from aera.schedule import Schedule
+from aera.policies.rules import Policy
+from aera.pools.parquet import open_pool
+from aera.pools.pool import Records
 from aera.solving.controller import Controller
-from aera.voting.best_of_n import Scorer
-from aera.workers import parse_workers
+from aera.voting.rules import Scorer
+from aera.workers import parse_workers, show_progress
 
 
 def evaluate(

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aera.core import Schedule
 from aera.errors import UsageError
-from aera.evidence.encoders import load_encoder
-from aera.policies.baselines import Consensus
+from aera.paper.encoder import load_encoder
 from aera.policies.gate import Gated
 from aera.policies.labels import (
     GATED,
@@ -14,10 +14,9 @@ from aera.policies.labels import (
     standard_policies,
     strip_weighted,
 )
-from aera.policies.policy import Fixed, Policy
-from aera.schedule import Schedule
+from aera.policies.rules import Consensus, Fixed, Policy
 from aera.solving.controller import Controller
-from aera.voting.best_of_n import gives_weights
+from aera.voting.rules import gives_weights
 
 
 @dataclass(frozen=True)

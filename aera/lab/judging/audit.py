@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns
+from aera.core import Question, Response
 from aera.errors import ControllerError, ProtocolError
-from aera.evidence.encoder import Encoder
-from aera.evidence.paper import FEATURES
-from aera.evidence.votes import COUNTS, SPEND, VOTE, VOTE_FEATURES
 from aera.files import read_rows
 from aera.lab.judging.perturbation import Perturbed
 from aera.lab.learning.folds import deal, group_questions, split_rows
 from aera.lab.learning.learner import FEWEST
 from aera.lab.truths import Truths
+from aera.paper.encoder import Encoder
+from aera.paper.features import FEATURES
+from aera.policies.features import COUNTS, SPEND, VOTE, VOTE_FEATURES
 from aera.policies.gate import PaperGate
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Pool
-from aera.response import Question, Response
 from aera.solving.controller import Controller
-from aera.voting.best_of_n import BestOfN
+from aera.voting.rules import BestOfN
 from aera.voting.traits import TRAIT_NAMES
 
 PROVENANCE = {

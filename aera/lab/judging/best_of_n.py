@@ -14,9 +14,9 @@ from aera.lab.learning.rewards import MostUtility, RewardLearner, TruthScorer
 from aera.lab.open import need_truths
 from aera.lab.replay.frontier import Frontier, Point, fixed_points, hindsight_point
 from aera.lab.truths import Truths
-from aera.pools.record import Records
+from aera.pools.pool import Records
 from aera.solving.controller import Controller
-from aera.voting.best_of_n import BestOfN, ChanceRight, Scorer
+from aera.voting.rules import BestOfN, ChanceRight, Scorer
 
 PRICE = 0.2
 """What the mean full budget costs, in units of reward, where nobody says otherwise."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns
+from aera.core import Question
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import Family
 from aera.lab.judging.certified import LOSSES, certify_card
@@ -17,10 +18,9 @@ from aera.lab.learning.learner import Learner, Measured, Split, T, check_enough,
 from aera.lab.learning.rewards import UtilityChoice
 from aera.lab.replay.frontier import Point, replayed_points
 from aera.lab.replay.trajectory import Trajectories
-from aera.reading.health import NOTHING, Readability
-from aera.response import Question
+from aera.reading.task import NOTHING, Readability
 from aera.solving.controller import Controller, question_hashes
-from aera.voting.best_of_n import BestOfN, gives_weights
+from aera.voting.rules import BestOfN, gives_weights
 
 BUILD_SHARES = (0.55, 0.15, 0.3)
 """The paper's gate in a controller: questions to fit, to end the fit in time, to calibrate."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from aera.core import Schedule
 from aera.errors import ProtocolError, UsageError
-from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import LossLimit
 from aera.lab.judging.asked import Asked
 from aera.lab.judging.best_of_n import Scoring, compare_utility, scored_sections, with_oracle
@@ -31,15 +31,14 @@ from aera.lab.replay.money import Prices, Terms, explain_prices, tell_saving, te
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.scored import ScoredReplay
 from aera.lab.truths import Truths
+from aera.paper.encoder import load_encoder
 from aera.policies.gate import Live
 from aera.policies.labels import name_policies
-from aera.policies.policy import Fixed, Policy
-from aera.pools.record import Records
-from aera.reading.health import Readability
-from aera.schedule import Schedule
+from aera.policies.rules import Fixed, Policy
+from aera.pools.pool import Records
+from aera.reading.task import Readability
 from aera.solving.controller import Controller
-from aera.voting.aggregation import RULES
-from aera.voting.best_of_n import gives_weights
+from aera.voting.rules import RULES, gives_weights
 from aera.workers import SERIAL, Track, Workers, quiet
 
 REPLAY, CROSSFIT, NESTED, HOLDOUT = "replay", "crossfit", "nested", "holdout"

@@ -10,16 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aera.core import Question, Schedule
 from aera.errors import UsageError
 from aera.files import whole_file
 from aera.lab.truths import Truths
 from aera.policies.labels import label_of
-from aera.policies.policy import Fixed, Policy
-from aera.pools.record import Records, VotedRecord
-from aera.response import Question
-from aera.schedule import Schedule
+from aera.policies.rules import Fixed, Policy
+from aera.pools.pool import Records, VotedRecord
 from aera.solving.replay import replay
-from aera.voting.best_of_n import gives_weights
+from aera.voting.rules import gives_weights
 from aera.voting.weigher import Weighting
 
 ANSWER = "answer"

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from aera.arrays import Floats
+from aera.core import Question, Schedule
 from aera.errors import ProtocolError
 from aera.lab.judging.bootstrap import Interval, Saving, bootstrap_ratio, paired_bootstrap
 from aera.lab.truths import Grader, Truths
-from aera.policies.policy import Fixed
-from aera.response import Question
+from aera.policies.rules import Fixed
 from aera.sampling.sampler import Sampler
-from aera.schedule import Schedule
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation
 from aera.solving.solve import solve_many

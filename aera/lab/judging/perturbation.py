@@ -11,20 +11,18 @@ from functools import cached_property
 import numpy as np
 
 from aera.arrays import Floats
-from aera.evidence.encoder import Encoder
-from aera.evidence.paper import SCALARS, describe_texts
-from aera.evidence.votes import VOTE_FEATURE_NAMES
+from aera.core import Prefix, Response, Schedule
 from aera.lab.judging.protocols import limit_for
 from aera.lab.learning.crowd import CrowdLearner, CrowdModel
 from aera.lab.learning.votes import VoteLearner, VoteModel, VoteTable, describe_pool
 from aera.lab.learning.weigher import WeigherFit
 from aera.lab.truths import Truths
-from aera.pools.record import HeldRecords, Record, VotedRecord, read_votes
+from aera.paper.encoder import Encoder
+from aera.paper.features import SCALARS, describe_texts
+from aera.policies.features import VOTE_FEATURE_NAMES
+from aera.pools.pool import HeldRecords, Record, VotedRecord, read_votes
 from aera.reading.task import Task
-from aera.response import Prefix, Response
-from aera.schedule import Schedule
-from aera.solving.controller import Controller
-from aera.solving.stored import weigher_tensors
+from aera.solving.controller import Controller, weigher_tensors
 from aera.voting.traits import TRAIT_NAMES
 from aera.voting.weigher import Weigher
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from aera.core import Schedule
 from aera.errors import ProtocolError, UsageError, check_share
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.judging.asked import check_fixed, gate_threshold, needs_controller
@@ -20,12 +21,11 @@ from aera.lab.replay.replay import ReplaySettings
 from aera.lab.truths import Truths
 from aera.policies.gate import Gated
 from aera.policies.labels import FIXED, GATED, check_runs_live, parse_policy, strip_weighted
-from aera.policies.policy import Policy
-from aera.pools.record import HeldRecords, Records
-from aera.reading.health import Readability
-from aera.schedule import Schedule
+from aera.policies.rules import Policy
+from aera.pools.pool import HeldRecords, Records
+from aera.reading.task import Readability
 from aera.solving.controller import Controller
-from aera.voting.best_of_n import gives_weights
+from aera.voting.rules import gives_weights
 from aera.workers import SERIAL, Track, Workers, quiet
 
 CALIBRATED = "-calibrated"

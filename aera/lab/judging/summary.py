@@ -32,8 +32,8 @@ from aera.lab.replay.frontier import Frontier, Kind, Point, hindsight_point
 from aera.lab.replay.hindsight import oracle, shuffle
 from aera.lab.replay.money import PLAIN, Terms
 from aera.lab.replay.trajectory import Trajectories
-from aera.policies.baselines import ASC
-from aera.pools.record import Records
+from aera.policies.rules import ASC
+from aera.pools.pool import Records
 
 
 def summarize(

@@ -7,10 +7,10 @@ import numpy as np
 from aera.arrays import Columns
 from aera.lab.learning.learner import Table
 from aera.lab.learning.votes import VoteTable
-from aera.pools.record import Records
+from aera.policies.domain import Home
+from aera.pools.pool import Records
 from aera.solving.controller import Controller
-from aera.solving.home import Home
-from aera.voting.best_of_n import BestOfN
+from aera.voting.rules import BestOfN
 from aera.voting.traits import COUNTS, LOGPROBS, TEXT, TRACE
 from aera.voting.weigher import Weigher, Weighting
 

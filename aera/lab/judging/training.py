@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from aera.core import Schedule
 from aera.errors import UsageError
-from aera.evidence.encoders import load_encoder
 from aera.lab.calibrating.calibration import Goal, LossLimit
 from aera.lab.judging.best_of_n import Scoring
 from aera.lab.judging.build import BUILD_SHARES, Built, build
@@ -15,8 +15,8 @@ from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner
 from aera.lab.open import need_truths
 from aera.lab.truths import Truths
-from aera.pools.record import Records
-from aera.schedule import Schedule
+from aera.paper.encoder import load_encoder
+from aera.pools.pool import Records
 from aera.solving.controller import Controller
 from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Track, Workers, quiet

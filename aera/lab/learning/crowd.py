@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
+from aera.core import Schedule, Tally
 from aera.lab.calibrating.calibration import unseen_error
 from aera.lab.calibrating.families import ASC_FAMILY, Family, answer_families
 from aera.lab.learning.folds import Fold, out_of_fold
@@ -22,10 +23,8 @@ from aera.lab.learning.learner import Measured, Split, check_enough, split_certi
 from aera.lab.learning.votes import VoteLearner, VoteTable, describe_pool
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.lab.truths import Grader, Truths
-from aera.policies.policy import Policy
-from aera.pools.record import Records, VotedRecord
-from aera.schedule import Schedule
-from aera.tally import Tally
+from aera.policies.rules import Policy
+from aera.pools.pool import Records, VotedRecord
 from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Track, Workers, quiet
 

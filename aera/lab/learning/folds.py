@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from aera.arrays import Columns, Floats
-from aera.response import Question
+from aera.core import Question
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
 
 FOLDS = 5

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from aera.arrays import Columns, Floats
+from aera.core import Question, Schedule
 from aera.errors import ProtocolError
 from aera.lab.calibrating.calibration import Choice, Goal
 from aera.lab.calibrating.families import GATE_FAMILY, Family
@@ -23,12 +24,9 @@ from aera.lab.learning.folds import Fold, split_rows
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Truths
 from aera.policies.gate import Gate
-from aera.policies.policy import Fixed, Policy
-from aera.pools.record import Records, VotedRecord
-from aera.reading.health import Readability
-from aera.reading.task import Task
-from aera.response import Question
-from aera.schedule import Schedule
+from aera.policies.rules import Fixed, Policy
+from aera.pools.pool import Records, VotedRecord
+from aera.reading.task import Readability, Task
 from aera.voting.weigher import Weighting
 from aera.workers import SERIAL, Track, Workers, quiet
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
+from aera.core import Question, Schedule
 from aera.errors import UsageError
-from aera.evidence.encoder import Encoder, StaticEncoder
-from aera.evidence.paper import FEATURES, SCALARS, describe_texts
 from aera.lab.calibrating.families import (
     GATE_FAMILY,
     ONE_SHOT_FAMILY,
@@ -28,15 +27,13 @@ from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Truths
 from aera.network import Network, sigmoid
+from aera.paper.encoder import Encoder, StaticEncoder
+from aera.paper.features import FEATURES, SCALARS, describe_texts
 from aera.policies.gate import Gated, PaperGate
-from aera.policies.measures import Measure, measure_all
-from aera.policies.policy import Policy
-from aera.pools.record import Record, Records
-from aera.reading.health import NOTHING, Readability
-from aera.reading.task import Task
-from aera.response import Question
-from aera.schedule import Schedule
-from aera.voting.aggregation import Rule, plain_vote
+from aera.policies.rules import Measure, Policy, measure_all
+from aera.pools.pool import Record, Records
+from aera.reading.task import NOTHING, Readability, Task
+from aera.voting.rules import Rule, plain_vote
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
 
 INNER = (0.6, 0.15, 0.25)

@@ -13,8 +13,8 @@ from math import inf
 import numpy as np
 
 from aera.arrays import Columns, Floats
+from aera.core import Question, Response, Schedule
 from aera.errors import UsageError
-from aera.evidence.votes import describe_votes
 from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.families import GATE_FAMILY, Family
 from aera.lab.learning.folds import group_questions
@@ -24,13 +24,11 @@ from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.replay.scored import ScoredReplay
 from aera.lab.replay.trajectory import Trajectories, pick
 from aera.lab.truths import Truths, grade
+from aera.policies.features import describe_votes
 from aera.policies.gate import Gated, VoteGate
-from aera.pools.record import Record, Records
-from aera.reading.health import NOTHING, Readability
-from aera.reading.task import Task
-from aera.response import Question, Response
-from aera.schedule import Schedule
-from aera.voting.best_of_n import BestOfN, Scorer
+from aera.pools.pool import Record, Records
+from aera.reading.task import NOTHING, Readability, Task
+from aera.voting.rules import BestOfN, Scorer
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
 
 SCORE_FAMILY = Family("score", (), (), np.greater_equal)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aera.arrays import Columns, Floats, Vectors
-from aera.evidence.encoder import Encoder
-from aera.evidence.paper import SCALARS, Projection
-from aera.pools.record import Record
+from aera.paper.encoder import Encoder
+from aera.paper.features import SCALARS, Projection
+from aera.pools.pool import Record
 
 Halves = NDArray[np.float16]
 

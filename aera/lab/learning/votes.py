@@ -13,8 +13,8 @@ from math import nan
 import numpy as np
 
 from aera.arrays import Columns, Floats
+from aera.core import Question, Schedule
 from aera.errors import ProtocolError
-from aera.evidence.votes import describe_votes
 from aera.lab.calibrating.calibration import LossLimit
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
 from aera.lab.learning.folds import group_questions
@@ -24,15 +24,12 @@ from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Grader, Truths
+from aera.policies.features import describe_votes
 from aera.policies.gate import Gated, VoteGate
-from aera.policies.measures import measure_all
-from aera.policies.policy import Policy
-from aera.pools.record import HeldRecords, Record, Records, VotedRecord, health_of, read_votes
-from aera.reading.health import NOTHING, Readability
-from aera.reading.task import Task
-from aera.response import Question
-from aera.schedule import Schedule
-from aera.voting.aggregation import Rule, plain_vote
+from aera.policies.rules import Policy, measure_all
+from aera.pools.pool import HeldRecords, Record, Records, VotedRecord, health_of, read_votes
+from aera.reading.task import NOTHING, Readability, Task
+from aera.voting.rules import Rule, plain_vote
 from aera.voting.traits import traits
 from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Track, Workers, map_tracked, quiet

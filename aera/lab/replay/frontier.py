@@ -14,9 +14,9 @@ from aera.errors import UsageError
 from aera.lab.replay.money import PLAIN, QUESTIONS, Prices, Terms
 from aera.lab.replay.trajectory import Trajectories, pick
 from aera.policies.labels import name_policies
-from aera.policies.policy import Fixed, Policy
-from aera.reading.health import NOTHING, Readability
-from aera.voting.confident import CONFIDENT
+from aera.policies.rules import Fixed, Policy
+from aera.reading.task import NOTHING, Readability
+from aera.voting.rules import CONFIDENT
 
 
 class Kind(StrEnum):

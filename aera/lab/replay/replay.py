@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns, Floats
+from aera.core import Schedule
 from aera.errors import UsageError
 from aera.lab.replay.frontier import Frontier, hindsight_point, replayed_points
 from aera.lab.replay.hindsight import oracle
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Grader, Truths
 from aera.policies.labels import confident_rule
-from aera.policies.policy import Policy
-from aera.pools.record import Record, Records, VotedRecord, health_of, read_votes
-from aera.reading.health import NOTHING, Readability
-from aera.reading.task import Task
-from aera.schedule import Schedule
+from aera.policies.rules import Policy
+from aera.pools.pool import Record, Records, VotedRecord, health_of, read_votes
+from aera.reading.task import NOTHING, Readability, Task
 from aera.solving.replay import OBSERVED, Replay, replay_records
 from aera.solving.run import Run
-from aera.voting.aggregation import Rule, plain_vote
-from aera.voting.confident import CONFIDENT
+from aera.voting.rules import CONFIDENT, Rule, plain_vote
 from aera.voting.traits import TRACE, brought
 from aera.voting.weigher import Weighting
 from aera.workers import SERIAL, Workers

@@ -6,18 +6,15 @@ from functools import partial
 
 import numpy as np
 
+from aera.core import Prefix, Schedule, Vote
 from aera.lab.replay.frontier import Frontier, replayed_points
 from aera.lab.replay.replay import Replayed, gate_chances, prompt_lengths, stop_columns
 from aera.lab.replay.trajectory import Trajectories
-from aera.policies.policy import Policy
-from aera.pools.record import Record, Records, VotedRecord, health_of, read_votes
-from aera.reading.health import NOTHING
-from aera.reading.task import Task
-from aera.response import Prefix
-from aera.schedule import Schedule
+from aera.policies.rules import Policy
+from aera.pools.pool import Record, Records, VotedRecord, health_of, read_votes
+from aera.reading.task import NOTHING, Task
 from aera.solving.replay import replay
-from aera.tally import Vote
-from aera.voting.best_of_n import BestOfN, Scorer
+from aera.voting.rules import BestOfN, Scorer
 from aera.workers import SERIAL, Workers
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aera.arrays import Columns, Floats
+from aera.core import Schedule
 from aera.errors import ProtocolError
-from aera.schedule import Schedule
 
 TRANSITIONS = {
     "stable wrong": (0, 0),

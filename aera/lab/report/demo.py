@@ -13,19 +13,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from aera.core import Schedule
 from aera.errors import check_count
 from aera.lab.formats.importing import import_jsonl
 from aera.lab.judging.difference import paired_gap
 from aera.lab.judging.live import LiveTest, check_answered
 from aera.lab.truths import Grader, Truths
-from aera.policies.policy import Fixed
-from aera.pools.pool import Pool
-from aera.pools.record import Record, read_votes
-from aera.reading.presets import get_task
+from aera.policies.rules import Fixed
+from aera.pools.pool import Pool, Record, read_votes
+from aera.reading.task import get_task
+from aera.sampling.client import Endpoint
 from aera.sampling.recorded import RecordedUpstream, prompt_tokens
 from aera.sampling.sampler import Chat, OpenAISampler
-from aera.sampling.upstream import Endpoint
-from aera.schedule import Schedule
 from aera.solving.controller import Controller
 from aera.solving.replay import replay
 from aera.solving.run import Allocation, Run

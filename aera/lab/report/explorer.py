@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns, Floats
+from aera.core import Prefix
 from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.replay.frontier import Kind, Point
@@ -17,11 +18,10 @@ from aera.lab.report.figure import shown_columns
 from aera.lab.report.reliability import Predictions
 from aera.lab.report.responses import Room, show_responses
 from aera.lab.truths import Truths
-from aera.policies.policy import Policy
-from aera.pools.record import Record, Records, VotedRecord
-from aera.response import Prefix
+from aera.policies.rules import Policy
+from aera.pools.pool import Record, Records, VotedRecord
 from aera.solving.replay import replay
-from aera.voting.aggregation import Rule
+from aera.voting.rules import Rule
 from aera.workers import SERIAL, Workers
 
 MOST_QUESTIONS = 2_000

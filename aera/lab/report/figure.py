@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from aera.core import Schedule
 from aera.lab.judging.headline import signed
-from aera.schedule import Schedule
 
 FORMATS = {
     "quality": ".2f",

@@ -13,7 +13,7 @@ import numpy as np
 
 from aera.arrays import Columns
 from aera.errors import UsageError
-from aera.files import write_whole
+from aera.files import fill_template, palette, write_whole
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.judging.evaluation import Evaluation
 from aera.lab.judging.protocols import CrossFit, Judgement
@@ -33,11 +33,10 @@ from aera.lab.report.reliability import Predictions
 from aera.lab.report.sections import Section, make_sections
 from aera.lab.truths import Truths
 from aera.policies.gate import Live
-from aera.policies.policy import Policy
-from aera.pools.record import HeldRecords, Records, VotedRecord
+from aera.policies.rules import Policy
+from aera.pools.pool import HeldRecords, Records, VotedRecord
 from aera.solving.controller import Controller
-from aera.voting.aggregation import RULES, Rule, plain_vote
-from aera.web.template import fill_template, palette
+from aera.voting.rules import RULES, Rule, plain_vote
 from aera.workers import SERIAL, Workers
 
 HERE = Path(__file__).parent

@@ -4,9 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from aera.pools.record import VotedRecord
-from aera.response import Response
-from aera.tally import Vote
+from aera.core import Response, Vote
+from aera.pools.pool import VotedRecord
 
 MOST_CHARACTERS = 550_000
 """Of all responses on a page."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from small_study import Bench, Letters
 
+from aera.core import Prefix
 from aera.lab.calibrating.families import (
     GATE_FAMILY,
     ONE_SHOT_FAMILY,
@@ -12,8 +13,7 @@ from aera.lab.calibrating.families import (
 )
 from aera.lab.learning.paper import PaperModel
 from aera.policies.gate import Gated
-from aera.policies.policy import Policy
-from aera.response import Prefix
+from aera.policies.rules import Policy
 from aera.solving.replay import replay
 
 ANSWER_FAMILIES = ("asc", "esc", "lead", "majority", "entropy")

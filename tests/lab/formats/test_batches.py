@@ -9,7 +9,7 @@ from foreign import APPLES, DATA, PENS, TEXTS, imported, refused
 from openai.types.chat import ChatCompletion
 
 from aera import ASC, Response, Run, Schedule, Task
-from aera.cli.solve import allocation_line
+from aera.cli.ask import allocation_line
 from aera.errors import RecordError, UsageError
 from aera.lab import Truths
 from aera.lab.formats.batches import export_allocations

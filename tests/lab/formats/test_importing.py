@@ -11,7 +11,7 @@ from aera import Pool, Response, get_task
 from aera.errors import AeraError, RecordError, UsageError
 from aera.lab import Truths, evaluate, import_file, import_jsonl
 from aera.lab.formats.importing import bring_in
-from aera.policies.policy import Fixed
+from aera.policies.rules import Fixed
 
 RowOf = Callable[..., dict[str, Any]]
 WriteRows = Callable[..., Path]
@@ -228,7 +228,7 @@ def test_what_was_found_out_is_told_in_sentences(
 def test_segments_are_as_large_as_said_and_each_question_is_in_one(
     tmp_path: Path, row_of: RowOf, write_rows: WriteRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 4)
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 4)
     rows = [row_of(name, ["1"] * 3, "1") for name in "abcde"]
     found = bring_in(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool")
     parts = [[record.question.id for record in part] for part in found.pool.parts()]

@@ -66,7 +66,7 @@ def test_a_pool_comes_back_with_task_settings_and_seed(
 def test_the_parts_of_a_folder_hold_whole_questions(
     tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 2)
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 2)
     export_pool(pool, tmp_path / "out")
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == ["part-00000.parquet", "part-00001.parquet"]

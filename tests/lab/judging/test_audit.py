@@ -14,14 +14,14 @@ import aera
 from aera import Question
 from aera.arrays import Vectors
 from aera.errors import AeraError
-from aera.evidence.paper import NAMES
-from aera.evidence.votes import VOTE_FEATURE_NAMES
 from aera.lab import Built, VoteLearner, build, limit_for
 from aera.lab.judging.audit import Audit, audit_controller, audit_pool
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.votes import VoteTable
 from aera.lab.learning.weigher import WeigherFit
-from aera.pools.record import VotedRecord
+from aera.paper.features import NAMES
+from aera.policies.features import VOTE_FEATURE_NAMES
+from aera.pools.pool import VotedRecord
 from aera.solving.controller import question_hashes
 from aera.voting.traits import TRAIT_NAMES, UNTRACED
 from aera.voting.weigher import Weigher

@@ -16,10 +16,9 @@ from aera.lab.learning.folds import split_rows
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.votes import VoteTable
 from aera.lab.learning.weigher import WeigherFit
-from aera.policies.baselines import ASC
 from aera.policies.gate import Gated, VoteGate
-from aera.policies.policy import Fixed
-from aera.pools.record import HeldRecords
+from aera.policies.rules import ASC, Fixed
+from aera.pools.pool import HeldRecords
 from aera.solving.controller import Controller, question_hashes
 
 

@@ -11,7 +11,7 @@ from aera import Response
 from aera.errors import UsageError
 from aera.lab import Truths
 from aera.lab.judging.evaluation import Evaluation, EvaluationSettings, evaluate_pool
-from aera.pools.record import HeldRecords, VotedRecord
+from aera.pools.pool import HeldRecords, VotedRecord
 
 PROMPT = 30
 """Tokens of every prompt, recorded with the first response of a call."""

@@ -8,7 +8,7 @@ import pytest
 from aera import ASC, Fixed, Question, Record, Response, Schedule, get_task
 from aera.errors import UsageError
 from aera.lab.judging.labelling import Ways, find_candidates, usual_ways, write_labels
-from aera.pools.record import HeldRecords
+from aera.pools.pool import HeldRecords
 
 SCHEDULE = Schedule((2, 8))
 TASK = get_task("numeric")

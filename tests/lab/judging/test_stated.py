@@ -16,7 +16,7 @@ from aera.lab.judging.stated import Statement, check_label
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.weigher import WeigherFit
 from aera.policies.gate import Gated
-from aera.pools.record import HeldRecords
+from aera.pools.pool import HeldRecords
 
 LEARNER = VoteLearner(WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32)))
 VOTED, ANSWERS = made_records()

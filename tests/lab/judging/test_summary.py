@@ -9,8 +9,7 @@ import pytest
 from aera import Pool, Record, Schedule, Task
 from aera.lab import Truths, evaluate, log_evaluation, paired_bootstrap, summarize
 from aera.lab.judging.difference import paired_gap
-from aera.policies.baselines import ASC
-from aera.policies.policy import FirstValid, Fixed
+from aera.policies.rules import ASC, FirstValid, Fixed
 from aera.pools.pool import write_pool
 
 RecordOf = Callable[[str, str], Record]

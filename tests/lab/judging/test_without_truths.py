@@ -21,7 +21,7 @@ from aera.lab.learning.crowd import CrowdLearner, Labelled, Support
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.votes import VoteTable
 from aera.lab.learning.weigher import WeigherFit
-from aera.pools.record import HeldRecords, VotedRecord, read_votes
+from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.solving.controller import default_controller
 from aera.voting.weigher import Weigher
 

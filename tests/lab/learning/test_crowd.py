@@ -24,7 +24,7 @@ from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.votes import VoteTable
 from aera.lab.learning.weigher import Responses, WeigherFit
 from aera.lab.replay.trajectory import pick
-from aera.pools.record import HeldRecords
+from aera.pools.pool import HeldRecords
 from aera.voting.weigher import Weigher
 
 QUICK = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aera.arrays import Floats
+from aera.core import Question
 from aera.lab.learning.folds import (
     FOLDS,
     Fold,
@@ -18,7 +19,6 @@ from aera.lab.learning.folds import (
     regroup,
     split_rows,
 )
-from aera.response import Question
 from aera.workers import SERIAL, Processes, Workers
 
 GROUPS = np.arange(1_000)

@@ -12,8 +12,8 @@ from small_study import Bench
 
 from aera import ASC, Controller, Fixed, Schedule
 from aera.arrays import Columns, Floats
+from aera.core import Question
 from aera.errors import ProtocolError
-from aera.evidence.votes import VOTE_FEATURE_NAMES
 from aera.lab import (
     Learner,
     LossLimit,
@@ -32,13 +32,11 @@ from aera.lab.judging.summary import judgement_frontier, judgement_sections
 from aera.lab.learning.folds import Fold, deal, group_questions, split_rows
 from aera.lab.learning.learner import Split, policy_of
 from aera.network import Network
+from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.policies.gate import Gated, VoteGate
-from aera.policies.measures import confidence, measure_all
-from aera.policies.policy import Policy
-from aera.pools.record import HeldRecords, Records
-from aera.reading.health import NOTHING, Readability
-from aera.reading.task import Task
-from aera.response import Question
+from aera.policies.rules import Policy, confidence, measure_all
+from aera.pools.pool import HeldRecords, Records
+from aera.reading.task import NOTHING, Readability, Task
 from aera.solving.controller import question_hashes
 from aera.workers import SERIAL, Track, Workers, quiet
 

@@ -7,12 +7,12 @@ from small_study import Bench, Letters
 
 from aera import Schedule
 from aera.errors import ProtocolError, UsageError
-from aera.evidence.paper import FEATURES, SCALARS
 from aera.lab import PaperLearner, Truths, evaluate
 from aera.lab.learning.labels import continuation_labels
 from aera.lab.learning.paper import GROUPS, PaperModel, PaperTable, without_group
+from aera.paper.features import FEATURES, SCALARS
 from aera.policies.gate import Gated
-from aera.pools.record import HeldRecords
+from aera.pools.pool import HeldRecords
 
 
 @pytest.fixture

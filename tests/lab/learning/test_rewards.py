@@ -16,8 +16,7 @@ from aera.lab.learning.rewards import RewardTable
 from aera.lab.replay.frontier import fixed_points
 from aera.lab.replay.trajectory import pick
 from aera.policies.gate import Gated
-from aera.pools.pool import write_pool
-from aera.pools.record import HeldRecords, read_votes
+from aera.pools.pool import HeldRecords, read_votes, write_pool
 
 TASK = get_task("numeric")
 SCHEDULE = Schedule((2, 4, 8, 16))
@@ -110,7 +109,7 @@ def test_a_question_with_too_few_responses_is_refused() -> None:
 def test_a_pool_that_is_not_whole_is_refused(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aera.pools.record.SEGMENT_RESPONSES", 160)
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 160)
     pool = write_pool(tmp_path, made(30), task=TASK, sampler={})
     first, second, _ = pool.segments
     if change == "lost":

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from small_study import Bench, Letters
 
-from aera.evidence.paper import characterize
 from aera.lab import PaperLearner
 from aera.lab.learning.states import RecordedEncoder, States, recorded_encoder
-from aera.pools.pool import Pool
-from aera.pools.record import VotedRecord
+from aera.paper.features import characterize
+from aera.pools.pool import Pool, VotedRecord
 
 
 def embeddings(pool: Pool) -> list[Path]:

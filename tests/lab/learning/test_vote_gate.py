@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aera.arrays import Flags, Floats
-from aera.evidence.votes import VOTE_FEATURE_NAMES
 from aera.lab.learning import vote_gate
 from aera.lab.learning.folds import deal
 from aera.lab.learning.labels import utilities
@@ -18,6 +17,7 @@ from aera.lab.learning.vote_gate import (
     logistic,
 )
 from aera.network import Network
+from aera.policies.features import VOTE_FEATURE_NAMES
 
 SIZE = len(VOTE_FEATURE_NAMES)
 FIT = VoteGateFit()

@@ -9,7 +9,6 @@ from small_study import Bench
 from aera import Schedule
 from aera.arrays import Columns, Floats
 from aera.errors import ProtocolError
-from aera.evidence.votes import VOTE_FEATURE_NAMES, vote_features
 from aera.lab import Choice, Judgement, LossLimit, VoteLearner, holdout, limit_for, nested
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
 from aera.lab.judging.protocols import learn_and_tune
@@ -18,8 +17,9 @@ from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
 from aera.lab.learning.votes import LOSSES, ReplayedVotes, VoteModel, VoteTable, mean_saving
 from aera.lab.learning.weigher import Responses, WeigherFit
+from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
 from aera.policies.gate import VoteGate
-from aera.policies.measures import confidence
+from aera.policies.rules import confidence
 from aera.solving.replay import replay
 from aera.voting.weigher import Weigher
 

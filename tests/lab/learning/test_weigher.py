@@ -11,7 +11,7 @@ from aera.lab.learning.folds import deal, fold_numbers
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.learning.votes import VoteTable
 from aera.lab.learning.weigher import Responses, WeigherFit
-from aera.pools.record import HeldRecords, read_votes
+from aera.pools.pool import HeldRecords, read_votes
 from aera.trace import TRACE_NAMES
 from aera.voting.traits import TRAIT_NAMES, columns_of, traits
 from aera.voting.weigher import Weigher

@@ -9,7 +9,7 @@ from aera.lab import Frontier, evaluate
 from aera.lab.replay.frontier import Point, fixed_points
 from aera.lab.replay.money import Prices, Terms, tell_saving, tell_unknown, write_money
 from aera.policies.labels import parse_policy
-from aera.pools.record import HeldRecords, read_votes
+from aera.pools.pool import HeldRecords, read_votes
 
 TASK = get_task("numeric")
 PRICES = Prices(1000.0, 1_000_000.0)  # a prompt token costs 0.001, a completion token 1

@@ -17,11 +17,10 @@ from aera import Pool, Question, Record, Response, Schedule, Task, Vote, get_tas
 from aera.errors import PoolError
 from aera.lab import Frontier, Truths, evaluate, import_jsonl
 from aera.lab.replay.replay import ReplaySettings
-from aera.policies.baselines import ASC
-from aera.policies.policy import FirstValid, Fixed, Lead
-from aera.pools.record import HeldRecords, VotedRecord, hold, read_votes
-from aera.reading.presets import with_redo
-from aera.voting.aggregation import re2_vote
+from aera.policies.rules import ASC, FirstValid, Fixed, Lead
+from aera.pools.pool import HeldRecords, VotedRecord, hold, read_votes
+from aera.reading.task import with_redo
+from aera.voting.rules import re2_vote
 
 DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
 RecordOf = Callable[[str, str], Record]

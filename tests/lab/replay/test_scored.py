@@ -11,7 +11,7 @@ from aera.lab.learning.rewards import MostUtility, RewardLearner
 from aera.lab.replay.columns import table_columns
 from aera.lab.replay.money import Terms
 from aera.lab.replay.scored import ScoredReplay
-from aera.pools.record import HeldRecords, read_votes
+from aera.pools.pool import HeldRecords, read_votes
 
 TASK = get_task("numeric")
 SCHEDULE = Schedule((1, 2, 4))

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from aera import Pool, Schedule, standard_policies
 from aera.cli import app
+from aera.files import palette
 from aera.lab import (
     Built,
     PaperLearner,
@@ -31,7 +32,6 @@ from aera.lab.learning.perceptron import Perceptron
 from aera.lab.report.explorer import shown_columns
 from aera.lab.report.reliability import Predictions, reliability
 from aera.lab.report.responses import Room
-from aera.web.template import palette
 
 MOST_BYTES = 3_000_000
 

@@ -1,9 +1,9 @@
 """Responses on a page: which ones, how much of them, and what is said of the rest."""
 
 from aera import Question, Response
+from aera.core import Vote
 from aera.lab.report.responses import LONGEST, MOST, MOST_CHARACTERS, Room, shorten, show_responses
-from aera.pools.record import VotedRecord
-from aera.tally import Vote
+from aera.pools.pool import VotedRecord
 
 
 def record(answers: list[str | None], *, weights: list[float] | None = None) -> VotedRecord:

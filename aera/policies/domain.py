@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Floats
-from aera.response import Question
+from aera.core import Question
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _WORD = re.compile(r"\w+")

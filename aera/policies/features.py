@@ -1,8 +1,4 @@
-"""Vote features: how the weighted vote stands, in eleven numbers. The second set of evidence.
-
-It needs the votes, their weights and the tokens spent: no embedding, so a decision costs little.
-With plain votes every weight is one, and it says what the counts say.
-"""
+"""Feature: one row of a table of evidence; the tables generate their own documentation."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,9 +8,18 @@ from math import log, log1p
 import numpy as np
 
 from aera.arrays import Floats
-from aera.evidence.feature import Feature
-from aera.response import Prefix
-from aera.tally import beta_confidence
+from aera.core import Prefix, beta_confidence
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One row of the table. `neutral` is what it is where there is no predecessor."""
+
+    name: str
+    group: str
+    neutral: float | None
+    meaning: str
+
 
 TINY = 1e-6
 """Doubts below it are all the same: none."""

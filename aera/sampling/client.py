@@ -1,28 +1,385 @@
-"""Upstream: one OpenAI-compatible endpoint, with retries, limits and its own quirks remembered."""
+"""Client of one OpenAI-compatible server: retries, limits, its quirks remembered for a while."""
 
 import asyncio
+import json
 import math
 import os
 import random
+import ssl
 import time
-from collections.abc import Collection, Coroutine, Hashable, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Coroutine, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
+from aera.core import Response
 from aera.errors import UpstreamError, UsageError, check_count
-from aera.response import Response
-from aera.sampling.body import RequestBody
+from aera.reading.task import Task
 from aera.sampling.budget import Bound, Budget, Held, Ledger, no_room
-from aera.sampling.completion import parse_reply, usage_of
-from aera.sampling.exchange import connection_error, decode_reply, open_session
-from aera.sampling.permits import ModelPermits, Permits
-from aera.sampling.refusal import BAD_REQUEST
+from aera.sampling.replies import BAD_REQUEST, parse_reply, redirect_refusal, refusal, usage_of
 from aera.trace import FULL, TOP_LOGPROBS, ServedTokens
+
+CALM = 10.0
+"""Seconds without a refusal after which the limit rises fast again."""
+MOST_KEPT = 1_024
+"""Models whose limits are remembered; names come from clients, who can make up any number."""
+
+
+class Permits:
+    """Multiplicative decrease, additive increase; a cancelled waiter never takes a permit along.
+
+    async with permits:
+        ...
+    """
+
+    def __init__(self, most: int, *, start: int | None = None) -> None:
+        self.most = most
+        self.limit = float(min(start or most, most))
+        self.active = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._round = 0
+        self._refusals = _RefusedRound(self.limit, 0)
+        self._refused_at = -CALM
+
+    async def __aenter__(self) -> int:
+        """Wait for a permit; returns the round it belongs to, which `halve` asks for."""
+        if self.active < int(self.limit) and not self._waiting:
+            self.active += 1
+            return self._round
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release()  # the permit arrived together with the cancellation
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            raise
+        return self._round
+
+    async def __aexit__(self, *error: object) -> None:
+        self._release()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a permit."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody has a permit or waits for one."""
+        return not self.active and not self._waiting
+
+    def widen(self) -> None:
+        """A call went through: one more, or one for every full round soon after a refusal."""
+        if self.limit >= self.most:
+            return
+        calm = time.monotonic() - self._refused_at >= CALM
+        self.limit = min(float(self.most), self.limit + (1 if calm else 1 / self.limit))
+        self._wake()
+
+    def halve(self, begun: int) -> None:
+        """The server refused a call: halve, but once for the calls that were under way together.
+
+        Where it took some of them, the limit is what it took, if that is less.
+        """
+        if begun == self._round:
+            self.limit = max(1.0, self.limit / 2)
+            self._refusals = _RefusedRound(self.limit, self.active)
+            self._round += 1
+        elif begun != self._round - 1:
+            return
+        self._refused_at = time.monotonic()
+        self.limit = self._refusals.lower(self.limit)
+
+    def _release(self) -> None:
+        self.active -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self.active < int(self.limit):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.active += 1
+                turn.set_result(None)
+
+
+class _RefusedRound:
+    """Calls that were under way together when the first of them was refused."""
+
+    def __init__(self, half: float, together: int) -> None:
+        self._half, self._together, self._refused = half, together, 0
+
+    def lower(self, limit: float) -> float:
+        """One more was refused; returns how many are worth trying."""
+        self._refused += 1
+        taken = self._together - self._refused
+        # Where none was taken, that says nothing about how many would be.
+        return min(limit, taken) if taken > 0 else max(limit, self._half)
+
+
+class ModelPermits:
+    """Permits of each model and key: refusals of one do not slow down the others."""
+
+    def __init__(self, most: int, *, start: int | None = None) -> None:
+        self.most, self.start = most, start
+        self._permits: dict[Hashable, Permits] = {}
+
+    def of(self, who: Hashable) -> Permits:
+        """The permits of a model and key."""
+        known = self._permits.get(who)
+        if known is None:
+            if len(self._permits) >= MOST_KEPT:
+                self._forget()
+            known = self._permits[who] = Permits(self.most, start=self.start)
+        return known
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a permit of any model."""
+        return sum(each.waiting for each in self._permits.values())
+
+    @property
+    def least(self) -> int:
+        """What the model may have under way that was refused most."""
+        return int(min((each.limit for each in self._permits.values()), default=self.most))
+
+    def _forget(self) -> None:
+        """Make room: those that nobody uses go."""
+        self._permits = {who: each for who, each in self._permits.items() if not each.idle}
+
+
+LARGE = 256 * 1024
+"""Bytes beyond which JSON is made and read outside the event loop."""
+STRICT = json.JSONEncoder(check_circular=False, allow_nan=False)
+
+
+class RequestBody(Mapping[str, Any]):
+    """The fields of a request and, from the first call on, their JSON; never changed in place.
+
+    `size` is about how long the JSON will be, where somebody knows. `wishes` are fields that it is
+    sent with as far as a server takes them (aera.sampling.wishes), and the `task` finds the answer
+    whose tokens a trace looks at.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        *,
+        size: int | None = None,
+        wishes: Mapping[str, Any] = MappingProxyType({}),
+        task: Task | None = None,
+    ) -> None:
+        self._fields, self._size = fields, size
+        self.wishes, self.task = wishes, task
+        self._extended: dict[str, RequestBody] = {}
+        self.shows_logprobs = bool(fields.get("logprobs"))
+        """Whether whoever asked wants to see logprobs, beside what is wished for."""
+        self._common: bytes | None = None
+        """All but the spliced fields, without the closing brace."""
+        self._made: asyncio.Future[None] | None = None
+        seed = fields.get("seed")
+        self.seed: int | None = seed if _is_whole(seed) else None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def copy(self, fields: Mapping[str, Any]) -> "RequestBody":
+        """Other fields with the same wishes."""
+        return RequestBody(fields, wishes=self.wishes, task=self.task)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "RequestBody":
+        """The fields as a body, unless they are one."""
+        return fields if isinstance(fields, RequestBody) else cls(fields)
+
+    def extend(self, more: Mapping[str, Any]) -> "RequestBody":
+        """The same with more fields and no wishes; made once, so that it is serialised once."""
+        key = ",".join(more)
+        if key not in self._extended:
+            made = RequestBody({**self._fields, **more}, size=self._size, task=self.task)
+            made.shows_logprobs = self.shows_logprobs
+            self._extended[key] = made
+        return self._extended[key]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its JSON, once it was made."""
+        return len(self._common or b"")
+
+    async def prepare(self) -> None:
+        """Make the JSON, once; a large one outside the event loop."""
+        if self._common is not None:
+            return
+        size = self._size if self._size is not None else _measure(dict(self._fields), LARGE)
+        if size <= LARGE:
+            self._serialise()
+            return
+        if self._made is None:
+            self._made = asyncio.ensure_future(asyncio.to_thread(self._serialise))
+        await asyncio.shield(self._made)
+
+    def _serialise(self) -> None:
+        common = dict(self._fields)
+        common.pop("n", None)
+        if self.seed is not None:
+            del common["seed"]
+        try:
+            self._common = STRICT.encode(common)[:-1].encode()
+        except (ValueError, RecursionError):
+            raise UsageError(
+                "the request cannot be sent as JSON: it holds Infinity or NaN, or is nested too "
+                "deeply"
+            ) from None
+
+    def seed_of(self, index: int) -> int | None:
+        """The seed of sample `index`, stepped so that no two samples repeat."""
+        return None if self.seed is None else self.seed + index
+
+    def content(self, index: int, n: int) -> bytes | BytesIO:
+        """What is sent for sample `index`, or for `n` from there on; `prepare` comes first.
+
+        A large one is a file, which aiohttp sends piece by piece.
+        """
+        assert self._common is not None
+        common, end = self._common, ""
+        if self.seed is not None:
+            end = f', "seed": {self.seed + index}'
+        if n > 1:
+            end += f', "n": {n}'
+        made = common + (end if len(common) > 1 else end[2:]).encode() + b"}"
+        return made if len(made) < LARGE else BytesIO(made)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _measure(value: Any, most: int) -> int:
+    """About how long the JSON of a value is; counting ends once it is more than `most`."""
+    left, size = [value], 0
+    while left and size <= most:
+        each = left.pop()
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            left.extend(each)
+            left.extend(each.values())
+        elif isinstance(each, list):
+            left.extend(each)
+        size += 2
+    return size
+
+
+def open_session(
+    base_url: str, *, key: str, headers: Mapping[str, str], ca_file: str | None
+) -> aiohttp.ClientSession:
+    """Connections to one server with its own key and headers; what it stores is not sent back."""
+    own = CIMultiDict({"Authorization": f"Bearer {key}"} if key else {})
+    for name, value in headers.items():
+        own[name] = value
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=tls_context(ca_file)),
+        headers=own,
+        # A cookie would be one client's, sent along with the requests of all others.
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        proxy=_proxy(base_url),
+    )
+
+
+def _proxy(base_url: str) -> str | None:
+    """The environment's proxy; aiohttp's trust_env would let ~/.netrc overrule the key."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    own = host in ("localhost", "::1") or host.startswith("127.")
+    return None if own or proxy_bypass(host) else getproxies().get(parts.scheme)
+
+
+def tls_context(ca_file: str | None) -> ssl.SSLContext | bool:
+    """Whom to trust; True is whom the system trusts."""
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise UsageError(f'the CA file "{ca_file}" cannot be used: {error}') from None
+
+
+async def read_reply(reply: aiohttp.ClientResponse, most: int, *, cut: bool = False) -> bytes:
+    """The content of a reply of up to `most` bytes; more is refused, or cut off."""
+    content = await reply.content.readany()
+    parts, size = [content], len(content)
+    while size <= most and content and not reply.content.at_eof():
+        content = await reply.content.readany()
+        parts.append(content)
+        size += len(content)
+    whole = b"".join(parts) if len(parts) > 1 else content
+    if size <= most:
+        return whole
+    reply.close()
+    if cut:
+        return whole[:most]
+    raise UpstreamError(f"the reply is larger than {most} bytes", status=502, retryable=False)
+
+
+async def decode_reply(reply: aiohttp.ClientResponse, most: int, *, named: bool = True) -> Any:
+    """The JSON of a reply; a refusal or a redirect is raised, which names where to if `named`."""
+    status = reply.status
+    if 300 <= status < 400:
+        reply.close()
+        raise redirect_refusal(status, reply.headers.get("Location"), named=named)
+    if not 200 <= status < 300:
+        raise refusal(status, await read_reply(reply, LARGE, cut=True), reply.headers)
+    content = await read_reply(reply, most)
+    try:
+        if len(content) > LARGE:
+            return await asyncio.to_thread(json.loads, content)
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        shown = content[:80].decode("utf-8", "replace")
+        raise UpstreamError(f"the reply is not JSON but {shown!r}", retryable=True) from None
+
+
+def connection_error(error: Exception, *, retryable: bool = True) -> UpstreamError:
+    """Why there was no reply, in words that name neither host nor port; those are in the detail.
+
+    Where no connection came about, nothing was generated, and it need not be `retryable`.
+    """
+    unreached = isinstance(error, aiohttp.ClientConnectorError)
+    text = f"the connection failed: {_cause(error)}"
+    made = UpstreamError(text, retryable=retryable or not unreached, unbilled=unreached)
+    made.detail = str(error) or type(error).__name__
+    return made
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its name could not be resolved"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "its certificate could not be verified, or it does not speak TLS"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the server closed it"
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number).lower() if number and number > 0 else type(error).__name__
+
 
 LONGEST_BACKOFF = 20.0
 FIRST = 16
@@ -33,7 +390,7 @@ N_REMEMBERED, LOGPROBS_REMEMBERED, REFUSAL_REMEMBERED = 300.0, 3_600.0, 10.0
 those who waited during a refusal are refused alike."""
 GREEDY = 0.01
 """Temperatures below this are greedy decoding to many servers, which then refuse `n`."""
-MOST_KEPT = 1_024
+UPSTREAM_MOST_KEPT = 1_024
 """Quirks that are remembered; names of models come from clients, who can make up any number."""
 LONG_LISTS = 8
 """Completions of one call with lists of likely tokens, a hundred times as long as the text."""
@@ -117,7 +474,7 @@ class Memory:
         """Remember it for so long; what was kept longest makes room."""
         self._kept.pop(key, None)
         self._kept[key] = (time.monotonic() + seconds, value)
-        if len(self._kept) > MOST_KEPT:
+        if len(self._kept) > UPSTREAM_MOST_KEPT:
             self._kept.pop(next(iter(self._kept)))
 
     def find(self, name: str, value: Any) -> bool:

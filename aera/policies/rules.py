@@ -1,12 +1,14 @@
 """Policies: given a prefix, stop or continue. A policy is a frozen value; its text is its label."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Protocol
 
+from aera.core import Prefix, beta_confidence
 from aera.errors import UsageError, check_count, check_share
-from aera.response import Prefix
+from aera.paper.encoder import Encoder
+from aera.paper.features import semantics
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +212,110 @@ def range_of(policy: Policy, last: int) -> tuple[int, int]:
     for fixed in (each for each in layers(policy) if isinstance(each, Fixed)):
         least = most = max(least, min(fixed.responses, most))
     return least, most
+
+
+@dataclass(frozen=True)
+class ASC:
+    """Adaptive-Consistency: stop when the leader beats the runner-up with this confidence."""
+
+    confidence: float = 0.95
+    weighted: bool = field(default=False, compare=False)
+    """Whether the confidence was chosen on weighted votes."""
+
+    def __post_init__(self) -> None:
+        check_share("asc", self.confidence)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        leaders = prefix.tally.leaders
+        sure = leaders.answer is not None and (
+            beta_confidence(leaders.weight, leaders.runner_up) >= self.confidence
+        )
+        return when(sure, "confident leader")
+
+    def __str__(self) -> str:
+        return f"asc-{write_number(self.confidence)}"
+
+
+@dataclass(frozen=True)
+class ESC:
+    """Early-Stopping Self-Consistency: stop when the last `window` responses all agree.
+
+    A response that cannot be read breaks the agreement; the answer is the vote of the prefix.
+    """
+
+    window: int = 5
+
+    def __post_init__(self) -> None:
+        check_count("esc", self.window)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        recent = prefix.votes[-self.window :]
+        answers = {vote.answer for vote in recent}
+        agree = len(recent) == self.window and len(answers) == 1 and None not in answers
+        return when(agree, "unanimous window")
+
+    def __str__(self) -> str:
+        return f"esc-{self.window}"
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """Stop when the mean cosine over all pairs of responses has risen this high."""
+
+    encoder: Encoder
+    share: float
+
+    def __post_init__(self) -> None:
+        check_share("consensus", self.share)
+
+    def decide(self, prefix: Prefix) -> Decision:
+        close = semantics(prefix, self.encoder).consensus >= self.share
+        return when(len(prefix.tally) > 0 and close, "semantic consensus")
+
+    def __str__(self) -> str:
+        return f"consensus-{self.share:g}"
+
+
+Measure = Callable[[Prefix], float]
+
+
+def confidence(prefix: Prefix) -> float:
+    """Adaptive-Consistency's: the chance that the leader is ahead of the runner-up in truth."""
+    leaders = prefix.tally.leaders
+    return -inf if leaders.answer is None else leaders.confidence
+
+
+def unanimous_tail(prefix: Prefix) -> float:
+    """Early-Stopping Self-Consistency's: how many of the latest responses agree without a gap."""
+    votes = prefix.votes
+    count = 0
+    while count < len(votes) and votes[-1 - count].answer == votes[-1].answer is not None:
+        count += 1
+    return float(count)
+
+
+def lead(prefix: Prefix) -> float:
+    """Weight of the leader beyond that of the runner-up."""
+    return prefix.tally.leaders.weight - prefix.tally.leaders.runner_up
+
+
+def majority(prefix: Prefix) -> float:
+    """Share of the leader among the valid votes."""
+    return prefix.tally.majority if len(prefix.tally) else -inf
+
+
+def entropy(prefix: Prefix) -> float:
+    """Normalised entropy of the valid votes."""
+    return prefix.tally.entropy if len(prefix.tally) else inf
+
+
+def consensus(encoder: Encoder, prefix: Prefix) -> float:
+    """Mean cosine over all pairs of responses."""
+    return semantics(prefix, encoder).consensus if len(prefix.tally) else -inf
+
+
+def measure_all(
+    measures: Sequence[Measure], chains: Sequence[Sequence[Prefix]]
+) -> list[list[list[float]]]:
+    """Every measure of every prefix, by measure, question and checkpoint."""
+    return [[[measure(prefix) for prefix in chain] for chain in chains] for measure in measures]

@@ -1,24 +1,133 @@
-"""Turn texts into unit vectors: what an encoder is, and the static one that ships.
-
-Whatever the encoder, a row is unit length, rounded through float16, and all zeros for a blank text.
-The shipped one sums integers only, so a row is the same bits in any batch and on any processor.
-"""
+"""Cut text into BERT's uncased word pieces, in plain Python and in linear time."""
 
 import hashlib
+import importlib
 import math
+import re
+import string
 import textwrap
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
 from aera.errors import EncoderError
-from aera.evidence.wordpiece import UNKNOWN, WordPieces
+
+LONGEST_WORD = 100  # characters; BERT's own limit, which also keeps word pieces linear in the text
+OPENING_CHARACTERS = 3
+UNKNOWN = "[UNK]"
+CACHED_WORDS = 32_768
+CACHED_CHARACTERS = 8_192
+
+_ASCII_PUNCTUATION = re.escape(string.punctuation)
+_WORD = re.compile(rf"[^ \t\n\r{_ASCII_PUNCTUATION}]+|[{_ASCII_PUNCTUATION}]")
+_SPECIAL = re.compile(r"[^\t\n\r\x20-\x7e]+")  # controls and everything past ASCII
+# Unassigned characters (Cn) stay, so that a newer Python, which knows more of them, agrees.
+_DROPPED = {"Cc", "Cf", "Co", "Cs"}
+_IDEOGRAPHS = (
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+)
+
+Value = TypeVar("Value")
+
+
+class WordPieces:
+    """BERT's uncased tokenisation: split into words and marks, then greedily into known pieces."""
+
+    def __init__(self, vocabulary: Mapping[str, int]) -> None:
+        self._vocabulary = vocabulary
+        self._reach = _reach(vocabulary)
+        self._unknown = (vocabulary[UNKNOWN],)
+        self._cut_words = _Cache(self._cut, CACHED_WORDS)
+        self._folded = _Cache(_fold, CACHED_CHARACTERS)
+
+    def split(self, text: str) -> list[int]:
+        """Numbers of the text's tokens, in order."""
+        plain = _SPECIAL.sub(self._plain, text).lower()
+        return list(chain.from_iterable(map(self._cut_words.__getitem__, _WORD.findall(plain))))
+
+    def _plain(self, found: re.Match[str]) -> str:
+        return "".join(map(self._folded.__getitem__, found[0]))
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        """Longest known piece first; a word with a part that no piece covers is unknown."""
+        pieces: list[int] = []
+        start = 0
+        while start < len(word) <= LONGEST_WORD:
+            piece, start = self._longest_piece(word, start)
+            if piece is None:
+                break
+            pieces.append(piece)
+        return tuple(pieces) if start == len(word) else self._unknown
+
+    def _longest_piece(self, word: str, start: int) -> tuple[int | None, int]:
+        """The longest piece that begins at `start`, if any, and where it ends."""
+        prefix = "##" if start else ""
+        opening = prefix + word[start : start + OPENING_CHARACTERS]
+        reach = self._reach.get(opening, OPENING_CHARACTERS - 1)
+        for end in range(min(len(word), start + reach), start, -1):
+            piece = self._vocabulary.get(prefix + word[start:end])
+            if piece is not None:
+                return piece, end
+        return None, start
+
+
+def _reach(vocabulary: Mapping[str, int]) -> dict[str, int]:
+    """Length of the longest piece with each opening, so that gibberish costs few look-ups."""
+    longest: dict[str, int] = {}
+    for token in vocabulary:
+        mark = "##" if token.startswith("##") else ""
+        opening = token[: len(mark) + OPENING_CHARACTERS]
+        longest[opening] = max(longest.get(opening, 0), len(token) - len(mark))
+    return longest
+
+
+class _Cache(dict[str, Value], Generic[Value]):
+    """Remembers what a function returned for up to `limit` keys, then starts afresh."""
+
+    def __init__(self, compute: Callable[[str], Value], limit: int) -> None:
+        super().__init__()
+        self._compute = compute
+        self._limit = limit
+
+    def __missing__(self, key: str) -> Value:
+        value = self._compute(key)
+        if len(self) >= self._limit:
+            self.clear()
+        if len(key) <= LONGEST_WORD:  # a longer key could be the whole of a huge text
+            self[key] = value
+        return value
+
+
+def _fold(character: str) -> str:
+    """What a control or non-ASCII character becomes: nothing, a space, a base letter or a mark."""
+    if unicodedata.category(character) in _DROPPED or character == "\ufffd":
+        return ""
+    if character.isspace():
+        return " "
+    letters = [c.lower() for c in unicodedata.normalize("NFD", character)]
+    bare = "".join(
+        f" {c} " if unicodedata.category(c).startswith("P") else c
+        for c in letters
+        if unicodedata.category(c) != "Mn"
+    )
+    return f" {bare} " if _is_ideograph(character) else bare
+
+
+def _is_ideograph(character: str) -> bool:
+    return any(first <= ord(character) <= last for first, last in _IDEOGRAPHS)
+
 
 SHIPPED_FILE = Path(__file__).parent / "encoder.safetensors"
 
@@ -185,3 +294,73 @@ def _vocabulary(letters: bytes, source: Path) -> dict[str, int]:
 def brief(message: str) -> str:
     """A message from elsewhere, short and on one line."""
     return textwrap.shorten(message, QUOTED_CHARACTERS, placeholder=" ...").rstrip(".")
+
+
+@dataclass(frozen=True)
+class SentenceEncoder:
+    """Vectors from a sentence-transformers model, by hub name or local folder.
+
+    Texts go through one by one: padding to the longest of a batch would shift the last bits.
+    """
+
+    name: str
+    dimensions: int = field(init=False)
+    identity: str = field(init=False)
+    _model: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Load the model now, so that a wrong name fails before any work is done."""
+        model = _sentence_model(self.name)
+        length = len(model.encode("length", show_progress_bar=False))
+        object.__setattr__(self, "_model", model)
+        object.__setattr__(self, "dimensions", length)
+        object.__setattr__(self, "identity", _sentence_identity(self.name))
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One unit row per text; a blank text gives zeros."""
+        rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        for number, text in enumerate(texts):
+            if text.strip():
+                row = self._model.encode([text], batch_size=1, show_progress_bar=False)
+                rows[number] = unit_rows(np.asarray(row, dtype=np.float64))[0]
+        return rows
+
+
+def _sentence_model(name: str) -> Any:
+    try:
+        module = importlib.import_module("sentence_transformers")
+    except ImportError as error:
+        raise EncoderError(
+            f"The encoder {name!r} needs the sentence-transformers package, which is not"
+            " installed: install it, or use the shipped encoder."
+        ) from error
+    try:
+        return module.SentenceTransformer(name)
+    except (OSError, ValueError) as error:
+        raise EncoderError(
+            f"The sentence-transformers model {name!r} cannot be loaded ({brief(str(error))}):"
+            " give the name of a model on the hub or the path of a local folder."
+        ) from error
+
+
+def _sentence_identity(name: str) -> str:
+    """The hub name, or for a folder what its weights hash to, since folders share names."""
+    if not Path(name).is_dir():
+        return "sentence-" + name
+    digest = hashlib.sha256()
+    for file in sorted([*Path(name).rglob("*.safetensors"), *Path(name).rglob("*.bin")]):
+        digest.update(file.read_bytes())
+    return "sentence-" + digest.hexdigest()[:16]
+
+
+def load_encoder(name: str | None) -> Encoder:
+    """The encoder that a setting names.
+
+    None or "static" is the shipped one, a .safetensors path another static one, anything else a
+    sentence-transformers model.
+    """
+    if name is None or name == "static":
+        return StaticEncoder.load()
+    if name.endswith(".safetensors"):
+        return StaticEncoder.load(Path(name))
+    return SentenceEncoder(name)

@@ -1,16 +1,205 @@
-"""Read an OpenAI chat completion, with what servers leave out or name differently."""
+"""What a model server says: completions, tokens with their logprobs, refusals."""
 
+import json
+import math
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any, TypeGuard
+from urllib.parse import urlsplit
 
+import numpy as np
+
+from aera.arrays import Floats
+from aera.core import Response
 from aera.errors import UpstreamError
-from aera.reading.task import Task
-from aera.reading.tracing import add_traces
-from aera.response import Response
+from aera.reading.task import Task, add_traces
 from aera.sampling.budget import Usage
-from aera.sampling.refusal import refusal_in
-from aera.sampling.tokens import read_tokens
-from aera.trace import TOP_LOGPROBS, ServedTokens
+from aera.trace import TOP, TOP_LOGPROBS, ServedTokens
+
+BAD_REQUEST = frozenset({400, 422})
+"""What a server says to a field that it does not take."""
+RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+UNBILLED = frozenset({*range(300, 408), *range(409, 500), 503, 529})
+"""Refusals for which nobody sends a bill; after any other failure it may have been generated."""
+LONGEST_RETRY_AFTER = 86_400.0
+"""Seconds; a server that asks for a longer pause is taken to have said nothing."""
+
+
+def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> UpstreamError:
+    """The upstream's own error, with its status, type, code and message."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        body = None
+    said = body.get("error", body) if isinstance(body, dict) else None
+    fallback = content[:200].decode("utf-8", "replace")
+    wait = parse_retry_after(headers.get("Retry-After"))
+    return make_refusal(said, status=status, body=body, fallback=fallback, retry_after=wait)
+
+
+def refusal_in(reply: Mapping[str, Any]) -> UpstreamError:
+    """The error that came with a good status; its code is its status where it is one, else 502."""
+    said = reply["error"]
+    fields = said if isinstance(said, dict) else {}
+    codes = [fields.get(name) for name in ("status", "code")]
+    known = [code for code in map(_status, codes) if code is not None]
+    return make_refusal(said, status=known[0] if known else 502, body=reply)
+
+
+def make_refusal(
+    said: Any,
+    *,
+    status: int,
+    body: Any,
+    fallback: str = "",
+    retry_after: float | None = None,
+) -> UpstreamError:
+    """An error from what a server put into its error object, whatever shape that has."""
+    fields = said if isinstance(said, dict) else {"message": said}
+    message, kind, code = (fields.get(name) for name in ("message", "type", "code"))
+    told = message if isinstance(message, str) else None
+    return UpstreamError(
+        told or fallback or "no message",
+        status=status,
+        kind=kind if isinstance(kind, str) else None,
+        code=code if isinstance(code, str | int) else None,
+        retry_after=retry_after,
+        retryable=status in RETRIED,
+        unbilled=status in UNBILLED,
+        body=body,
+    )
+
+
+def redirect_refusal(status: int, location: str | None, *, named: bool) -> UpstreamError:
+    """A redirect, which is never followed: it would take key and prompt to another server."""
+    origin = origin_of(location or "")
+    where = f" to {origin}" if origin and named else ""
+    text = f"the server redirects{where}, which is not followed; give its final address instead"
+    error = UpstreamError(text, status=status, retryable=False, unbilled=True)
+    error.detail = f"redirected to {origin or 'the same server'}"
+    return error
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of an address, and nothing that may be secret; "" where it has none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return ""
+    if not host:
+        return ""
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme or 'http'}://{shown}" + (f":{port}" if port else "")
+
+
+def parse_retry_after(value: str | None) -> float | None:
+    """Seconds from a Retry-After header, which holds seconds or a date; None if it is no use."""
+    if value is None:
+        return None
+    try:
+        wait = float(value)
+    except ValueError:
+        try:
+            wait = parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    # Comparisons with nan are false, so that it is no use either.
+    return wait if 0 <= wait <= LONGEST_RETRY_AFTER and math.isfinite(wait) else None
+
+
+def _status(code: Any) -> int | None:
+    """An error's code as a status, where it is one."""
+    if isinstance(code, str) and len(code) == 3 and code.isascii() and code.isdigit():
+        code = int(code)
+    whole = isinstance(code, int) and not isinstance(code, bool)
+    return code if whole and 400 <= code < 600 else None
+
+
+LEAST = -50.0
+"""Of other likely tokens, less is a server's way of writing minus infinity."""
+MOST = 10**9
+
+
+def read_tokens(choice: Mapping[str, Any]) -> ServedTokens | None:
+    """The tokens of a choice, None where the server lists none with their logprobs.
+
+    Chat completions list rows; completions, as some batch files have them, list columns.
+    """
+    told = choice.get("logprobs")
+    rows = _rows(told) if isinstance(told, dict) else []
+    kept = [row for row in rows if isinstance(row, dict) and is_logprob(row.get("logprob"))]
+    if not kept:
+        return None
+    pieces = [_written(row) for row in kept]
+    ends = np.cumsum([_characters(piece) for piece in pieces], dtype=np.intp)
+    values = np.array([row["logprob"] for row in kept], dtype=np.float64)
+    text = b"".join(pieces).decode("utf-8", "replace")
+    return ServedTokens(text, ends, values, _confidence([row.get(TOP_LOGPROBS) for row in kept]))
+
+
+def _rows(told: Mapping[str, Any]) -> list[Any]:
+    """One row for each token, also where columns are given."""
+    rows, values = told.get("content"), told.get("token_logprobs")
+    if isinstance(rows, list):
+        return rows
+    if not isinstance(values, list):
+        return []
+    named = {"token": told.get("tokens"), "logprob": values, TOP_LOGPROBS: told.get(TOP_LOGPROBS)}
+    columns: dict[str, Any] = {
+        name: column for name, column in named.items() if _as_long(column, values)
+    }
+    return [
+        {name: column[place] for name, column in columns.items()} for place in range(len(values))
+    ]
+
+
+def _as_long(column: Any, other: list[Any]) -> bool:
+    return isinstance(column, list) and len(column) == len(other)
+
+
+def _written(row: Mapping[str, Any]) -> bytes:
+    """A token as bytes: it may be a part of a character only."""
+    token, raw = row.get("token"), row.get("bytes")
+    if isinstance(raw, list) and raw and all(isinstance(b, int) and 0 <= b < 256 for b in raw):
+        return bytes(raw)
+    return token.encode("utf-8", "replace") if isinstance(token, str) else b""
+
+
+def _characters(piece: bytes) -> int:
+    """How many characters begin in it."""
+    return len(piece) if piece.isascii() else sum(byte & 0xC0 != 0x80 for byte in piece)
+
+
+def _confidence(tops: Sequence[Any]) -> Floats | None:
+    """Minus the mean logprob of the likeliest tokens; fewer than twenty give another number."""
+    found = [_likeliest(top) for top in tops]
+    if any(len(values) < TOP for values in found):
+        return None
+    held = np.maximum(np.array([values[:TOP] for values in found], dtype=np.float64), LEAST)
+    means: Floats = -held.mean(axis=1)
+    return means
+
+
+def _likeliest(top: Any) -> list[float]:
+    """The logprobs of the likely tokens, the largest first."""
+    if isinstance(top, list):
+        values = [row.get("logprob") for row in top if isinstance(row, dict)]
+    elif isinstance(top, dict):
+        values = [*top.values()]
+    else:
+        return []
+    return sorted((float(value) for value in values if is_logprob(value)), reverse=True)
+
+
+def is_logprob(value: Any) -> TypeGuard[float]:
+    """Whether it can be one: a number that is finite."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= MOST
+    return isinstance(value, float) and isfinite(value)
+
 
 CHARACTERS_PER_TOKEN = 4
 """For servers that report no usage; an estimate beats a zero that would look free."""

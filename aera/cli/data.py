@@ -1,21 +1,145 @@
-"""The command `info`: what a pool or controller is, in plain sentences or as JSON."""
+"""The commands on files: import, export, merge, info, drop, label, and what names mean."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from aera.cli.endpoint import KeyOption, without_password
-from aera.cli.options import say
-from aera.errors import UsageError
+from aera.cli.options import (
+    EquivalenceOption,
+    KeyOption,
+    PoolArgument,
+    load_controller,
+    say,
+    without_password,
+)
+from aera.errors import UsageError, check_count
+from aera.pools.pool import Pool
 
 if TYPE_CHECKING:
+    from aera.core import Question, Response
     from aera.pools.log import Progress
     from aera.pools.parquet import ParquetPool
     from aera.pools.pool import Pool
-    from aera.response import Question, Response
+
+
+def import_(
+    file: Annotated[
+        str, typer.Argument(help="Recorded responses: a file, or a Parquet folder or URI.")
+    ],
+    out: Annotated[Path, typer.Option(help="Directory the pool is written to.")],
+    task: Annotated[
+        str | None,
+        typer.Option(help="Task by which answers are read (aera tasks); else the file's own."),
+    ] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="jsonl, json, csv, tsv, lm-eval, inspect, openai-batch or parquet; recognised "
+            "where not given.",
+        ),
+    ] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="For openai-batch: the batch's input, or questions by id.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="OURS=THEIRS",
+            help="Column of the file that holds what we call question, messages, system, id, "
+            "choices, answer (the right one), group, responses, text, response_answer, tokens or "
+            "index. May be repeated.",
+        ),
+    ] = None,
+    responses: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Responses a question needs, those with fewer are left out; else the number that "
+            "keeps most responses.",
+        ),
+    ] = None,
+) -> None:
+    """Bring recorded responses into a pool: JSON, CSV, Parquet, or logs of other programs."""
+    from aera.lab.formats.importing import bring_in
+
+    found = bring_in(
+        file,
+        out,
+        task=task or None,
+        format_name=format_name,
+        questions=questions,
+        columns=columns,
+        responses=responses,
+    )
+    for line in found.lines:
+        say(_printable(line))
+    if found.warning is not None:
+        told = Text(_printable(found.warning), style="bold red")
+        Console(stderr=True).print(told, soft_wrap=True)
+
+
+def _printable(text: str) -> str:
+    """A text without what a terminal would obey or no encoding takes."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def export(
+    source: Annotated[Path, typer.Argument(help="A pool, or a file of what aera solve printed.")],
+    out: Annotated[
+        str, typer.Option(help="FILE.parquet, a folder, or a URI of either; for answers a file.")
+    ],
+) -> None:
+    """Write a pool as Parquet, or allocations as the output of an OpenAI batch."""
+    from aera.lab.formats.batches import export_allocations
+    from aera.lab.formats.exporting import export_pool
+    from aera.pools.parquet import show_address
+
+    if source.is_dir():
+        export_pool(Pool.open(source), out)
+        say(f"{show_address(out)}: Parquet, a row per response")
+    elif source.is_file():
+        if "://" in out:
+            raise UsageError("allocations go to a file on this disk; give its path as --out")
+        lines = export_allocations(source, Path(out))
+        say(f"{out}: OpenAI batch output, {lines:,} lines")
+    else:
+        raise UsageError(f'there is no pool and no file "{source}" to export')
+
+
+def merge(
+    pools: Annotated[
+        list[str],
+        typer.Argument(help="Pools with the same task and prompt; also exports, by folder or URI."),
+    ],
+    out: Annotated[Path, typer.Option(help="Directory the merged pool is written to.")],
+    responses: Annotated[
+        int | None,
+        typer.Option(
+            help="Responses a question needs to count; else the number that keeps most responses."
+        ),
+    ] = None,
+) -> None:
+    """Merge pools: their questions together, and more responses to those that are in several."""
+    from aera.lab.formats.merging import merge_pools
+
+    pool = merge_pools(pools, out, responses=responses)
+    counts = f"{len(pool)} questions, {pool.manifest.responses:,} responses"
+    say(f"{out}: {counts}, task {pool.task.name}, checkpoints {pool.schedule}")
+    for question_id, why in [*pool.left_out.items()][:3]:
+        say(f"question {question_id} is left out: it {why}")
+    if len(pool.left_out) > 3:
+        say(f"{len(pool.left_out)} questions are left out in all")
+
 
 Told = dict[str, Any]
 
@@ -53,7 +177,7 @@ def info(
 def _look(address: str) -> tuple[Told, Iterator[str]]:
     """What stands at an address, as values and as lines."""
     from aera.pools.log import count_dropped, read_log
-    from aera.pools.open import open_pool
+    from aera.pools.parquet import open_pool
     from aera.pools.pool import is_open
 
     path = Path(address)
@@ -75,7 +199,7 @@ def _ask(address: str, model: str, api_key_env: str) -> tuple[Told, Iterator[str
     """What a model server gives, found out by a request of a few tokens."""
     import asyncio
 
-    from aera.sampling.upstream import Endpoint, Upstream
+    from aera.sampling.client import Endpoint, Upstream
 
     async def probe() -> Told:
         async with Upstream(Endpoint(address, api_key_env, tries=1)) as upstream:
@@ -193,7 +317,7 @@ def _dropped_lines(told: Told) -> Iterator[str]:
 
 def _common_lines(told: Told) -> Iterator[str]:
     """What finished and unfinished pools say alike."""
-    from aera.reading.health import Readability
+    from aera.reading.task import Readability
 
     task, prompt, sampler = told["task"], told["prompt"], told["sampler"]
     yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
@@ -274,8 +398,7 @@ class _Unasked:
 
 
 def _controller(path: Path) -> Told:
-    from aera.solving.controller import Controller
-    from aera.solving.stored import read_config
+    from aera.solving.controller import Controller, read_config
 
     config = read_config(path)
     made = Controller.load(path, scorer=_Unasked() if config.get("scorer") else None)
@@ -338,3 +461,112 @@ def _home_line(home: Told | None) -> str:
         f"{numbers:.0f} numbers; answers of {', '.join(home['models']) or 'a model not recorded'}, "
         f"weighed by {home['tier']}"
     )
+
+
+OutOption = Annotated[Path, typer.Option(help="The table to fill in, as labels.csv.")]
+ControllerOption = Annotated[
+    Path | None, typer.Option(help="Compare this controller and its weights with plain votes.")
+]
+PoliciesOption = Annotated[
+    str, typer.Option(help="Policies by label that are compared with the full budget.")
+]
+CountOption = Annotated[int, typer.Option("--questions", help="Most questions to list.")]
+
+
+def label(
+    pool: PoolArgument,
+    out: OutOption,
+    controller: ControllerOption = None,
+    policies: PoliciesOption = "asc-0.95",
+    questions: CountOption = 50,
+    equivalence: EquivalenceOption = False,
+) -> None:
+    """List the questions where a right answer would decide most, as a table to fill in.
+
+    Those are the ones on which plain and weighted votes, or two policies, answer differently.
+    """
+    from aera.lab.judging.labelling import find_candidates, usual_ways, write_labels
+    from aera.policies.labels import parse_policy
+    from aera.pools.parquet import open_pool
+
+    check_count("--questions", questions)
+    loaded = load_controller(controller, equivalence=equivalence) if controller else None
+    records = open_pool(pool, equivalence=loaded.task.equivalence if loaded else equivalence)
+    stated = [parse_policy(each) for each in policies.split(",")]
+    ways = usual_ways(
+        records.schedule,
+        [loaded.policy, *stated] if loaded else stated,
+        loaded.weigher if loaded else None,
+    )
+    found = find_candidates(records, ways)
+    total = len(records.questions)
+    if not found:
+        say(f"all {total:,} questions are answered alike; no label would decide anything")
+        return
+    kept = found[:questions]
+    write_labels(out, kept)
+    by_chance = len(kept) * len(found) / total
+    say(
+        f"{out}: {len(kept):,} of the {len(found):,} questions, of {total:,}, that are answered "
+        f"differently; {len(kept):,} drawn by chance would hold {by_chance:.1f} of them"
+    )
+    say("fill in the column answer; a question that you cannot decide stays empty")
+
+
+def policies() -> None:
+    """List the policies that --policies and a gateway's requests may name."""
+    from aera.policies.labels import DESCRIPTIONS, LIMITS
+
+    table = _table("label", "stops", "from")
+    for each in DESCRIPTIONS:
+        table.add_row(each.label, each.meaning, each.source)
+    console = Console()
+    console.print(table)
+    for limit, meaning in LIMITS.items():
+        console.print(f"{limit}: {meaning}", highlight=False)
+
+
+def tasks() -> None:
+    """List the tasks that --task may name: how a question is asked and its answer read."""
+    from aera.reading.task import TASKS
+
+    table = _table("name", "answers are", "read from")
+    for task in TASKS.values():
+        table.add_row(task.name, task.kind, task.describe())
+    Console().print(table)
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for place, name in enumerate(names):
+        table.add_column(name, no_wrap=place == 0)
+    return table
+
+
+def drop(
+    pool: Annotated[Path, typer.Argument(help="A pool, also one that is being written.")],
+    ids: Annotated[
+        str | None,
+        typer.Option(help="Questions; of recorded audits replies or their requests: A,B,..."),
+    ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="Audits of requests before 2026-01-31, or T12:00 of it."),
+    ] = None,
+) -> None:
+    """Have questions or recorded audits forgotten: nobody reads or writes them any more.
+
+    They are erased at once, or by whoever is writing the pool, at the end.
+    """
+    from aera.pools.log import drop as drop_from
+
+    named = [each.strip() for each in (ids or "").split(",") if each.strip()]
+    if not named and before is None:
+        raise UsageError("say what is to be dropped: --ids or --before")
+    try:
+        until = None if before is None else datetime.fromisoformat(before).timestamp()
+    except ValueError:
+        raise UsageError(f'--before is a date such as 2026-01-31, but got "{before}"') from None
+    found, awaiting = drop_from(pool, named, until)
+    left = f"; {awaiting:,} await whoever is writing it" if awaiting else ""
+    say(f"{pool}: {found - awaiting:,} erased{left}; what comes of them later is not kept")

@@ -1,1 +1,0 @@
-"""Evidence: what a prefix of responses looks like, in numbers."""

@@ -1,1 +1,0 @@
-"""Web: what the gateway's page and the report share."""
