@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from fakes import Call, FakeUpstream
-from gateways import House, account, asked, config_of, saying, visit
+from live import gathered
 
 from aera import (
     ASC,
     Allocation,
-    Allocator,
     Budget,
     Chat,
     Controller,
@@ -31,11 +30,10 @@ from aera import (
     Schedule,
     get_task,
     solve,
-    solve_shared,
 )
 from aera.adapters.inspect import VoteStopping
-from aera.errors import ControllerError, UsageError
-from aera.gateway.app import Gateway
+from aera.errors import ControllerError
+from aera.policies.gate import Live
 from aera.pools.pool import read_votes, write_pool
 from aera.reading import equivalence as module
 from aera.reading.equivalence import Equivalence, Worker
@@ -95,8 +93,7 @@ def solved(
             chat = Chat("m", TASK, {"seed": 0})
             async with OpenAISampler(Endpoint(server.base_url), chat) as sampler:
                 named = [Question(each, each) for each in questions]
-                many = Allocator(sampler, controller, budget=budget).solve(named)
-                return [made async for made in many]
+                return await gathered(named, sampler, controller, budget=budget)
 
     return asyncio.run(scene())
 
@@ -155,7 +152,7 @@ def test_live_allocations_are_those_of_replay(pool: Pool) -> None:
     controller = controller_of()
     chains = [record.prefixes(SCHEDULE) for record in read_votes(pool, TASK)]
     recorded = [
-        outline(replay(chain, controller.live_policy, task=TASK).allocation) for chain in chains
+        outline(replay(chain, Live.of(controller.policy), task=TASK).allocation) for chain in chains
     ]
     assert len({made[3] for made in recorded}) > 1
     assert any(len(made[2]) < len(set(answers(pool, made[0]))) for made in recorded)
@@ -179,7 +176,7 @@ def test_a_batch_counts_them_together_also_in_what_it_cuts_short(pool: Pool) -> 
 
     questions = list(pool.questions.values())
     done = asyncio.run(
-        solve_shared(questions, Scarce(pool), controller_of(), budget=Budget(tokens=70))
+        gathered(questions, Scarce(pool), controller_of(), budget=Budget(tokens=70), shared=True)
     )
     assert {made.error for made in done} == {None}
     assert sum(made.responses for made in done) < 20
@@ -188,76 +185,6 @@ def test_a_batch_counts_them_together_also_in_what_it_cuts_short(pool: Pool) -> 
         assert sum(made.votes.values()) == made.responses
         assert len(made.votes) <= len(set(written))
     assert len(done[0].votes) < len(set(answers(pool, "q0")[: done[0].responses]))
-
-
-# --- the gateway ----------------------------------------------------------------------------------
-
-
-def found(*replies: str, **serving: Any) -> dict[str, Any]:
-    """The account of a vote on these replies."""
-    policy = {"aera": {"policy": f"fixed-{len(replies)}"}}
-    server = saying(*(f"so \\boxed{{{each}}}" for each in replies))
-    return account(
-        asked(server, extra_body=policy, serving={"controller": controller_of(), **serving})
-    )
-
-
-def test_the_gateway_counts_them_together() -> None:
-    assert found("z", SQUARE, SUM, SQUARE)["votes"] == {"z": 1, SQUARE: 3}
-
-
-def test_every_choice_is_a_vote_of_its_own() -> None:
-    async def act(house: House) -> Any:
-        return await house.ask(n=2, seed=0, extra_body={"aera": {"policy": "fixed-2"}})
-
-    def turned(call: Call, place: int) -> str:
-        first = call.body["seed"] == 0
-        return f"\\boxed{{{SQUARE if first == (place == 0) else SUM}}}"
-
-    schedule = Schedule((2,))
-    reply = visit(act, FakeUpstream(turned), controller=controller_of(schedule=schedule))
-    accounts = account(reply)["choices"]
-    assert [each["votes"] for each in accounts] == [{SQUARE: 2}, {SUM: 2}]
-
-
-def test_a_second_upstreams_reply_goes_by_the_name_it_has_in_the_vote() -> None:
-    second = saying(f"\\boxed{{{SUM}}}")
-    replies = ["z", SQUARE, "y", "w"]
-    server = saying(*(f"\\boxed{{{each}}}" for each in replies))
-    serving = {"controller": controller_of(), "escalation": (second, "large")}
-    told = account(asked(server, extra_body={"aera": {"max_samples": 4}}, serving=serving))
-    assert (told["escalated"], told["answer"]) == (True, SQUARE)
-
-
-def test_tools_and_json_are_voted_on_as_before() -> None:
-    body = {"response_format": {"type": "json_object"}}
-    reply = asked(saying('{"a": 1}'), serving={"controller": controller_of()}, **body)
-    assert account(reply)["votes"] == {'{"a":1}': 4}
-
-
-def test_others_are_answered_at_once_while_an_expression_hangs(shared: Equivalence) -> None:
-    shared.deadline = 5.0
-    body = {"model": "aera/m", "aera": {"policy": "fixed-4"}}
-
-    def messages(text: str) -> list[dict[str, str]]:
-        return [{"role": "user", "content": text}]
-
-    async def act(house: House) -> tuple[list[Any], list[bool], list[Any]]:
-        hanging = [
-            asyncio.create_task(house.post({**body, "messages": messages("what hangs?")}))
-            for _ in range(12)  # more than there are threads by default
-        ]
-        while len(shared._idle) == 2:
-            await asyncio.sleep(0.01)
-        others = [await house.post({**body, "messages": messages(f"{n}?")}) for n in range(8)]
-        early = [task.done() for task in hanging]
-        return others, early, [await task for task in hanging]
-
-    others, early, late = visit(act, FakeUpstream(by_turns), controller=controller_of())
-    assert [told["aera"]["votes"] for _, _, told in others] == [{SUM: 4}] * 8
-    assert not any(early)
-    assert [told["aera"]["votes"] for _, _, told in late] == [{SUM: 2, HANGING: 2}] * 12
-    assert shared.hopeless == {HANGING}
 
 
 # --- Inspect --------------------------------------------------------------------------------------
@@ -301,7 +228,7 @@ def saved(tmp_path: Path) -> Path:
 def test_a_controller_carries_it(saved: Path) -> None:
     loaded = Controller.load(saved)
     assert loaded.task.equivalence
-    assert loaded.threaded
+    assert loaded.pace == "waits"
 
 
 @pytest.mark.usefixtures("missing")
@@ -312,10 +239,3 @@ def test_a_controller_that_compares_is_refused_where_nothing_can(saved: Path) ->
         f'the controller at "{saved}" merges equal expressions, but equivalence needs '
         'math-verify: pip install "aera[math]"'
     )
-
-
-@pytest.mark.usefixtures("missing")
-def test_a_gateway_that_could_not_compare_is_not_even_made() -> None:
-    config = config_of(["http://127.0.0.1:1/v1"], controller=controller_of())
-    with pytest.raises(UsageError, match="math-verify"):
-        Gateway(config)

@@ -39,7 +39,7 @@ LEADERS = 4
 REMEMBERED = 65_536
 TRIES = 2
 """Processes that may die of one question: the first was perhaps killed by somebody else."""
-_SCRIPT = Path(__file__).with_name("equivalence_worker.py")
+_SCRIPT = Path(__file__).with_name("worker.py")
 _FORMULA = re.compile(r"[\d\\+*/^=<>|(){}\[\]]|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])")
 
 

@@ -40,7 +40,7 @@ from aera.reading.find import (
     stated_yes_no,
     visible,
 )
-from aera.reading.json import canonical_json, find_json, select
+from aera.reading.json_values import canonical_json, find_json, select
 from aera.trace import ServedTokens
 
 log = logging.getLogger("aera.reading")

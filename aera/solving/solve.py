@@ -241,6 +241,9 @@ async def solve_many(
             if not active:
                 return
             done, active = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
+            failed = [error for task in done if (error := task.exception()) is not None]
+            if failed:
+                raise failed[0]
             for task in done:
                 yield task.result()
     finally:

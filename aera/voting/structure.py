@@ -10,7 +10,7 @@ from typing import Any
 
 from aera.core import Prefix, Response, Tally, Vote
 from aera.reading.find import visible
-from aera.reading.json import canonical_json, parse_json
+from aera.reading.json_values import canonical_json, parse_json
 from aera.reading.task import Reader
 from aera.voting.rules import Aggregate
 

@@ -264,7 +264,7 @@ def test_without_the_library_one_sentence_says_what_to_install(
 
 
 def test_the_worker_loads_nothing_of_aera() -> None:
-    text = Path(module.__file__).with_name("equivalence_worker.py").read_text("utf-8")
+    text = Path(module.__file__).with_name("worker.py").read_text("utf-8")
     assert "import aera" not in text
     assert "from aera" not in text
 

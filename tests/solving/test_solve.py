@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aera.solving.journal import Journal
 from fakes import Call, FakeUpstream, Fault
 from live import QUESTION, boxed, controller_of, gathered, sampler_of, seeds
 
@@ -15,7 +14,8 @@ from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Sch
 from aera.core import Vote
 from aera.errors import RunError, UsageError
 from aera.policies.rules import UNREADABLE
-from aera.pools.pool import write_pool
+from aera.pools.log import Log
+from aera.pools.pool import Plan, write_pool
 from aera.sampling.budget import Budget, Ledger
 from aera.sampling.recorded import RecordedSampler
 from aera.solving.run import Run
@@ -373,7 +373,7 @@ def test_what_was_paid_for_is_asked_for_never_again(tmp_path: Path) -> None:
 
     async def scene(tries: int) -> list[Allocation]:
         async with sampler_of(server, tries=tries) as sampler:
-            with Journal(tmp_path / "journal", chat.body) as kept:
+            with Log.open(tmp_path / "log", Plan(chat.task, None, request=chat.body)) as kept:
                 budget = Budget(responses=9)
                 return await gathered(
                     [QUESTION], sampler, controller_of(), kept=kept, budget=budget

@@ -21,7 +21,7 @@ from aera.lab.formats.entry import (
 )
 from aera.lab.formats.sources import read_lines
 from aera.pools.pool import Record
-from aera.reading.json import canonical_json
+from aera.reading.json_values import canonical_json
 from aera.sampling.replies import parse_reply
 
 MOST_CHOICES = 10_000

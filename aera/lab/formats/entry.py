@@ -9,7 +9,7 @@ from typing import Any
 
 from aera.errors import RecordError
 from aera.pools.pool import Record
-from aera.reading.json import canonical_json
+from aera.reading.json_values import canonical_json
 from aera.sampling.replies import CHARACTERS_PER_TOKEN, choice_text
 
 Row = dict[str, Any]
