@@ -1,4 +1,4 @@
-"""Task: how to ask, how to read what comes back, and when two answers are the same.
+r"""Task: how to ask, how to read what comes back, and when two answers are the same.
 
 An answer is looked for in this order, and the first place that has one counts:
 
