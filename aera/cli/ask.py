@@ -169,23 +169,22 @@ class Summary:
 
     def say(self, ledger: "Ledger") -> None:
         """What was spent and saved, and what is not as one would wish."""
-        for sentence in (*self.sentences(), *tell_lost(ledger)):
+        for sentence in (*self.sentences(ledger), *tell_lost(ledger)):
             say(f"aera: {sentence}", stderr=True)
 
-    def sentences(self) -> Iterable[str]:
-        """The same as sentences."""
-        total = {
-            name: self._sum(name) for name in ("responses", "completion_tokens", "prompt_tokens")
-        }
-        saved, spent = self._sum("tokens_saved"), total["completion_tokens"]
-        cost = self.budget.cost(total["prompt_tokens"], spent)
+    def sentences(self, ledger: "Ledger") -> Iterable[str]:
+        """The same as sentences; what was billed may be more than what the answers were made of."""
+        booked, saved = ledger.spent, self._sum("tokens_saved")
+        responses = max(self._sum("responses"), booked.responses)
+        spent = max(self._sum("completion_tokens"), booked.completion_tokens)
+        cost = self.budget.cost(max(self._sum("prompt_tokens"), booked.prompt_tokens), spent)
         money = f", {cost:,.4g} in money" if self.budget.priced else ""
         worth = f", worth {self.budget.cost(0, saved):,.4g} in money" if self.budget.priced else ""
         share = f", {saved / (saved + spent):.0%} of the full budget's" if saved else ""
         answered = len(self.lines) - len(self.unanswered)
         yield (
             f"{answered:,} of {_many(len(self.lines), 'question')} answered for "
-            f"{_many(total['responses'], 'response')} and {_many(spent, 'token')}{money}; saved "
+            f"{_many(responses, 'response')} and {_many(spent, 'token')}{money}; saved "
             f"about {_many(saved, 'token')}{share}{worth}"
         )
         aside = sum(line["policy"] != self.policy for line in self.lines)
