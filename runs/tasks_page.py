@@ -124,7 +124,7 @@ too. More parts of your own: [extend](extend.md).
 REDO = f"""## The paper's redo rule
 
 No preset uses it. A task with `redo` reads as the paper does: only a box in the last {REDO_TAIL} characters counts, and
-none where the response says that it is better to redo the question. `with_redo(task)` of `aera.reading.presets` sets
+none where the response says that it is better to redo the question. `with_redo(task)` of `aera.reading.task` sets
 `redo` and adds the note to the prompt that allows it. The recipes that repeat the paper read so
 ([the paper, repeated](paper.md)).
 
