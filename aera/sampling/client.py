@@ -390,8 +390,6 @@ N_REMEMBERED, LOGPROBS_REMEMBERED, REFUSAL_REMEMBERED = 300.0, 3_600.0, 10.0
 those who waited during a refusal are refused alike."""
 GREEDY = 0.01
 """Temperatures below this are greedy decoding to many servers, which then refuse `n`."""
-UPSTREAM_MOST_KEPT = 1_024
-"""Quirks that are remembered; names of models come from clients, who can make up any number."""
 LONG_LISTS = 8
 """Completions of one call with lists of likely tokens, a hundred times as long as the text."""
 GIVES = ("nothing", "token logprobs", "full traces")
@@ -474,7 +472,7 @@ class Memory:
         """Remember it for so long; what was kept longest makes room."""
         self._kept.pop(key, None)
         self._kept[key] = (time.monotonic() + seconds, value)
-        if len(self._kept) > UPSTREAM_MOST_KEPT:
+        if len(self._kept) > MOST_KEPT:
             self._kept.pop(next(iter(self._kept)))
 
     def find(self, name: str, value: Any) -> bool:
