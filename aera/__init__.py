@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from aera.core import Prefix, Question, Response, Schedule, Tally, Vote, unfold
 from aera.errors import AeraError, UpstreamError
 from aera.paper.encoder import load_encoder
-from aera.policies.labels import parse_policy, standard_policies
 from aera.policies.rules import (
     ASC,
     ESC,
@@ -34,6 +33,8 @@ from aera.policies.rules import (
     Lead,
     Majority,
     Policy,
+    parse_policy,
+    standard_policies,
 )
 from aera.pools.parquet import open_pool
 from aera.pools.pool import Pool, Record
@@ -45,11 +46,11 @@ from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.solving.controller import Controller, default_controller
 from aera.solving.run import Allocation, Run
 from aera.solving.solve import solve, solve_blocking, solve_many
-from aera.voting.rules import BestOfN, ChanceRight, Scorer
-from aera.voting.weigher import Weigher
+from aera.voting.rules import BestOfN, Scorer
+from aera.voting.weigher import ChanceRight, Weigher
 
 if TYPE_CHECKING:
-    from aera.lab.judging.api import evaluate, train
+    from aera.lab.api import evaluate, train
 
 __version__ = "0.1.0"
 
@@ -107,5 +108,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The two functions of the lab, loaded when somebody wants them."""
     if name in ("evaluate", "train"):
-        return getattr(import_module("aera.lab.judging.api"), name)
+        return getattr(import_module("aera.lab.api"), name)
     raise AttributeError(f"module 'aera' has no attribute {name!r}")

@@ -8,10 +8,9 @@ from itertools import pairwise
 from math import comb, exp, lgamma, log
 from random import Random
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from aera.errors import UsageError
-from aera.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -246,7 +245,7 @@ class Response:
     model: str | None = None
     answer: str | None = None
     """What it answered, where that is all that was recorded of it."""
-    trace: Trace | None = None
+    trace: tuple[float, ...] | None = None
     """What the logprobs of its tokens say of it (aera.trace), where the server gave them."""
     prompt_tokens: int = 0
     """Billed with it; 0 for the siblings that came from the same call."""
@@ -259,6 +258,28 @@ class Response:
     def truncated(self) -> bool:
         """Cut off by the token limit."""
         return self.finish_reason == "length"
+
+
+class Reader(Protocol):
+    """Anything that reads votes; a Task does."""
+
+    def read(self, response: Response) -> Vote:
+        """What one response says."""
+        ...
+
+
+class Weighting(Protocol):
+    """Anything that gives votes their weights; a Weigher does.
+
+    It is given one block at a time. One with a true `looks_back` is given everything from the first
+    response on, and what it gave to a vote must not change with what comes after.
+    """
+
+    def weigh(
+        self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]
+    ) -> Sequence[Vote]:
+        """The same votes with their weights."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,6 +345,15 @@ class Prefix:
     def redos(self) -> int:
         """How many responses ask to redo the question."""
         return sum(vote.redo for vote in self.votes)
+
+    @property
+    def encoder_ms(self) -> float:
+        """What embedding these responses took, block by block; 0 where nobody did."""
+        total, at = 0.0, cast("Prefix | None", self)
+        while at is not None:
+            total += cast(float, at.memo.get("encoder_ms", 0.0))
+            at = at.previous
+        return total
 
     def remember(self, key: Hashable, make: Callable[["Prefix"], Made]) -> Made:
         """What `make` makes of this prefix: once under each key, however many policies ask.

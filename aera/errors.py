@@ -2,13 +2,10 @@
 
 AeraError                 everything raised on purpose; its text is one sentence for the user
 ├── UsageError            the call was wrong: an unknown name, an impossible value (exit code 2)
-├── PoolError             a pool that is missing, incomplete or damaged
-├── RecordError           a line of a file to import that cannot be used
-├── ReadingError          responses of which not one could be read
+├── PoolError             a pool or a file to import that is missing, damaged or unreadable
 ├── RunError              a Run that was fed what it did not want
-├── EncoderError          an encoder that cannot be loaded or did not answer
 ├── UpstreamError         a model server that refused, failed or could not be reached
-├── ControllerError       a controller that is missing, foreign, damaged or does not fit
+├── ControllerError       a controller or its encoder that is missing, damaged or does not fit
 └── ProtocolError         an evaluation that would not prove what it claims
 
     try:
@@ -34,27 +31,15 @@ class UsageError(AeraError):
 
 
 class PoolError(AeraError):
-    """A pool is missing, incomplete or damaged."""
-
-
-class RecordError(AeraError):
-    """A line of a file to import cannot be used; the sentence names file and line."""
-
-
-class ReadingError(AeraError):
-    """Not one response could be read, so nothing that follows would mean anything."""
+    """A pool is missing, incomplete, damaged or unreadable, or a line to import cannot be used."""
 
 
 class RunError(AeraError):
     """A Run was fed more than it wanted, or asked for an allocation before it stopped."""
 
 
-class EncoderError(AeraError):
-    """An encoder cannot be loaded, or the service behind it did not answer."""
-
-
 class ControllerError(AeraError):
-    """A controller is missing, foreign, damaged, or does not fit what it is used on."""
+    """A controller or its encoder is missing, foreign, damaged, or does not fit its use."""
 
 
 class ProtocolError(AeraError):

@@ -54,7 +54,9 @@ def _lines(path: Path, *, cut: bool) -> Iterator[tuple[int, str]]:
                     raise PoolError(f"{path.name}, line {number}: half-written, no end of line")
                 yield number, text
     except FileNotFoundError:
-        raise PoolError(f'"{path}" is missing') from None
+        raise PoolError(
+            f'"{path}" is missing; bring it back from a copy or make the pool again'
+        ) from None
     except (EOFError, zlib.error, OSError, UnicodeDecodeError) as error:
         if (
             cut

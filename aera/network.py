@@ -12,6 +12,8 @@ from aera.errors import TRAIN_AGAIN, ControllerError
 
 LAYER_NORM_EPSILON = 1e-5
 
+PARTS = ("weight", "bias", "scale", "shift")
+"""The arrays of a layer."""
 _erf = np.frompyfunc(erf, 1, 1)
 
 
@@ -69,7 +71,7 @@ class Network:
         named = {
             f"layer{number}.{part}": getattr(layer, part)
             for number, layer in enumerate(self.layers)
-            for part in ("weight", "bias", "scale", "shift")
+            for part in PARTS
         }
         own = ("medians", "means", "deviations", "weight", "bias", "lows", "highs")
         known = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
@@ -80,21 +82,12 @@ class Network:
         """The network that `tensors` describes."""
         depth = sum(name.startswith("layer") and name.endswith(".weight") for name in tensors)
         layers = tuple(
-            Layer(
-                *(tensors[f"layer{number}.{part}"] for part in ("weight", "bias", "scale", "shift"))
-            )
-            for number in range(depth)
+            Layer(*(tensors[f"layer{number}.{part}"] for part in PARTS)) for number in range(depth)
         )
-        return cls(
-            tensors["medians"],
-            tensors["means"],
-            tensors["deviations"],
-            layers,
-            tensors["weight"],
-            tensors["bias"],
-            tensors.get("lows"),
-            tensors.get("highs"),
-        )
+        needed = {
+            name: tensors[name] for name in ("medians", "means", "deviations", "weight", "bias")
+        }
+        return cls(layers=layers, lows=tensors.get("lows"), highs=tensors.get("highs"), **needed)
 
 
 def check_features(trained: tuple[str, ...], computed: tuple[str, ...]) -> None:

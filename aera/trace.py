@@ -6,7 +6,7 @@ confidence of a token is minus the mean logprob of the twenty likeliest tokens i
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan, nan
 from types import MappingProxyType
 from typing import Any
@@ -86,12 +86,15 @@ class ServedTokens:
 
 
 @dataclass(frozen=True)
-class TraceNumber:
-    """One row of the table."""
+class Feature:
+    """One row of a table of numbers; `neutral` is what it is where there is no predecessor."""
 
     name: str
     meaning: str
-    measure: Callable[[TokenTrace], float]
+    measure: Callable[..., float] = field(compare=False)
+    group: str = "text"
+    """What a response must bring for it, or which part of the evidence it is."""
+    neutral: float | None = None
 
 
 def _mean(values: Floats) -> float:
@@ -117,69 +120,67 @@ def _windows(values: Floats, width: int) -> Floats:
     return means
 
 
-TRACES: tuple[TraceNumber, ...] = (
-    TraceNumber("trace_logprob", "mean token logprob", lambda t: _mean(t.logprobs)),
-    TraceNumber("trace_confidence", "mean confidence of its tokens", lambda t: _mean(t.sure)),
-    TraceNumber("trace_least", "lowest token logprob", lambda t: _least(t.logprobs)),
-    TraceNumber(
-        "trace_low", "mean of the lowest tenth of logprobs", lambda t: _low_tenth(t.logprobs)
-    ),
-    TraceNumber(
+TRACES: tuple[Feature, ...] = (
+    Feature("trace_logprob", "mean token logprob", lambda t: _mean(t.logprobs)),
+    Feature("trace_confidence", "mean confidence of its tokens", lambda t: _mean(t.sure)),
+    Feature("trace_least", "lowest token logprob", lambda t: _least(t.logprobs)),
+    Feature("trace_low", "mean of the lowest tenth of logprobs", lambda t: _low_tenth(t.logprobs)),
+    Feature(
         "trace_window_logprob",
         "lowest mean logprob of 32 tokens in a row",
         lambda t: _least(_windows(t.logprobs, WINDOW)),
     ),
-    TraceNumber(
+    Feature(
         "trace_window_confidence",
         "lowest mean confidence of 32 tokens in a row",
         lambda t: _least(_windows(t.sure, WINDOW)),
     ),
-    TraceNumber(
+    Feature(
         "trace_low_windows",
         "mean of the lowest tenth of those windows",
         lambda t: _low_tenth(_windows(t.sure, WINDOW)),
     ),
-    TraceNumber(
+    Feature(
         "trace_wide_window",
         "lowest mean confidence of 64 tokens in a row",
         lambda t: _least(_windows(t.sure, WIDE)),
     ),
-    TraceNumber(
+    Feature(
         "trace_last_confidence",
         "mean confidence of the last 32 tokens",
         lambda t: _mean(t.sure[-WINDOW:]),
     ),
-    TraceNumber(
+    Feature(
         "trace_last_logprob",
         "mean logprob of the last 32 tokens",
         lambda t: _mean(t.logprobs[-WINDOW:]),
     ),
-    TraceNumber(
+    Feature(
         "trace_unsure",
         "share of tokens with a logprob below -0.7",
         lambda t: _mean((t.logprobs < UNSURE).astype(float)),
     ),
-    TraceNumber(
+    Feature(
         "trace_wild",
         "number of tokens with a logprob below -2",
         lambda t: float((t.logprobs < WILD).sum()) if len(t.logprobs) else nan,
     ),
-    TraceNumber(
+    Feature(
         "trace_answer_sum",
         "sum of the logprobs of the answer's tokens",
         lambda t: float(said.sum()) if len(said := t.of_answer(t.logprobs)) else nan,
     ),
-    TraceNumber(
+    Feature(
         "trace_answer_logprob",
         "mean logprob of the answer's tokens",
         lambda t: _mean(t.of_answer(t.logprobs)),
     ),
-    TraceNumber(
+    Feature(
         "trace_answer_confidence",
         "mean confidence of the answer's tokens",
         lambda t: _mean(t.of_answer(t.sure)),
     ),
-    TraceNumber(
+    Feature(
         "trace_answer_least",
         "lowest confidence of the answer's tokens",
         lambda t: _least(t.of_answer(t.sure)),

@@ -204,36 +204,24 @@ def parse_workers(text: str) -> Workers:
     raise UsageError(f'workers are a number of processes, "ray" or "ray:ADDRESS", but got "{text}"')
 
 
-class Track(Protocol):
-    """Shows progress over a sequence while it is worked through."""
+@dataclass(frozen=True)
+class Shown:
+    """Workers whose progress `map_named` shows by a bar on the terminal."""
 
-    def __call__(self, items: Sequence[Part], name: str, /) -> Iterable[Part]:
-        """The same items, one after the other."""
-        ...
+    workers: Workers
 
-
-def quiet(items: Sequence[Part], _: str) -> Iterable[Part]:
-    """No progress bar."""
-    return items
+    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
+        """What the work makes of every part, in their order."""
+        return self.workers.map(work, parts)
 
 
-def map_tracked(
-    workers: Workers,
-    work: Callable[[Part], Done],
-    parts: Sequence[Part],
-    *,
-    name: str,
-    track: Track = quiet,
+def map_named(
+    workers: Workers, work: Callable[[Part], Done], parts: Sequence[Part], name: str
 ) -> list[Done]:
-    """What the work makes of every part, while progress is shown under this name."""
-    done = zip(track(parts, name), workers.map(work, parts), strict=True)
-    return [each for _, each in done]
-
-
-Item = TypeVar("Item")
-
-
-def show_progress(items: Sequence[Item], name: str, /) -> Iterable[Item]:
-    """The same items, one after the other, with a bar on the terminal."""
+    """What the work makes of every part; progress is shown under this name where it is."""
+    done = workers.map(work, parts)
+    if not isinstance(workers, Shown):
+        return [*done]
     console = Console(stderr=True)
-    return track(items, name, console=console, transient=True, disable=not console.is_terminal)
+    hidden = not console.is_terminal
+    return [*track(done, name, len(parts), console=console, transient=True, disable=hidden)]

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from aera import AeraError, Response, Task
-from aera.lab import TASKS, Truths, bring_in, with_redo
+from aera.lab import TASKS, Truths, import_file, with_redo
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 FRAGMENTS = [
@@ -303,7 +303,7 @@ def fuzz_files(count: int, seed: int) -> tuple[list[str], Counter[str]]:
 def _import(folder: Path, name: str, options: dict[str, Any]) -> str:
     """Whether a file came in; what came in can be read again, what did not leaves nothing."""
     try:
-        pool = bring_in(folder / name, folder / "pool", **options).pool
+        pool = import_file(folder / name, folder / "pool", **options).pool
     except AeraError as error:
         if "\n" in str(error) or not str(error):
             raise ValueError(f"an error is not one sentence: {str(error)!r}") from None

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from serving import Connection, Process, gateway, proxy, request, run, upstream
+from serving import ROOT, Connection, Process, gateway, proxy, request, run, upstream
 
 ASKED: dict[str, Any] = {
     "messages": [{"role": "user", "content": "How much is 9 x 2?"}],
@@ -27,6 +27,16 @@ ASKED: dict[str, Any] = {
 PASSED = request({"model": "m", **ASKED})
 ONE = request({"model": "aera/m", "aera": {"policy": "fixed-1"}, **ASKED})
 FOUR = request({"model": "aera/m", **ASKED})
+SIXTEEN = request({"model": "aera/m", "aera": {"policy": "fixed-16"}, **ASKED})
+LED = request({"model": "aera/m", "aera": {"policy": "weighted-16"}, **ASKED})
+CONFIG = """[[upstream]]
+name = "upstream"
+url = "URL"
+[[model]]
+name = "m"
+controller = "CONTROLLER"
+trust = true
+"""
 TURNS = 5
 
 
@@ -111,11 +121,17 @@ def ways_to(stack: ExitStack, url: str, log: Path) -> list[Way]:
     """The servers in front of one upstream."""
     bare = stack.enter_context(proxy(url))
     ours = stack.enter_context(gateway(url, log=log))
+    config = log.with_name("config.toml")
+    told = CONFIG.replace("URL", url)
+    config.write_text(told.replace("CONTROLLER", str(ROOT / "aera" / "demo" / "controller")))
+    led = stack.enter_context(gateway(log=log.with_name("led.log"), AERA_CONFIG=str(config)))
     return [
         Way("bare aiohttp proxy", bare, PASSED),
         Way("aera, passed through", ours, PASSED),
         Way("aera, a vote of 1", ours, ONE),
         Way("aera, a vote of 4", ours, FOUR),
+        Way("aera, a vote of 16", ours, SIXTEEN),
+        Way("the same, by a controller", led, LED),
     ]
 
 

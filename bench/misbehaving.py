@@ -3,13 +3,14 @@
     python bench/misbehaving.py [--modes "no usage,429s"] [--at-once 2]
 
 `solve`, `sample` and `serve` as processes with limits, against every mode of tests/misbehaving.py;
-then `kill -9` in the middle of `sample` and of `solve --out` and the same command again; and how
-long `/health` waits while a large vote is weighed. Where nobody could know better (choices beyond
+then `kill -9` in the middle of `sample` and of `solve --out` and the same command again, until what
+was on disk can be compared with what was asked for (alone with --kills); and how long `/health` waits while a large vote is weighed. Where nobody could know better (choices beyond
 those asked for in the first calls, the last request of a key), "allowed" is more than the limit.
 """
 
 import argparse
 import json
+import random
 import re
 import signal
 import sys
@@ -17,16 +18,16 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from misbehaving import MODES, Gateway, Server, begin, run, write_questions
+from misbehaving import MODES, Gateway, Server, begin, run_apart, write_questions
 
 ROOT = Path(__file__).parents[1]
-PRICE, LONGEST, CONCURRENCY, BLOCK = 10.0, 80, 4, 16
+PRICE, LONGEST, CONCURRENCY = 10.0, 80, 4
 TEXTS = [f"how many ways are there to do it, and why? ({i})" for i in range(40)]
 TEXTS += [f"{i:02}" * 50 for i in range(40)]
 LIMITS = {"tokens": 6_000, "money": 0.1, "responses": 150}
@@ -43,6 +44,7 @@ COMMANDS: dict[str, list[object]] = {
 KEYS = {"tokens": ("tokens_per_minute", 8_000), "money": ("money_per_day", 0.08)}
 EACH = 8
 """The most responses of a vote through the gateway."""
+KILLS = 20
 HEALTH = 100.0
 """Milliseconds that /health may wait."""
 
@@ -91,7 +93,7 @@ def spend(verb: str, kind: str, mode: str) -> list[Row]:
         options = ["--base-url", server.url, "--concurrency", CONCURRENCY, *FLAGS[kind]]
         # Who never answers is waited for as long as the command is: here for six seconds.
         ends = ["--max-seconds", 6] if mode == "hangs" else []
-        done = run(folder, *COMMANDS[verb], *options, LIMITS[kind], *ends, timeout=120)
+        done = run_apart(folder, *COMMANDS[verb], *options, LIMITS[kind], *ends, timeout=120)
         each = {"tokens": LONGEST, "money": LONGEST * PRICE / 1e6, "responses": 1}[kind]
         allowed = LIMITS[kind] + CONCURRENCY * max(0, server.surplus) * each
         return [
@@ -151,26 +153,55 @@ def ask_until_refused(gateway: Gateway, server: Server, key: str) -> tuple[int, 
 
 
 def kill(verb: str, mode: str) -> list[Row]:
-    """kill -9 in the middle, three times, and the same command to its end."""
-    out = ["--out", "answers.jsonl"] if verb == "solve" else ["--responses", 32]
-    with tempfile.TemporaryDirectory() as place, Server(**MODES[mode], delay=0.05) as server:
+    """kill -9 at random, twenty times, and the same command to its end.
+
+    By the server's ledger nothing that was on disk at a kill is asked for again, and of the rest
+    no more than was under way.
+    """
+    chance, sampling = random.Random(f"{verb} {mode}"), verb == "sample"
+    out = ["--responses", 64, "--block", 4] if sampling else ["--out", "answers.jsonl"]
+    with tempfile.TemporaryDirectory() as place, Server(**MODES[mode], delay=0.02) as server:
         folder = Path(place)
-        write_questions(folder / "asked.jsonl", TEXTS[:16])
+        write_questions(folder / "asked.jsonl", TEXTS[:16] if sampling else TEXTS)
         options = ["--base-url", server.url, "--concurrency", CONCURRENCY, *out]
-        for _ in range(3):
-            until = server.calls + 15
+        kept: dict[tuple[str, int], int] = {}
+        kills = 0
+        while kills < KILLS:
+            until = server.calls + chance.randint(1, 12)
             work = begin(folder, *COMMANDS[verb], *options)
             while work.poll() is None and server.calls < until:
-                time.sleep(0.005)
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.05))
+            if work.poll() is not None:
+                break  # it has ended
+            kills += 1
             work.send_signal(signal.SIGKILL)
             work.communicate()
-        done = run(folder, *COMMANDS[verb], *options, timeout=120)
-        # What was under way at each kill may be lost: as many calls, of a block or a round each.
-        most = 3 * CONCURRENCY * (BLOCK if verb == "sample" else 64)
-        limit = 3 * CONCURRENCY if mode == "ignores n" else most
+            time.sleep(0.1)  # what was under way reaches the ledger
+            for key in on_disk(folder, server):
+                kept.setdefault(key, server.asked[key])
+        done = run_apart(folder, *COMMANDS[verb], *options, timeout=120)
+        each = 1 if mode == "ignores n" else 4 if sampling else 64
+        again = sum(server.asked[key] - count for key, count in kept.items())
+        most, name = kills * CONCURRENCY * each, f"{verb} {kills} x kill -9:"
         return [
-            Row(f"{verb} kill -9: paid twice", mode, limit, limit, said(done.stderr), server.twice)
+            Row(f"{name} kept, paid twice", mode, 0, 0, f"{len(kept):,} on disk at a kill", again),
+            Row(f"{name} paid twice", mode, most, most, said(done.stderr), server.twice),
         ]
+
+
+def on_disk(folder: Path, server: Server) -> set[tuple[str, int]]:
+    """Prompt and seed of every response that stands in a log."""
+    prompts = {}
+    for (prompt, _), text in product(server.asked, TEXTS):
+        if text in prompt:
+            prompts[text] = prompt
+    names = [json.loads(line) for line in (folder / "asked.jsonl").read_text().splitlines()]
+    texts = {row["id"]: prompts.get(row["question"], "") for row in names}
+    logs = [*folder.glob("pool/open-*.jsonl"), *folder.glob("answers.jsonl.pool/open-*.jsonl")]
+    lines = [line for log in logs for line in log.read_text().splitlines(keepends=True)]
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    return {(texts[row["question_id"]], row["seed"]) for row in rows}
 
 
 def health(size: int) -> list[Row]:
@@ -205,12 +236,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--modes", help="some of them, separated by commas; all if nobody says")
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--kills", action="store_true", help="nothing but kill -9")
     chosen = parser.parse_args()
     modes = [m for m in MODES if not chosen.modes or m in chosen.modes]
-    jobs: list[tuple[Any, ...]] = [
-        (spend, verb, kind, mode) for mode in modes for verb in COMMANDS for kind in LIMITS
-    ]
-    jobs += [(serve, mode) for mode in modes]
+    jobs: list[tuple[Any, ...]] = []
+    if not chosen.kills:
+        jobs += [
+            (spend, verb, kind, mode) for mode in modes for verb in COMMANDS for kind in LIMITS
+        ]
+        jobs += [(serve, mode) for mode in modes]
     if not chosen.modes:
         jobs += [(kill, verb, mode) for verb in COMMANDS for mode in ("well-behaved", "ignores n")]
     print(f"{'what':24} {'mode':32} {'limit':>8} {'aera reported':>38} {'billed':>10}  holds")
@@ -225,7 +259,7 @@ def main() -> None:
             for row in rows:
                 passed += row.billed > row.allowed
                 print(row, flush=True)
-    for size in () if chosen.modes else (32_000, 100_000):
+    for size in () if chosen.modes or chosen.kills else (32_000, 100_000):
         for row in health(size):
             passed += row.billed > row.allowed
             print(row, flush=True)

@@ -28,14 +28,13 @@ from aera import Pool, get_task, standard_policies
 from aera.lab import (
     Frontier,
     PaperLearner,
-    Report,
     Truths,
     VoteLearner,
     evaluate,
-    import_jsonl,
-    summarize,
+    import_file,
     write_report,
 )
+from aera.lab.summary import Evaluation, EvaluationSettings
 from aera.workers import parse_workers
 
 DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
@@ -78,25 +77,19 @@ def replayed(pool: Pool, workers: str) -> Frontier:
 def stage_work(name: str, folder: Path, workers: str) -> Callable[[], object]:
     """One stage. Embedding includes evidence, which a second run, with the vectors there, is."""
     if name == "import":
-        return lambda: import_jsonl(folder / "rows.gz", folder / "pool", task=get_task("gsm8k"))
+        return lambda: import_file(folder / "rows.gz", folder / "pool", task=get_task("gsm8k")).pool
     pool = Pool.open(folder / "pool")
     truths = Truths.open(pool.path)
     assert truths is not None
     if name == "replay":
         return lambda: replayed(pool, workers)
     if name in ("summary", "report"):
-        frontier = replayed(pool, workers)
+        settings, policies = EvaluationSettings("replay"), standard_policies(pool.schedule)
+        frontier, own = replayed(pool, workers), parse_workers(workers)
+        made = Evaluation(pool, settings, policies, truths, frontier, workers=own)
         if name == "summary":
-            return lambda: summarize(frontier, pool, protocol="replay", seed=0)
-        report = Report(
-            summarize(frontier, pool, protocol="replay", seed=0),
-            frontier,
-            pool,
-            [*standard_policies(pool.schedule)],
-            truths=truths,
-            workers=parse_workers(workers),
-        )
-        return lambda: write_report(folder / "report.html", report)
+            return lambda: made.summary
+        return lambda: write_report(folder / "report.html", made)
     if name == "traits":
         return lambda: VoteLearner().prepare(pool, truths, workers=parse_workers(workers))
     learner = PaperLearner()

@@ -179,8 +179,10 @@ def gateway(
     *urls: str, log: Path, **variables: str
 ) -> "contextlib.AbstractContextManager[Process]":
     """`aera serve` as it starts by default, logging on."""
-    line = ("-m", "aera", "serve", "--model", "m", "--port", "PORT")
-    return running(*line, log=log, AERA_UPSTREAM=",".join(urls), **variables)
+    told = {"AERA_UPSTREAM": ",".join(urls)} if urls else {}
+    return running(
+        "-m", "aera", "serve", "--model", "m", "--port", "PORT", log=log, **told, **variables
+    )
 
 
 # --- a light client -------------------------------------------------------------------------------

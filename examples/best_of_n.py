@@ -2,23 +2,22 @@
 
 import asyncio
 import sys
-from pathlib import Path
+from dataclasses import replace
 
-import aera
 from aera import BestOfN, ChanceRight, Controller, Pool, RecordedSampler, solve
-from aera.lab import MostUtility, RewardLearner, build, nested
+from aera.lab import BUNDLED, MostUtility, VoteLearner, build, nested
 
 pool = Pool.open(sys.argv[1] if sys.argv[1:] else sys.exit(__doc__))
-bundled = Controller.load(Path(aera.__file__).parent / "demo" / "controller")
-best_of_n = BestOfN(ChanceRight(bundled.weigher, pool.task), uses_logprobs=True)  # or your model
-table = RewardLearner(best_of_n).prepare(pool)
+bundled = Controller.load(BUNDLED / "controller")
+best_of_n = BestOfN(ChanceRight(bundled.weigher, pool.task), uses_logprobs=True)  # or yours
+learner = VoteLearner("scores", best_of_n=best_of_n, price=0.2)
+table = learner.prepare(pool)
 for price in (0.05, 0.2, 1.0):  # what the full budget costs, in units of reward
-    learner, goal = RewardLearner(best_of_n, price), MostUtility(price)
-    [judged], utility = nested(learner, table, [goal]), goal.utility(table.trajectories)
-    best = max(judged.fixed(), key=lambda point: point.pick(utility).mean())
-    for point in (best, judged.point("aera")):
-        worth = f"{point.scores.mean():.3f}, worth {point.pick(utility).mean():.3f}"
-        print(f"price {price}: {point.policy:15} {point.responses:5.1f} responses, reward {worth}")
-controller = build(RewardLearner(best_of_n, 0.2), table, MostUtility(0.2)).controller
+    [judged] = nested(replace(learner, price=price), table, [MostUtility(price)])
+    best = max(judged.fixed(), key=lambda point: point.utility(price))
+    for each in (best, judged.point("aera")):
+        told = f"{each.policy:15} {each.responses:5.1f} responses, {each.utility(price):.3f}"
+        print(f"price {price}: {told} in utility")
+controller = build(learner, table, MostUtility(0.2)).controller
 done = asyncio.run(solve(next(iter(pool.questions.values())), RecordedSampler(pool), controller))
-print(f"score {done.aggregate.support:.2f} after {done.responses} responses: {done.answer}")
+print(f"score {done.leaders.weight:.2f} after {done.responses} responses: {done.answer}")

@@ -14,7 +14,7 @@ learner = VoteLearner()
 table = learner.prepare(pool, truths)
 built = build(learner, table, limit_for(learner, max_loss=0.02), seed=0)
 print(built.learned)
-print(built.choice.summary)
+print(*built.lines)
 built.controller.save(sys.argv[2])
 
 loaded = Controller.load(sys.argv[2])

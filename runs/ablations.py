@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 from paper_runs import METRICS, RULES, gap, in_goal, in_metric, in_track, signed, valid_share
 from pools import SEEDS, TASKS, paper_table, pools_argument, publish, table
+from published import Table
 
 from aera.lab import (
     GATE_FAMILY,
     GROUPS,
     SCALARS,
+    Estimate,
     Floats,
     Frontier,
-    Interval,
     PaperLearner,
     PaperModel,
     PaperTable,
@@ -58,7 +59,7 @@ def over_all(folder: Path, data: PaperTable) -> PaperTable:
     return replace(data, states=States(values, data.states.centroids))
 
 
-def ablations(folder: Path, data: PaperTable) -> str:
+def ablations(folder: Path, data: PaperTable) -> Table:
     rows = [["all 55", *scores_at(data, data)]]
     rows += [[f"without {g}", *scores_at(data, without_group(data, g))] for g in GROUPS]
     semantic = without_group(without_group(data, "semantic state"), "projection")
@@ -67,7 +68,7 @@ def ablations(folder: Path, data: PaperTable) -> str:
     return table(["features", *AT], rows)
 
 
-def costs(data: PaperTable) -> str:
+def costs(data: PaperTable) -> Table:
     """Labels from the Re2 mean score, a grade between 0 and 1, under several cost weights."""
     means, rows = data.trajectories.by_mean.known_grades, []
     for weight in WEIGHTS:
@@ -82,14 +83,14 @@ def costs(data: PaperTable) -> str:
 # --- transfer -------------------------------------------------------------------------------------
 
 
-def moved(model: PaperModel, data: PaperTable, metric: str) -> tuple[Floats, Interval, float]:
+def moved(model: PaperModel, data: PaperTable, metric: str) -> tuple[Floats, Estimate, float]:
     """Calibrated (2 points, one metric) and judged on other questions of another pool.
 
     What each question gains against Fixed-128 in that metric, the interval, and the responses.
     """
     tune, judged = split_rows(np.arange(len(data)), (0.4, 0.6), groups=data.groups, seed=0)
     goal = in_goal(RULES["2 points"], metric)
-    choice = model.values(data, tune).choose(GATE_FAMILY, goal, seed=0)
+    choice = goal.choose(GATE_FAMILY, model.values(data, tune), seed=0)
     columns = choice.stops(GATE_FAMILY, model.values(data, judged).values[GATE_FAMILY.name])
     grades = in_track(data.trajectories, metric).known_grades[judged]
     scores = pick(grades, columns)
@@ -97,7 +98,7 @@ def moved(model: PaperModel, data: PaperTable, metric: str) -> tuple[Floats, Int
     return scores - grades[:, -1], gap(scores, grades[:, -1]), spent
 
 
-def transfer(tables: dict[str, PaperTable]) -> str:
+def transfer(tables: dict[str, PaperTable]) -> Table:
     """Fit on one pool, calibrate and judge on another, both ways; 2 points allowed, seed 0."""
     models: dict[str, PaperModel] = {}
     for name, data in tables.items():

@@ -1,8 +1,8 @@
 """Everything that is published, by one command.
 
-Runs the recipes whose sections are out of date: their recipe, the code or their pools have changed
-since, or their text was changed by hand. Two at a time, one thread each. What is done is stamped, so
-a run that was broken off goes on where it was. Held-out recipes run with --held only.
+Runs the recipes whose results are out of date: the recipe, the code or the pools have changed since.
+Two at a time, one thread each. What is done is kept, so a run that was broken off goes on where it
+was. Held-out recipes run with --held only.
 """
 
 import argparse
@@ -18,26 +18,22 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from pools import FURTHER, TASKS, open_pool
-from published import ROOT, RUNS, accept, find_changes, imported, read_stamps, read_tree
+from published import ROOT, RUNS, accept, find_changes, names, read, read_tree
 
 HELD = ("crowd_held", "held")
 """They were run once, at the commit that their page names."""
-FIRST = ("small",)
-"""It works with two processes, on what others read."""
-LAST = ("paper",)
-"""They read the sections of others."""
-LONG = ("crowd_pools", "crowd", "traces", "ablations", "batch", "abroad")
+LONG = ("crowd", "ablations", "beyond", "others")
 """They take longest, so they begin first."""
-QUICK = ("transitions", "reference", "holdout", "diagnostics", "halves", "certified")
+QUICK = ("transitions", "holdout", "diagnostics", "certified", "best_of_n")
 """Each takes a minute or two."""
-PAGES = ("commands_page", "evidence_page", "policies_page", "tasks_page", "picture")
+PAGES = ("commands_page", "evidence_page", "policies_page", "picture")
 """Written or drawn from the code, or from what is published, in seconds."""
-ARGUMENTS = {"paper": ["--quick"]}
-"""Its sections are made by the others."""
+ALONE = ("best_of_n", *PAGES)
+"""They need no POOLS."""
 
 
 def recipes() -> list[str]:
-    """Every recipe that publishes a section, the longest first."""
+    """Every recipe that publishes anything, the longest first."""
     found = [path.stem for path in sorted(RUNS.glob("*.py")) if publishes(read_tree(path))]
     return sorted(found, key=lambda name: (LONG.index(name) if name in LONG else len(LONG), name))
 
@@ -48,41 +44,22 @@ def publishes(tree: ast.Module) -> bool:
     return any(isinstance(call, ast.Name) and call.id == "publish" for call in calls)
 
 
-def scripts(recipe: str) -> list[str]:
-    """What to run for a recipe: itself, or the files that call it where it has no main."""
-    if runs_alone(RUNS / f"{recipe}.py"):
-        return [recipe]
-    callers = [path for path in sorted(RUNS.glob("*.py")) if not publishes(read_tree(path))]
-    return [path.stem for path in callers if runs_alone(path) and recipe in imported(path.stem)]
-
-
-def runs_alone(path: Path) -> bool:
-    """Whether a file is a program."""
-    return '__name__ == "__main__"' in path.read_text("utf-8")
-
-
 def outdated(folder: Path) -> dict[str, str]:
     """The recipes to run, and why."""
-    stamps = read_stamps()
     found = dict[str, str]()
     for recipe in recipes():
-        own = {section: stamp for section, stamp in stamps.items() if stamp.recipe == recipe}
-        changes = {change for name in own for change in find_changes(name, own[name], folder)}
+        own = [name for name in names() if read(name).recipe == recipe]
+        changes = {change for name in own for change in find_changes(name, folder)}
         if changes or not own:
             found[recipe] = ", ".join(sorted(changes)) or "never published"
     return found
 
 
-def run(folder: Path, recipe: str) -> bool:
-    """One recipe, in processes of its own; whether it ended well."""
-    return all(run_script(folder, name) for name in scripts(recipe))
-
-
-def run_script(folder: Path, name: str) -> bool:
-    """One file; whether it ended well."""
+def run(folder: Path, name: str) -> bool:
+    """One recipe, in a process of its own; whether it ended well."""
     log = ROOT / "out" / "all" / f"{name}.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
-    given = [] if name in PAGES else [str(folder), *ARGUMENTS.get(name, [])]
+    given = [] if name in ALONE else [str(folder)]
     alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     begun = time.monotonic()
     with log.open("w") as file:
@@ -94,15 +71,10 @@ def run_script(folder: Path, name: str) -> bool:
     return status == 0
 
 
-def run_all(folder: Path, names: Sequence[str]) -> bool:
-    """Two at a time; what others read first, those that read the others' sections last."""
+def run_all(folder: Path, recipes: Sequence[str]) -> bool:
+    """Two at a time, and the pages that are drawn or written from them last."""
     done = list[bool]()
-    for stage in (
-        [name for name in names if name in FIRST],
-        [name for name in names if name not in (*FIRST, *LAST, *PAGES)],
-        [name for name in names if name in LAST],
-        [name for name in names if name in PAGES],
-    ):
+    for stage in ([*recipes], PAGES):
         with ThreadPoolExecutor(2) as pair:
             done += pair.map(partial(run, folder), stage)
     return all(done)
@@ -131,16 +103,12 @@ def main() -> None:
     parser.add_argument("--held", action="store_true", help="the held-out recipes too, once more")
     parser.add_argument("--list", action="store_true", help="say what is out of date, run nothing")
     parser.add_argument(
-        "--accept",
-        nargs="+",
-        metavar="SECTION",
-        help="stamp sections as they stand, new ones as SECTION=RECIPE, and say why in the commit",
+        "--accept", nargs="+", metavar="NAME", help="let results stand whose recipe was reworded"
     )
     given = parser.parse_args()
     if given.accept:
-        for each in given.accept:
-            section, _, recipe = each.partition("=")
-            accept(section, recipe or None)
+        for name in given.accept:
+            accept(name)
         return
     if given.pools is None:
         parser.error("POOLS is missing")
@@ -149,16 +117,13 @@ def main() -> None:
         print(f"{name}: {why}" + (" (held out: left as it is)" if name in HELD else ""))
     if given.list:
         return
-    names = [name for name in recipes() if name in (QUICK if given.quick else waiting)]
-    names = [name for name in names if given.held or name not in HELD]
-    read = imported("paper") & set(names)  # what it says of the others is out of date with them
-    names += ["paper"] if read and "paper" not in names else []
+    chosen = [name for name in recipes() if name in (QUICK if given.quick else waiting)]
+    chosen = [name for name in chosen if given.held or name not in HELD]
     import_pools(given.pools.resolve(), held=given.held)
-    before = read_stamps()
-    done = run_all(given.pools.resolve(), [*names, *PAGES])
-    now = read_stamps()
-    changed = [name for name in now if name not in before or now[name].text != before[name].text]
-    print(f"sections that say something else now: {', '.join(changed) or 'none'}")
+    before = {name: read(name).parts for name in names()}
+    done = run_all(given.pools.resolve(), chosen)
+    changed = [name for name in names() if read(name).parts != before.get(name)]
+    print(f"results that say something else now: {', '.join(changed) or 'none'}")
     if not done:
         raise SystemExit("some recipes failed")
 

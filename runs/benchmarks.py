@@ -10,13 +10,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from paper_claims import MAIN
 from paper_runs import METRICS, RULES, gap, in_goal, quality_cells, scores_of, signed, spend_cells
 from pools import SEEDS, open_as, pools_argument, publish, table
 
 from aera import ASC, ESC, get_task
 from aera.lab import (
-    CrossFit,
     Judgement,
     PaperLearner,
     PaperTable,
@@ -38,18 +36,16 @@ ANSWERS = 14
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One pool, and which of the paper's rows it stands beside."""
+    """One pool."""
 
     label: str
     file: str
     task: str
     texts: bool = False
-    papers: str | None = None
-    """The key of the paper's Table 2."""
 
 
 BENCHMARKS = (
-    Benchmark("GPQA-Diamond, Phi-4-reasoning", "others/gpqa-phi4", "gpqa", papers="csqa"),
+    Benchmark("GPQA-Diamond, Phi-4-reasoning", "others/gpqa-phi4", "gpqa"),
     Benchmark("AIME 2024/25, Phi-4-reasoning", "others/aime-phi4", "aime"),
     Benchmark("AIME 2024/25, gpt-oss-20b", "others/aime-gptoss20b", "aime"),
     Benchmark("MATH-500, Phi-4-reasoning", "others/math500-phi4", "math"),
@@ -75,7 +71,7 @@ class Judged:
     """A benchmark with everything that was fitted on it."""
 
     data: PaperTable
-    crossed: list[CrossFit]
+    crossed: list[Judgement]
     nested: dict[str, list[Judgement]]
     """By the metric that calibrated, 2 points allowed."""
 
@@ -94,14 +90,14 @@ def judge(folder: Path, bench: Benchmark) -> Judged:
 
 def asc_of(data: PaperTable) -> Point:
     """ASC at its default."""
-    stops = data.families["asc"].stops(data.measures["asc"], 0.95)
+    stops = data.families["asc"].stops(data.trajectories.values["asc"], 0.95)
     return point_of(ASC(0.95), stops, data.trajectories)
 
 
 def policies(judged: Judged) -> dict[str, list[Point]]:
     """What the paper's Table 2 shows, and its nested rows."""
     data = judged.data
-    esc = data.families["esc"].stops(data.measures["esc"], 5)
+    esc = data.families["esc"].stops(data.trajectories.values["esc"], 5)
     found = {p.policy: [p] for p in fixed_points(data.trajectories) if p.setting in (32, 64)}
     full = fixed_points(data.trajectories)[-1]
     found |= {full.policy: [full], "esc-5": [point_of(ESC(5), esc, data.trajectories)]}
@@ -114,14 +110,11 @@ def policies(judged: Judged) -> dict[str, list[Point]]:
 
 
 def rows_of(bench: Benchmark, judged: Judged) -> list[list[str]]:
-    """One row per policy; the paper's own figures stand beside GPQA-Diamond's."""
-    told = MAIN[bench.papers] if bench.papers else {}
+    """One row per policy."""
     rows = []
     for label, points in policies(judged).items():
-        paper = told.get(label)
-        beside = "" if paper is None else f"{paper[0]:.2f} at {paper[1]:.2f}"
         cells = [*quality_cells(points), *spend_cells(points)]
-        rows.append([f"{bench.label}: {label}", beside, *cells])
+        rows.append([f"{bench.label}: {label}", *cells])
     return rows
 
 
@@ -144,7 +137,7 @@ def collapse_row(bench: Benchmark, judged: Judged) -> list[object]:
 
 def main(folder: Path) -> None:
     judged = {bench: judge(folder, bench) for bench in BENCHMARKS}
-    header = ["benchmark: policy", "the paper's", "vote %", "against all responses"]
+    header = ["benchmark: policy", "vote %", "against all responses"]
     header += ["mean %", "against all responses", "responses", "tokens saved %"]
     rows = [row for bench, each in judged.items() for row in rows_of(bench, each)]
     publish("benchmarks", table(header, rows))

@@ -132,7 +132,7 @@ def beside_rows(folder: Path, name: str) -> list[list[str]]:
                 f"{100 * done.scores.mean():.2f}",
                 *gap(done, fixed),
                 f"{done.spent.mean():,.0f}",
-                f"{saved.percent:.1f} [{saved.low:.1f}, {saved.high:.1f}]",
+                f"{saved.value:.1f} [{saved.low:.1f}, {saved.high:.1f}]",
                 f"{100 * (done.scores - fixed.scores).mean() / gain:+.0f}",
                 f"{100 * (fixed.spent - done.spent).sum() / saving:.0f}",
             ]
@@ -148,7 +148,7 @@ def main() -> None:
     ours = found.at("weighted", "aera")
     whole = {votes: found.at(votes, FULL) for votes in ("plain", "weighted")}
     publish("beyond-rivals", policies_table(ours, rivals, **whole))
-    publish("beyond-against", against_table(ours, rivals))
+    publish("beyond-against", *against_table(ours, rivals))
     columns = ["pool, split seed", "against 128 plain votes", "against 128 of its own votes"]
     columns += ["tokens, % of 128's", "against ASC, same votes", "tokens, % of ASC's"]
     publish("beyond-seeds", table(columns, seed_rows(folder, "gsm8k")))

@@ -19,7 +19,7 @@ def main() -> None:
         choice = judged.choices["aera"][0]
         pair = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=seed)
         savings.append(point.token_saving)
-        losses.append(pair.difference)
+        losses.append(pair.value)
         rows.append(
             [
                 f"{seed}",
@@ -27,7 +27,7 @@ def main() -> None:
                 f"{choice.family} {choice.setting}",
                 f"{100 * choice.token_saving:.1f}",
                 f"{point.token_saving:.1f}",
-                f"{pair.difference:+.2f}",
+                f"{pair.value:+.2f}",
                 interval(pair.low, pair.high),
             ]
         )

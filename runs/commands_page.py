@@ -26,7 +26,7 @@ def render() -> str:
         parts += [f"## {name}\n", f"{command.help}\n"]
         rows = [_row(each) for each in command.params if each.name != "help"]
         if rows:
-            parts.append(table(["option", "default", "meaning"], rows, words=True) + "\n")
+            parts.append(table(["option", "default", "meaning"], rows).markdown(words=True) + "\n")
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -14,21 +14,28 @@ from typing import Any
 import numpy as np
 from pools import ROOT, SEEDS, held, interval, pools_argument, publish, table
 
-from aera.arrays import Columns, Floats
-from aera.lab import LossLimit, Trajectories, bootstrap_ratio, nested, paired_bootstrap
+from aera.arrays import Floats
+from aera.lab import (
+    Dataset,
+    LossLimit,
+    Point,
+    Trajectories,
+    bootstrap_ratio,
+    fixed_points,
+    nested,
+    paired_bootstrap,
+    point_in_orders,
+)
 from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.families import Family, answer_families
-from aera.lab.learning.crowd import CrowdLearner
 from aera.lab.learning.folds import deal
-from aera.lab.learning.votes import VoteTable
-from aera.lab.replay.trajectory import pick
-from aera.policies.rules import measure_all
+from aera.lab.learning.votes import VoteLearner
 
 NAME, ALPHA = "gsm8k", 0.1
 LIMITS = tuple(LossLimit(percent / 100, ALPHA, by_agreement=True) for percent in range(1, 6))
 DONE = ROOT / "out" / "crowd"
-LEARNER = CrowdLearner()
-PLAIN = CrowdLearner(weighted=False)
+LEARNER = VoteLearner("majority")
+PLAIN = VoteLearner("majority", weigh=False)
 TITLES = {
     "crowd": "**AERA: weights of clear votes**",
     "plain asc": "plain votes: ASC",
@@ -43,7 +50,7 @@ Kept = dict[str, Floats]
 
 
 @cache
-def known(folder: Path) -> VoteTable:
+def known(folder: Path) -> Dataset:
     """The pool; its truths go to whoever judges."""
     print(f"{NAME}, traits ...", flush=True)
     return LEARNER.prepare(*held(folder, NAME))
@@ -52,27 +59,18 @@ def known(folder: Path) -> VoteTable:
 @cache
 def plain_votes(folder: Path) -> Trajectories:
     """The full table of plain votes."""
-    return known(folder).replay(np.arange(len(known(folder))), None).trajectories
+    return known(folder).replay(np.arange(len(known(folder))))
 
 
-def outcome(found: Trajectories, stops: Columns, choices: Sequence[Choice]) -> Kept:
+def outcome(point: Point, full: Point, choices: Sequence[Choice]) -> Kept:
     """What is kept of one policy: every question, and every certificate."""
     return {
-        "scores": pick(found.known_grades, stops),
-        "spent": pick(found.tokens, stops),
-        "changed": 1 - pick(found.agreement, stops),
-        "own": found.known_grades[:, -1],
+        "scores": point.scores,
+        "spent": point.spent,
+        "changed": 1 - point.agreements,
+        "own": full.scores,
         "certified": np.array([choice.feasible for choice in choices], float),
     }
-
-
-@cache
-def plain_values(folder: Path) -> Mapping[str, Floats]:
-    """What every rule on answers looks at, on plain votes."""
-    chains = [record.prefixes(known(folder).schedule) for record in known(folder).records]
-    measures = {each.name: each.measure for each in answer_families()}
-    found = measure_all([each for each in measures.values() if each], chains)
-    return {name: np.array(each) for name, each in zip(measures, found, strict=True)}
 
 
 def certify_plain(
@@ -80,16 +78,18 @@ def certify_plain(
 ) -> Kept:
     """A rule that learns nothing, certified on the questions that certify the learners."""
     ready, found = known(folder), plain_votes(folder)
-    values, choices = plain_values(folder)[family.name], []
-    stops = np.empty(len(ready), np.int64)
+    values, choices = found.values[family.name], []
+    stops = np.empty(values.shape[:-1], np.int64)
     for fold in deal(ready.groups, seed=seed):
         own_seed = seed + fold.number
         split = PLAIN.split(ready, fold.rest, certified=True, seed=own_seed)
         rows = fold.rest if everyone else split.tune
-        choice = limit.choose(family, values[rows], found.subset(rows), seed=own_seed)
+        grid = family.settings_by_cost(values[split.fit], found.tokens[split.fit])
+        choice = limit.choose(family, found.take(rows), grid=grid, seed=own_seed)
         stops[fold.own] = choice.stops(family, values[fold.own])
         choices.append(choice)
-    return outcome(found, stops, choices)
+    point = point_in_orders(family.name, stops, found)
+    return outcome(point, fixed_points(found)[-1], choices)
 
 
 def run(folder: Path, seed: int) -> Mapping[str, Floats]:
@@ -99,7 +99,7 @@ def run(folder: Path, seed: int) -> Mapping[str, Floats]:
         done: dict[str, Kept] = {}
         judged = nested(LEARNER, known(folder), LIMITS, seed=seed)
         for limit, each in zip(LIMITS, judged, strict=True):
-            kept = outcome(each.trajectories, each.stops["aera"], each.choices["aera"])
+            kept = outcome(each.point("aera"), each.fixed()[-1], each.choices["aera"])
             done[f"crowd {limit.max_loss}"] = kept
         for limit in LIMITS:
             for family in answer_families():
@@ -124,7 +124,8 @@ def row_of(folder: Path, runs: Sequence[Mapping[str, Floats]], name: str, loss: 
         key: np.array([each[f"{name} {loss}/{key}"] for each in runs])
         for key in ("scores", "spent", "changed", "own", "certified")
     }
-    full, tokens = plain_votes(folder).known_grades[:, -1], plain_votes(folder).tokens[:, -1]
+    every = fixed_points(plain_votes(folder))[-1]
+    full, tokens = every.scores, every.spent
     scores, spent = found["scores"].mean(axis=0), found["spent"].mean(axis=0)
     gain = paired_bootstrap(100 * scores, 100 * full, seed=0)
     lost = paired_bootstrap(100 * scores, 100 * found["own"].mean(axis=0), seed=0)
@@ -133,10 +134,10 @@ def row_of(folder: Path, runs: Sequence[Mapping[str, Floats]], name: str, loss: 
     return [
         f"{100 * loss:g} % {TITLES[name]}",
         f"{100 * scores.mean():.2f}",
-        f"{gain.difference:+.2f} {interval(gain.low, gain.high)}",
-        f"{100 - saved.percent:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]",
+        f"{gain.value:+.2f} {interval(gain.low, gain.high)}",
+        f"{100 - saved.value:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]",
         f"{100 * found['changed'].mean():.2f}",
-        f"{lost.difference:+.2f} {interval(lost.low, lost.high)}",
+        f"{lost.value:+.2f} {interval(lost.low, lost.high)}",
         f"{certified.sum():.0f} of {certified.size}",
         f"{certified.all(axis=1).sum()} of {len(certified)}",
     ]

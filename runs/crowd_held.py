@@ -13,17 +13,17 @@ from crowd import LEARNER, LIMITS, PLAIN, known
 from pools import held, interval, pools_argument, publish, table
 
 from aera.lab import (
+    Dataset,
     Trajectories,
     bootstrap_ratio,
+    fixed_points,
     paired_bootstrap,
+    point_in_orders,
 )
 from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.families import ASC_FAMILY, Family
 from aera.lab.judging.protocols import learn_and_tune
-from aera.lab.learning.crowd import winner_of
-from aera.lab.learning.learner import Measured
-from aera.lab.learning.votes import VoteTable
-from aera.lab.replay.trajectory import pick
+from aera.lab.learning.votes import winners
 
 NAME, SEED = "gsm8k-held", 0
 HEADER = ["at most changed, policy", "certified setting", "saved in calibration %", "accuracy %"]
@@ -31,29 +31,29 @@ HEADER += ["against Fixed-128", "tokens, % of Fixed-128's", "changed, %"]
 HEADER += ["against its own full budget"]
 
 
-def held_out(folder: Path) -> VoteTable:
+def held_out(folder: Path) -> Dataset:
     """The questions that nothing was fitted or chosen on."""
     return LEARNER.prepare(*held(folder, NAME))
 
 
 def row_of(
-    title: str, choice: Choice, seen: Measured, family: Family, plain: Trajectories
+    title: str, choice: Choice, seen: Trajectories, family: Family, plain: Trajectories
 ) -> list[str]:
     """One policy on the held-out questions."""
-    found, stops = seen.trajectories, choice.stops(family, seen.values[family.name])
-    scores, own = pick(found.known_grades, stops), found.known_grades[:, -1]
-    gain = paired_bootstrap(100 * scores, 100 * plain.known_grades[:, -1], seed=0)
-    lost = paired_bootstrap(100 * scores, 100 * own, seed=0)
-    saved = bootstrap_ratio(pick(found.tokens, stops), plain.tokens[:, -1], seed=0)
+    point = point_in_orders(title, choice.stops(family, seen.values[family.name]), seen)
+    full, own = fixed_points(plain)[-1], fixed_points(seen)[-1]
+    gain = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=0)
+    lost = paired_bootstrap(100 * point.scores, 100 * own.scores, seed=0)
+    saved = bootstrap_ratio(point.spent, full.spent, seed=0)
     return [
         f"{100 * choice.max_loss:g} % {title}",
         f"{choice.family} {choice.setting:g}" if choice.setting is not None else "no",
         f"{100 * choice.token_saving:.1f}",
-        f"{100 * scores.mean():.2f}",
-        f"{gain.difference:+.2f} {interval(gain.low, gain.high)}",
-        f"{100 - saved.percent:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]",
-        f"{100 * (1 - pick(found.agreement, stops)).mean():.2f}",
-        f"{lost.difference:+.2f} {interval(lost.low, lost.high)}",
+        f"{100 * point.scores.mean():.2f}",
+        f"{gain.value:+.2f} {interval(gain.low, gain.high)}",
+        f"{100 - saved.value:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]",
+        f"{100 - point.agreement:.2f}",
+        f"{lost.value:+.2f} {interval(lost.low, lost.high)}",
     ]
 
 
@@ -62,23 +62,24 @@ def main(folder: Path) -> None:
     every, everyone = np.arange(len(taught)), np.arange(len(judged))
     keys = {key for each in taught.questions for key in each.keys}
     assert keys.isdisjoint(key for each in judged.questions for key in each.keys)
-    plain = judged.replay(everyone, None).trajectories
+    plain = judged.replay(everyone)
     model, tuning = learn_and_tune(LEARNER, taught, every, certified=True, seed=SEED)
     asc, asc_tuning = learn_and_tune(PLAIN, taught, every, certified=True, seed=SEED)
     seen, asc_seen = model.values(judged, everyone), asc.values(judged, everyone)
-    own = model.families["aera"]
     rows = []
     for limit in LIMITS:
-        chosen = tuning.choose(own, limit, seed=SEED)
+        own = model.families(limit)["aera"]
+        chosen = limit.choose(own, tuning, grid=model.grid(own), seed=SEED)
         rows += [row_of("AERA: weights of clear votes", chosen, seen, own, plain)]
-        chosen = asc_tuning.choose(ASC_FAMILY, limit, seed=SEED)
+        chosen = limit.choose(ASC_FAMILY, asc_tuning, grid=asc.grid(ASC_FAMILY), seed=SEED)
         rows += [row_of("plain votes: ASC", chosen, asc_seen, ASC_FAMILY, plain)]
-    pairs = zip(judged.records, seen.records, strict=True)
-    overturned = np.mean([winner_of(one) != winner_of(other) for one, other in pairs])
-    grades = [100 * each.known_grades[:, -1].mean() for each in (plain, seen.trajectories)]
+    weights = np.array([[vote.weight for vote in each.votes] for each in seen.records])
+    overturned = np.mean(winners(judged.answers) != winners(judged.answers, weights))
+    grades = [100 * fixed_points(each)[-1].scores.mean() for each in (plain, seen)]
     publish(
         "crowd-held",
-        f"{table(HEADER, rows)}\n\nFixed-128 {grades[0]:.2f} %, all 128 weighted votes "
+        table(HEADER, rows),
+        f"Fixed-128 {grades[0]:.2f} %, all 128 weighted votes "
         f"{grades[1]:.2f} %; the weights overturn {100 * overturned:.1f} % of the plain votes of "
         f"128. Learned: {model.learned}.",
     )

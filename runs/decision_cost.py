@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from pools import ROOT, interval, paper_table, pools_argument, publish, table
+from published import Table
 
 from aera import Controller, Pool, Prefix, Question, Record, Task, default_controller, get_task
 from aera.lab import (
@@ -28,7 +29,7 @@ from aera.lab import (
     Truths,
     describe_question,
     grade,
-    import_jsonl,
+    import_file,
     learn_and_tune,
     paired_bootstrap,
     policy_of,
@@ -176,13 +177,14 @@ def build_paper(folder: Path, bundled: Pool) -> Controller:
     rows = np.flatnonzero([each.id not in bundled.questions for each in paper.questions])
     learner = PaperLearner(shares=BUILD_SHARES)
     model, tuning = learn_and_tune(learner, paper, rows, certified=False, seed=0)
-    family = next(iter(model.families.values()))
-    choice = tuning.choose(family, LossLimit(0.02, margin=0.0), seed=0)
+    goal = LossLimit(0.02, margin=0.0)
+    family = next(iter(model.families(goal).values()))
+    choice = goal.choose(family, tuning)
     policy = policy_of(model, choice, family, paper.schedule)
     return Controller(paper.task, paper.schedule, policy, gate=model.gate)
 
 
-def block_table(learned: Cost, paper: Cost, schedule: Sequence[int]) -> str:
+def block_table(learned: Cost, paper: Cost, schedule: Sequence[int]) -> Table:
     """Milliseconds of CPU for the block that ends at a checkpoint."""
     header = ["checkpoint", "reading", "weighing", "gate", "together", "a response"]
     header += ["the paper's: reading", "embedding", "gate", "together", "times ours"]
@@ -201,7 +203,7 @@ def block_table(learned: Cost, paper: Cost, schedule: Sequence[int]) -> str:
     return table(header, rows)
 
 
-def cost_table(costs: Sequence[Cost], known: Known, full: Floats) -> str:
+def cost_table(costs: Sequence[Cost], known: Known, full: Floats) -> Table:
     """What a question costs and saves, by controller; `full` are the grades of 128 plain votes."""
     header = ["policy", "against Fixed-128", "tokens saved", "95 %", "CPU ms", "passes"]
     header += ["tokens saved in a CPU second"]
@@ -211,11 +213,11 @@ def cost_table(costs: Sequence[Cost], known: Known, full: Floats) -> str:
     for cost in costs:
         gap = paired_bootstrap(100 * cost.grades, 100 * full, seed=0)
         saving = paired_bootstrap(known.tokens[:, -1], cost.spent, seed=0)
-        saved, middle = saving.difference, float(np.median(cost.passes))
+        saved, middle = saving.value, float(np.median(cost.passes))
         rows.append(
             [
                 cost.name,
-                f"{gap.difference:+.2f} {interval(gap.low, gap.high)}",
+                f"{gap.value:+.2f} {interval(gap.low, gap.high)}",
                 f"{saved:,.0f}",
                 f"[{saving.low:,.0f}, {saving.high:,.0f}]",
                 f"{middle:.1f}",
@@ -231,7 +233,9 @@ def cost_table(costs: Sequence[Cost], known: Known, full: Floats) -> str:
 
 def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        pool = import_jsonl(DEMO / "gsm8k.jsonl.gz", Path(scratch) / "p", task=get_task("gsm8k"))
+        pool = import_file(
+            DEMO / "gsm8k.jsonl.gz", Path(scratch) / "p", task=get_task("gsm8k")
+        ).pool
         records, shipped = [*pool], Controller.load(DEMO / "controller")
         paper = build_paper(folder, pool)
         asc = default_controller(pool.task)
@@ -252,7 +256,7 @@ def main(folder: Path) -> None:
     plain = passes[0][f"{asc.label}, nothing learned"]
     full = known.grade([each.answers[-1] for each in plain])
     blocks = block_table(costs[0], costs[1], [*pool.schedule])
-    publish("decision-cost", f"{cost_table(costs, known, full)}\n\n{blocks}")
+    publish("decision-cost", cost_table(costs, known, full), blocks)
 
 
 if __name__ == "__main__":

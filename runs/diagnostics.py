@@ -47,7 +47,9 @@ def collapse_row(folder: Path, name: str) -> list[object]:
     """The questions that turn from right to wrong: the gate, ASC and Fixed-8 in both metrics."""
     data = paper_table(folder, name)
     members = collapsing(data.trajectories)
-    asc = point_of(ASC(0.95), ASC_FAMILY.stops(data.measures["asc"], 0.95), data.trajectories)
+    asc = point_of(
+        ASC(0.95), ASC_FAMILY.stops(data.trajectories.values["asc"], 0.95), data.trajectories
+    )
     gates, eight = nested_gate(folder, name), data.schedule.checkpoints.index(8)
     ours, theirs = (np.mean([p.counts[members] for p in own]) for own in (gates, [asc]))
     row: list[object] = [name, int(members.sum()), f"{ours:.1f} : {theirs:.1f}"]
@@ -92,17 +94,13 @@ def main(folder: Path) -> None:
     steps = ["4", "8", "16", "32", "64", "128", "vote %", "mean %"]
     publish(
         "diagnostics",
-        "\n".join(
-            [
-                table(["questions", "count", *gains], chances),
-                "\nQuestions with a collapse, nested gates at 0.3 against ASC(0.95):\n",
-                table(subsets, [collapse_row(folder, name) for name in TASKS]),
-                "\nLoss against the full budget by support of the answer at the full budget:\n",
-                table(["group", "questions", "loss, vote", "loss, mean", "responses"], losses),
-                "\nWhere one-shot allocation sends questions:\n",
-                table(["pool", *steps], heads),
-            ]
-        ),
+        table(["questions", "count", *gains], chances),
+        "Questions with a collapse, nested gates at 0.3 against ASC(0.95):",
+        table(subsets, [collapse_row(folder, name) for name in TASKS]),
+        "Loss against the full budget by support of the answer at the full budget:",
+        table(["group", "questions", "loss, vote", "loss, mean", "responses"], losses),
+        "Where one-shot allocation sends questions:",
+        table(["pool", *steps], heads),
     )
 
 

@@ -9,8 +9,8 @@ from aera.lab import COUNTS, FEATURES, PROVENANCE, REDO_TAIL, TRACES, TRAITS, VO
 PAGE = ROOT / "docs" / "evidence.md"
 INTRODUCTION = f"""# Evidence
 
-What does a decision look at? Only at the question, the responses seen so far and the schedule. `aera audit` lists
-where every input comes from, and [replaces everything else](#the-audit) to see that nothing moves.
+What does a decision look at? Only at the question, the responses seen so far and the schedule. Our tests
+replace everything else to see that nothing moves; [what leaks elsewhere](evaluate.md#does-anything-leak) has a command.
 
 - `aera train` makes a gate on the [vote features](#vote-features). Votes are weighted by the [traits](#traits) of
   single responses.
@@ -24,7 +24,7 @@ as the size of an answer that is no number. The training median then takes its p
 VOTES_TEXT = f"""## Vote features
 
 {len(VOTE_FEATURES)} numbers from `aera/policies/features.py`. No text is embedded
-([what a decision costs](results.md#what-the-decision-itself-costs)). With plain votes every weight is 1.
+([what deciding costs](results.md#what-deciding-costs)). With plain votes every weight is 1.
 """
 TRAITS_TEXT = f"""## Traits
 
@@ -42,45 +42,10 @@ minus the mean log-probability of the twenty likeliest tokens in its place.
 FEATURES_TEXT = f"""## The paper's features
 
 {len(FEATURES)} numbers of the responses so far, from `aera/paper/features.py`. Two of them, `redo_rate` and
-`redo_change`, are 0 unless the task has [the paper's redo rule](tasks.md#the-papers-redo-rule), which no preset has. With
+`redo_change`, are 0 unless the task has [the paper's redo rule](data.md#a-task-of-your-own), which no preset has. With
 it they count responses without a box in their last {REDO_TAIL} characters. For a model that was not trained to re-solve,
 that is mostly a response that was cut off: of 3,558 such responses recorded for gsm8k none says that it is better to redo
-the question ([figures](paper.md#what-re-solving-means-here)).
-"""
-
-AUDIT_TEXT = """## The audit
-
-The controller that ships, on the responses that come with it, none of which it has seen:
-
-```console
-$ aera import aera/demo/gsm8k.jsonl.gz --task gsm8k --out out/audit-pool
-$ aera audit aera/demo/controller out/audit-pool
-```
-
-`aera audit POOL` looks at a pool alone, with the paper's features too; `aera audit CONTROLLER` at a controller alone.
-The command fails where something leaks, and names what, on which question and at which checkpoint. It compares bit for
-bit, on the first twenty questions:
-
-| what is replaced | what must not move |
-|---|---|
-| every response after a checkpoint | traits, weights, vote features, the paper's features, `p_continue` and decisions up to it |
-| every truth | the same, at every checkpoint |
-| every truth | what is [learned without truths](agreement.md): labels by the clear votes, weights, setting |
-| every response to the questions that are judged, and their truths | what the other questions teach, with truths and without |
-
-Without truths, a label of a question that teaches may depend on its full vote, and on nothing else. It also looks:
-
-- at the columns of a pool: an outcome beside the responses is a leak, such as a grade, a reward or the answer;
-- at groups: no question may stand in a fold, or on a side of a split, where one of its group or its words stands on the
-  other;
-- at who taught and who calibrated a controller, by hashes that it keeps. With a certificate they are different
-  questions. Without one, `aera train` calibrates on the questions that taught, each judged by what the others taught;
-  the audit then says that this describes these questions and certifies nothing. Weights that were brought along count as
-  taught by their own questions;
-- at whether the pool's questions had a part in the controller. If so, what it does there is no test.
-
-What it cannot see: a model that met the questions in its own training, and choices that people made after looking at
-results. For those there are [questions that nothing was chosen on](results.md).
+the question ([figures](paper.md#ablations)).
 """
 
 
@@ -92,7 +57,7 @@ def render() -> str:
         for trait in TRAITS
     ]
     parts += [TRAITS_TEXT, _left(["trait", "needs", "meaning"], rows)]
-    parts += [FEATURES_TEXT, *_groups(FEATURES), AUDIT_TEXT]
+    parts += [FEATURES_TEXT, *_groups(FEATURES)]
     return "\n".join(parts)
 
 
@@ -112,7 +77,7 @@ def _groups(features: Sequence[Feature]) -> list[str]:
 
 def _left(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of words, which are read from the left."""
-    return table(header, rows, words=True) + "\n"
+    return table(header, rows).markdown(words=True) + "\n"
 
 
 if __name__ == "__main__":

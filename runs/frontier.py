@@ -1,5 +1,6 @@
 """The paper's gate against ASC and fixed budgets at equal responses, and every sweep complete."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,8 @@ def sweeps_of(folder: Path, name: str) -> dict[str, list[list[Point]]]:
 def over_all(folder: Path, data: PaperTable) -> list[Point]:
     """The threshold on the leading share of all responses, as the paper writes its formula."""
     seen = data.trajectories.evidence["majority_ratio"] * valid_share(folder, data.name)
-    return sweep(data.families["majority"], seen, data.trajectories)
+    known = replace(data.trajectories, values={"majority": seen})
+    return sweep(data.families["majority"], known)
 
 
 def sweep_rows(folder: Path) -> list[list[str]]:
@@ -114,16 +116,12 @@ def main(folder: Path) -> None:
         routed += [f"aera-0.30, {metric} %", "same stops shuffled %", "p (one-sided)"]
     publish(
         "frontier",
-        "\n".join(
-            [
-                "Descriptive: out-of-fold gates with held-out-fold early stopping, thresholds swept, "
-                "mean over fold seeds 0-4; intervals are paired bootstrap over questions "
-                "(20,000 resamples, seed 0).\n",
-                table([*header, "Fixed %", "difference"], rows),
-                "\nMatched random: the same stops dealt to other questions of the fold, 20,000 times.\n",
-                table(routed, [row for name in PAPERS for row in routing_rows(folder, name)]),
-            ]
-        ),
+        "Descriptive: out-of-fold gates with held-out-fold early stopping, thresholds swept, "
+        "mean over fold seeds 0-4; intervals are paired bootstrap over questions "
+        "(20,000 resamples, seed 0).",
+        table([*header, "Fixed %", "difference"], rows),
+        "Matched random: the same stops dealt to other questions of the fold, 20,000 times.",
+        table(routed, [row for name in PAPERS for row in routing_rows(folder, name)]),
     )
     columns = [f"{name} {what}" for name in TASKS for what in (*METRICS, "resp.")]
     publish("sweeps", table(["policy", *columns], sweep_rows(folder)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from paper_runs import METRICS, QUALITY, RULES, against_full, in_goal, quality_cells
-from pools import open_pool, paper_table, publish, table
+from pools import open_pool, paper_table, pools_argument, publish, table
 
 from aera import Chat, Controller, Endpoint, OpenAISampler, Pool, RecordedUpstream
 from aera.lab import (
@@ -32,6 +32,8 @@ from aera.lab import (
 )
 
 CALIBRATION = 50
+TESTED = {"gsm8k": 300, "csqa": 100}
+"""How many untouched questions are generated."""
 HEADER = ["method", "responses", *QUALITY, "tokens saved %"]
 
 
@@ -43,7 +45,7 @@ def freeze(
     fit, stop = split_rows(others, (0.8, 0.2), groups=data.groups, seed=0)
     model = PaperLearner().fit(data, fit, held=stop, seed=0)
     goal = in_goal(RULES["2 points"], metric)
-    choice = model.values(data, tune).choose(GATE_FAMILY, goal, seed=0)
+    choice = goal.choose(GATE_FAMILY, model.values(data, tune), seed=0)
     policy = policy_of(model, choice, GATE_FAMILY, data.schedule)
     ids = data.trajectories.question_ids
     hashes = [question_hashes(pool.questions[ids[i]])[0] for i in rest]
@@ -79,7 +81,7 @@ def deal(data: PaperTable, test_size: int) -> tuple[Columns, Columns]:
 def run(folder: Path, name: str, test_size: int) -> None:
     data, pool = paper_table(folder, name), open_pool(folder, name, redo=True)
     test, rest = deal(data, test_size)
-    tested = data.trajectories.subset(test)
+    tested = data.trajectories.take(test)
     rows = [
         [point.policy.capitalize(), f"{point.responses:.2f}", *quality_cells([point]),
          f"{point.token_saving:.2f}"]
@@ -94,10 +96,10 @@ def run(folder: Path, name: str, test_size: int) -> None:
         point = generated(live, tested)
         saved = live.token_saving(prompts=False)
         label = f"AERA by {metric}, {controller.policy}"
-        cells = [f"{point.responses:.2f}", *quality_cells([point]), f"{saved.percent:.2f}"]
+        cells = [f"{point.responses:.2f}", *quality_cells([point]), f"{saved.value:.2f}"]
         rows.append([label, *cells])
         told.append(_tell(metric, choice, live, point, agreed))
-    publish(f"live-{name}", "\n\n".join([table(HEADER, rows), *told]))
+    publish(f"live-{name}", table(HEADER, rows), *told)
 
 
 def generated(live: LiveTest, tested: Trajectories) -> Point:
@@ -112,12 +114,13 @@ def _tell(metric: str, choice: Choice, live: LiveTest, point: Point, agreed: int
     net = live.token_saving(prompts=True)
     first, tested = int((point.columns == 0).sum()), len(point.columns)
     lead = 100 * (choice.accuracy - choice.reference)
+    equal = gap.questions - gap.better - gap.worse
     return (
         f"By {metric}, calibration ({CALIBRATION} questions): {choice.summary}; there {lead:+.2f} "
-        f"against Fixed-128. In the test higher than Fixed-128 on {gap.higher} questions, lower on "
-        f"{gap.lower}, equal on {gap.equal}; {first} of {tested} stopped at the first checkpoint. "
-        f"Completion tokens saved {saved.percent:.2f} % (95 % [{saved.low:.2f}, {saved.high:.2f}]); "
-        f"net of prompts, billed again for every block, {net.percent:.2f} % [{net.low:.2f}, "
+        f"against Fixed-128. In the test higher than Fixed-128 on {gap.better} questions, lower on "
+        f"{gap.worse}, equal on {equal}; {first} of {tested} stopped at the first checkpoint. "
+        f"Completion tokens saved {saved.value:.2f} % (95 % [{saved.low:.2f}, {saved.high:.2f}]); "
+        f"net of prompts, billed again for every block, {net.value:.2f} % [{net.low:.2f}, "
         f"{net.high:.2f}]. The full-budget reference "
         f"{'shares the recorded responses' if live.shared else 'is a second generation'}. "
         f"Live and replayed stops agree on {agreed} of {tested} questions."
@@ -130,3 +133,9 @@ def _agreement(live: LiveTest, replayed: Columns, tested: Trajectories) -> int:
     checkpoints = tested.schedule.checkpoints
     # Live answering never stops without a vote, which the paper's protocol allows.
     return sum(a.responses == checkpoints[column] or not a.votes for a, column in pairs)
+
+
+if __name__ == "__main__":
+    folder = pools_argument(__doc__ or "")
+    for pool, questions in TESTED.items():
+        run(folder, pool, questions)

@@ -13,26 +13,47 @@ from typing import Any
 import numpy as np
 from pools import ROOT, SEEDS, open_pool, vote_table
 from published import code_of
-from rivals import PLAIN, WEIGHTED, Outcome
+from rivals import ANSWERS, PLAIN, WEIGHTED, Outcome, Taught
 
-from aera.lab import Floats, Judgement, limit_for, nested
+from aera.lab import (
+    GATE_FAMILY,
+    Columns,
+    Dataset,
+    Floats,
+    VoteModel,
+    deal,
+    learn_and_tune,
+    limit_for,
+)
 
 LOSSES = (0.0, 0.005, 0.01, 0.02, 0.03)
 FULL = "full"
 """The rule that spends the full budget."""
 
 
-def _arrays(votes: str, found: list[Judgement]) -> dict[str, Floats]:
-    """What is kept: grades, tokens and responses, by votes, rule and allowed loss."""
-    full = found[0].fixed()[-1]
-    kept = {f"{votes} {FULL}": np.array([full.scores, full.spent, full.counts])}
-    for loss, each in zip(LOSSES, found, strict=True):
-        for name in each.stops:
-            point = each.point(name)
-            kept[f"{votes} {name} {loss:g}"] = np.array([point.scores, point.spent, point.counts])
-        gates = [choice.family == "aera" for choice in each.choices["aera"]]
-        kept[f"{votes} gates {loss:g}"] = np.array(gates, float)
-    return kept
+def judge(votes: str, known: Dataset, seed: int) -> dict[str, Floats]:
+    """Grades, tokens and responses of every question, by votes, rule and allowed loss."""
+    learner = WEIGHTED if votes == "weighted" else PLAIN
+    kept: dict[str, Floats] = {}
+
+    def keep(name: str, rows: Columns, done: Outcome) -> None:
+        own = kept.setdefault(name, np.zeros((3, len(known))))
+        own[:, rows] = done.scores, done.spent, done.counts
+
+    gates: dict[str, list[float]] = {}
+    for fold in deal(known.groups, seed=seed):
+        own = seed + fold.number
+        model, tuning = learn_and_tune(learner, known, fold.rest, certified=False, seed=own)
+        assert isinstance(model, VoteModel)
+        taught = Taught(model, tuning, model.values(known, fold.own))
+        keep(f"{votes} {FULL}", fold.own, taught.fixed[-1])
+        for loss in LOSSES:
+            limit = limit_for(learner, loss)
+            for name in ("aera", "gate", *ANSWERS):
+                keep(f"{votes} {name} {loss:g}", fold.own, taught.at(name, limit))
+            chosen = model.families(limit)["aera"] is GATE_FAMILY
+            gates.setdefault(f"{votes} gates {loss:g}", []).append(float(chosen))
+    return {**kept, **{name: np.array(each) for name, each in gates.items()}}
 
 
 def judge_seed(folder: Path, name: str, seed: int) -> dict[str, Floats]:
@@ -41,10 +62,8 @@ def judge_seed(folder: Path, name: str, seed: int) -> dict[str, Floats]:
     path = ROOT / "out" / "judged" / kind / f"{name.replace('/', '-')}-{seed}.npz"
     open_pool(folder, name)
     if not path.exists():
-        known, made = vote_table(folder, name), dict[str, Any]()
-        for votes, learner in (("weighted", WEIGHTED), ("plain", PLAIN)):
-            limits = [limit_for(learner, loss) for loss in LOSSES]
-            made |= _arrays(votes, nested(learner, known, limits, seed=seed))
+        known = vote_table(folder, name)
+        made: dict[str, Any] = {**judge("weighted", known, seed), **judge("plain", known, seed)}
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, **made)
         print(f"{name}, seed {seed}", flush=True)

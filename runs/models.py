@@ -10,20 +10,22 @@ from pathlib import Path
 
 import numpy as np
 from pools import SEEDS, interval, pools_argument, publish, table, vote_table
-from small import LEARNER, MAX_LOSS
 
 from aera.lab import (
     ASC_FAMILY,
     Columns,
+    Dataset,
     Floats,
-    VoteTable,
+    VoteLearner,
     bootstrap_ratio,
+    fixed_points,
     learn_and_tune,
     limit_for,
     paired_bootstrap,
-    pick,
+    point_in_orders,
 )
 
+LEARNER, MAX_LOSS = VoteLearner(), 0.02
 LARGE, SMALL = "gsm8k", "traces/gsm8k-half"
 TAUGHT_LARGE = range(400, 800)
 """GSM8K questions of the larger model; the smaller one has 0 to 299."""
@@ -34,7 +36,7 @@ class Questions:
     """Some questions of one model."""
 
     title: str
-    known: VoteTable
+    known: Dataset
     rows: Columns
 
     @property
@@ -59,42 +61,40 @@ def carry(taught: Questions, judged: Questions, seed: int) -> Carried:
     """Train on one model's answers, then decide on the other's."""
     limit = limit_for(LEARNER, MAX_LOSS)
     model, tuning = learn_and_tune(LEARNER, taught.known, taught.rows, certified=False, seed=seed)
-    family = model.families["aera"]
-    choice = tuning.choose(family, limit, seed=seed)
+    family = model.families(limit)["aera"]
+    choice = limit.choose(family, tuning, grid=model.grid(family), seed=seed)
     seen = model.values(judged.known, judged.rows)
-    stops = choice.stops(family, seen.values[family.name])
-    grades, tokens = seen.trajectories.known_grades, seen.trajectories.tokens
-    counts = np.array([*judged.known.schedule], float)[stops]
-    return Carried(
-        grades[:, -1], pick(grades, stops), pick(tokens, stops), counts, model.weigher is not None
-    )
+    point = point_in_orders("aera", choice.stops(family, seen.values[family.name]), seen)
+    full = fixed_points(seen)[-1]
+    return Carried(full.scores, point.scores, point.spent, point.counts, model.weigher is not None)
 
 
 def row_of(taught: Questions, judged: Questions) -> list[str]:
     """One direction, mean over the seeds for every question."""
     assert taught.keys.isdisjoint(judged.keys), "a question stands on both sides"
     runs = [carry(taught, judged, seed) for seed in SEEDS]
-    plain = judged.known.replay(judged.rows, None)
-    votes, tokens = plain.trajectories.known_grades, plain.trajectories.tokens
-    asc = ASC_FAMILY.stops(plain.confidence, 0.95)
+    plain = judged.known.replay(judged.rows)
+    every = fixed_points(plain)[-1].scores
+    stops = ASC_FAMILY.stops(plain.values[ASC_FAMILY.name], 0.95)
+    asc = point_in_orders("asc", stops, plain)
     full, scores, spent, counts = (
         np.mean([getattr(run, name) for run in runs], axis=0)
         for name in ("full", "scores", "spent", "responses")
     )
-    gain = paired_bootstrap(100 * full, 100 * votes[:, -1], seed=0)
+    gain = paired_bootstrap(100 * full, 100 * every, seed=0)
     lost = paired_bootstrap(100 * scores, 100 * full, seed=0)
-    ahead = paired_bootstrap(100 * scores, 100 * pick(votes, asc), seed=0)
-    share = bootstrap_ratio(spent, pick(tokens, asc), seed=0)
+    ahead = paired_bootstrap(100 * scores, 100 * asc.scores, seed=0)
+    share = bootstrap_ratio(spent, asc.spent, seed=0)
     return [
         f"{taught.title} → {judged.title}",
-        f"{100 * votes[:, -1].mean():.2f}",
+        f"{100 * every.mean():.2f}",
         f"{100 * full.mean():.2f}",
-        f"{gain.difference:+.2f} {interval(gain.low, gain.high)}",
+        f"{gain.value:+.2f} {interval(gain.low, gain.high)}",
         f"{sum(run.weighted for run in runs)} of {len(runs)}",
         f"{100 * scores.mean():.2f} at {counts.mean():.1f}",
-        f"{lost.difference:+.2f} {interval(lost.low, lost.high)}",
-        f"{ahead.difference:+.2f} {interval(ahead.low, ahead.high)}",
-        f"{100 - share.percent:.1f} [{100 - share.high:.1f}, {100 - share.low:.1f}]",
+        f"{lost.value:+.2f} {interval(lost.low, lost.high)}",
+        f"{ahead.value:+.2f} {interval(ahead.low, ahead.high)}",
+        f"{100 - share.value:.1f} [{100 - share.high:.1f}, {100 - share.low:.1f}]",
     ]
 
 

@@ -14,11 +14,9 @@ from pools import SEEDS, held, interval, paper_table
 
 from aera import Vote
 from aera.lab import (
-    ByMean,
-    CrossFit,
+    Estimate,
     Floats,
     Goal,
-    Interval,
     Judgement,
     LossLimit,
     MostUtility,
@@ -46,7 +44,7 @@ CERTIFIED = {"certified": LossLimit(0.02, 0.1)}
 
 def in_goal(goal: Goal, metric: str) -> Goal:
     """The same goal, losses measured in this metric."""
-    return goal if metric == "vote" else ByMean(goal)
+    return replace(goal, metric="vote" if metric == "vote" else "re2_mean")
 
 
 def in_track(trajectories: Trajectories, metric: str) -> Trajectories:
@@ -63,7 +61,7 @@ def in_metric(point: Point, metric: str) -> Point:
 
 
 @cache
-def crossfits(folder: Path, name: str) -> list[CrossFit]:
+def crossfits(folder: Path, name: str) -> list[Judgement]:
     """Out-of-fold gates, one for each fold seed; the first has the one-shot head too."""
     data = paper_table(folder, name)
     return [crossfit(PaperLearner(one_shot=seed == SEEDS[0]), data, seed=seed) for seed in SEEDS]
@@ -114,12 +112,12 @@ def unseen_means(folder: Path, name: str) -> Floats:
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def signed(gap: Interval) -> str:
+def signed(gap: Estimate) -> str:
     """A difference with its interval, in points."""
-    return f"{gap.difference:+.2f} {interval(gap.low, gap.high)}"
+    return f"{gap.value:+.2f} {interval(gap.low, gap.high)}"
 
 
-def gap(scores: Floats, other: Floats) -> Interval:
+def gap(scores: Floats, other: Floats) -> Estimate:
     """In points, paired by question."""
     return paired_bootstrap(100 * scores, 100 * other, seed=0)
 
@@ -130,7 +128,7 @@ def scores_of(points: Sequence[Point], metric: str) -> Floats:
     return scores
 
 
-def against_full(points: Sequence[Point], metric: str) -> Interval:
+def against_full(points: Sequence[Point], metric: str) -> Estimate:
     """A policy against all responses, in one metric."""
     full = in_track(points[0].trajectories, metric).known_grades[:, -1]
     return gap(scores_of(points, metric), full)
@@ -153,4 +151,4 @@ def spend_cells(points: Sequence[Point]) -> list[str]:
     spent = np.mean([point.spent for point in points], axis=0)
     saved = bootstrap_ratio(spent, points[0].trajectories.tokens[:, -1], seed=0)
     responses = float(np.mean([point.responses for point in points]))
-    return [f"{responses:.2f}", f"{saved.percent:.1f} [{saved.low:.1f}, {saved.high:.1f}]"]
+    return [f"{responses:.2f}", f"{saved.value:.1f} [{saved.low:.1f}, {saved.high:.1f}]"]

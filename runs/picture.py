@@ -4,12 +4,17 @@ Up is points against 128 plain votes, with paired 95 % intervals; across is the 
 tokens.
 """
 
+import json
 import re
 from collections.abc import Iterator
+from xml.sax.saxutils import escape
 
-from paper_claims import Published
-from paper_figures import FOLDER, draw
-from published import digest, read_sections
+import vl_convert
+from published import ROOT, digest, read
+
+from aera.lab import COLOUR, figures, palette
+
+FOLDER = ROOT / "docs" / "figures"
 
 COLOURS = {
     "AERA": "#0b62a8",
@@ -29,23 +34,20 @@ TABLES = ("held", "held-losses", "held-budgets")
 
 def drawn_from() -> str:
     """The digest of the tables that it shows, which it carries with it."""
-    sections = read_sections()
-    return digest("".join(sections[name][1] for name in TABLES))
+    return digest("".join(read(name).tables[0].markdown() for name in TABLES))
 
 
 def points() -> Iterator[dict[str, object]]:
     """One point per policy and allowed loss."""
-    page, _ = read_sections()["held"]
-    shown = Published(page.read_text("utf-8"))
-    for label, cells in shown.rows("held-losses").items():
+    policies, losses, plain = (read(name).tables[0].by_name() for name in TABLES)
+    for label, cells in losses.items():
         policy, _, allowed = label.rpartition(", ")
         if allowed.endswith("allowed"):
             yield place(policy, cells, allowed.removesuffix(" allowed"))
-    for label, cells in shown.rows("held").items():
+    for label, cells in policies.items():
         kind, _, votes = label.removesuffix(", untrained").partition(", ")
         if votes and kind != "ASC":
             yield place(f"others, {votes}", cells, kind)
-    plain = shown.rows("held-budgets")
     full = float(plain["128"][0])
     for budget, cells in plain.items():
         if int(budget) < FEWEST:
@@ -110,6 +112,27 @@ def layers() -> list[dict[str, object]]:
         {"mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}, "encoding": both},
         *labels,
     ]
+
+
+def draw(name: str, title: str, body: figures.Spec) -> None:
+    """Write one figure on white paper, with its title for those who cannot see it."""
+    heading = {
+        "text": title,
+        "anchor": "start",
+        "fontSize": 14,
+        "color": "var(--ink)",
+        "offset": 14,
+    }
+    legend = {**figures.CONFIG["legend"], "columnPadding": 40}
+    font = "Arial, Helvetica, sans-serif"
+    plain = {**figures.CONFIG, "background": "white", "font": font, "legend": legend}
+    spec = {"padding": 24, "title": heading, **body, "config": plain}
+    colours = palette()
+    resolved = COLOUR.sub(lambda found: colours[found[1]], json.dumps(spec))
+    svg = vl_convert.vegalite_to_svg(json.loads(resolved))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    titled = svg.replace(">", f"><title>{escape(title)}</title>", 1)
+    (FOLDER / f"{name}.svg").write_text(titled + "\n", "utf-8")
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ this list.
 
     aera evaluate POOL --policies fixed-16,asc-0.9,esc-5+min8+max64,majority-0.8+vote
 
-`runs/policies_page.py` writes this page from `aera/policies/labels.py`.
+`runs/policies_page.py` writes this page from `aera/policies/rules.py`.
 """
 LIMITS_TEXT = """## Limits and endings
 
@@ -34,12 +34,20 @@ ROWS_TEXT = """## Other rows of a table
 
 def render() -> str:
     """The page as it should be."""
-    rows = [[f"`{each.label}`", each.meaning, each.source] for each in DESCRIPTIONS]
+    rows = [[f"`{label}`", *told] for label, told in DESCRIPTIONS.items()]
     limits = [[f"`{limit}`", meaning] for limit, meaning in LIMITS.items()]
     usual = ", ".join(f"`{policy}`" for policy in standard_policies(Schedule()))
     shown = f"Without `--policies` an evaluation shows {usual}.\n"
-    parts = [INTRODUCTION, table(["label", "stops", "from"], rows, words=True) + "\n", shown]
-    parts += [LIMITS_TEXT, table(["ending", "means"], limits, words=True) + "\n", ROWS_TEXT]
+    parts = [
+        INTRODUCTION,
+        table(["label", "stops", "from"], rows).markdown(words=True) + "\n",
+        shown,
+    ]
+    parts += [
+        LIMITS_TEXT,
+        table(["ending", "means"], limits).markdown(words=True) + "\n",
+        ROWS_TEXT,
+    ]
     return "\n".join(parts)
 
 

@@ -8,18 +8,18 @@ from functools import cache
 from pathlib import Path
 from shutil import rmtree
 
-from published import data_of, put
+from published import Table, data_of, put
 
 from aera import Pool, Task, get_task
 from aera.lab import (
+    Dataset,
     HeldRecords,
     PaperLearner,
     PaperTable,
     Truths,
     VoteLearner,
-    VoteTable,
     hold,
-    import_jsonl,
+    import_file,
     with_redo,
 )
 
@@ -37,6 +37,8 @@ FURTHER = {
     "others/math500-phi4": "math",
     "others/aime-phi4": "aime",
     "others/aime-gptoss20b": "aime",
+    "others/contest-qwen3-0.6b": "aime",
+    "others/contest-qwen3-1.7b": "aime",
 }
 """The pools beside the four, by their file in POOLS."""
 SEEDS = range(5)
@@ -70,7 +72,7 @@ def open_as(folder: Path, name: str, task: Task) -> Pool:
     known = kept.exists() and kept.read_text("utf-8") == READ[name]
     if not known or Pool.open(out).task != task:
         rmtree(out, ignore_errors=True)
-        import_jsonl(folder / f"{name}.jsonl.gz", out, task=task)
+        import_file(folder / f"{name}.jsonl.gz", out, task=task)
         kept.write_text(READ[name], "utf-8")
     return Pool.open(out)
 
@@ -92,23 +94,22 @@ def paper_table(folder: Path, name: str, *, redo: bool = True) -> PaperTable:
 
 
 @cache
-def vote_table(folder: Path, name: str) -> VoteTable:
+def vote_table(folder: Path, name: str) -> Dataset:
     """A pool with the traits and grades of its responses."""
     print(f"{name}, traits ...", file=sys.stderr)
     return VoteLearner().prepare(*held(folder, name))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, words: bool = False) -> str:
-    """A Markdown table; numbers stand on the right, words on the left."""
-    lines = [header, ["---", *["---" if words else "---:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Rows of anything as a table of what is shown."""
+    return Table([*header], [[str(cell) for cell in row] for row in rows])
 
 
-def publish(section: str, text: str) -> None:
-    """Put a section onto its page, between its markers, with a stamp, and show it."""
-    print(text)
+def publish(name: str, *parts: Table | str) -> None:
+    """Keep what was found under its name, fill the pages that show it, and print it."""
+    print(*(part if isinstance(part, str) else part.markdown() for part in parts), sep="\n\n")
     recipe = Path(sys._getframe(1).f_code.co_filename).stem  # whoever calls has made it
-    put(section, text, recipe, READ)
+    put(name, parts, recipe, READ)
 
 
 def interval(low: float, high: float) -> str:

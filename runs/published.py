@@ -1,15 +1,19 @@
-"""Published: which recipe wrote which section of docs/*.md, from which sources and which data.
+"""Published: what recipes found, in runs/published/NAME.json, and the pages that show it.
 
-runs/published.json keeps a stamp for each section. A test fails where a section is not the one that
-was stamped, and where its recipe has changed since. runs/all.py runs again what is out of date.
+A file has the tables of one result, the recipe that made it, and digests of code and data. A page
+shows some columns and rows of it between two markers, and a test fails where it shows anything else:
+
+    <!-- begin held; columns 3 5; rows AERA|ASC -->
+    <!-- end held -->
+
+With `; pending` the result may still be missing, `; turned` makes columns of rows. `python runs/published.py` fills the pages;
+runs/all.py runs again what is out of date.
 """
 
 import ast
-import fcntl
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -19,8 +23,13 @@ from typing import Any
 from aera.lab import file_hash, write_whole
 
 ROOT = Path(__file__).parents[1]
-RUNS, DOCS, STAMPS = ROOT / "runs", ROOT / "docs", ROOT / "runs" / "published.json"
-SECTION = re.compile(r"<!-- begin (\S+) -->\n(.*?)<!-- end \1 -->", re.DOTALL)
+RUNS, DOCS, FOUND = ROOT / "runs", ROOT / "docs", ROOT / "runs" / "published"
+SECTION = re.compile(
+    r"(?P<begin><!-- begin (?P<name>[\w-]+)(?P<wish>[^>]*?) -->\n)(.*?)(?P<end><!-- end (?P=name) -->)",
+    re.DOTALL,
+)
+WISH = re.compile(r"(table|columns|rows) (.*)")
+PENDING = "*Not measured yet.*"
 APART = ("adapters", "cli", "gateway", "web", "lab/report")
 """Rooms of aera/ that no figure comes from."""
 
@@ -105,83 +114,129 @@ def data_of(folder: Path, name: str) -> str:
     return digest("".join(file_hash(path) for path in files if path.exists()))
 
 
-# --- stamps ---------------------------------------------------------------------------------------
+# --- what was found -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Stamp:
-    """What a section was made by and from."""
+class Table:
+    """Rows of cells as they are shown, the first of each its name."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def by_name(self) -> dict[str, list[str]]:
+        """The cells of every row after its name."""
+        return {name: cells for name, *cells in self.rows}
+
+    def markdown(self, columns: Sequence[int] = (), rows: str = "", *, words: bool = False) -> str:
+        """These columns, counted after the first, of the rows whose name a pattern finds."""
+        shown = [0, *(columns or range(1, len(self.header)))]
+        chosen = [self.header, *(row for row in self.rows if re.search(rows, row[0]))]
+        first, *rest = ([line[place] for place in shown] for line in chosen)
+        lines = [first, ["---", *["---" if words else "---:"] * (len(shown) - 1)], *rest]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A result: its tables and sentences, and what it was made by and from."""
 
     recipe: str
-    text: str
     source: str
     code: str = ""
-    """Empty where the section was accepted and not made again."""
+    """Empty where the result stands and its recipe has changed since, in words only."""
     data: Mapping[str, str] = field(default_factory=dict)
     """By the name of a pool."""
+    parts: Sequence[Table | str] = ()
+
+    @property
+    def tables(self) -> list[Table]:
+        return [part for part in self.parts if isinstance(part, Table)]
 
 
-def read_stamps() -> dict[str, Stamp]:
-    """Every stamp, by its section."""
-    known = json.loads(STAMPS.read_text("utf-8"))
-    return {section: Stamp(**fields) for section, fields in known.items()}
+def names() -> list[str]:
+    """Every result there is."""
+    return sorted(path.stem for path in FOUND.glob("*.json"))
 
 
-def write_stamps(stamps: Mapping[str, Stamp]) -> None:
-    """All of them, a line each, so that changes can be read and merged."""
-    lines = [f"{json.dumps(name)}: {json.dumps(asdict(stamps[name]))}" for name in sorted(stamps)]
-    write_whole(STAMPS, "{\n" + ",\n".join(lines) + "\n}\n")
+def read(name: str) -> Found:
+    """A result by its name."""
+    path = FOUND / f"{name}.json"
+    if not path.exists():
+        raise SystemExit(f"{path.name} is not published; its recipe writes it")
+    known = json.loads(path.read_text("utf-8"))
+    known["parts"] = [part if isinstance(part, str) else Table(**part) for part in known["parts"]]
+    return Found(**known)
 
 
-def read_sections() -> dict[str, tuple[Path, str]]:
-    """Every section of the pages: where it stands, and its text."""
-    pages = ((page, page.read_text("utf-8")) for page in sorted(DOCS.glob("*.md")))
-    return {name: (page, text) for page, whole in pages for name, text in SECTION.findall(whole)}
+def write(name: str, found: Found) -> None:
+    """Keep a result."""
+    FOUND.mkdir(exist_ok=True)
+    text = json.dumps(asdict(found), ensure_ascii=False, indent=1)
+    write_whole(FOUND / f"{name}.json", f"{text}\n")
 
 
-def put(section: str, text: str, recipe: str, data: Mapping[str, str]) -> None:
-    """Write a section between its markers, wherever those are, and stamp it."""
-    with _alone():
-        known = read_sections()
-        if section not in known:
-            raise SystemExit(f"no page in docs/ has a section {section}")
-        page, old = known[section]
-        begin, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->"
-        whole = page.read_text("utf-8")
-        write_whole(page, whole.replace(f"{begin}{old}{end}", f"{begin}{text}\n{end}"))
-        known_data = {name: data[name] for name in sorted(data)}
-        stamp = Stamp(recipe, digest(f"{text}\n"), source_of(recipe), code_of(recipe), known_data)
-        write_stamps({**read_stamps(), section: stamp})
+def put(name: str, parts: Sequence[Table | str], recipe: str, data: Mapping[str, str]) -> None:
+    """Keep what a recipe found, and show it wherever a page does."""
+    write(
+        name, Found(recipe, source_of(recipe), code_of(recipe), dict(sorted(data.items())), parts)
+    )
+    fill_pages()
 
 
-def accept(section: str, recipe: str | None = None) -> None:
-    """Stamp a section as it stands, or forget one that is gone.
+def accept(name: str) -> None:
+    """Let a result stand though its recipe has changed; it is out of date until it is made again."""
+    found = read(name)
+    write(name, Found(found.recipe, source_of(found.recipe), "", found.data, found.parts))
 
-    It was not made again, so it counts as out of date until it is.
+
+def find_changes(name: str, folder: Path) -> list[str]:
+    """What has changed since a result was made, in words; nothing where it is up to date."""
+    found = read(name)
+    changes = ["its recipe"] if source_of(found.recipe) != found.source else []
+    changes += ["the code"] if code_of(found.recipe) != found.code else []
+    return changes + [n for n, was in found.data.items() if data_of(folder, n) != was]
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def show(name: str, wish: str) -> str:
+    """What a page shows of a result: one table, or all of it where nothing is wished for.
+
+    What is `pending` may be missing still.
     """
-    with _alone():
-        stamps, sections = read_stamps(), read_sections()
-        if section in sections:
-            name = recipe or stamps[section].recipe
-            stamps[section] = Stamp(name, digest(sections[section][1]), source_of(name))
-        else:
-            del stamps[section]
-        write_stamps(stamps)
+    if "; pending" in wish and name not in names():
+        return PENDING
+    found, wished = read(name), dict(WISH.findall(wish.replace(";", "\n")))
+    if not wished:
+        parts = [part if isinstance(part, str) else part.markdown() for part in found.parts]
+        return "\n\n".join(parts)
+    columns = [int(each) for each in wished.get("columns", "").split()]
+    shown, rows = found.tables[int(wished.get("table", "1")) - 1], wished.get("rows", "").strip()
+    if "; turned" in wish:
+        chosen = [shown.header, *(row for row in shown.rows if re.search(rows, row[0]))]
+        [_, *header], *turned = ([*line] for line in zip(*chosen, strict=True))
+        return Table(["", *header], turned).markdown()
+    return shown.markdown(columns, rows)
 
 
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Two recipes may run at once; one writes at a time."""
-    with (ROOT / "out" / "published.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def fill(text: str) -> str:
+    """A page with every section as its result says."""
+
+    def section(match: re.Match[str]) -> str:
+        return f"{match['begin']}{show(match['name'], match['wish'])}\n{match['end']}"
+
+    return SECTION.sub(section, text)
 
 
-def find_changes(section: str, stamp: Stamp, folder: Path) -> list[str]:
-    """What has changed since a section was made, in words; nothing where it is up to date."""
-    known = read_sections()
-    if section not in known or digest(known[section][1]) != stamp.text:
-        return ["its text"]
-    changes = ["its recipe"] if source_of(stamp.recipe) != stamp.source else []
-    changes += ["the code"] if code_of(stamp.recipe) != stamp.code else []
-    return changes + [n for n, was in stamp.data.items() if data_of(folder, n) != was]
+def fill_pages() -> None:
+    """Every page that shows a result."""
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text("utf-8")
+        if fill(text) != text:
+            write_whole(page, fill(text))
+
+
+if __name__ == "__main__":
+    fill_pages()

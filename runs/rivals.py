@@ -5,30 +5,26 @@ outcomes by paired bootstraps over questions.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pools import interval, table
+from published import Table
 
 from aera.lab import (
-    SERIAL,
-    Columns,
-    Family,
+    Dataset,
     Floats,
     LossLimit,
-    Measured,
     Point,
-    Responses,
+    Trajectories,
     VoteLearner,
     VoteModel,
-    VoteTable,
-    WeigherFit,
-    Workers,
     answer_families,
     bootstrap_ratio,
     fixed_points,
     learn_and_tune,
     paired_bootstrap,
+    point_in_orders,
 )
 
 NAMES = {"asc": "ASC", "esc": "ESC", "lead": "lead", "majority": "majority", "entropy": "entropy"}
@@ -37,41 +33,8 @@ SAME, PLAINLY, UNWEIGHTED = "same votes", "plain votes", "AERA without weights"
 SURE, NOTHING = 0.95, 1e-9
 
 
-# --- learning -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class RivalModel(VoteModel):
-    """What was learned, and every rule on the same votes."""
-
-    @property
-    def families(self) -> Mapping[str, Family]:
-        """`aera` is what `aera train` would use."""
-        return {"aera": self.family, **{family.name: family for family in answer_families()}}
-
-
-class PlainVotes(WeigherFit):
-    """No weights: every vote counts one, so they gain nothing and are left out."""
-
-    def out_of_fold(
-        self, learned: Responses, *, groups: Columns, seed: int, workers: Workers = SERIAL
-    ) -> Floats:
-        """One for every response."""
-        return np.ones(learned.grades.shape)
-
-
-@dataclass(frozen=True)
-class RivalLearner(VoteLearner):
-    """Learns as `aera train` does; its rivals are calibrated with it."""
-
-    def fit(
-        self, table: VoteTable, rows: Columns, *, held: Columns | None = None, seed: int
-    ) -> RivalModel:
-        """The model of `aera train` with more families."""
-        return RivalModel(**vars(super().fit(table, rows, held=held, seed=seed)))
-
-
-WEIGHTED, PLAIN = RivalLearner(), RivalLearner(weigher=PlainVotes())
+WEIGHTED, PLAIN = VoteLearner(), VoteLearner(weigh=False)
+ANSWERS = {family.name: family for family in answer_families()}
 
 
 # --- outcomes -------------------------------------------------------------------------------------
@@ -102,40 +65,49 @@ class Outcome:
 class Taught:
     """One training, and other questions as it sees them."""
 
-    model: RivalModel
-    tuning: Measured
+    model: VoteModel
+    tuning: Trajectories
     """The questions that settings are chosen on."""
-    seen: Measured
+    seen: Trajectories
     """The questions to judge."""
+
+    @property
+    def stored(self) -> "Taught":
+        """The same, the questions judged in their stored order alone."""
+        return Taught(self.model, self.tuning, self.seen.stored)
 
     @property
     def fixed(self) -> list[Outcome]:
         """Every fixed budget on these votes."""
-        return [*map(Outcome.of, fixed_points(self.seen.trajectories))]
+        return [*map(Outcome.of, fixed_points(self.seen))]
 
     def at(self, name: str, limit: LossLimit) -> Outcome:
         """One rule, its setting chosen within the limit, on the judged questions."""
-        family, found = self.model.families[name], self.seen.trajectories
-        choice = self.tuning.choose(family, limit, seed=0)
+        family = {**ANSWERS, **self.model.families(limit)}[name]
+        choice = limit.choose(family, self.tuning, grid=self.model.grid(family))
         stops = choice.stops(family, self.seen.values[family.name])
         chosen = "full budget" if choice.setting is None else f"{family.name} {choice.setting:g}"
-        return Outcome.of(Point(chosen, stops, found), chosen)
+        return Outcome.of(point_in_orders(chosen, stops, self.seen), chosen)
 
 
 def teach(
-    learner: RivalLearner,
-    taught: VoteTable,
-    judged: VoteTable,
+    learner: VoteLearner,
+    taught: Dataset,
+    judged: Dataset,
     *,
     certified: bool = False,
     seed: int = 0,
 ) -> Taught:
-    """Learn from one pool as `aera train` does, and look at another that shares no question."""
+    """Learn from one pool as `aera train` does, and look at another that shares no question.
+
+    The seed deals folds, and the orders of the responses that are learned from.
+    """
+    taught = replace(taught, seed=seed)
     keys = {key for each in taught.questions for key in each.keys}
     assert keys.isdisjoint(key for each in judged.questions for key in each.keys)
     rows, everyone = np.arange(len(taught)), np.arange(len(judged))
     model, tuning = learn_and_tune(learner, taught, rows, certified=certified, seed=seed)
-    assert isinstance(model, RivalModel)
+    assert isinstance(model, VoteModel)
     return Taught(model, tuning, model.values(judged, everyone))
 
 
@@ -145,13 +117,13 @@ def teach(
 def gap(one: Outcome, other: Outcome, level: float = SURE) -> tuple[str, str]:
     """Points of accuracy between two policies, with the interval."""
     pair = paired_bootstrap(100 * one.scores, 100 * other.scores, seed=0, level=level)
-    return f"{pair.difference:+.2f}", interval(pair.low, pair.high)
+    return f"{pair.value:+.2f}", interval(pair.low, pair.high)
 
 
 def share(one: Outcome, other: Outcome, level: float = SURE) -> tuple[str, str]:
     """One policy's tokens in percent of another's, with the interval."""
     saved = bootstrap_ratio(one.spent, other.spent, seed=0, level=level)
-    return f"{100 - saved.percent:.1f}", f"[{100 - saved.high:.1f}, {100 - saved.low:.1f}]"
+    return f"{100 - saved.value:.1f}", f"[{100 - saved.high:.1f}, {100 - saved.low:.1f}]"
 
 
 POLICY = ["policy", "setting", "accuracy %", "responses", "tokens, % of 128's"]
@@ -173,7 +145,7 @@ def policy_row(label: str, done: Outcome, plain: Outcome, own: Outcome) -> list[
 
 def policies_table(
     ours: Outcome, rivals: Mapping[str, Outcome], *, plain: Outcome, weighted: Outcome
-) -> str:
+) -> Table:
     """All policies at one allowed loss; `plain` and `weighted` are the full budgets."""
     rows = [
         policy_row("128 plain votes", plain, plain, plain),
@@ -189,7 +161,7 @@ AGAINST = ["AERA against", "points", "95 %", "95 %, all together", "AERA's token
 AGAINST += ["95 %", "95 %, all together"]
 
 
-def against_table(ours: Outcome, rivals: Mapping[str, Outcome]) -> str:
+def against_table(ours: Outcome, rivals: Mapping[str, Outcome]) -> list[Table | str]:
     """AERA against each rival, alone and corrected (Bonferroni) for how many are compared."""
     together = 1 - (1 - SURE) / (2 * len(rivals))
     rows, clear = [], dict[str, list[str]]()
@@ -209,4 +181,4 @@ def against_table(ours: Outcome, rivals: Mapping[str, Outcome]) -> str:
     said = [f"**{word}** than {'; '.join(names) or 'none'}" for word, names in clear.items()]
     statements = f"{2 * len(rivals)} statements, {100 * together:.2f} % each"
     listed = "\n".join(f"- {line}" for line in said)
-    return f"{table(AGAINST, rows)}\n\nAll together ({statements}), AERA is clearly\n\n{listed}"
+    return [table(AGAINST, rows), f"All together ({statements}), AERA is clearly\n\n{listed}"]

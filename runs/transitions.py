@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paper_runs import valid_share
 from pools import TASKS, paper_table, pools_argument, publish, table
+from published import Table
 
 from aera.lab import SHAPES, Trajectories, counter_examples
 
@@ -25,7 +26,7 @@ def tracks(folder: Path) -> dict[str, Trajectories]:
     return found
 
 
-def moves(known: dict[str, Trajectories]) -> str:
+def moves(known: dict[str, Trajectories]) -> Table:
     """Transitions by pool, with the mean change of the evidence."""
     rows = [
         [f"{name} {row.name}", row.count, *[f"{change:+.3f}" for change in row.changes.values()]]
@@ -51,18 +52,14 @@ def main(folder: Path) -> None:
     strength = ["majority", "certainty (entropy)", "semantic consensus", "all three"]
     publish(
         "transitions",
-        "\n".join(
-            [
-                "From 4 to 64 responses, as in the paper:\n",
-                moves(cut),
-                "\nEvidence against correctness, from 4 to 64:\n",
-                table(["transition", "count", *strength], against),
-                "\nWhole trajectories, from 4 to 128:\n",
-                table(["pool", *SHAPES], shapes),
-                "\nTransitions with the step from 64 to 128:\n",
-                moves(known),
-            ]
-        ),
+        "From 4 to 64 responses, as in the paper:",
+        moves(cut),
+        "Evidence against correctness, from 4 to 64:",
+        table(["transition", "count", *strength], against),
+        "Whole trajectories, from 4 to 128:",
+        table(["pool", *SHAPES], shapes),
+        "Transitions with the step from 64 to 128:",
+        moves(known),
     )
 
 

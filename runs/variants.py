@@ -40,7 +40,7 @@ def shown(folder: Path, name: str) -> dict[str, list[Point]]:
     data = paper_table(folder, name)
     found = {p.policy: [p] for p in fixed_points(data.trajectories)}
     for policy, family, setting in ((ASC(0.95), "asc", 0.95), (ESC(5), "esc", 5)):
-        stops = data.families[family].stops(data.measures[family], setting)
+        stops = data.families[family].stops(data.trajectories.values[family], setting)
         found[str(policy)] = [point_of(policy, stops, data.trajectories)]
     return {**found, "aera-0.30": [run.at(0.3) for run in crossfits(folder, name)]}
 

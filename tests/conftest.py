@@ -1,12 +1,16 @@
 """Factories shared by the tests: short ways to write votes, prefixes, records and import files."""
 
+import fcntl
 import gzip
 import json
+import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Aera, run
 
 from aera import Prefix, Question, Record, Response, Schedule, Task, Vote, get_task, unfold
 
@@ -14,6 +18,31 @@ pytest_plugins = ["lab_fixtures"]
 
 Answers = Sequence[str | None]
 QUESTION = Question("q", "how many?")
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """once(name, make): a folder that the first process to ask has made, and all share."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        place = shared / f"once-{name}"
+        with place.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not place.exists():
+                made = tmp_path_factory.mktemp(name)
+                make(made)
+                made.rename(place)
+        return place
+
+    return folder
+
+
+@pytest.fixture
+def aera(tmp_path: Path) -> Aera:
+    """The command line, called from an empty folder."""
+    return partial(run, tmp_path)
 
 
 @pytest.fixture(scope="session")

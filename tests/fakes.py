@@ -7,10 +7,13 @@ async with FakeUpstream(lambda call, place: "\\boxed{7}", faults=faults) as upst
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -74,6 +77,42 @@ class Fault:
         return cls("reset")
 
 
+Seen = TypeVar("Seen")
+
+
+@asynccontextmanager
+async def serving(
+    handler: Callable[[web.Request], Any], *, port: int = 0, **site: Any
+) -> AsyncIterator[str]:
+    """A server whose every route is one handler's; gives its base URL."""
+    app = web.Application(client_max_size=64 * 2**20)
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, backlog=1_024, **site).start()
+    scheme = "https" if site.get("ssl_context") else "http"
+    try:
+        yield f"{scheme}://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+@contextmanager
+def in_background(server: AbstractAsyncContextManager[Seen]) -> Iterator[Seen]:
+    """A server with a thread and an event loop of its own, for programs that block."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10)
+    finally:
+        ended = asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop)
+        ended.result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
 Answer = Callable[[Call, int], Response | str]
 """What choice number so-and-so of a call says."""
 
@@ -100,24 +139,21 @@ class FakeUpstream:
         self._honours_n, self._usage, self._delay = honours_n, usage, delay
         self._port = port
         self._numbers = itertools.count()
-        self._runner: web.AppRunner | None = None
         self.base_url = ""
 
     async def __aenter__(self) -> "FakeUpstream":
-        app = web.Application(client_max_size=64 * 2**20)
-        app.router.add_post("/v1/chat/completions", self._handle)
-        app.router.add_get("/v1/models", self._list)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=1_024)
-        await site.start()
-        port = self._runner.addresses[0][1]
-        self.base_url = f"http://127.0.0.1:{port}/v1"
+        self._running = serving(self._route, port=self._port)
+        self.base_url = await self._running.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._running.__aexit__(None, None, None)
+
+    async def _route(self, request: web.Request) -> web.StreamResponse:
+        known = {"/v1/chat/completions": self._handle, "/v1/models": self._list}
+        if request.path not in known:
+            raise web.HTTPNotFound
+        return await known[request.path](request)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         call = Call(next(self._numbers), await request.json(), dict(request.headers))
@@ -204,3 +240,89 @@ async def _drip(request: web.Request, body: dict[str, Any], seconds: float) -> w
 
 def _as_response(said: Response | str) -> Response:
     return Response(said, tokens=max(1, len(said) // 4)) if isinstance(said, str) else said
+
+
+class StandInLLM:
+    """As `vllm.LLM`: its engine is stepped by whoever drives it, and answers whole requests.
+
+    `complete(prompt, params)` makes the completions. Every step takes `seconds`, every request
+    `steps` of them. It remembers what was added, aborted and how many were under way at a step.
+    """
+
+    def __init__(
+        self,
+        complete: Callable[[str, Any], list[SimpleNamespace]],
+        *,
+        steps: int = 1,
+        seconds: float = 0.0,
+    ) -> None:
+        self.llm_engine = self
+        self.complete, self.steps, self.seconds = complete, steps, seconds
+        self.added: list[tuple[str, Any]] = []
+        self.aborted: list[str] = []
+        self.together: list[int] = []
+        self._left: dict[str, tuple[int, str, Any]] = {}
+
+    def get_tokenizer(self) -> "StandInLLM":
+        """Every character is a token."""
+        return self
+
+    def apply_chat_template(self, messages: Any, **how: Any) -> str:
+        """The last message is the prompt."""
+        assert how == {"add_generation_prompt": True, "tokenize": False}
+        return str(messages[-1]["content"])
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        assert not add_special_tokens
+        return [ord(each) for each in text]
+
+    def add_request(self, name: str, prompt: Any, params: Any) -> str:
+        text = "".join(map(chr, prompt["prompt_token_ids"]))
+        if len(text) > 4_000:
+            raise ValueError("the prompt is too long")
+        self.added.append((text, params))
+        self._left[name] = (self.steps, text, params)
+        return name
+
+    def abort_request(self, names: list[str]) -> None:
+        self.aborted += names
+        for name in names:
+            self._left.pop(name, None)
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self._left)
+
+    def step(self) -> list[SimpleNamespace]:
+        assert self._left, "a step of an idle engine never returns"
+        self.together.append(len(self._left))
+        time.sleep(self.seconds)
+        self._left = {name: (n - 1, *rest) for name, (n, *rest) in self._left.items()}
+        over = [name for name, (n, *_) in self._left.items() if n <= 0]
+        return [self._output(name, *self._left.pop(name)[1:]) for name in over]
+
+    def _output(self, name: str, text: str, params: Any) -> SimpleNamespace:
+        made = self.complete(text, params)
+        tokens = [ord(each) for each in text]
+        return SimpleNamespace(
+            request_id=name, finished=True, outputs=made, prompt_token_ids=tokens
+        )
+
+
+class StandInAsyncLLM:
+    """As vLLM's `AsyncLLM` over the same completions."""
+
+    def __init__(self, llm: StandInLLM) -> None:
+        self.llm = llm
+        self.get_tokenizer = llm.get_tokenizer
+
+    async def generate(self, prompt: Any, params: Any, name: str) -> AsyncIterator[Any]:
+        self.llm.add_request(name, prompt, params)
+        try:
+            while True:
+                await asyncio.sleep(self.llm.seconds)
+                for output in self.llm.step():
+                    yield output
+                    return
+        except asyncio.CancelledError:
+            self.llm.abort_request([name])
+            raise

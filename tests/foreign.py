@@ -28,7 +28,7 @@ FORMATS = {
 
 
 def imported(path: Path, out: Path, **options: Any) -> Pool:
-    return import_file(path, out, task=get_task("numeric"), **options)
+    return import_file(path, out, task=get_task("numeric"), **options).pool
 
 
 def refused(path: Path, out: Path, **options: Any) -> str:

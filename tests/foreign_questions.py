@@ -5,9 +5,12 @@ import json
 from functools import cache
 from pathlib import Path
 
-from aera import Question
+from aera import Controller, Question
 
 DEMO = Path(__file__).parents[1] / "aera" / "demo"
+BUNDLED = Controller.load(DEMO / "controller")
+GATED = f"{BUNDLED.label}+vote"
+"""What answers tell of it where it decides."""
 
 
 @cache

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -16,10 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import pytest
 from aiohttp import web
-from fakes import Call, FakeUpstream, Server
+from commands import command
+from fakes import Call, FakeUpstream, Server, serving
 from live import boxed
 from openai import AsyncOpenAI
+from prometheus_client.parser import text_string_to_metric_families
 
 from aera import Response
 from aera.gateway.app import GatewayServer, bind
@@ -37,6 +39,7 @@ USER = [{"role": "user", "content": "how many?"}]
 BODY = {"model": "aera/m", "messages": USER}
 SPLIT = [str(place) for place in range(200)]
 """Answers of which no two agree."""
+KEYS = ("the-first-key-of-two", "the-second-key-of-two")
 CONTROLLER = Path(__file__).parents[1] / "aera" / "demo" / "controller"
 Seen = TypeVar("Seen")
 
@@ -67,8 +70,29 @@ class House:
             return reply.status, reply.headers, await reply.json()
 
     async def get(self, path: str, **request: Any) -> tuple[int, str]:
-        async with self.http.get(self.url + path, **request) as reply:
-            return reply.status, await reply.text()
+        status, _, content = await self.fetch(path, **request)
+        return status, content.decode()
+
+    async def fetch(self, path: str, method: str = "GET", **request: Any) -> tuple[int, Any, bytes]:
+        """Status, headers and content of any request; the path is sent as it is written."""
+        url = aiohttp.client.URL(self.url + path, encoded=True)
+        async with self.http.request(method, url, **request) as reply:
+            return reply.status, reply.headers, await reply.read()
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def values_of(metrics: str) -> dict[tuple[str, ...], float]:
+    """Every value by its name and its labels, which stand in alphabetical order."""
+    families = text_string_to_metric_families(metrics)
+    return {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The lines of the gateway's log."""
+    return [json.loads(r.message) for r in caplog.records if r.name == "aera.gateway"]
 
 
 def config_of(urls: Iterable[str], **settings: Any) -> Config:
@@ -188,18 +212,21 @@ class Scripted(FakeUpstream):
         return whole
 
 
-@asynccontextmanager
-async def anything(handler: Callable[[web.Request], Any]) -> AsyncIterator[str]:
-    """An upstream that takes every route; gives its base URL."""
-    app = web.Application(client_max_size=64 * 2**20)
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
+def proxied(
+    act: Callable[[House], Awaitable[Any]], handler: Callable[[web.Request], Any], **settings: Any
+) -> tuple[Any, list[tuple[web.Request, bytes]]]:
+    """What comes of acting on a gateway in front of a handler, and what the handler saw."""
+    seen: list[tuple[web.Request, bytes]] = []
+
+    async def noting(request: web.Request) -> Any:
+        seen.append((request, await request.read()))
+        return await handler(request)
+
+    async def scene() -> Any:
+        async with serving(noting) as url, gateway(url, **settings) as house:
+            return await act(house)
+
+    return asyncio.run(scene()), seen
 
 
 # --- the command as a process ---------------------------------------------------------------------
@@ -231,11 +258,13 @@ def ask(
 
 
 @contextmanager
-def served(port: int, *options: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
+def served(
+    port: int, *options: str, folder: Path | None = None, **variables: str
+) -> Iterator["subprocess.Popen[str]"]:
     """The command as a process, once it answers."""
-    line = [sys.executable, "-m", "aera", "serve", *options]
-    settings = {**os.environ, "AERA_PORT": str(port), **variables}
-    process = subprocess.Popen(line, env=settings, stderr=subprocess.PIPE, text=True)
+    told: Any = {"env": {**os.environ, "AERA_PORT": str(port), **variables}, "cwd": folder}
+    line = command("serve", *options)
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, **told)
     try:
         for _ in range(400):
             try:

@@ -14,8 +14,8 @@ from small_study import Bench, Letters
 import aera
 from aera import Schedule, get_task
 from aera.arrays import Floats
-from aera.lab import LossLimit, PaperLearner, Trajectories, Truths, import_jsonl
-from aera.lab.judging.build import BUILD_SHARES, Built, build
+from aera.lab import LossLimit, PaperLearner, Trajectories, Truths, import_file
+from aera.lab.build import BUILD_SHARES, Built, build
 from aera.lab.learning.paper import PaperModel
 from aera.lab.learning.perceptron import Perceptron
 from aera.pools.pool import hold
@@ -31,7 +31,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         rows = [json.loads(line) for line in islice(lines, QUESTIONS)]
     cut = ({**row, "responses": row["responses"][:RESPONSES]} for row in rows)
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cut), "utf-8")
-    pool = import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
+    pool = import_file(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k")).pool
     records, truths = hold(pool), Truths.open(pool.path)
     assert truths is not None
     return Bench(pool, records, truths, PaperLearner().prepare(records, truths))

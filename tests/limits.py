@@ -106,7 +106,7 @@ class Job:
     """One random case."""
 
     kind: str
-    concurrency: int
+    concurrency: int | None
     seed: int
 
     @property

@@ -1,9 +1,6 @@
 """What the tests of the live modules share: small servers, controllers and samplers."""
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -39,21 +36,6 @@ def upstream_of(server: Server | str, **endpoint: Any) -> Upstream:
     return Upstream(Endpoint(server if isinstance(server, str) else server.base_url, **endpoint))
 
 
-@asynccontextmanager
-async def serving(handler: Handler, **site: Any) -> AsyncIterator[str]:
-    """A server of one's own; gives its base URL."""
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", handler)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, **site).start()
-    scheme = "https" if site.get("ssl_context") else "http"
-    try:
-        yield f"{scheme}://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
-
-
 def completion(*messages: Any, **fields: Any) -> dict[str, Any]:
     """A reply whose choices hold these messages; a string is the content of one."""
     said = [{"content": m} if isinstance(m, str) else m for m in messages]
@@ -74,19 +56,3 @@ def texts(responses: Sequence[Response]) -> list[str]:
 def seeds(server: Server) -> list[int]:
     """Every seed the calls covered, with repetitions, for a server that honours `n`."""
     return [call.body["seed"] + place for call in server.calls for place in range(call.n)]
-
-
-@contextmanager
-def in_background(server: Server) -> Iterator[Server]:
-    """A server with a thread and an event loop of its own, for programs that block."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10)
-        yield server
-        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(10)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()

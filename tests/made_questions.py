@@ -5,7 +5,7 @@ from random import Random
 
 from aera import Question, Record, Response, Schedule, get_task
 from aera.lab import Truths, VoteLearner
-from aera.lab.learning.votes import VoteTable
+from aera.lab.learning.dataset import Dataset
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 
 SCHEDULE = Schedule((2, 4, 8))
@@ -38,10 +38,10 @@ def made_records(
     return read_votes(records, TASK), truths
 
 
-def table_of(records: list[VotedRecord], truths: Mapping[str, str]) -> VoteTable:
+def table_of(records: list[VotedRecord], truths: Mapping[str, str]) -> Dataset:
     held = HeldRecords(records, TASK, SCHEDULE)
     return VoteLearner().prepare(held, Truths(dict(truths)))
 
 
-def made_table(seed: int = 0, *, questions: int = QUESTIONS, telling: bool = True) -> VoteTable:
+def made_table(seed: int = 0, *, questions: int = QUESTIONS, telling: bool = True) -> Dataset:
     return table_of(*made_records(seed, questions=questions, telling=telling))

@@ -15,8 +15,6 @@ import random
 import select
 import socket
 import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from commands import command
+from fakes import in_background, serving
 
 FAULTS = {"429": (429, "{}"), "500": (500, "{}"), "half": (200, '{"choices": [{"mess')}
 FAULTS |= {"html": (200, "<html>hello</html>")}
@@ -184,35 +184,15 @@ class Server:
     # --- a thread and a port of its own -----------------------------------------------------------
 
     def __enter__(self) -> "Server":
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        self._running = in_background(serving(self._answer))
+        self.url = self._running.__enter__()
         return self
 
-    async def _start(self) -> None:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(
-            app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None
-        )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
-
     def __exit__(self, *error: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(30)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+        self._running.__exit__(None, None, None)
 
 
 # --- aera as processes ----------------------------------------------------------------------------
-
-
-def command(*arguments: object) -> list[str]:
-    """The command line of `aera`."""
-    return [sys.executable, "-m", "aera", *map(str, arguments)]
 
 
 def begin(cwd: Path, *arguments: object, **how: Any) -> "subprocess.Popen[str]":
@@ -221,7 +201,7 @@ def begin(cwd: Path, *arguments: object, **how: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(command(*arguments), cwd=cwd, **pipes, **how)
 
 
-def run(cwd: Path, *arguments: object, **how: Any) -> "subprocess.CompletedProcess[str]":
+def run_apart(cwd: Path, *arguments: object, **how: Any) -> "subprocess.CompletedProcess[str]":
     """`aera` as a process, to its end."""
     given: Any = {"capture_output": True, "text": True, "timeout": 60, **how}
     return subprocess.run(command(*arguments), cwd=cwd, check=False, **given)
@@ -244,7 +224,13 @@ class Gateway:
     """`aera serve` as a process, by a file of settings; keys are called by their names."""
 
     def __init__(
-        self, folder: Path, *urls: str, model: str = "", keys: str = "", limits: str = ""
+        self,
+        folder: Path,
+        *urls: str,
+        model: str = "",
+        keys: str = "",
+        limits: str = "",
+        port: int = 0,
     ) -> None:
         names = [line.split('"')[1] for line in keys.splitlines() if line.startswith("name")]
         variables = {f"KEY_{name}": f"key-{name}-of-some-length" for name in names}
@@ -257,7 +243,7 @@ class Gateway:
         self._file.write_text(f"{upstream}\n{models}\n{keys}\n[limits]\n{limits}\n")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+            self.port = port or int(free.getsockname()[1])
         self.log = folder / "serve.log"
 
     def __enter__(self) -> "Gateway":

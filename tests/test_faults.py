@@ -7,6 +7,7 @@ to the time that others wait, is a matter of timing and is measured by `bench/mi
 import json
 import re
 import resource
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from misbehaving import Gateway, Server, begin, run, write_questions
+from commands import run
+from misbehaving import Gateway, Server, begin, run_apart, write_questions
 
 PLAIN = "how many ways are there to do this, given that nobody has ever tried it before, and why?"
 ASKED = [f"{PLAIN} ({i})" for i in range(60)]
@@ -75,20 +77,17 @@ def test_money_holds_where_later_prompts_have_more_tokens_a_byte(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("verb", "kind"), [(SOLVE, {"hidden": True}), (SAMPLE, {"characters": 1})], ids=str
-)
-def test_tokens_hold_without_usage(tmp_path: Path, verb: list[str], kind: Any) -> None:
-    with Server(usage=False, tokens=100, **kind) as server:
-        spend(tmp_path, server, verb, "--max-tokens-total", 6_000, "--set", "max_tokens=150")
-        assert 0 < server.completion_tokens <= 6_000
-
-
-@pytest.mark.parametrize(
     ("verb", "kind"),
-    [(SOLVE, {"hidden": True}), (SAMPLE, {"fault": "500"}), (SOLVE, {"fault": "half"})],
+    [
+        (SOLVE, {"usage": False, "hidden": True}),
+        (SAMPLE, {"usage": False, "characters": 1}),
+        (SOLVE, {"hidden": True}),
+        (SAMPLE, {"fault": "500"}),
+        (SOLVE, {"fault": "half"}),
+    ],
     ids=str,
 )
-def test_tokens_hold_with_reasoning_that_usage_counts_and_with_billed_failures(
+def test_tokens_hold_with_reasoning_without_usage_and_with_billed_failures(
     tmp_path: Path, verb: list[str], kind: Any
 ) -> None:
     with Server(tokens=100, **kind) as server:
@@ -121,7 +120,8 @@ def test_servers_that_give_fewer_choices_are_asked_again_within_the_limit(
 def test_two_commands_on_one_file_pay_once(tmp_path: Path, verb: list[str]) -> None:
     write_questions(tmp_path / "asked.jsonl", ASKED[:8])
     with Server(held=0, agree=True) as server:
-        options = ["--base-url", server.url, *(["--responses", 4] if verb is SAMPLE else [])]
+        options = ["--base-url", server.url, "--concurrency", 8]
+        options += ["--responses", 4] if verb is SAMPLE else []
         first = begin(tmp_path, *verb, *options)
         assert wait_for(lambda: server.calls == 8, 20)
         second = begin(tmp_path, *verb, *options)
@@ -136,7 +136,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, verb: lis
     write_questions(tmp_path / "asked.jsonl", ASKED)
     with Server() as server:
         full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000))  # noqa: E731
-        done = run(tmp_path, *verb, "--base-url", server.url, preexec_fn=full)
+        done = run_apart(tmp_path, *verb, "--base-url", server.url, preexec_fn=full)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert re.search(r"a\.jsonl|pool/", done.stderr.splitlines()[-1])
@@ -205,6 +205,40 @@ def test_a_key_is_charged_for_what_it_got(
     assert codes[-1] == 429
 
 
+@pytest.mark.parametrize("model", ["m", "aera/m"])
+@pytest.mark.parametrize("ends", [signal.SIGHUP, signal.SIGKILL])
+def test_what_a_key_has_spent_outlives_a_restart(tmp_path: Path, model: str, ends: int) -> None:
+    told: Any = {"keys": key("day", money_per_day=0.9), "limits": "prices = [0, 1000]"}
+    with Server(tokens=300, agree=True) as server:
+        codes, port = [], 0
+        for _ in range(2):
+            with Gateway(tmp_path, server.url, port=port, **told) as gateway:
+                port = gateway.port
+                asked: Any = {"model": model, "key": "day", "max_tokens": 300}
+                codes += [gateway.chat(text, **asked)[0] for text in ASKED[:6]]
+                time.sleep(1.2)
+                gateway.process.send_signal(ends)
+                gateway.process.wait(10)
+    assert codes[0] == 200
+    assert codes[6:] == [429] * 6
+    assert server.completion_tokens <= 900
+
+
+@pytest.mark.parametrize("model", ["m", "aera/m"])
+def test_an_idle_key_gets_no_more_than_its_room(tmp_path: Path, model: str) -> None:
+    told: Any = {"keys": key("small", tokens_per_minute=2_000), "model": "max_tokens = 900"}
+    with (
+        housed(tmp_path, told=told, tokens=800) as (server, gateway),
+        ThreadPoolExecutor(8) as many,
+    ):
+        asked: Any = {"model": model, "key": "small", "max_tokens": 900}
+        codes = [*many.map(lambda text: gateway.chat(text, **asked)[0], ASKED[:8])]
+        assert 200 in codes
+        assert server.total <= 2_100, "a little has come back since"
+        asked["max_tokens"] = 5_000
+        assert gateway.chat("x" * 3_000, **asked)[0] == 400
+
+
 @pytest.mark.parametrize(("name", "model"), [("large", "good"), ("larger", "aera/good")])
 def test_one_reply_cannot_lock_a_key_for_years(
     house: House, monkeypatch: pytest.MonkeyPatch, name: str, model: str
@@ -255,16 +289,23 @@ def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_many_small_values_take_little_memory(tmp_path: Path) -> None:
+def test_hostile_bodies_at_once_take_little_memory(tmp_path: Path) -> None:
     def peak(gateway: Gateway) -> int:
         status = Path(f"/proc/{gateway.process.pid}/status").read_text()
         return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1024
 
-    with housed(tmp_path) as (_, gateway):
-        before = peak(gateway)
-        body = b'{"model": "aera/m", "messages": 5, "x": [' + b"[]," * 5_000_000 + b"[]]}"
-        assert gateway.ask(body=body, timeout=60)[0] in (400, 413)
-        assert peak(gateway) - before < 200
+    with housed(tmp_path) as (_, gateway), ThreadPoolExecutor(4) as many:
+        # Too many values, and as many as are taken: of a list, and with long names.
+        named = ",".join(f'{{"{place:08}":0}}' for place in range(199_000)).encode()
+        for values, code in (
+            (b"[]," * 5_000_000 + b"[]", 413),
+            (b"[]," * 490_000 + b"[]", 400),
+            (named, 400),
+        ):
+            body = b'{"model": "aera/m", "messages": 5, "x": [' + values + b"]}"
+            codes = many.map(lambda _: gateway.ask(body=body, timeout=120)[0], range(4))  # noqa: B023
+            assert [*codes] == [code] * 4
+        assert peak(gateway) < 400
         assert gateway.chat(PLAIN)[0] == 200
 
 
@@ -328,7 +369,6 @@ def test_what_is_recorded_is_private_or_refused(tmp_path: Path) -> None:
     assert not content or kept.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.xfail(reason="F16: a burst of audits may begin one block more than the day has")
 def test_audits_of_a_burst_keep_to_their_tokens(tmp_path: Path) -> None:
     model = 'task = "numeric"\nschedule = "4,64"\naudit_share = 1.0\naudit_tokens = 2000\n'
     with (
@@ -338,7 +378,7 @@ def test_audits_of_a_burst_keep_to_their_tokens(tmp_path: Path) -> None:
         asked = many.map(lambda text: gateway.chat(text, max_tokens=60)[1], ASKED[:12])
         voted = sum(reply["usage"]["completion_tokens"] for reply in asked)
         time.sleep(1.5)
-        assert server.completion_tokens - voted <= 2_000
+        assert 0 < server.completion_tokens - voted <= 2_000
 
 
 def test_the_id_of_a_reply_names_one_request(tmp_path: Path) -> None:

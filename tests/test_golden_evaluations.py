@@ -57,7 +57,7 @@ POINT = (
 CHOICE = ("family", "setting", "questions", "accuracy", "reference", "token_saving")
 CHANCE = (
     *("policy", "reference", "difference", "percent", "mean", "observed", "low", "high", "p"),
-    *("higher", "lower", "equal", "better", "worse"),
+    *("better", "worse"),
 )
 
 

@@ -10,21 +10,22 @@ golden/files.py.
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from commands import FOREIGN, Done, run
 from golden.files import HERE, WRITE, compare, plain, pretty, tidy
 from golden.standin import standin
 
 LINES = HERE / "lines"
 NAMES = sorted(path.stem for path in LINES.glob("*.txt"))
 CONTROLLER = HERE.parents[1] / "aera" / "demo" / "controller"
-FOREIGN = ("AERA_", "OPENAI_")
-"""Variables that would change what a command does."""
 PROGRESS = re.compile(r"\d[\d,]*/[\d,]+ ")
 """Lines that come every so many seconds."""
 
@@ -35,20 +36,23 @@ def url() -> Iterator[str]:
         yield url
 
 
-def run(command: str, folder: Path, url: str) -> list[str]:
-    """The lines that a command writes, as they are compared."""
+def called(line: str, folder: Path, url: str) -> Done:
+    """A line of a transcript, done: a command of ours here, whatever else by a shell."""
+    variables = {"URL": url, "CONTROLLER": str(CONTROLLER), "PYTHON": sys.executable}
+    shown = {"COLUMNS": "100", "NO_COLOR": "1"}
+    piped = re.fullmatch(r"(?:cat (\S+) \| )?aera (.*)", line)
+    if piped:
+        words = shlex.split(re.sub(r"\$([A-Z]+)", lambda found: variables[found[1]], piped[2]))
+        stdin = (folder / piped[1]).read_text() if piped[1] else ""
+        return run(folder, *words, stdin=stdin, **shown)
     own = {name: told for name, told in os.environ.items() if not name.startswith(FOREIGN)}
-    more = {"URL": f"{url}/v1", "CONTROLLER": str(CONTROLLER), "PYTHON": sys.executable}
-    shell = f'aera() {{ "{sys.executable}" -m aera "$@"; }}; {command}'
-    done = subprocess.run(
-        ["bash", "-c", shell],
-        cwd=folder,
-        env={**own, **more, "COLUMNS": "100", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    given: Any = {"env": {**own, **variables, **shown}, "capture_output": True, "text": True}
+    return subprocess.run(["bash", "-c", line], cwd=folder, timeout=180, check=False, **given)
+
+
+def printed(line: str, folder: Path, url: str) -> list[str]:
+    """The lines that a command writes, as they are compared."""
+    done = called(line, folder, url)
     out, error = (
         text.replace(str(folder), "FOLDER").replace(str(CONTROLLER), "CONTROLLER").splitlines()
         for text in (done.stdout, done.stderr)
@@ -67,14 +71,17 @@ def tidy_text(line: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_transcript_is_what_it_was(tmp_path: Path, url: str, name: str) -> None:
+def test_a_transcript_is_what_it_was(
+    tmp_path: Path, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aera.sampling.client.random.uniform", lambda low, high: 0.0)
     for given in LINES.glob("*.*"):
         if given.suffix != ".txt":
             shutil.copy(given, tmp_path)
     golden, now = (LINES / f"{name}.txt").read_text(), []
     for line in golden.splitlines():
         if line.startswith("$ "):
-            now += [line, *run(line[2:], tmp_path, url), ""]
+            now += [line, *printed(line[2:], tmp_path, url), ""]
     text = "\n".join(now).strip() + "\n"
     if WRITE:
         (LINES / f"{name}.txt").write_text(text)

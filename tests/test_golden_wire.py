@@ -56,9 +56,9 @@ def start(file: str, url: str, folder: Path, stack: ExitStack) -> int:
     """Start a gateway and return its port, which it says on standard error."""
     golden, config = FILES[file], HERE / "wire" / f"{file}.toml"
     if config.exists():
-        text = config.read_text().replace("UPSTREAM", url).replace("CONTROLLER", CONTROLLER)
+        text = config.read_text().replace("UPSTREAM/v1", url).replace("CONTROLLER", CONTROLLER)
         (folder / config.name).write_text(text)
-    options = [each.replace("UPSTREAM", url) for each in golden["serve"]]
+    options = [each.replace("UPSTREAM/v1", url) for each in golden["serve"]]
     own = {name: value for name, value in os.environ.items() if not name.startswith("AERA_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "aera", "serve", "--port", "0", *options],

@@ -1,21 +1,14 @@
 """A task of one's own, from questions to the gateway, as commands over real sockets."""
 
-import http.client
 import json
-import os
 import random
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Call, FakeUpstream
-from live import in_background
+from commands import Aera
+from fakes import Call, FakeUpstream, in_background
+from gateways import ask, free_port, served
 
 QUESTIONS = 24
 FIELD = 'kind = "json"\npath = "result.sure"\nprompt = "Is it? {question} Answer in JSON."\n'
@@ -39,18 +32,6 @@ WAYS = {
 }
 
 
-def aera(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "aera", *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def answering(say: Any) -> FakeUpstream:
     """Right in most samples; the question's number says what is right."""
 
@@ -63,39 +44,10 @@ def answering(say: Any) -> FakeUpstream:
     return FakeUpstream(answer)
 
 
-@contextmanager
-def gateway(folder: Path, *options: object) -> Iterator[int]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    command = [sys.executable, "-m", "aera", "serve", "--port", port, *options]
-    process = subprocess.Popen(
-        [*map(str, command)], cwd=folder, stderr=subprocess.DEVNULL, env={**os.environ}
-    )
-    try:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def ask(port: int, text: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    body = {"model": "aera/m", "messages": [{"role": "user", "content": text}], "seed": 0}
-    try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(body))
-        return json.loads(connection.getresponse().read())
-    finally:
-        connection.close()
-
-
 @pytest.mark.parametrize("name", WAYS)
-def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(name: str, tmp_path: Path) -> None:
+def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(
+    name: str, aera: Aera, tmp_path: Path
+) -> None:
     content, say, (yes, no) = WAYS[name]
     (tmp_path / name).write_text(content)
     task = "spoken:task" if name.endswith(".py") else name
@@ -107,7 +59,6 @@ def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(name: str, tmp_pa
     with in_background(answering(say)) as upstream:
         server = ("--base-url", upstream.base_url, "--model", "m")
         done = aera(
-            tmp_path,
             "sample",
             "asked.jsonl",
             "--task",
@@ -119,31 +70,34 @@ def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(name: str, tmp_pa
             *server,
         )
         assert done.returncode == 0, done.stderr
-        done = aera(tmp_path, "evaluate", "pool", "--policies", "fixed-8", "--json", "e.json")
+        done = aera("evaluate", "pool", "--policies", "fixed-8", "--json", "e.json")
         assert done.returncode == 0, done.stderr
         found = json.loads((tmp_path / "e.json").read_text())
         assert found["readability"]["share"] == 1.0
         assert found["points"][0]["accuracy"] > 80
-        done = aera(tmp_path, "train", "pool", "--out", "controller", "--max-loss", 0.2)
+        done = aera("train", "pool", "--out", "controller", "--max-loss", 0.2)
         assert done.returncode == 0, done.stderr
-        done = aera(tmp_path, "solve", "number 100?", "--controller", "controller", *server)
+        done = aera("solve", "number 100?", "--controller", "controller", *server)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["answer"] == yes
         options = ("--upstream", upstream.base_url, "--model", "m", "--controller", "controller")
-        with gateway(tmp_path, *options) as port:
-            account = ask(port, "number 101?")["aera"]
+        port = free_port()
+        said = [{"role": "user", "content": "number 101?"}]
+        with served(port, *options, folder=tmp_path):
+            body = {"model": "aera/m", "messages": said, "seed": 0}
+            account = ask(port, "/v1/chat/completions", body)[1]["aera"]
         assert account["answer"] == no
         assert not account["warnings"]
 
 
 def test_solve_stops_after_two_blocks_that_it_cannot_read_and_says_what_to_do(
-    tmp_path: Path,
+    aera: Aera, tmp_path: Path
 ) -> None:
     (tmp_path / "asked.txt").write_text("".join(f"question {n}?\n" for n in range(5)))
     prose = FakeUpstream(lambda call, place: "Well, that depends on many things, as always.")
     with in_background(prose) as upstream:
         server = ("--base-url", upstream.base_url, "--model", "m", "--task", "numeric")
-        done = aera(tmp_path, "solve", "--file", "asked.txt", *server)
+        done = aera("solve", "--file", "asked.txt", *server)
     assert done.returncode == 3
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["responses"] for row in rows] == [8] * 5

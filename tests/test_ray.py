@@ -13,7 +13,7 @@ from test_workers import dying, refusing
 
 from aera import ASC, ESC, Fixed, open_pool
 from aera.errors import RunError, UpstreamError, UsageError
-from aera.lab import PaperLearner, Truths, VoteLearner, crossfit, evaluate, export_pool, open_truths
+from aera.lab import PaperLearner, Truths, crossfit, evaluate, export_pool, open_truths
 from aera.pools.parquet import ParquetPool
 from aera.pools.pool import Records, write_pool
 from aera.workers import SERIAL, RayWorkers
@@ -50,7 +50,7 @@ def stored(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> tuple[Reco
     return pool, exported
 
 
-def test_an_evaluation_is_that_of_one_process(
+def test_an_evaluation_and_a_training_are_those_of_one_process(
     stored: tuple[Records, ...], workers: RayWorkers
 ) -> None:
     policies, truths = [Fixed(4), ASC(0.95), ESC(5)], open_truths(stored[0])
@@ -59,38 +59,25 @@ def test_an_evaluation_is_that_of_one_process(
         assert open_truths(records, workers=workers) == truths
         found = evaluate(records, policies, truths=truths, workers=workers)
         assert [point.as_json() for point in found.points] == alone
-
-
-def test_a_training_is_that_of_one_process(
-    stored: tuple[Records, ...], workers: RayWorkers
-) -> None:
-    truths, paper, voting = open_truths(stored[0]), PaperLearner(Letters()), VoteLearner()
     assert truths is not None
-    alone, voted = paper.prepare(stored[0], truths), voting.prepare(stored[0], truths)
-    fitted = crossfit(paper, alone, folds=2, workers=SERIAL).p_continue
-    for records in stored:
-        table = paper.prepare(records, truths, workers=workers)
-        np.testing.assert_array_equal(table.states.scalars, alone.states.scalars)
-        np.testing.assert_array_equal(table.states.centroids, alone.states.centroids)
-        read = voting.prepare(records, truths, workers=workers)
-        np.testing.assert_array_equal(read.responses.traits, voted.responses.traits)
-    spread = crossfit(paper, table, folds=2, workers=workers).p_continue
-    np.testing.assert_array_equal(spread, fitted)
+    learner, (pool, exported) = PaperLearner(Letters()), stored
+    table = learner.prepare(pool, truths)
+    spread = learner.prepare(exported, truths, workers=workers)
+    np.testing.assert_array_equal(
+        crossfit(learner, spread, folds=2, workers=workers).p_continue,
+        crossfit(learner, table, folds=2, workers=SERIAL).p_continue,
+    )
 
 
-def test_an_error_comes_as_it_was_raised_and_a_deadly_part_is_given_up(
-    workers: RayWorkers,
+@pytest.mark.nightly
+def test_errors_and_deaths_are_said_and_so_is_an_address_without_a_cluster(
+    workers: RayWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UpstreamError, match=r"^upstream 401: not 0$"):
         [*workers.map(refusing, range(3))]
     with pytest.raises(RunError, match="workers died 4 times on one part"):
         [*workers.map(dying, range(1))]
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nohost", ":"])
-def test_an_address_without_a_cluster_is_refused_at_once(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
-    with pytest.raises(UsageError, match=f'there is no Ray cluster at "{address}"'):
-        [*RayWorkers(address).map(abs, [1])]
+    for address in ("127.0.0.1:1", "nohost", ":"):
+        with pytest.raises(UsageError, match=f'there is no Ray cluster at "{address}"'):
+            [*RayWorkers(address).map(abs, [1])]

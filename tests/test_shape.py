@@ -11,12 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
-    "modules": 140,
-    "code lines": 22_460,
-    "classes": 281,
-    "longest import chain": 20,
-    "lines of tests": 22_150,
-    "words of README and docs": 58_700,
+    "modules": 107,
+    "code lines": 20_940,
+    "classes": 218,
+    "longest import chain": 13,
+    "lines of tests": 19_945,
+    "words of README and docs": 18_700,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -58,9 +58,7 @@ def imports(tree: ast.Module, *, top_only: bool = False) -> set[str]:
 def test_only_the_lab_and_the_commands_know_the_lab(path: Path) -> None:
     reached = {name for name in imports(TREES[path]) if name.startswith("aera.lab")}
     if path == ROOT / "aera" / "__init__.py":
-        assert reached == {"aera.lab.judging.api"}, (
-            "named for type checkers, loaded when it is first used"
-        )
+        assert reached == {"aera.lab.api"}, "named for type checkers, loaded when it is first used"
         return
     if path.parent.name == "cli":
         reached = {n for n in imports(TREES[path], top_only=True) if n.startswith("aera.lab")}
@@ -137,25 +135,14 @@ def test_no_module_is_a_drawer() -> None:
     assert not [path for path in MODULES if path.stem in drawers]
 
 
-FRONT = {"aera", "aera.lab"}
+FRONT = {"aera", "aera.lab", "aera.adapters.vllm"}
 """What recipes and benches import, beside each other."""
 BEHIND = {
     "runs/commands_page.py",  # the page of the commands is made of the commands
     # Not yet moved: what they need is going or changing.
-    "bench/ahead.py",
-    "bench/children.py",
-    "bench/limits.py",
-    "bench/processes.py",
-    "bench/reloads.py",
     "bench/scale.py",
-    "bench/waiting.py",
-    "bench/workers.py",
     "runs/crowd.py",
     "runs/crowd_held.py",
-    "runs/crowd_pools.py",
-    "runs/default_ahead.py",
-    "runs/sooner.py",
-    "runs/sooner_held.py",
     "runs/variants.py",
 }
 

@@ -6,23 +6,19 @@ here is written anew by AERA_GOLDEN.
 
 import json
 import shutil
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from commands import run
+from fakes import FakeUpstream, in_background
 
 import aera
-from aera.cli import app
 
 HERE = Path(__file__).parent
 WRITTEN = HERE / "data" / "written"
 PINNED: dict[str, Any] = json.loads((WRITTEN / "pinned.json").read_text("utf-8"))
-BUNDLED = HERE.parent / "aera" / "demo" / "controller"
 
 
 class Short:
@@ -38,46 +34,20 @@ def written(tmp_path: Path) -> Path:
     return Path(shutil.copytree(WRITTEN, tmp_path / "written"))
 
 
-def call(*words: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == code, (done.output, done.exception)
+def call(*words: object) -> str:
+    done = run(HERE, *words)
+    assert done.returncode == 0, done
     return done.stdout
 
 
-class Counting(BaseHTTPRequestHandler):
-    """A model server that says 7, and counts the responses it was asked for."""
-
-    asked = 0
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        n = body.get("n") or 1
-        type(self).asked += n
-        message = {"role": "assistant", "content": "so \\boxed{7}"}
-        choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(n)]
-        usage = {"prompt_tokens": 5, "completion_tokens": 4 * n, "total_tokens": 5 + 4 * n}
-        reply = json.dumps({"model": "m", "choices": choices, "usage": usage}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(reply)))
-        self.end_headers()
-        self.wfile.write(reply)
-
-    def log_message(self, *words: Any) -> None:
-        """Nothing is logged."""
+def seven() -> AbstractContextManager[FakeUpstream]:
+    """A model server that says 7."""
+    return in_background(FakeUpstream(lambda call, place: "so \\boxed{7}"))
 
 
-@contextmanager
-def model_server() -> Iterator[tuple[str, type[Counting]]]:
-    handler = type("Handler", (Counting,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1", handler
-        finally:
-            server.shutdown()
-            thread.join()
+def asked(server: FakeUpstream) -> int:
+    """How many responses it was asked for."""
+    return sum(call.n for call in server.calls)
 
 
 # --- pools ----------------------------------------------------------------------------------------
@@ -134,10 +104,10 @@ def test_a_pool_begun_before_goes_on_and_pays_nothing_twice(
     name: str, missing: int, written: Path
 ) -> None:
     out, before = written / name, written / "questions.jsonl"
-    with model_server() as (url, server):
-        to = ("--base-url", url, "--model", "m", "--task", "numeric", "--responses", 8)
+    with seven() as server:
+        to = ("--base-url", server.base_url, "--model", "m", "--task", "numeric", "--responses", 8)
         call("sample", before, *to, "--out", out)
-    assert server.asked == missing
+    assert asked(server) == missing
     pool = aera.open_pool(out)
     texts = [each.text for record in pool for each in record.responses]
     assert (len(texts), texts.count("so \\boxed{7}")) == (24, missing)
@@ -150,11 +120,11 @@ def test_a_pool_begun_before_goes_on_and_pays_nothing_twice(
 def test_answers_begun_before_go_on_and_pay_nothing_twice(
     name: str, paid: int, answers: list[str], written: Path
 ) -> None:
-    with model_server() as (url, server):
-        to = ("--base-url", url, "--model", "m", "--file", written / "questions.jsonl")
+    with seven() as server:
+        to = ("--base-url", server.base_url, "--model", "m", "--file", written / "questions.jsonl")
         how = ("--task", "numeric", "--schedule", "4,8", "--policy", "asc-0.9", "--seed", 0)
         call("solve", *to, *how, "--out", written / name)
-    assert server.asked == paid
+    assert asked(server) == paid
     lines = [json.loads(line) for line in (written / name).read_text("utf-8").splitlines()]
     found = {line["question_id"]: line["answer"] for line in lines if line["answer"]}
     assert [found[name] for name in sorted(found)] == answers
@@ -164,8 +134,8 @@ def test_answers_begun_before_go_on_and_pay_nothing_twice(
 
 
 def loaded(name: str, written: Path = WRITTEN) -> aera.Controller:
-    place = BUNDLED if name == "bundled" else written / name
-    return aera.Controller.load(place, scorer=Short() if name == "best-of-n" else None)
+    """The one called bundled has an MLP weigher and a gate of eleven inputs."""
+    return aera.Controller.load(written / name, scorer=Short() if name == "best-of-n" else None)
 
 
 def decided(controller: aera.Controller) -> dict[str, Any]:

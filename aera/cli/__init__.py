@@ -1,59 +1,99 @@
 """The command line. Each command opens what it needs, calls one function and shows the result."""
 
 import sys
+from collections.abc import Callable
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from aera.cli.ask import sample, solve
 from aera.cli.data import drop, export, import_, info, label, merge, policies, tasks
-from aera.cli.lab import audit, demo, evaluate, train
-from aera.cli.options import say
+from aera.cli.lab import demo, evaluate, leaks, train
+from aera.cli.options import Grouped, say
 from aera.cli.serve import serve
 from aera.errors import AeraError, UsageError
 
+COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
+    "Begin with": {
+        "demo": (demo, "See it work: recorded answers, no network, no key."),
+        "import": (import_, "Bring answers that were sampled elsewhere: a file."),
+        "evaluate": (evaluate, "What would stopping early have saved and lost?"),
+        "train": (train, "Learn weights and when to stop, for a loss you allow."),
+        "solve": (solve, "Ask a server, and stop where little is left to gain."),
+    },
+    "Sample and serve": {
+        "sample": (sample, "Sample answers from a server into a pool."),
+        "serve": (serve, "Voted answers behind the OpenAI API."),
+    },
+    "Look after pools": {
+        "info": (info, "What a pool or a controller is."),
+        "label": (label, "Which right answers would decide most?"),
+        "merge": (merge, "Several pools as one."),
+        "export": (export, "A pool as Parquet, answers for another program."),
+        "drop": (drop, "Have questions forgotten."),
+        "leaks": (leaks, "Check a pool or a controller for leaks."),
+    },
+    "Look up": {
+        "policies": (policies, "Every policy that may be named."),
+        "tasks": (tasks, "Every task that may be named."),
+    },
+}
+FORMER = {"audit": "leaks", "audits": "info"}
+"""What commands were once called."""
+BEGIN = """AERA decides, after every block of sampled answers, whether another is worth its price.
+
+  aera demo                                       see it work: no network, no key
+  aera import FILE --task numeric --out pool      bring answers you have sampled
+  aera evaluate pool                              what stopping early saves and loses
+  aera train pool --out controller                learn when to stop, for a loss you allow
+  aera solve --base-url URL --model M QUESTION    ask a server no more than is worth it
+
+aera --help lists every command, and aera COMMAND --help says what one takes.
+"""
+
+
+class Front(TyperGroup):
+    """The commands under headings, those that one needs first at the top."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Every command with one short sentence."""
+        for title, commands in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, told) for name, (_, told) in commands.items()])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A command by its name; one that is called otherwise now says how."""
+        if args and args[0] in FORMER:
+            ctx.fail(f'"{args[0]}" is now: aera {" ".join([FORMER[args[0]], *args[1:]])}')
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="aera",
+    cls=Front,
     help="Early stopping for self-consistency and best-of-n: after every block of sampled answers, "
-    "decide whether another block is worth it. The way to a controller of your own: sample (or "
-    "import), evaluate, train, then solve or serve.",
-    epilog="On 519 held-out questions of GSM8K: +3.08 points [+0.58, +5.59] against 128 plain "
-    "votes, for 12.5 % [11.1, 13.9] of their tokens (docs/results.md).",
-    no_args_is_help=True,
-    add_completion=False,
+    "decide whether another block is worth its price.",
+    epilog="What that gains and costs, and how sure it is: docs/results.md.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 
 @app.callback(invoke_without_command=True)
-def _version(
+def _begin(
+    ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
         typer.echo(metadata.version("aera"))
-        raise typer.Exit
+    elif ctx.invoked_subcommand is None:
+        typer.echo(BEGIN, nl=False)
 
 
-for name, command in (
-    ("demo", demo),
-    ("sample", sample),
-    ("import", import_),
-    ("export", export),
-    ("merge", merge),
-    ("info", info),
-    ("drop", drop),
-    ("label", label),
-    ("train", train),
-    ("evaluate", evaluate),
-    ("solve", solve),
-    ("serve", serve),
-    ("audit", audit),
-    ("policies", policies),
-    ("tasks", tasks),
-):
-    app.command(name)(command)
+for name, (command, told) in (pair for each in COMMANDS.values() for pair in each.items()):
+    app.command(name, cls=Grouped, short_help=told)(command)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -20,14 +20,22 @@ from aera.cli.options import (
     say,
     without_password,
 )
+from aera.core import Question, Response
 from aera.errors import UsageError, check_count
-from aera.pools.pool import Pool
-
-if TYPE_CHECKING:
-    from aera.core import Question, Response
-    from aera.pools.log import Progress
-    from aera.pools.parquet import ParquetPool
-    from aera.pools.pool import Pool
+from aera.policies.rules import DESCRIPTIONS, LIMITS, parse_policy
+from aera.pools.parquet import ParquetPool, open_pool, show_address
+from aera.pools.pool import (
+    FAILURES,
+    Pool,
+    count_dropped,
+    is_open,
+    read_audits,
+    read_growing,
+)
+from aera.pools.pool import drop as drop_from
+from aera.pools.stats import count_contents, judge_audits, name_few, tell_pool
+from aera.reading.task import TASKS, Readability, task_from_json
+from aera.solving.controller import Controller, read_config
 
 
 def import_(
@@ -70,9 +78,9 @@ def import_(
     ] = None,
 ) -> None:
     """Bring recorded responses into a pool: JSON, CSV, Parquet, or logs of other programs."""
-    from aera.lab.formats.importing import bring_in
+    from aera.lab.formats.pools import import_file
 
-    found = bring_in(
+    found = import_file(
         file,
         out,
         task=task or None,
@@ -100,9 +108,8 @@ def export(
     ],
 ) -> None:
     """Write a pool as Parquet, or allocations as the output of an OpenAI batch."""
-    from aera.lab.formats.batches import export_allocations
-    from aera.lab.formats.exporting import export_pool
-    from aera.pools.parquet import show_address
+    from aera.lab.formats.foreign import export_allocations
+    from aera.lab.formats.pools import export_pool
 
     if source.is_dir():
         export_pool(Pool.open(source), out)
@@ -130,15 +137,11 @@ def merge(
     ] = None,
 ) -> None:
     """Merge pools: their questions together, and more responses to those that are in several."""
-    from aera.lab.formats.merging import merge_pools
+    from aera.lab.formats.pools import merge_pools
 
     pool = merge_pools(pools, out, responses=responses)
-    counts = f"{len(pool)} questions, {pool.manifest.responses:,} responses"
-    say(f"{out}: {counts}, task {pool.task.name}, checkpoints {pool.schedule}")
-    for question_id, why in [*pool.left_out.items()][:3]:
-        say(f"question {question_id} is left out: it {why}")
-    if len(pool.left_out) > 3:
-        say(f"{len(pool.left_out)} questions are left out in all")
+    for line in tell_pool(pool.manifest, out):
+        say(line)
 
 
 Told = dict[str, Any]
@@ -176,10 +179,6 @@ def info(
 
 def _look(address: str) -> tuple[Told, Iterator[str]]:
     """What stands at an address, as values and as lines."""
-    from aera.pools.log import count_dropped, read_log
-    from aera.pools.parquet import open_pool
-    from aera.pools.pool import is_open
-
     path = Path(address)
     if (path / "config.json").is_file():
         told = _controller(path)
@@ -187,8 +186,8 @@ def _look(address: str) -> tuple[Told, Iterator[str]]:
     if "://" not in address and not path.exists():
         raise UsageError(f'there is no pool and no controller at "{address}"')
     here = {"path": address, "awaiting": count_dropped(path)}
-    unfinished = read_log(path) if is_open(path) else None
-    if unfinished is not None and unfinished.plan.responses is not None:
+    unfinished = read_growing(path) if is_open(path) else None
+    if unfinished is not None and unfinished.plan and unfinished.plan.responses is not None:
         told = {"kind": "unfinished pool", **here, **_unfinished(unfinished)}
         return told, _unfinished_lines(told)
     told = {**here, **_pool(open_pool(address))}
@@ -220,16 +219,13 @@ def _server_lines(told: Told) -> Iterator[str]:
 # --- pools ----------------------------------------------------------------------------------------
 
 
-def _pool(pool: "Pool | ParquetPool") -> Told:
-    from aera.lab.open import open_truths
-    from aera.pools.log import read_log
-    from aera.pools.pool import Pool, read_audits
-    from aera.pools.stats import count_contents, judge_audits
+def _pool(pool: Pool | ParquetPool) -> Told:
+    from aera.lab.truths import open_truths
 
     manifest, truths = pool.manifest, open_truths(pool)
     known = sum(name in truths.answers for name in pool.questions) if truths else None
     stored = pool if isinstance(pool, Pool) else None
-    grown = read_log(stored.path) if stored and not stored.is_open else None
+    grown = read_growing(stored.path) if stored and not stored.is_open else None
     kind = "exported pool" if stored is None else "open pool" if stored.is_open else "pool"
     return {
         "kind": kind,
@@ -239,18 +235,16 @@ def _pool(pool: "Pool | ParquetPool") -> Told:
         "responses_each": manifest.each,
         "checkpoints": list(manifest.schedule),
         **_asked(pool.task, manifest.sampler, [*pool.questions.values()]),
-        **count_contents(pool, pool.task).as_json(),
+        **count_contents(pool, pool.task),
         "seed": manifest.seed,
         "truths": known,
         "left_out": pool.left_out if isinstance(pool, Pool) else {},
-        "growing": _unfinished(grown) if grown else None,
-        "audits": [each.as_json() for each in judge_audits(read_audits(stored.path))]
-        if stored
-        else [],
+        "growing": _unfinished(grown, stored) if grown else None,
+        "audits": judge_audits(read_audits(stored.path)) if stored else [],
     }
 
 
-def _asked(task: Any, sampler: Mapping[str, Any], questions: "Sequence[Question]") -> Told:
+def _asked(task: Any, sampler: Mapping[str, Any], questions: Sequence[Question]) -> Told:
     """How the questions were asked, and how their answers are read."""
     sources = [sampler, *sampler.get("merged_from", ())]
     groups = {question.group for question in questions if question.group is not None}
@@ -281,17 +275,14 @@ def _pool_lines(told: Told) -> Iterator[str]:
     truths = told["truths"]
     yield "truths: none" if truths is None else f"truths: for {truths:,} questions"
     yield f"groups: {told['groups']:,}" if told["groups"] else "groups: none"
-    left_out = [*told["left_out"].items()]
-    for name, why in left_out[:3]:
-        yield f"left out: {name} {why}"
-    if len(left_out) > 3:
-        yield f"left out: {len(left_out):,} questions in all"
+    if told["left_out"]:
+        yield f"left out: {name_few(told['left_out'])}"
     if told["growing"]:
         yield "it is being grown; aera sample goes on with it"
         yield _progress_line(told["growing"])
     for audits in told["audits"]:
         yield _audits_line(audits)
-    yield from _dropped_lines(told)
+    yield from _awaiting(told)
 
 
 def _audits_line(told: Told) -> str:
@@ -302,12 +293,11 @@ def _audits_line(told: Told) -> str:
     limit = "" if told["limit"] is None else f" of more than {told['limit']:.2%}"
     return (
         f"{found}, of {told['judged']:,} the answer changed in {told['changed']:,} "
-        f"({told['low']:.2%} to {told['high']:.2%}, 95 % at any time); "
-        f"{alarm}{limit}"
+        f"({told['low']:.2%} to {told['high']:.2%}, 95 % at any time); {alarm}{limit}"
     )
 
 
-def _dropped_lines(told: Told) -> Iterator[str]:
+def _awaiting(told: Told) -> Iterator[str]:
     if told["awaiting"]:
         yield (
             f"dropped: {told['awaiting']:,} still stand in its files and are read by nobody; "
@@ -317,8 +307,6 @@ def _dropped_lines(told: Told) -> Iterator[str]:
 
 def _common_lines(told: Told) -> Iterator[str]:
     """What finished and unfinished pools say alike."""
-    from aera.reading.task import Readability
-
     task, prompt, sampler = told["task"], told["prompt"], told["sampler"]
     yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
     sent = "" if prompt["as_sampled"] else " (the task's; what was sent is not recorded)"
@@ -327,7 +315,8 @@ def _common_lines(told: Told) -> Iterator[str]:
     if told["own_systems"]:
         yield f"{told['own_systems']:,} questions have a system message of their own"
     fields = {k: v for k, v in told["readability"].items() if k != "share"}
-    yield f"read: {Readability(**fields).summary()}"
+    known = task_from_json({name: value for name, value in task.items() if name != "read_from"})
+    yield f"read: {Readability(**fields).summary(known)}"
     for example in fields["examples"]:
         yield f"  not read: {example}"
     tokens, guessed = told["tokens"], sampler.get("tokens")
@@ -336,11 +325,8 @@ def _common_lines(told: Told) -> Iterator[str]:
     models = [f"{name} ({count:,})" for name, count in told["models"].items()]
     yield f"models: {', '.join(models) or sampler.get('model') or 'not recorded'}"
     only = f", {told['answers_only']:,} with only an answer" if told["answers_only"] else ""
-    yield (
-        f"texts: {told['texts']:,} responses have one{only}"
-        if told["texts"]
-        else (f"texts: none{only}")
-    )
+    texts = f"{told['texts']:,} responses have one" if told["texts"] else "none"
+    yield f"texts: {texts}{only}"
     traced = f", {told['traces']:,} with a trace of their tokens" if told["traces"] else ""
     some = f"{told['logprobs']:,} responses have them" if told["logprobs"] else "none"
     yield f"logprobs: {some}{traced}"
@@ -354,21 +340,22 @@ def _flat(text: str) -> str:
 # --- pools on the way -----------------------------------------------------------------------------
 
 
-def _unfinished(found: "Progress") -> Told:
-    from aera.pools.stats import count_contents
-
-    counts, each = found.counts.values(), found.plan.responses or 0
+def _unfinished(found: Pool, base: Pool | None = None) -> Told:
+    """How far a log is, with what was there before where it makes a pool larger."""
+    before, failed = base.stored_counts if base else {}, found.path / FAILURES
+    counts = [count + before.get(name, 0) for name, count in found.stored_counts.items()]
+    each = found.plan.responses or 0 if found.plan else 0
     return {
-        "questions": len(found.questions),
+        "questions": len(counts),
         "responses_each": each,
-        "wanted": each * len(found.questions),
+        "wanted": each * len(counts),
         "done": sum(counts),
         "fewest": min(counts, default=0),
         "most": max(counts, default=0),
         "finished_questions": sum(count >= each for count in counts),
-        "failures": found.failures,
-        **_asked(found.plan.task, found.plan.sampler, [*found.questions.values()]),
-        **count_contents(found.records, found.plan.task).as_json(),
+        "failures": failed.read_bytes().count(b"\n") if failed.is_file() else 0,
+        **_asked(found.task, found.manifest.sampler, [*found.stored_questions.values()]),
+        **count_contents(found.everything(), found.task),
     }
 
 
@@ -376,7 +363,7 @@ def _unfinished_lines(told: Told) -> Iterator[str]:
     yield f"{told['path']}: a pool that is not finished; aera sample goes on with it"
     yield _progress_line(told)
     yield from _common_lines(told)
-    yield from _dropped_lines(told)
+    yield from _awaiting(told)
 
 
 def _progress_line(told: Told) -> str:
@@ -393,13 +380,11 @@ def _progress_line(told: Told) -> str:
 class _Unasked:
     """In the place of a scorer, which is not kept with a controller and not needed here."""
 
-    def score(self, question: "Question", responses: "Sequence[Response]") -> list[float]:
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
         raise NotImplementedError
 
 
 def _controller(path: Path) -> Told:
-    from aera.solving.controller import Controller, read_config
-
     config = read_config(path)
     made = Controller.load(path, scorer=_Unasked() if config.get("scorer") else None)
     return {
@@ -435,19 +420,14 @@ def _controller_lines(told: Told) -> Iterator[str]:
     tuned = f", calibrated on {told['calibrated']:,} {others}" if told["calibrated"] else ""
     if calibration.get("out_of_fold"):
         tuned = ", calibrated on the same, out of fold"
-    yield (
-        f"taught on {told['fitted']:,} questions{tuned}"
-        if told["fitted"] or tuned
-        else ("taught on nothing")
-    )
+    taught = f"{told['fitted']:,} questions{tuned}" if told["fitted"] or tuned else "nothing"
+    yield f"taught on {taught}"
     yield _home_line(told["home"])
     for name in ("summary", "learned"):
         if calibration.get(name):
-            yield f"{calibration[name]}"
-    encoder = told["encoder"]["identity"]
-    yield f"inputs: {len(told['features'])}, encoder {encoder or 'none'}, " + (
-        "weighted votes" if told["weighs"] else "plain votes"
-    )
+            yield str(calibration[name])
+    encoder, votes = told["encoder"]["identity"], "weighted" if told["weighs"] else "plain"
+    yield f"inputs: {len(told['features'])}, encoder {encoder or 'none'}, {votes} votes"
 
 
 def _home_line(home: Told | None) -> str:
@@ -463,42 +443,32 @@ def _home_line(home: Told | None) -> str:
     )
 
 
-OutOption = Annotated[Path, typer.Option(help="The table to fill in, as labels.csv.")]
-ControllerOption = Annotated[
-    Path | None, typer.Option(help="Compare this controller and its weights with plain votes.")
-]
-PoliciesOption = Annotated[
-    str, typer.Option(help="Policies by label that are compared with the full budget.")
-]
-CountOption = Annotated[int, typer.Option("--questions", help="Most questions to list.")]
-
-
 def label(
     pool: PoolArgument,
-    out: OutOption,
-    controller: ControllerOption = None,
-    policies: PoliciesOption = "asc-0.95",
-    questions: CountOption = 50,
+    out: Annotated[Path, typer.Option(help="The table to fill in, as labels.csv.")],
+    controller: Annotated[
+        Path | None, typer.Option(help="Compare this controller and its weights with plain votes.")
+    ] = None,
+    policies: Annotated[
+        str, typer.Option(help="Policies by label that are compared with the full budget.")
+    ] = "lead-4",
+    questions: Annotated[int, typer.Option("--questions", help="Most questions to list.")] = 50,
     equivalence: EquivalenceOption = False,
 ) -> None:
     """List the questions where a right answer would decide most, as a table to fill in.
 
     Those are the ones on which plain and weighted votes, or two policies, answer differently.
     """
-    from aera.lab.judging.labelling import find_candidates, usual_ways, write_labels
-    from aera.policies.labels import parse_policy
-    from aera.pools.parquet import open_pool
+    from aera.lab.label import find_candidates, write_labels
 
     check_count("--questions", questions)
     loaded = load_controller(controller, equivalence=equivalence) if controller else None
     records = open_pool(pool, equivalence=loaded.task.equivalence if loaded else equivalence)
     stated = [parse_policy(each) for each in policies.split(",")]
-    ways = usual_ways(
-        records.schedule,
-        [loaded.policy, *stated] if loaded else stated,
-        loaded.weigher if loaded else None,
-    )
-    found = find_candidates(records, ways)
+    if loaded:
+        found = find_candidates(records, [loaded.policy, *stated], loaded.weigher)
+    else:
+        found = find_candidates(records, stated)
     total = len(records.questions)
     if not found:
         say(f"all {total:,} questions are answered alike; no label would decide anything")
@@ -515,11 +485,10 @@ def label(
 
 def policies() -> None:
     """List the policies that --policies and a gateway's requests may name."""
-    from aera.policies.labels import DESCRIPTIONS, LIMITS
 
     table = _table("label", "stops", "from")
-    for each in DESCRIPTIONS:
-        table.add_row(each.label, each.meaning, each.source)
+    for label, told in DESCRIPTIONS.items():
+        table.add_row(label, *told)
     console = Console()
     console.print(table)
     for limit, meaning in LIMITS.items():
@@ -528,7 +497,6 @@ def policies() -> None:
 
 def tasks() -> None:
     """List the tasks that --task may name: how a question is asked and its answer read."""
-    from aera.reading.task import TASKS
 
     table = _table("name", "answers are", "read from")
     for task in TASKS.values():
@@ -558,8 +526,6 @@ def drop(
 
     They are erased at once, or by whoever is writing the pool, at the end.
     """
-    from aera.pools.log import drop as drop_from
-
     named = [each.strip() for each in (ids or "").split(",") if each.strip()]
     if not named and before is None:
         raise UsageError("say what is to be dropped: --ids or --before")

@@ -1,50 +1,42 @@
 """The commands that may see right answers: evaluate, train, the leak check, and the demo."""
 
-from dataclasses import asdict, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from aera.cli.options import (
-    LOSS,
-    BestOfNOption,
-    CertifyOption,
-    EncoderOption,
     EquivalenceOption,
-    FiguresOption,
-    JsonOption,
-    JudgeOption,
-    LossOption,
-    MaxSamplesOption,
-    Outputs,
-    PaperOption,
     PoolArgument,
-    PriceOption,
-    ReportOption,
     ScheduleOption,
-    SeedOption,
-    TokenPricesOption,
-    WorkersOption,
-    find_scoring,
+    grouped,
     load_controller,
-    open_judged,
-    read_prices,
+    prices_from,
     say,
-    say_readability,
 )
-from aera.core import Schedule
 from aera.errors import ProtocolError, UsageError
-from aera.files import already_there
-from aera.workers import parse_workers, show_progress
+from aera.files import already_there, write_json
+from aera.reading.task import Readability, Task
+from aera.voting.rules import BestOfN, Scorer, load_scorer
 
 if TYPE_CHECKING:
-    from aera.lab.judging.best_of_n import Scoring
-    from aera.lab.judging.build import Built
-    from aera.lab.judging.evaluation import Evaluation
+    from aera.lab.build import Built
     from aera.lab.replay.money import Prices
+    from aera.lab.summary import Evaluation
+    from aera.lab.truths import Graded
+
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(help="Encoder for the paper's features: a .safetensors path or model name."),
+]
+WholeOption = Annotated[
+    bool,
+    typer.Option("--all", help="Show every policy, where questions stopped, and transitions."),
+]
 
 
 class Protocol(StrEnum):
@@ -56,302 +48,332 @@ class Protocol(StrEnum):
     HOLDOUT = "holdout"
 
 
-ProtocolOption = Annotated[
-    Protocol,
-    typer.Option(
-        help="replay: policies as given. crossfit, nested, holdout: learn from some questions and "
-        "judge others."
-    ),
-]
-ControllerOption = Annotated[
-    Path | None, typer.Option(help="Also replay this controller, and its own full budget.")
-]
-PoliciesOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Policies by label, as fixed-32,asc-0.95,esc-5+min8 (aera policies); with "
-        "--controller also on its votes and gate, as weighted-32,asc-0.9+weighted,aera-0.2."
-    ),
-]
-RuleOption = Annotated[
-    str, typer.Option(help="How votes are counted: vote, or re2-vote to compare with Re2.")
-]
-WithoutOption = Annotated[
-    bool,
-    typer.Option(
-        "--without-truths",
-        help="Nested, holdout: learn and calibrate as where a pool has no truths; those it has "
-        "only judge.",
-    ),
-]
-CleanOption = Annotated[
-    bool, typer.Option(help="Crossfit: end training on an inner split, not on the judged fold.")
-]
+@dataclass(frozen=True)
+class Judging:
+    """What evaluate and train are told alike: which responses, and how to learn from them."""
+
+    pool: PoolArgument
+    max_loss: Annotated[
+        float | None,
+        typer.Option(
+            show_default="0.02",
+            help="Accuracy you allow to lose, as a fraction: 0.02 is two points.",
+        ),
+    ] = None
+    certify: Annotated[
+        float | None,
+        typer.Option(help="Prove the allowed loss with this chance of error, as 0.1."),
+    ] = None
+    schedule: ScheduleOption = None
+    max_samples: Annotated[
+        int | None, typer.Option(help="Most responses to use of each question.")
+    ] = None
+    scorer: Annotated[
+        str | None,
+        typer.Option(help="Return the response that this scorer, MODULE:NAME, scores highest."),
+    ] = None
+    price: Annotated[
+        float | None,
+        typer.Option(
+            show_default="0.2",
+            help="What the mean full budget costs, in units of reward (--scorer).",
+        ),
+    ] = None
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            show_default="the truth, where the pool has it",
+            help="Who says what a response is worth: truth or score (--scorer).",
+        ),
+    ] = None
+    prices: Annotated[
+        str | None,
+        typer.Option(help="Price of a million prompt and of a million completion tokens: 0.5,1.5."),
+    ] = None
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Learn the paper's gate: 55 features, plain votes.")
+    ] = False
+    encoder: EncoderOption = None
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn by chance.")] = 0
+    equivalence: EquivalenceOption = False
+    workers: Annotated[
+        str, typer.Option(help="Who does the work: a number of processes, ray or ray:ADDRESS.")
+    ] = "1"
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What is passed on as it was given."""
+        own = ("pool", "scorer", "prices")
+        return {each: value for each, value in vars(self).items() if each not in own}
+
+    @property
+    def tokens(self) -> tuple[float, float] | None:
+        """The prices of a million prompt and completion tokens, where somebody gives them."""
+        return prices_from(self.prices) if self.prices else None
+
+    def load_scorer(self) -> Scorer | None:
+        """The scorer of best-of-n, where one is named."""
+        return load_scorer(self.scorer) if self.scorer else None
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """Where what came out goes, None for nowhere."""
+
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the evaluation to this file, for programs.")
+    ] = None
+    report: Annotated[
+        Path | None, typer.Option(help="Write one offline page with figures, as report.html.")
+    ] = None
+    figures: Annotated[
+        Path | None, typer.Option(help="Write the figures of the page as SVG into this folder.")
+    ] = None
+
+    def check(self) -> None:
+        """Refuse a place that cannot be written to, before any work is done."""
+        for option, file in (("json", self.json_file), ("report", self.report)):
+            if file and not file.absolute().parent.is_dir():
+                raise UsageError(f'--{option} cannot write "{file}": there is no such folder')
+        if self.report and self.report.suffix.lower() not in (".html", ".htm"):
+            raise UsageError(f'--report writes a page, as report.html, but got "{self.report}"')
+        if self.figures and self.figures.exists() and not self.figures.is_dir():
+            raise UsageError(f'--figures needs a folder, but "{self.figures}" is a file')
+        if self.report or self.figures:
+            from aera.lab.report.page import converter
+
+            converter()
+
+    def write(self, made: "Evaluation") -> None:
+        """Everything that was asked for."""
+        from aera.lab.report.page import export_svg, write_report
+
+        if self.json_file:
+            write_json(self.json_file, made.summary)
+        if self.report:
+            write_report(self.report, made)
+            say(f"report: {self.report}")
+        if self.figures:
+            export_svg(self.figures, made)
+
+
+@grouped
 def evaluate(
-    pool: PoolArgument,
-    protocol: ProtocolOption = Protocol.REPLAY,
-    controller: ControllerOption = None,
-    policies: PoliciesOption = None,
-    schedule: ScheduleOption = None,
-    max_samples: MaxSamplesOption = None,
-    rule: RuleOption = "vote",
-    scorer: BestOfNOption = None,
-    price: PriceOption = None,
-    judge: JudgeOption = None,
-    prices: TokenPricesOption = None,
-    without_truths: WithoutOption = False,
-    paper: PaperOption = False,
-    clean: CleanOption = False,
-    max_loss: LossOption = None,
-    certify: CertifyOption = None,
-    encoder: EncoderOption = None,
-    seed: SeedOption = 0,
-    equivalence: EquivalenceOption = False,
-    workers: WorkersOption = "1",
-    json_file: JsonOption = None,
-    report: ReportOption = None,
-    figures: FiguresOption = None,
+    given: Judging,
+    outputs: Outputs,
+    protocol: Annotated[
+        Protocol,
+        typer.Option(
+            help="Replay policies as given, or learn from some questions and judge others "
+            "(crossfit, nested, holdout)."
+        ),
+    ] = Protocol.REPLAY,
+    controller: Annotated[
+        Path | None, typer.Option(help="Also replay this controller, and its own full budget.")
+    ] = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            help="Replay these, as fixed-32,asc-0.95,esc-5+min8 (aera policies lists them), with a "
+            "controller also asc-0.9+weighted,aera-0.2."
+        ),
+    ] = None,
+    rule: Annotated[
+        str, typer.Option(help="How votes are counted: vote, or re2-vote to compare with Re2.")
+    ] = "vote",
+    without_truths: Annotated[
+        bool,
+        typer.Option(
+            "--without-truths",
+            help="Learn and calibrate as if the pool had no right answers, which then only judge.",
+        ),
+    ] = False,
+    clean: Annotated[
+        bool,
+        typer.Option(
+            "--clean", help="End training on an inner split, not on the judged fold (crossfit)."
+        ),
+    ] = False,
+    whole: WholeOption = False,
 ) -> None:
-    """Replay policies on recorded responses; without truths, show spend and agreement only."""
-    from aera.lab.judging.asked import ask_policies, choose_schedule
-    from aera.lab.judging.evaluation import EvaluationSettings, evaluate_pool
+    """Say what stopping early would have saved and lost on recorded responses.
 
-    (outputs := Outputs(json_file, report, figures)).check()
-    given: dict[str, Any] = {"rule": rule, "paper": paper, "clean": clean, "encoder": encoder}
-    settings = EvaluationSettings(
-        protocol=protocol.value,
-        max_loss=LOSS if max_loss is None else max_loss,
-        alpha=certify,
-        seed=seed,
-        schedule=Schedule.parse(schedule) if schedule else None,
-        prices=read_prices(prices),
-        without_truths=without_truths,
-        **given,
-    )
-    working, loaded = parse_workers(workers), None
+    Without right answers that is the share of answers which stay the same.
+    """
+    from aera.lab import api
+
+    outputs.check()
+    loaded = None
     if controller is not None:
-        loaded = load_controller(controller, equivalence=equivalence, scorer=scorer)
-    _check_scored(scoring := find_scoring(scorer, price, judge, loaded), max_loss, outputs)
-    settings = replace(settings, scoring=scoring)
-    equal = loaded.task.equivalence if loaded else equivalence
-    records, truths = open_judged(pool, equivalence=equal, workers=working)
-    own, last = (loaded or records).schedule, records.schedule.last
-    chosen = choose_schedule(own, settings.schedule, most=max_samples, recorded=last)
-    scored = scoring is not None
-    asked = ask_policies(policies, chosen, controller=loaded, scored=scored, encoder=encoder)
-    settings = replace(settings, schedule=chosen)
-    done: dict[str, Any] = {"controller": loaded, "workers": working, "track": show_progress}
-    made = evaluate_pool(records, asked, truths=truths, settings=settings, **done)
-    _show(made, transitions=policies is None)
+        loaded = load_controller(controller, equivalence=given.equivalence, scorer=given.scorer)
+    scored = given.scorer or (loaded is not None and isinstance(loaded.weigher, BestOfN))
+    if scored and (outputs.report or outputs.figures):
+        raise UsageError("--report and --figures show votes, and best-of-n has none; use --json")
+    made = api.evaluate(
+        given.pool,
+        policies,
+        **given.told,
+        controller=loaded,
+        protocol=protocol.value,
+        rule=rule,
+        scorer=given.load_scorer() if loaded is None else None,
+        prices=given.tokens,
+        without_truths=without_truths,
+        clean=clean,
+    )
+    _show(made, whole=whole, advice=_advise(given.pool, made, controller))
     outputs.write(made)
 
 
-def _check_scored(scoring: "Scoring | None", max_loss: float | None, outputs: Outputs) -> None:
-    """Refuse what speaks of votes only, where there are none."""
-    if scoring is None:
-        return
-    if outputs.report or outputs.figures:
-        raise UsageError("--report and --figures show votes, and best-of-n has none; use --json")
-    if max_loss is not None:
-        raise UsageError("--max-loss is for votes, and --scorer has a --price for that")
+def _advise(pool: str, made: "Evaluation", controller: Path | None) -> str:
+    """The command that goes on from here."""
+    if controller is not None:
+        return f'aera solve --controller {controller} --base-url URL --model M "a question"'
+    if made.truths is None and made.settings.scoring is None:
+        return f"aera label {pool} names the questions to look at"
+    return f"aera train {pool} --out controller"
 
 
-def _show(made: "Evaluation", *, transitions: bool) -> None:
-    """Tables on the terminal, and how far their claims reach."""
-    from aera.lab.report.terminal import print_calibration, print_frontier, print_transitions
+def _show(made: "Evaluation", *, whole: bool, advice: str) -> None:
+    """The headline, a table, how far its claims reach, and what to do next."""
+    from aera.lab.report.terminal import print_calibration, print_policies, print_transitions
 
-    console, frontier = Console(), made.frontier.without_sweeps()
-    graded = frontier.trajectories.grades is not None
-    title = made.title if graded else f"{made.title}, no truths"
-    print_frontier(console, frontier, title=title, terms=made.settings.terms)
-    if graded and transitions and made.settings.scoring is None:
-        print_transitions(console, frontier.trajectories)
-    if "calibration" in made.sections:
+    console, trajectories = Console(), made.frontier.trajectories
+    headline, *others = made.remarks
+    say(headline, style="bold")
+    rows = made.table(whole=whole)
+    print_policies(console, rows, spoken=made.spoken)
+    if whole and trajectories.grades is not None and made.settings.scoring is None:
+        print_transitions(console, trajectories)
+    if whole and "calibration" in made.sections:
         print_calibration(console, made.sections["calibration"])
-    say_readability(made.readability, made.records.task)
-    for line in made.remarks:
-        console.print(line, highlight=False)
+    warning = made.readability.warning(made.records.task)
+    for line in others:
+        say(line, style="bold red" if line == warning else None)
+    if warning is not None:
+        _name_unread(made.readability)
+    more = len(made.frontier.without_sweeps().points) - len(rows) + 1
+    rest = f" ({more} more policies: --all)" if more > 0 else ""
+    say(f"Next: {advice}{rest}", style="bold")
 
 
-FEW = 300
-"""Questions below which a threshold without a certificate is not to be trusted."""
-
-StatedOption = Annotated[
-    str | None,
-    typer.Option(help="Run this policy as it stands, by its label, as asc-0.95; choose nothing."),
-]
-TrainWithoutOption = Annotated[
-    bool,
-    typer.Option(
-        "--without-truths",
-        help="Look at no truth, as where a pool has none: learn from clear votes, calibrate by "
-        "agreement with the full budget.",
-    ),
-]
-LabelsOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Right answers to a few questions, as aera label lists them: without truths they "
-        "decide whether weights are used."
-    ),
-]
-WeigherOption = Annotated[
-    Path | None,
-    typer.Option(help="Use the weights of this controller, taught elsewhere on the same task."),
-]
-BaselineOption = Annotated[
-    list[str] | None,
-    typer.Option(help="With --paper: use this baseline where it saves more, as asc; repeatable."),
-]
+def _say_readability(health: Readability, task: Task) -> None:
+    """What was read, if anything had to be; where that is little, so that nobody misses it."""
+    if not health.responses:
+        return
+    say(health.summary(task))
+    if (warning := health.warning(task)) is not None:
+        say(warning, style="bold red")
+        _name_unread(health)
 
 
+def _name_unread(health: Readability) -> None:
+    for example in health.examples:
+        say(f"  not read: {example}")
+
+
+@grouped
 def train(
-    pool: PoolArgument,
+    given: Judging,
     out: Annotated[Path, typer.Option(help="Where the controller goes.")],
-    max_loss: LossOption = None,
-    certify: CertifyOption = None,
-    policy: StatedOption = None,
-    schedule: ScheduleOption = None,
-    max_samples: MaxSamplesOption = None,
-    scorer: BestOfNOption = None,
-    price: PriceOption = None,
-    judge: JudgeOption = None,
-    prices: TokenPricesOption = None,
-    without_truths: TrainWithoutOption = False,
-    labels: LabelsOption = None,
-    weigher: WeigherOption = None,
-    paper: PaperOption = False,
-    baseline: BaselineOption = None,
-    encoder: EncoderOption = None,
-    seed: SeedOption = 0,
-    equivalence: EquivalenceOption = False,
-    workers: WorkersOption = "1",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Run this policy as it stands, by its label, as asc-0.95; choose nothing."
+        ),
+    ] = None,
+    without_truths: Annotated[
+        bool,
+        typer.Option(
+            "--without-truths",
+            help="Look at no right answer: learn from clear votes, and calibrate by agreement with "
+            "the full budget.",
+        ),
+    ] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Right answers to a few questions, as aera label writes them: they decide whether "
+            "weights are used."
+        ),
+    ] = None,
+    weigher: Annotated[
+        Path | None,
+        typer.Option(help="Use the weights of this controller, taught elsewhere on the same task."),
+    ] = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Use this baseline, as asc, where it saves more than the paper's gate; repeatable."
+        ),
+    ] = None,
 ) -> None:
-    """Learn how votes weigh and when to stop, calibrate, and write the controller."""
-    from aera.lab.judging.asked import choose_schedule
-    from aera.lab.judging.labelling import read_labels
-    from aera.lab.judging.training import TrainSettings, train_pool
+    """Learn how votes weigh and when to stop, for a loss you allow, and write a controller."""
+    from aera.lab import api
+    from aera.lab.replay.money import Prices
 
-    _check_call(out, max_loss, scorer=scorer, policy=policy)
-    money, working = read_prices(prices), parse_workers(workers)
-    scoring = find_scoring(scorer, price, judge)
-    settings = TrainSettings(
-        max_loss=LOSS if max_loss is None else max_loss,
-        alpha=certify,
-        policy=policy,
-        scoring=scoring,
-        paper=paper,
-        baselines=tuple(baseline or ()),
-        encoder=encoder,
-        seed=seed,
-        without_truths=without_truths,
-        labels=None if labels is None else read_labels(labels),
-        teacher=None if weigher is None else load_controller(weigher, equivalence=False),
-    )
-    records, truths = open_judged(pool, equivalence=equivalence, workers=working)
-    own, asked = records.schedule, Schedule.parse(schedule) if schedule else None
-    chosen = choose_schedule(own, asked, most=max_samples, recorded=own.last)
-    settings = replace(settings, schedule=chosen)
-    built = train_pool(records, truths, settings, workers=working, track=show_progress)
-    built.controller.save(out)
-    say_readability(built.readability, records.task)
-    _train_show(built, out, money)
-    if scoring is not None:
-        say(scoring.told(truths))
-    if policy is None and scoring is None:
-        _advise(built)
-
-
-def _check_call(
-    out: Path, max_loss: float | None, *, scorer: str | None, policy: str | None
-) -> None:
-    """Refuse a place that is taken, and an allowed loss where nothing is chosen by one."""
+    prices = Prices(*given.tokens) if given.tokens else None
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise already_there(out)
-    if max_loss is not None and (scorer or policy):
-        raise UsageError(
-            "--max-loss chooses a setting, and "
-            + ("--policy states one" if policy else "--scorer has a --price for that")
-        )
+
+    def tell(built: "Built", graded: "Graded") -> None:
+        built.controller.save(out)
+        _tell_built(built, graded, given, out, prices)
+
+    api.train(
+        given.pool,
+        **given.told,
+        policy=policy,
+        scorer=given.load_scorer(),
+        without_truths=without_truths,
+        labels=labels,
+        weigher=None if weigher is None else load_controller(weigher, equivalence=False),
+        baselines=baseline or (),
+        tell=tell,
+    )
 
 
-def _advise(built: "Built") -> None:
-    """Say where a threshold was chosen on few questions, and what would do."""
-    from aera.lab.judging.certified import advise
-    from aera.lab.judging.figures import Stated
+def _tell_built(
+    built: "Built", graded: "Graded", given: Judging, out: Path, prices: "Prices | None"
+) -> None:
+    """What was written, how it was learned, what it saves, and what would do better."""
+    from aera.lab.summary import scoring_for
+    from aera.lab.words import tell_money
 
-    choice, told = built.choice, list[str]()
-    if isinstance(choice, Stated):
-        return
-    if not choice.feasible and built.allows is not None:
-        wider = replace(choice, max_loss=built.allows)
-        told.append(f"these questions allow a limit of {wider.limit}: --max-loss {built.allows:g}")
-    if choice.alpha is None and choice.questions < FEW:
-        few = f"{choice.questions} questions are few"
-        more = f": expect other ones to {choice.verb} more" if choice.feasible else ""
-        told.append(f"{few}{more}; {advise(asdict(choice))}")
-    for line in told:
-        Console().print(line, style="yellow", highlight=False, soft_wrap=True)
-
-
-def _tell_choice(built: "Built") -> list[str]:
-    """What was chosen, and what that promises: the sentences of the model card."""
-    from aera.lab.judging.build import describe_setting
-    from aera.lab.judging.certified import certify_card
-    from aera.lab.judging.figures import Stated
-    from aera.lab.learning.rewards import UtilityChoice
-
-    choice = built.choice
-    if isinstance(choice, Stated | UtilityChoice):
-        return [choice.summary]
-    return [f"{describe_setting(choice)}.", certify_card(asdict(choice))]
+    if graded.remark is not None:
+        say(graded.remark)
+    _say_readability(built.readability, graded.records.task)
+    say(f"{out}: {built.controller.label}; {built.learned}")
+    style = "green" if built.controller.calibration["feasible"] else "bold red"
+    for sentence in built.lines:
+        say(sentence, style=style)
+    for sentence in tell_money(built.point, prices) if prices else ():
+        say(sentence)
+    if scoring := scoring_for(given.load_scorer(), price=given.price, judge=given.judge):
+        say(scoring.told(graded.truths))
+    for sentence in built.advice:
+        say(sentence, style="yellow")
+    say(f'Next: aera solve --controller {out} --base-url URL --model M "a question"', style="bold")
 
 
-def _train_show(built: "Built", out: Path, prices: "Prices | None") -> None:
-    """What was written, how it was learned, and what it saves."""
-    from aera.lab.replay.frontier import fixed_points
-    from aera.lab.replay.money import explain_prices, tell_saving, tell_unknown
-
-    console, point = Console(), built.point
-    console.print(f"{out}: {built.controller.label}; {built.learned}", highlight=False)
-    style = "green" if built.choice.feasible else "bold red"
-    for sentence in _tell_choice(built):
-        console.print(sentence, style=style, highlight=False, soft_wrap=True)
-    if prices is None:
-        return
-    full = fixed_points(point.trajectories, weighted=point.weighted)[-1]
-    told = (tell_saving(point, full, prices), tell_unknown(point, prices), explain_prices(prices))
-    for line in told:
-        if line is not None:
-            say(line)
-
-
-def audit(
+def leaks(
     path: Annotated[Path, typer.Argument(help="A pool or a controller directory.")],
     pool: Annotated[
         Path | None,
-        typer.Argument(help="With a controller: a pool on which its inputs are perturbed."),
+        typer.Argument(help="With a controller: a pool whose questions it should not have seen."),
     ] = None,
-    encoder: EncoderOption = None,
 ) -> None:
-    """The leakage audit: where every input comes from; fails when something leaks."""
-    from aera.lab.judging.audit import audit_controller, audit_pool
-    from aera.lab.report.terminal import audit_summary, print_audit
-    from aera.paper.encoder import load_encoder
+    """Check a pool or a controller for leaks: where every input comes from, and who taught."""
+    from aera.lab.leaks import check_controller, check_pool
+    from aera.lab.report.terminal import print_leaks
 
     is_controller = (path / "config.json").is_file()
     if pool is not None and not is_controller:
         raise UsageError(f'two paths are a controller and a pool, and "{path}" is no controller')
-    done = (
-        audit_controller(path, pool) if is_controller else audit_pool(path, load_encoder(encoder))
-    )
-    console = Console()
-    print_audit(console, done)
-    console.print(audit_summary(done), style="bold")
-    if done.leaks:
-        raise ProtocolError(f"{len(done.leaks)} leaks, the first is {done.leaks[0].subject}")
+    done = check_controller(path, pool) if is_controller else check_pool(path)
+    print_leaks(Console(), done)
+    if found := [finding.subject for finding in done if finding.leak]:
+        raise ProtocolError(f"{len(found)} leaks, the first is {found[0]}")
 
 
 def demo(
@@ -360,8 +382,16 @@ def demo(
         float, typer.Option(help="Seconds a thousand tokens take at the recorded server.")
     ] = 0.6,
     out: Annotated[Path | None, typer.Option(help="Keep the imported pool here.")] = None,
+    whole: WholeOption = False,
 ) -> None:
-    """Solve bundled questions live against recorded real responses on loopback. No network."""
-    from aera.lab.report.demo import run_demo
+    """Solve bundled questions live, from recorded responses of a real model: no network, no key."""
+    from aera.lab import api
+    from aera.lab.report.demo import BUNDLED, run_demo
 
-    run_demo(Console(), questions=questions, pace=pace, out=out)
+    with TemporaryDirectory() as scratch:
+        place = out or Path(scratch) / "gsm8k"
+        records, _ = run_demo(Console(), place, questions=questions, pace=pace)
+        controller = load_controller(BUNDLED / "controller", equivalence=False)
+        made = api.evaluate(records, controller=controller)
+    then = "aera import FILE --task numeric --out pool, then aera evaluate pool"
+    _show(made, whole=whole, advice=then)

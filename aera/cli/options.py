@@ -1,124 +1,177 @@
-"""What the commands that ask a model share: their options, and what those mean."""
+"""What several commands share: options that are stated once, what decides, and how things are said.
 
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+A command decorated with `grouped` takes dataclasses of options: each field is an option, and the
+command gets them as one value.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from textwrap import fill
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
+from aera.core import Schedule
 from aera.errors import UsageError
-from aera.files import write_json
+from aera.gateway.config import ModelConfig, setting_of
+from aera.reading.equivalence import check_installed
 from aera.reading.task import get_task
-from aera.workers import SERIAL, Workers
-
-if TYPE_CHECKING:
-    from aera.lab.judging.best_of_n import Scoring
-    from aera.lab.judging.evaluation import Evaluation
-    from aera.lab.replay.money import Prices
-    from aera.lab.truths import Truths
-    from aera.pools.pool import Records
-    from aera.reading.task import Readability, Task
-    from aera.solving.controller import Controller
+from aera.solving.controller import Controller, default_controller
+from aera.voting.rules import find_weights, load_scorer
 
 
-URLOption = Annotated[str, typer.Option(help="Address of an OpenAI-compatible server, up to /v1.")]
-ModelOption = Annotated[str, typer.Option(help="Name of the model at that server.")]
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of its parameters that are dataclasses."""
+    own = signature(command).parameters.values()
+    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    options: list[Parameter] = []
+    for each in own:
+        found = signature(groups[each.name]).parameters.values() if each.name in groups else [each]
+        options += [option.replace(kind=Parameter.KEYWORD_ONLY) for option in found]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        command(**given)
+
+    run.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    return run
+
+
+GROUPS = {
+    "The server": (
+        *("base_url", "model", "system", "set_", "settings", "header", "headers", "ca_file"),
+        *("api_key_env", "concurrency"),
+    ),
+    "Limits and prices": (
+        "max_tokens_total",
+        "max_responses",
+        "max_seconds",
+        "max_money",
+        "prices",
+    ),
+    "What decides": (
+        *("controller", "policy", "policies", "schedule", "max_samples", "trust", "weights"),
+        *("task", "equivalence", "rule", "max_loss", "certify", "block", "shared_budget"),
+    ),
+    "How to learn": (
+        *("protocol", "without_truths", "labels", "weigher", "paper", "baseline", "encoder"),
+        "clean",
+    ),
+    "Best-of-n": ("scorer", "price", "judge"),
+}
+"""Headings of options, for every command that has them; what is under none comes last."""
+
+
+class Grouped(TyperCommand):
+    """A command whose help has its options under headings, and which names what is missing."""
+
+    def make_context(self, info_name: str | None, args: list[str], *known: Any, **more: Any) -> Any:
+        """Read the words of a call; where some are missing, say which call would do."""
+        given = [*args]
+        try:
+            return super().make_context(info_name, args, *known, **more)
+        except typer.BadParameter as error:
+            if not error.message and error.param is not None:  # all it says is what is missing
+                first = error.param.param_type_name == "argument"
+                words = [error.param.name.upper()] if first and error.param.name else []
+                for each in self.params:
+                    if each.required and each.opts[0][:1] == "-" and not {*each.opts} & {*given}:
+                        given += [each.opts[0], each.opts[0].rpartition("-")[2].upper()]
+                error.message = f"Try: aera {info_name} {' '.join(words + given)}"
+            raise
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then the groups that the command has anything of."""
+        titles = {name: title for title, names in GROUPS.items() for name in names}
+        found: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{t: [] for t in GROUPS}}
+        found["Other options"] = []
+        for each in self.get_params(ctx):
+            title = titles.get(each.name or "", "Other options")
+            title = "Arguments" if each.param_type_name == "argument" else title
+            if told := each.get_help_record(ctx):
+                found[title].append(told)
+        for title, records in found.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
 KeyOption = Annotated[
     str, typer.Option(help="Environment variable that holds the key for that server.")
 ]
-SystemOption = Annotated[str | None, typer.Option(help="System message sent with every question.")]
-PricesOption = Annotated[
-    str,
-    typer.Option(help="Price of a million prompt and of a million completion tokens, as 0.5,1.5."),
-]
-ConcurrencyOption = Annotated[int, typer.Option(help="Most calls in flight at once.")]
-SettingOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A field of the request, as temperature=0.6; repeatable."),
-]
-HeaderOption = Annotated[
-    list[str] | None, typer.Option(help="Extra header of every call, as Name: value; repeatable.")
-]
-CAOption = Annotated[
-    str | None, typer.Option(help="File with the certificates to trust, for a private server.")
-]
-TaskOption = Annotated[
-    str, typer.Option(help="Task used when no controller is given (aera tasks).")
-]
-ControllerOption = Annotated[
-    Path | None,
-    typer.Option(help="Controller directory; without one, ASC(0.95) on plain votes decides."),
-]
-ScorerOption = Annotated[
-    str | None,
-    typer.Option(help="Scorer as MODULE:NAME, for a controller that was saved with one."),
+PoolArgument = Annotated[
+    str, typer.Argument(help="A pool directory, or the folder or URI of one exported as Parquet.")
 ]
 
 
-PolicyOption = Annotated[
-    str | None,
-    typer.Option(help="Policy by its label, as asc-0.9 or asc-0.9+weighted (aera policies)."),
-]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Weights that need no training: traces, for a server that gives top_logprobs."
-    ),
-]
-MaximumOption = Annotated[
-    int | None, typer.Option("--max-samples", help="Most responses for one question.")
-]
-TokensOption = Annotated[
-    int | None, typer.Option(help="Most completion tokens for all questions together.")
-]
-ResponsesLimit = Annotated[
-    int | None, typer.Option(help="Most responses for all questions together.")
-]
-SecondsOption = Annotated[
-    float | None, typer.Option(help="Seconds after which nothing more is asked for.")
-]
-MoneyOption = Annotated[
-    float | None, typer.Option(help="Most money for all questions together, by --prices.")
-]
-MapOption = Annotated[
-    list[str] | None,
-    typer.Option("--map", help="A column under another name, as question=asked; repeatable."),
-]
+def as_set(name: str, *spelt: str) -> Any:
+    """An option for what a gateway's file sets of a model too, in the same words."""
+    return typer.Option(*spelt, help=setting_of(ModelConfig, name).metadata["text"])
 
 
-OWN_FIELDS = ("model", "messages", "n", "stream")
-"""Fields of a request that are made of other options, or by the policy."""
+ScheduleOption = Annotated[str | None, as_set("schedule")]
+EquivalenceOption = Annotated[bool, as_set("equivalence", "--equivalence")]
 
 
-def settings_from(fields: Iterable[str]) -> dict[str, Any]:
-    """Request fields from name=value; values are JSON where they can be."""
-    settings: dict[str, Any] = {}
-    for each in fields:
-        name, found, value = each.partition("=")
-        if not found or not name:
-            raise UsageError(f'--set takes name=value, but got "{each}"')
-        if name in OWN_FIELDS:
-            raise UsageError(f"--set cannot set {name}: that is for aera to say")
-        try:
-            settings[name] = json.loads(value)
-        except ValueError:
-            settings[name] = value
-    return settings
+@dataclass(frozen=True)
+class Deciding:
+    """What decides, as the options of a command say it."""
+
+    controller: Annotated[Path | None, as_set("controller")] = None
+    task: Annotated[str, as_set("task")] = "expression"
+    equivalence: EquivalenceOption = False
+    scorer: Annotated[str | None, as_set("scorer")] = None
+    policy: Annotated[str | None, as_set("policy")] = None
+    schedule: ScheduleOption = None
+    max_samples: Annotated[
+        int | None, typer.Option("--max-samples", help="Most responses for one question.")
+    ] = None
+    trust: Annotated[bool, as_set("trust", "--trust")] = False
+    weights: Annotated[str | None, as_set("weights")] = None
+
+    def load(self) -> Controller:
+        """A saved controller, or ASC on plain votes, under the policy that was stated."""
+        if self.controller is not None:
+            made = load_controller(
+                self.controller, equivalence=self.equivalence, scorer=self.scorer
+            )
+        elif self.scorer is not None:
+            raise UsageError("--scorer needs --controller: one that was saved with a scorer")
+        else:
+            if self.equivalence:
+                check_installed()
+            made = default_controller(replace(get_task(self.task), equivalence=self.equivalence))
+        if self.trust:
+            made = replace(made, home=None)
+        if self.weights is not None:
+            if self.controller is not None:
+                raise UsageError("--weights goes without --controller, which has its own votes")
+            made = replace(made, weigher=find_weights(self.weights))
+        if self.schedule is not None:
+            made = replace(made, schedule=Schedule.parse(self.schedule))
+        if self.policy is not None:
+            made = made.run_by(self.policy)
+        return made if self.max_samples is None else made.cut_to(self.max_samples)
 
 
-def headers_from(lines: Iterable[str]) -> dict[str, str]:
-    """Headers from "Name: value" lines."""
-    headers = {}
-    for line in lines:
-        name, found, value = line.partition(":")
-        if not found:
-            raise UsageError(f'--header takes "Name: value", but got "{line}"')
-        headers[name.strip()] = value.strip()
-    return headers
+def load_controller(path: Path, *, equivalence: bool, scorer: str | None = None) -> Controller:
+    """A saved controller; whether equal expressions vote together was decided in training."""
+    loaded = Controller.load(path, scorer=None if scorer is None else load_scorer(scorer))
+    if equivalence and not loaded.task.equivalence:
+        raise UsageError(
+            f'--equivalence would change the votes that "{path}" was made for; make one with '
+            "aera train --equivalence"
+        )
+    return loaded
 
 
 def prices_from(text: str) -> tuple[float, float]:
@@ -138,253 +191,14 @@ def without_password(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-@dataclass(frozen=True)
-class Deciding:
-    """What decides, as the options of a command say it."""
+def say(sentence: str, *, stderr: bool = False, style: str | None = None) -> None:
+    """A sentence without markup, for it may hold a path: one line where it is piped.
 
-    controller: Path | None
-    task: str
-    equivalence: bool = False
-    scorer: str | None = None
-    policy: str | None = None
-    schedule: str | None = None
-    max_samples: int | None = None
-    trust: bool = False
-    """Whether to keep the controller where it finds itself abroad."""
-    weights: str | None = None
-
-    def load(self) -> "Controller":
-        """A saved controller, or ASC on plain votes, under the policy that was stated."""
-        from aera.core import Schedule
-        from aera.voting.rules import find_weights
-
-        made = choose_controller(
-            self.controller, self.task, equivalence=self.equivalence, scorer=self.scorer
-        )
-        if self.trust:
-            made = replace(made, home=None)
-        if self.weights is not None:
-            if self.controller is not None:
-                raise UsageError("--weights goes without --controller, which has its own votes")
-            made = replace(made, weigher=find_weights(self.weights))
-        if self.schedule is not None:
-            made = replace(made, schedule=Schedule.parse(self.schedule))
-        if self.policy is not None:
-            made = made.run_by(self.policy)
-        return made if self.max_samples is None else made.cut_to(self.max_samples)
-
-
-def choose_controller(
-    path: Path | None, task: str, *, equivalence: bool, scorer: str | None
-) -> "Controller":
-    """What decides: a saved controller, its scorer put back, or ASC on plain votes."""
-    from aera.reading.equivalence import check_installed
-    from aera.solving.controller import default_controller
-
-    if path is None:
-        if scorer is not None:
-            raise UsageError("--scorer needs --controller: one that was saved with a scorer")
-        if equivalence:
-            check_installed()
-        return default_controller(replace(get_task(task), equivalence=equivalence))
-    return load_controller(path, equivalence=equivalence, scorer=scorer)
-
-
-def load_controller(path: Path, *, equivalence: bool, scorer: str | None = None) -> "Controller":
-    """A saved controller; whether equal expressions vote together was decided in training."""
-    from aera.solving.controller import Controller
-    from aera.voting.rules import load_scorer
-
-    loaded = Controller.load(path, scorer=None if scorer is None else load_scorer(scorer))
-    if equivalence and not loaded.task.equivalence:
-        raise UsageError(
-            f'--equivalence would change the votes that "{path}" was made for; make one with '
-            "aera train --equivalence"
-        )
-    return loaded
-
-
-Item = TypeVar("Item")
-
-PoolArgument = Annotated[
-    str, typer.Argument(help="A pool directory, or the folder or URI of one exported as Parquet.")
-]
-EncoderOption = Annotated[
-    str | None,
-    typer.Option(help="Encoder for the paper's features: a .safetensors path or model name."),
-]
-LOSS = 0.02
-"""The accuracy that may be lost where nobody says otherwise."""
-LossOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Accuracy you allow to lose, as a fraction: 0.02 is two points, and what is allowed "
-        "without this."
-    ),
-]
-CertifyOption = Annotated[
-    float | None,
-    typer.Option(help="Prove the allowed loss with this chance of error, as 0.1."),
-]
-PaperOption = Annotated[
-    bool, typer.Option("--paper", help="Use the paper's gate: 55 features, plain votes.")
-]
-ScheduleOption = Annotated[
-    str | None, typer.Option(help='Checkpoints at which to decide, as "4,8,16" or "1-128".')
-]
-MaxSamplesOption = Annotated[
-    int | None,
-    typer.Option(
-        help="Most responses to use: checkpoints above are dropped, this one is the last."
-    ),
-]
-BestOfNOption = Annotated[
-    str | None,
-    typer.Option(
-        "--scorer",
-        help="Best-of-n: return the response that this scorer, MODULE:NAME, scores highest.",
-    ),
-]
-PriceOption = Annotated[
-    float | None,
-    typer.Option(
-        help="With --scorer: what the mean full budget costs, in units of reward; 0.2 without this."
-    ),
-]
-JudgeOption = Annotated[
-    str | None,
-    typer.Option(
-        help="With --scorer: who says what a response is worth, truth or score; the truth where "
-        "the pool has it."
-    ),
-]
-TokenPricesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--prices",
-        help="Tell costs in money: the price of a million prompt and of a million completion "
-        "tokens, as 0.5,1.5.",
-    ),
-]
-SeedOption = Annotated[int, typer.Option(help="Seed of everything that is drawn by chance.")]
-EquivalenceOption = Annotated[
-    bool,
-    typer.Option("--equivalence", help="Ask math-verify which expressions are the same answer."),
-]
-WorkersOption = Annotated[
-    str, typer.Option(help="Who does the work: a number of processes, ray or ray:ADDRESS.")
-]
-
-HELD = 64 * 2**20
-"""Bytes of a pool on disk whose votes, read once, are held in memory: some 500,000 responses."""
-
-
-def open_judged(
-    address: str, *, equivalence: bool, workers: Workers
-) -> "tuple[Records, Truths | None]":
-    """Recorded responses that can be judged, with their truths; who is left out is said.
-
-    Small pools are read once and held in memory.
+    On a terminal lines end between words, and never between a number and its unit.
     """
-    from aera.lab.open import open_graded
-    from aera.pools.parquet import open_pool
-    from aera.pools.pool import Pool, hold
-
-    records = open_pool(address, equivalence=equivalence)
-    graded = open_graded(records, workers=workers)
-    if graded.remark is not None:
-        say(graded.remark)
-    small = isinstance(records, Pool) and (not records.sealed or records.size <= HELD)
-    kept = graded.records
-    return (hold(kept) if small and workers == SERIAL else kept), graded.truths
-
-
-def find_scoring(
-    scorer: str | None,
-    price: float | None,
-    judge: str | None,
-    controller: "Controller | None" = None,
-) -> "Scoring | None":
-    """Best-of-n, where a scorer is named or a controller was loaded with one."""
-    from aera.lab.judging.best_of_n import scoring_for
-    from aera.voting.rules import load_scorer
-
-    given = load_scorer(scorer) if scorer and controller is None else None
-    return scoring_for(given, price=price, judge=judge, controller=controller)
-
-
-def read_prices(text: str | None) -> "Prices | None":
-    """The prices of tokens, where somebody gives them."""
-    from aera.lab.replay.money import Prices
-
-    return Prices(*prices_from(text)) if text else None
-
-
-def say_readability(health: "Readability", task: "Task") -> None:
-    """What was read, if anything had to be; where that is little, so that nobody misses it."""
-    if not health.responses:
-        return
-    summary, warning = health.summary(), health.warning(task)
-    say(summary)
-    if warning is not None:
-        Console().print(warning, style="bold red", markup=False, highlight=False)
-        for example in health.examples:
-            say(f"  not read: {example}")
-
-
-def say(sentence: str, *, stderr: bool = False) -> None:
-    """One line, however long, and no markup: it may hold a path."""
-    Console(stderr=stderr).print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", help="Write the evaluation to this file, for programs.")
-]
-ReportOption = Annotated[
-    Path | None, typer.Option(help="Write one offline page with figures, as report.html.")
-]
-FiguresOption = Annotated[
-    Path | None, typer.Option(help="Write the figures of the page as SVG into this folder.")
-]
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Where each of them goes, None for nowhere."""
-
-    json: Path | None = None
-    report: Path | None = None
-    figures: Path | None = None
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there is anything to write."""
-        return any((self.json, self.report, self.figures))
-
-    def check(self) -> None:
-        """Refuse a place that cannot be written to, before any work is done."""
-        for option, file in (("json", self.json), ("report", self.report)):
-            if file and not file.absolute().parent.is_dir():
-                raise UsageError(f'--{option} cannot write "{file}": there is no such folder')
-        if self.report and self.report.suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f'--report writes a page, as report.html, but got "{self.report}"')
-        if self.figures and self.figures.exists() and not self.figures.is_dir():
-            raise UsageError(f'--figures needs a folder, but "{self.figures}" is a file')
-        if self.report or self.figures:
-            from aera.lab.report.page import converter
-
-            converter()
-
-    def write(self, made: "Evaluation") -> None:
-        """Everything that was asked for."""
-        from aera.lab.report.page import Report, export_svg, write_report
-
-        if not self.wanted:
-            return
-        report = Report.of(made)
-        if self.json:
-            write_json(self.json, report.evaluation)
-        if self.report:
-            write_report(self.report, report)
-        if self.figures:
-            export_svg(self.figures, report)
+    console = Console(stderr=stderr)
+    if console.is_terminal:
+        glued = re.sub(r"(?<=\d) (?=%|points)|(?<=%:) ", "\xa0", sentence)
+        whole = fill(glued, console.width, break_long_words=False, break_on_hyphens=False)
+        sentence = whole.replace("\xa0", " ")
+    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)

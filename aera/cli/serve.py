@@ -1,28 +1,63 @@
 """The command that serves: `aera serve`."""
 
+import asyncio
 import logging
 import os
 import socket
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from threading import Thread
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from aera.cli.options import Deciding, say, without_password
+from aera.cli.options import Deciding, grouped, say, without_password
 from aera.errors import AeraError, UsageError
+from aera.gateway.config import (
+    Config,
+    ModelConfig,
+    ServerConfig,
+    UpstreamConfig,
+    read_config,
+    read_file,
+    setting_of,
+    write_config,
+)
 
-if TYPE_CHECKING:
-    from aera.gateway.config import Config, ModelConfig
+# Its other limit of samples is one of the schedule, and a model's is one of a request.
+DECIDING = [each.name for each in fields(Deciding) if each.name != "max_samples"]
 
 
-def _option(variable: str, text: str, **limits: Any) -> Any:
+def _option(variable: str, text: str) -> Any:
     """An option that the environment can set too."""
-    return typer.Option(envvar=f"AERA_{variable}", help=text, **limits)
+    return typer.Option(envvar=f"AERA_{variable}", help=text)
 
 
+def _set(name: str, kind: type = ModelConfig) -> Any:
+    """The same for one that a file can set too."""
+    about = setting_of(kind, name)
+    usual = f" [default: {about.default}]" if about.default not in (None, False, 0.0) else ""
+    return _option(name.upper(), about.metadata["text"].removesuffix(".") + usual + ".")
+
+
+@dataclass(frozen=True)
+class OneModel:
+    """Of one model, as its table in a file says it; None: as by default."""
+
+    controller: Annotated[Path | None, _set("controller")] = None
+    task: Annotated[str | None, _set("task")] = None
+    policy: Annotated[str | None, _set("policy")] = None
+    instruction: Annotated[bool | None, _set("instruction")] = None
+    vote_by_default: Annotated[bool | None, _set("vote_by_default")] = None
+    max_samples: Annotated[int | None, _set("max_samples")] = None
+    deadline: Annotated[float | None, _set("deadline")] = None
+    audit_share: Annotated[float | None, _set("audit_share")] = None
+    record: Annotated[Path | None, _set("record")] = None
+
+
+@grouped
 def serve(
     upstream: Annotated[
         list[str] | None, _option("UPSTREAM", "Model server, up to /v1; repeat it per replica.")
@@ -30,39 +65,9 @@ def serve(
     model: Annotated[
         str | None, _option("MODEL", "Model for requests that name none [default: default].")
     ] = None,
-    controller: Annotated[
-        Path | None,
-        _option("CONTROLLER", "Controller directory; without one, ASC(0.95) on plain votes."),
-    ] = None,
-    task: Annotated[
-        str | None, _option("TASK", "Task without a controller (aera tasks) [default: expression].")
-    ] = None,
-    policy: Annotated[
-        str | None, _option("POLICY", "Policy by its label, as asc-0.9 (aera policies).")
-    ] = None,
-    instruction: Annotated[
-        bool | None,
-        _option("INSTRUCTION", "Append the task's answer instruction to each question."),
-    ] = None,
-    vote_by_default: Annotated[
-        bool | None, _option("VOTE_BY_DEFAULT", "Also vote where a request names the plain model.")
-    ] = None,
-    max_samples: Annotated[
-        int | None, _option("MAX_SAMPLES", "Most samples of one request [default: 512].")
-    ] = None,
-    deadline: Annotated[
-        float | None, _option("DEADLINE", "Deadline in seconds of a request that names none.")
-    ] = None,
+    own: OneModel = OneModel(),
     escalate_to: Annotated[
         str | None, _option("ESCALATE_TO", "Second model for undecided questions, as URL#MODEL.")
-    ] = None,
-    audit_share: Annotated[
-        float | None,
-        _option("AUDIT_SHARE", "Share of votes that run on to the full budget afterwards."),
-    ] = None,
-    record: Annotated[
-        Path | None,
-        _option("RECORD", "Folder for audited questions with their responses, a pool for train."),
     ] = None,
     api_key_env: Annotated[
         list[str] | None,
@@ -75,21 +80,18 @@ def serve(
     keys_file: Annotated[
         Path | None, _option("KEYS_FILE", "File with clients' keys, one a line; else AERA_KEYS.")
     ] = None,
-    host: Annotated[
-        str | None, _option("HOST", "Address to listen on [default: 127.0.0.1].")
-    ] = None,
-    port: Annotated[
-        int | None, _option("PORT", "Port to listen on; 0 takes a free one [default: 8001].")
-    ] = None,
-    log_level: Annotated[
-        str | None, _option("LOG_LEVEL", "debug, info (a JSON line per request), warning or error.")
-    ] = None,
+    host: Annotated[str | None, _set("host", ServerConfig)] = None,
+    port: Annotated[int | None, _set("port", ServerConfig)] = None,
+    log_level: Annotated[str | None, _set("log_level", ServerConfig)] = None,
     config: Annotated[
         Path | None,
         _option("CONFIG", "TOML file with several models, upstreams, keys and all other settings."),
     ] = None,
     check: Annotated[
-        bool, _option("CHECK", "Read and check everything, say what would be served, and end.")
+        bool,
+        _option(
+            "CHECK", "Read everything, ask the model servers, say what would be served, and end."
+        ),
     ] = False,
     print_config: Annotated[
         bool, typer.Option(help="Print every setting as TOML, with its value and a sentence.")
@@ -97,19 +99,8 @@ def serve(
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
     from aera.gateway.app import GatewayServer, bind, run
-    from aera.gateway.config import read_config, read_file, write_config
 
-    own = _given(
-        controller=controller,
-        task=task,
-        policy=policy,
-        instruction=instruction,
-        vote_by_default=vote_by_default,
-        max_samples=max_samples,
-        deadline=deadline,
-        audit_share=audit_share,
-        record=record,
-    )
+    told_of_it = _given(**vars(own))
     urls, keys = _words(upstream), _words(api_key_env)
     if not (urls or config or print_config):
         raise UsageError("no upstream is given: set --upstream or AERA_UPSTREAM, or give --config")
@@ -118,8 +109,10 @@ def serve(
     tables = _upstreams(urls, keys, escalate_to)
     place, folder = "", Path()
     if config is not None:
-        if own or escalate_to:
-            named = ", ".join(f"--{name.replace('_', '-')}" for name in own) or "--escalate-to"
+        if told_of_it or escalate_to:
+            named = (
+                ", ".join(f"--{name.replace('_', '-')}" for name in told_of_it) or "--escalate-to"
+            )
             raise UsageError(f"{named} says something of one model: with --config, say it there")
         told = read_file(config)
         if tables and "upstream" in told:
@@ -128,7 +121,7 @@ def serve(
         if model is not None:
             tables.setdefault("default", model)
     else:
-        tables["model"][0] |= {"name": model or "default", "other_names": True, **own}
+        tables["model"][0] |= {"name": model or "default", "other_names": True, **told_of_it}
     tables["server"] = {
         **_given(host=host, port=port, log_level=log_level), **tables.get("server", {})
     }  # fmt: skip
@@ -145,6 +138,9 @@ def serve(
             return
     except AeraError as error:
         raise UsageError(str(error)) if check else error from None
+    if config is not None and settings.keys.spent is None:  # two on one file have two ports
+        spent = config.with_name(f"{config.stem}-{settings.server.port}.spent.json")
+        settings = replace(settings, keys=replace(settings.keys, spent=spent))
     _set_logging(settings.server.log_level)
     server = GatewayServer(settings)
     try:
@@ -155,6 +151,7 @@ def serve(
             f"cannot listen on {place}: {error.strerror}; choose another address"
         ) from None
     _announce(settings, listening)
+    Thread(target=_warn, args=(settings,), daemon=True).start()
     sys.exit(min(1, run(server, listening)))
 
 
@@ -191,31 +188,20 @@ def _upstreams(urls: list[str], keys: list[str], second: str | None) -> dict[str
     return tables
 
 
-def _load(config: "Config", place: str) -> "Config":
+def _load(config: Config, place: str) -> Config:
     """The same with the controllers in place of their directories."""
     made = []
     for each in config.model:
-        path = each.controller
-        assert path is None or isinstance(path, Path)
-        deciding = Deciding(
-            path,
-            each.task,
-            each.equivalence,
-            each.scorer,
-            each.policy,
-            each.schedule,
-            trust=each.trust,
-            weights=each.weights,
-        )
+        told = {name: getattr(each, name) for name in DECIDING}
         try:
-            made.append(replace(each, controller=deciding.load()))
+            made.append(replace(each, controller=Deciding(**told).load()))
         except AeraError as error:
             where = f'{place}[[model]] "{each.name}": ' if place else ""
             raise type(error)(f"{where}{error}") from None
     return replace(config, model=tuple(made))
 
 
-def _check(config: "Config") -> None:
+def _check(config: Config) -> None:
     """Say what would be served."""
     from aera.gateway.app import prepare
 
@@ -224,10 +210,43 @@ def _check(config: "Config") -> None:
         say(_describe(model, config))
     named = [key.name for key in config.key if key.name]
     shown = f" ({', '.join(named)} by name)" if named else ""
-    say(f"{len(config.key)} keys{shown}; all is well")
+    wrong = _ask_servers(config)
+    for sentence in wrong:
+        say(sentence, stderr=True)
+    if wrong:
+        sys.exit(1)
+    say(f"{len(config.key)} keys{shown}, every model server answers; all is well")
 
 
-def _describe(model: "ModelConfig", config: "Config") -> str:
+def _ask_servers(config: Config) -> list[str]:
+    """What is wrong with the model servers, one sentence each."""
+    from aera.sampling.replicas import Replicas
+
+    async def ask() -> list[str]:
+        wrong = []
+        for upstream in config.upstream:
+            async with Replicas(upstream.endpoints) as servers:
+                told = await servers.check()
+            rows = zip(map(without_password, upstream.urls), told, strict=True)
+            wrong += [f"{url} {_diagnose(url, each, upstream)}" for url, each in rows]
+        return [sentence for sentence in wrong if not sentence.endswith(" answers")]
+
+    return asyncio.run(ask())
+
+
+def _diagnose(url: str, told: dict[str, Any], upstream: UpstreamConfig) -> str:
+    """How one server does, with what to do."""
+    status = told["status"]
+    if status is None:
+        return "does not answer: is the model server running there?"
+    if told["refused"] and not upstream.forward_key:
+        return f"refuses the key (status {status}): look at its api_key_env"
+    if status == 404 and not url.rstrip("/").endswith("/v1"):
+        return "has no list of models: did you forget /v1?"
+    return "answers" if status < 500 else f"fails with status {status}"
+
+
+def _describe(model: ModelConfig, config: Config) -> str:
     """A model in one line."""
     theirs = f' as "{model.model}"' if model.model else ""
     second = f', undecided ones to "{model.escalate.model}"' if model.escalate else ""
@@ -240,11 +259,11 @@ def _describe(model: "ModelConfig", config: "Config") -> str:
     )
 
 
-def _places(model: "ModelConfig", config: "Config") -> str:
+def _places(model: ModelConfig, config: Config) -> str:
     return ", ".join(map(without_password, config.find(model.upstream).urls))
 
 
-def _announce(config: "Config", listening: socket.socket) -> None:
+def _announce(config: Config, listening: socket.socket) -> None:
     """Say where the gateway is and what to ask it for."""
     host, first = config.server.host, config.model[0]
     named = f"[{host}]" if ":" in host else host
@@ -263,6 +282,12 @@ def _announce(config: "Config", listening: socket.socket) -> None:
             )
     names = " or ".join(f'"aera/{model.name}"' for model in config.model)
     say(f"ask for {names}; the page is at {place}", stderr=True)
+
+
+def _warn(config: Config) -> None:
+    """Say what is wrong with the model servers, while requests are answered already."""
+    for sentence in _ask_servers(config):
+        say(sentence, stderr=True)
 
 
 def _set_logging(level: str) -> None:

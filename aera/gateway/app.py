@@ -9,35 +9,35 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aera.errors import AeraError, UsageError
 from aera.files import fill_template
 from aera.gateway import openai, proxy
 from aera.gateway.audit import Auditor, open_record
-from aera.gateway.config import Config, ModelConfig
+from aera.gateway.config import Config
 from aera.gateway.keys import Client, Keys
 from aera.gateway.metrics import Metrics
-from aera.gateway.openai import DeniedError, Headers, Json, JsonReply, failure, too_many
-from aera.gateway.vote import VotedChoice, Voter
-from aera.reading.equivalence import question_reader
-from aera.sampling.client import tls_context
+from aera.gateway.openai import DeniedError, Headers, Json, failure, json_reply, too_many
+from aera.gateway.vote import Model, VotedChoice, completion
+from aera.reading.task import question_reader
+from aera.sampling.client import RequestBody, tls_context
 from aera.sampling.replicas import Replicas
 
 log = logging.getLogger("aera.gateway")
@@ -55,12 +55,8 @@ FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data
 LISTED = {"object": "model", "created": 0, "owned_by": "aera"}
 # Models that a refusal names at most.
 NAMED = 20
-# Characters of a model's name in the log; clients can make up any.
-LONGEST_MODEL = 100
-# Seconds for which /ready repeats what it said, however many ask.
-CHECKED = 2.0
-# Where a request has its client, the model it is for once that is known, and its id.
-CLIENT, MODEL, ID = "aera.client", "aera.model", "aera.id"
+# Characters of a model's name or of another server's id in the log; they can make up any.
+LONGEST_MODEL, LONGEST_ID = 100, 200
 # An id that can stand in any log and header.
 SANE = re.compile(rb"[\x21-\x7e]([\x20-\x7e]{0,126}[\x21-\x7e])?")
 TRACE = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
@@ -69,103 +65,80 @@ STOPPING = DeniedError(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
-    """A model that is served, with its connections."""
-
-    config: ModelConfig
-    replicas: Replicas
-    forward_key: bool
-    voter: Voter
-    auditor: Auditor
-
-    def translate(self, name: str) -> str:
-        """What the model server calls the model that is asked for by this name."""
-        return (self.config.model or name) if name == self.config.name else name
-
-    def upstream(self, headers: Headers) -> Replicas:
-        """The model servers, asked with the caller's own key where that is passed on."""
-        if not self.forward_key:
-            return self.replicas
-        given = [value for name, value in headers if name == b"authorization"]
-        if not given:
-            raise DeniedError("the model server needs your key", status=401, code="invalid_api_key")
-        return self.replicas.with_headers({"Authorization": given[0].decode("latin-1")})
-
-
 class Exchange:
-    """One request as it is answered: its id, and how the reply began.
+    """One request as it is answered: who asks for what, its id, and how the reply began.
 
     The id is the client's own where it gave one, so that both logs tell of the same request.
     """
 
-    def __init__(self, scope: Scope, send: Send, gateway: "Gateway") -> None:
-        given = self._trace = None
-        for name, value in scope["headers"]:
-            if name == proxy.REQUEST_ID:
-                given = value if given is None and SANE.fullmatch(value) else given
-            elif name == proxy.TRACEPARENT:
-                self._trace = TRACE.fullmatch(value)
-        self.id = given.decode() if given else os.urandom(16).hex()
-        self._given, self._upstream_id = given, b""
-        self._scope, self.client = scope, ""
-        self._begun, self._began = time.monotonic(), time.time()
+    def __init__(self, scope: Scope, receive: Receive, send: Send, gateway: "Gateway") -> None:
+        self.scope, self.receive, self._send, self._gateway = scope, receive, send, gateway
+        self.path: str = scope["path"]
+        self.asked: Headers = scope["headers"]
+        ids = [value for name, value in self.asked if name == proxy.REQUEST_ID]
+        self._given = next((value for value in ids if SANE.fullmatch(value)), None)
+        self.id = self._given.decode() if self._given else os.urandom(16).hex()
+        self.client, self.model = gateway.keys.anybody, ""
+        self.begun, self._began = time.monotonic(), time.time()
         self.status, self.headers = 499, list[tuple[bytes, bytes]]()
-        self._send, self._gateway = send, gateway
-        self._recorded = False
+        self._upstream_id = ""
+        # Whether it is counted and logged, which is done once.
+        self.counts = self.path.startswith("/v1/") or self.path == "/state"
+
+    async def reply(self, reply: ASGIApp) -> None:
+        """Answer with this."""
+        await reply(self.scope, self.receive, self.send)
 
     async def send(self, message: Message) -> None:
         """Pass a reply on; its id is in the headers and in the log."""
         if message["type"] == "http.response.start":
-            self._start(message)
+            message["headers"] = self._begin(message)
         elif not message.get("more_body", False):
             self.record()  # counted before the client can know that it is over
         await self._send(message)
 
-    def _start(self, message: Message) -> None:
-        headers = list(message["headers"])
-        own = next((value for name, value in headers if name == proxy.REQUEST_ID), None)
-        if own is not None and self._given is None:
-            self.id = own.decode("latin-1")[:200]
-        elif own is None:
-            headers.append((proxy.REQUEST_ID, self.id.encode()))
-        elif own != self._given:
-            self._upstream_id = own[:200]
-            others = [(name, value) for name, value in headers if name != proxy.REQUEST_ID]
-            headers = [*others, (proxy.REQUEST_ID, self._given)]
+    def _begin(self, message: Message) -> list[tuple[bytes, bytes]]:
+        headers = [each for each in message["headers"] if each[0] != proxy.REQUEST_ID]
+        theirs = [value for name, value in message["headers"] if name == proxy.REQUEST_ID]
+        told = theirs[0].decode("latin-1")[:LONGEST_ID] if theirs else ""
+        if self._given is None:
+            self.id = told or self.id
+        elif told != self.id:
+            self._upstream_id = told
+        if self.counts or theirs:
+            headers.append((proxy.REQUEST_ID, self.id.encode("latin-1")))
         if self._gateway.draining:
             headers.append((b"connection", b"close"))
         self.status, self.headers = message["status"], headers
-        message["headers"] = headers
+        return headers
 
     def record(self) -> None:
         """Count and log how it ended, once: what a reply says of itself, never what was said."""
-        if self._recorded:
+        if not self.counts:
             return
-        self._recorded = True
-        route, counts = ROUTES.get(self._scope["path"], "proxy"), self._gateway.metrics.counts
-        name = str(self._scope.get(MODEL, ""))
-        label = self._gateway.metrics.label(name)
-        counts["requests", route, str(self.status), label] += 1
-        if self.client:
-            counts["key_requests", self.client, label] += 1
+        self.counts = False
+        route, metrics = ROUTES.get(self.path, "proxy"), self._gateway.metrics
+        label = metrics.label(self.model)
+        metrics.count("requests", route, str(self.status), label)
+        if self.client.name:
+            metrics.count("key_requests", self.client.name, label)
         if not log.isEnabledFor(logging.INFO):
             return
+        traces = [TRACE.fullmatch(v) for name, v in self.asked if name == proxy.TRACEPARENT]
         named = {
-            "key": self.client,
-            "model": name[:LONGEST_MODEL],
-            "trace": self._trace[1].decode() if self._trace else "",
-            "upstream_id": self._upstream_id.decode("latin-1"),
+            "key": self.client.name,
+            "model": self.model[:LONGEST_MODEL],
+            "trace": traces[-1][1].decode() if traces and traces[-1] else "",
+            "upstream_id": self._upstream_id,
         }
         told = {
-            name.decode("latin-1")[len(openai.HEADER) :]: value.decode("latin-1")
+            name.decode("latin-1").removeprefix(openai.HEADER): value.decode("latin-1")
             for name, value in self.headers
             if name.startswith(openai.RAW_HEADER)
         }
         now = datetime.fromtimestamp(self._began, UTC).isoformat(timespec="milliseconds")
-        line = {"time": now, "id": self.id, "route": route}
-        line |= {name: value for name, value in named.items() if value}
-        took = round(1000 * (time.monotonic() - self._begun), 1)
+        line = {"time": now, "id": self.id, "route": route, **{n: v for n, v in named.items() if v}}
+        took = round(1000 * (time.monotonic() - self.begun), 1)
         log.info(json.dumps({**line, "status": self.status, **told, "ms": took}))
 
 
@@ -182,184 +155,158 @@ class Gateway:
         self.default = config.default or config.model[0].name
         self.models: dict[str, Model] = {}
         self._others: Model | None = None
+        # Whose calls the metrics show, and who audits, by the model that they are for.
+        self._upstreams: dict[str, Replicas] = {}
+        self._auditors: dict[str, Auditor] = {}
         self._forwarded = proxy.forwarded_names(config.server.keep_headers)
         names = [name.lower() for name in config.server.allowed_hosts]
         own = () if config.key else (*LOCAL, config.server.host.lower())
         self._hosts = frozenset((*own, *names))
-        self._ready: asyncio.Task[list[dict[str, Any]]] | None = None
-        self._ready_until = 0.0
         self.draining = self._cut = False
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self.under_way: set[asyncio.Task[Any]] = set()
+        self._pages = {"/": self.page, "/state": self.state, "/health": self.health}
+        self._pages |= {"/ready": self.ready, "/metrics": self.show_metrics}
         prepare(config)  # refuses before serving
-        routes = {
-            "/": self.page,
-            "/state": self.state,
-            "/health": self.health,
-            "/ready": self.ready,
-            "/metrics": self.show_metrics,
-        }
-        handlers: Any = {HTTPException: _refuse_route, Exception: _apologize}
-        self.pages = Starlette(
-            routes=[Route(path, page) for path, page in routes.items()],
-            lifespan=self._lifespan,
-            exception_handlers=handlers,
-        )
-        self.pages.router.redirect_slashes = False
+        self._router = Router(lifespan=self._lifespan)
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, app: Any) -> AsyncIterator[None]:
         """Connect all models; on an error nothing stays open."""
         async with contextlib.AsyncExitStack() as stack:
-            opened: dict[str, Replicas] = {}
+            servers: dict[str, Replicas] = {}
 
-            async def connect(upstream: str) -> Replicas:
+            async def connect(upstream: str, shown: str) -> Replicas:
                 """Whoever asks the same servers shares them and their permits."""
                 found = self.config.find(upstream)
-                if found.name not in opened:
+                if found.name not in servers:
                     made = await stack.enter_async_context(Replicas(found.endpoints))
-                    opened[found.name] = made
-                return opened[found.name]
+                    servers[found.name] = self._upstreams[shown] = made
+                return servers[found.name]
 
             for each in self.config.model:
-                replicas, second = await connect(each.upstream), None
+                replicas, second = await connect(each.upstream, each.name), None
                 if each.escalate is not None:
-                    second = await connect(each.escalate.upstream), each.escalate.model
-                voter = Voter(replicas, each.decider, each, second)
-                auditor = Auditor(each, voter, self.metrics.count_audit)
-                stack.push_async_callback(auditor.stop)
+                    second = await connect(each.escalate.upstream, f"{each.name}, second")
                 forwards = self.config.find(each.upstream).forward_key
-                self.models[each.name] = made = Model(each, replicas, forwards, voter, auditor)
-                if each.other_names:
-                    self._others = made
-                for name, servers in ((each.name, replicas), (f"{each.name}, second", second)):
-                    found = servers[0] if isinstance(servers, tuple) else servers
-                    if found is not None and found not in self.metrics.upstreams.values():
-                        self.metrics.upstreams = {**self.metrics.upstreams, name: found}
-            self.metrics.auditors = {
-                name: m.auditor for name, m in self.models.items() if m.config.audit_share
-            }
+                model = Model(each, replicas, second=second, forward_key=forwards)
+                self.models[each.name] = model
+                self._others = model if each.other_names else self._others
+                auditor = self._auditors[each.name] = Auditor(each, self.metrics.count)
+                stack.push_async_callback(auditor.stop)
+            await stack.enter_async_context(self.keys.kept())
             yield
 
     # --- letting in -------------------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """Whether anybody waits for an answer."""
-        return bool(self._under_way)
-
     def cut(self) -> int:
         """End what is under way; those who have no reply yet are told. Returns how many."""
         self._cut = self.draining = True
-        for task in self._under_way:
+        for task in self.under_way:
             task.cancel()
-        return len(self._under_way)
+        return len(self.under_way)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.pages(scope, receive, send)
+            await self._router(scope, receive, send)
             return
-        path, headers = scope["path"], scope["headers"]
-        refusal = None if path in OPEN else self._refuse_origin(path, scope["method"], headers)
-        if not (path.startswith("/v1/") or path == "/state"):
-            await (failure(refusal) if refusal else self.pages)(scope, receive, send)
-            return
-        exchange = Exchange(scope, send, self)
+        exchange = Exchange(scope, receive, send, self)
         try:
-            if refusal is not None:
-                raise refusal
-            client = self.keys.admit(headers)
+            if exchange.path not in OPEN:
+                self._check_origin(exchange.path, scope["method"], exchange.asked)
+            if not exchange.counts:
+                await self._answer(exchange)
+                return
+            client = self.keys.admit(exchange.asked)
             if self.metrics.active >= self.config.limits.max_requests:
                 raise too_many("too many requests are under way", 1.0)
             client.enter()
         except DeniedError as error:
-            await failure(error)(scope, receive, exchange.send)
+            await exchange.reply(failure(error))
             return
-        exchange.client = client.name
-        scope[CLIENT], scope[ID] = client, exchange.id
-        await self._serve(scope, receive, exchange, client)
+        exchange.client = client
+        await self._serve(exchange)
 
-    def _refuse_origin(self, path: str, method: str, headers: Headers) -> DeniedError | None:
-        """Why a request is refused, if so: pages of other origins may not ask without a key.
+    def _check_origin(self, path: str, method: str, headers: Headers) -> None:
+        """Refuse pages of other origins, which may not ask without a key.
 
         A browser says where a page comes from that posts (`Origin`) or reads (`Sec-Fetch-Site`),
         and a name that was bound to this machine afterwards stands in `Host`.
         """
         if not self._hosts:
-            return None
+            return
         told = {name: value.decode("latin-1").lower() for name, value in headers}
         host, origin = told.get(b"host", ""), told.get(b"origin", "")
         kind = told.get(b"content-type", "").partition(";")[0].strip()
         if sum(name == b"host" for name, _ in headers) > 1:
             text = "a request takes one Host header, but this one has several"
-            return DeniedError(text, status=400, code="invalid_header")
+            raise DeniedError(text, status=400, code="invalid_header")
         if _host_name(host) not in self._hosts:
             text = f'the host "{host:.80}" is not served here; allowed_hosts of [server] adds one'
-            return DeniedError(text, status=421, code="unknown_host")
+            raise DeniedError(text, status=421, code="unknown_host")
         crosses = told.get(b"sec-fetch-site") in ("cross-site", "same-site") and path != "/"
         if crosses or (origin and origin.partition("://")[2] != host):
             text = f'pages of "{origin or "another site":.80}" may not ask here'
-            return DeniedError(text, status=403, code="foreign_origin")
+            raise DeniedError(text, status=403, code="foreign_origin")
         forms = FORMS if path in (CHAT, RESPONSES) else FORMS[:2]  # others take uploads
         if method == "POST" and path.startswith("/v1/") and kind in forms:
             text = f'the content type must be application/json, but is "{kind:.80}"'
-            return DeniedError(text, status=415, code="unsupported_media_type")
-        return None
+            raise DeniedError(text, status=415, code="unsupported_media_type")
 
-    async def _serve(
-        self, scope: Scope, receive: Receive, exchange: Exchange, client: Client
-    ) -> None:
+    async def _serve(self, exchange: Exchange) -> None:
+        """Answer somebody who was let in."""
         task = asyncio.current_task()
         assert task is not None
-        self._under_way.add(task)
+        self.under_way.add(task)
         self.metrics.active += 1
         try:
-            if scope["path"] == "/state":
-                await self.pages(scope, receive, exchange.send)
-            else:
-                await self._answer(scope, receive, exchange.send)
+            await self._answer(exchange)
         except asyncio.CancelledError:
             if not self._cut:
                 raise
             if not exchange.headers:
-                await failure(STOPPING)(scope, receive, exchange.send)
+                await exchange.reply(failure(STOPPING))
             elif any(value.startswith(b"text/event-stream") for _, value in exchange.headers):
                 last = openai.event(openai.error_body(STOPPING))
                 await exchange.send({"type": "http.response.body", "body": last})
         finally:
-            client.leave()
+            exchange.client.leave()
             self.metrics.active -= 1
-            self._under_way.discard(task)
+            self.under_way.discard(task)
             exchange.record()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer what is under /v1, past the layers that the pages need."""
+    async def _answer(self, exchange: Exchange) -> None:
         try:
-            reply = await self._route(Request(scope, receive))
-            await reply(scope, receive, send)
+            await exchange.reply(await self._route(exchange))
         except ClientDisconnect:
-            await Response(status_code=499)(scope, receive, send)
+            await exchange.reply(Response(status_code=499))
         except AeraError as error:
-            await failure(error)(scope, receive, send)
-        except Exception as error:
-            await (await _apologize(None, error))(scope, receive, send)
+            await exchange.reply(failure(error))
+        except Exception:  # our own mistake; what it was is in the log only
+            text = {"message": "the gateway failed", "type": "server_error"}
+            await exchange.reply(json_reply({"error": {**text, "param": None, "code": None}}, 500))
             raise
 
-    async def _route(self, request: Request) -> ASGIApp:
-        path, method = request.scope["path"], request.method
-        if method not in METHODS:
-            text = f"{method} is not answered here: method not allowed"
-            raise DeniedError(text, status=405, code="method_not_allowed")
-        content = await proxy.read_body(request.receive, self.config.limits.max_bytes)
+    async def _route(self, exchange: Exchange) -> ASGIApp:
+        path, method = exchange.path, exchange.scope["method"]
+        page = self._pages.get(path)
+        known = page is not None or path.startswith("/v1/")
+        if not known or method not in (METHODS if page is None else ("GET", "HEAD")):
+            status, why = (405, "method not allowed") if known else (404, "not found")
+            text = f"{method} is not answered here: {why}"
+            raise DeniedError(text, status=status, code=why.replace(" ", "_"))
+        if page is not None:
+            return await page(exchange)
+        content = await proxy.read_body(exchange.receive, self.config.limits.max_bytes)
         if path in (CHAT, RESPONSES) and method == "POST":
-            return await self.chat(request, content)
+            return await self.chat(exchange, content)
         if method == "GET" and path == MODELS:
-            return await self.list_models(request)
+            return await self.list_models(exchange)
         if method == "GET" and path.startswith(f"{MODELS}/"):
-            return await self.show_model(request)
+            return await self.show_model(exchange)
         if path.startswith(f"{RESPONSES}/{openai.OWN_ID}"):
             text = "voted responses are not stored: send the whole conversation as input"
             raise DeniedError(text, status=404, code="not_found")
-        return await self.other(request, content)
+        return await self.other(exchange, content)
 
     def find(self, name: str, client: Client) -> Model:
         """The model that is asked for; DeniedError where there is none, or not for this client."""
@@ -368,98 +315,163 @@ class Gateway:
             known = ", ".join(list(self.models)[:NAMED])
             text = f'there is no model "{name:.80}" here; there are {known}'
             raise DeniedError(text, status=404, code="model_not_found")
-        if client.models and name not in client.models:
+        if not client.may_see(name):
             text = f'this key may not ask for "{name:.80}"'
             raise DeniedError(text, status=403, code="model_not_allowed")
         return found
 
     # --- /v1 --------------------------------------------------------------------------------------
 
-    async def chat(self, request: Request, content: bytes) -> ASGIApp:
+    async def chat(self, exchange: Exchange, content: bytes) -> ASGIApp:
         """Vote, or pass on, as the model's name and the request say."""
-        begun, scope = time.monotonic(), request.scope
-        headers, client = scope["headers"], scope[CLIENT]
-        body = await proxy.parse_body(content)
+        body, is_chat = await proxy.parse_body(content), exchange.path == CHAT
         named = body.get("model", self.default)
         name, votes = openai.split_model(named)
-        model = self.find(name, client)
-        scope[MODEL] = name
-        theirs = model.translate(name)
-        options = openai.RequestOptions.parse(body.get("aera"), headers)
+        model = self.find(name, exchange.client)
+        exchange.model = name
+        options = openai.RequestOptions.parse(body.get("aera"), exchange.asked)
         votes = (votes or model.config.vote_by_default) if options.vote is None else options.vote
-        asked = body if scope["path"] == CHAT else openai.to_chat(body) if votes else None
+        asked = body if is_chat else openai.to_chat(body) if votes else None
         if not votes or asked is None:
-            plain = {field: value for field, value in body.items() if field != "aera"}
-            same = "aera" not in body and body.get("model") == theirs
-            told = content if same else openai.write_body({**plain, "model": theirs})
             note = [(b"x-aera-not-voted", b"only text is voted on here")] if votes else []
-            return await self.pass_on(request, told, {**plain, "model": theirs}, model, note)
+            return await self.pass_on(exchange, content, body, model, name, note)
         openai.check_chat(asked)
-        asked = {**asked, "model": theirs}
+        asked = {**asked, "model": model.translate(name)}
         if model.config.instruction:
-            asked = openai.add_instruction(asked, model.voter.controller.task)
-        kept = proxy.find_forwarded(headers, scope[ID], self._forwarded)
-        requests = model.voter.open(
+            asked = openai.add_instruction(asked, model.controller.task)
+        kept = proxy.find_forwarded(exchange.asked, exchange.id, self._forwarded)
+        auditor = self._auditors[model.config.name]
+        choices = model.open(
             asked,
             options,
             size=len(content),
-            upstream=model.upstream(headers).keeping(kept),
-            above=client.ledgers,
-            full=model.auditor.spends_all,
+            upstream=model.upstream(exchange.asked).keeping(kept),
+            above=exchange.client.ledgers,
+            full=auditor.spends_all,
         )
-        audit = model.auditor.draw(scope[ID], asked, options)
-        reply = VotedReply(self, client, body, named, begun, is_chat=scope["path"] == CHAT)
+        audit = auditor.draw(exchange.id, asked, options)
 
         async def vote() -> list[VotedChoice]:
-            voted: list[VotedChoice] = []
             try:
-                voted = await model.voter.vote(requests)
-                return voted
-            finally:
+                voted = await model.vote(choices)
+            except BaseException:
                 if audit is not None:
-                    model.auditor.finish(audit, requests[0], voted[0] if voted else None)
+                    auditor.withdraw(audit)
+                raise
+            if audit is not None:
+                again, paid = model.reopen(voted[0], auditor.ledgers), voted[0].responses
+                finish = partial(model.finish, again, paid)
+                auditor.begin(audit, voted[0].allocation, again.run, finish)
+            return voted
 
-        if body.get("stream"):
-            return await reply.stream(request.receive, asyncio.create_task(vote()))
-        async with proxy.DisconnectWatch(request.receive):
-            found = await vote()
-        return reply.whole(found)
+        def shape(voted: list[VotedChoice]) -> dict[str, Any]:
+            made = completion(voted, named, body)
+            return made if is_chat else openai.to_response(made, body)
+
+        if not body.get("stream"):
+            async with proxy.while_attended(exchange.receive):
+                found = await vote()
+            return json_reply(shape(found), headers=self._record(exchange, found))
+        work = asyncio.create_task(vote())
+        try:
+            # What fails at once is an HTTP error.
+            async with proxy.while_attended(exchange.receive):
+                await asyncio.wait([work], timeout=self.config.server.keep_alive)
+        except (ClientDisconnect, asyncio.CancelledError):
+            work.cancel()
+            raise
+        headers = self._record(exchange, work.result()) if work.done() else {}
+
+        async def events() -> AsyncIterator[bytes]:
+            """Keep-alive comments while voting, then the reply."""
+            while not work.done():
+                yield b": keep-alive\n\n"
+                await asyncio.wait([work], timeout=self.config.server.keep_alive)
+            try:
+                voted = work.result()
+            except AeraError as error:
+                # The status went out as 200; what became of it is counted apart.
+                status, label = str(openai.status_of(error)), self.metrics.label(name)
+                self.metrics.count("requests", "stream", status, label)
+                yield openai.failed_event(error, is_chat=is_chat)
+                return
+            if not headers:
+                self._record(exchange, voted)
+            told = shape(voted)
+            for each in openai.chunks(told, body) if is_chat else openai.response_events(told):
+                yield each
+
+        made = StreamingResponse(events(), media_type="text/event-stream", headers=headers)
+
+        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+            """As long as its client is there."""
+            try:
+                with contextlib.suppress(ClientDisconnect):
+                    async with proxy.while_attended(receive):
+                        await made.stream_response(send)
+            finally:
+                work.cancel()
+
+        return stream
+
+    def _record(self, exchange: Exchange, voted: list[VotedChoice]) -> dict[str, str]:
+        """Count what was voted; the headers that tell of it."""
+        metrics, client, model = self.metrics, exchange.client, exchange.model
+        waited = max(each.sampler.waiting.seconds for each in voted)
+        overhead = max(0.0, time.monotonic() - exchange.begun - waited)
+        metrics.observe("overhead_seconds", overhead)
+        for each in voted:
+            metrics.record(
+                model,
+                each.allocation,
+                each.account,
+                prompt=each.tokens[0],
+                drifted=each.drifted,
+                strays=each.strays if each.guarded else None,
+            )
+        if client.name:
+            spent = sum(sum(each.tokens) for each in voted)
+            metrics.count("key_tokens", client.name, metrics.label(model), by=spent)
+        return {
+            "x-aera-samples": str(sum(each.allocation.responses for each in voted)),
+            "x-aera-stop-reason": voted[0].allocation.reason,
+            "x-aera-overhead-ms": f"{1000 * overhead:.1f}",
+        }
 
     async def pass_on(
         self,
-        request: Request,
+        exchange: Exchange,
         content: bytes,
         body: Json,
         model: Model,
+        name: str | None,
         headers: Headers = (),
     ) -> ASGIApp:
         """Send a request on as it is and stream back what comes, counted where a key has limits."""
-        scope, meter, hides = request.scope, None, False
-        client: Client = scope[CLIENT]
-        if client.ledgers and request.method == "POST":
-            more = proxy.ask_for_usage(body, scope["path"])
-            content, hides = more or content, more is not None
-            held = await client.hold(*proxy.bound_of(body, len(content)))
+        client, meter = exchange.client, None
+        own = {} if name is None else {"model": model.translate(name)}
+        sent = {field: value for field, value in body.items() if field != "aera"} | own
+        upstream = model.upstream(exchange.asked)
+        if client.ledgers and exchange.scope["method"] == "POST":
+            held = await client.hold(*proxy.bound_of(sent, len(content)))
+            estimated = partial(self.metrics.count, "key_tokens_estimated", client.name)
+            hides = proxy.lacks_usage(sent, exchange.path)
+            meter = proxy.Meter(held, hides=hides, estimated=estimated)
+            if held.max_tokens is not None:
+                sent = dict(RequestBody(sent).cut(held.max_tokens))
+            if hides:
+                options = sent.get("stream_options") or {}
+                sent["stream_options"] = {**options, "include_usage": True}
+        content = content if sent == body else openai.write_body(sent)
+        request = proxy.forward_request(exchange.scope, content)
+        answered = partial(self.metrics.note, exchange.model)
+        return proxy.passed_on(upstream, request, meter=meter, answered=answered, headers=headers)
 
-            def estimated(tokens: int) -> None:
-                self.metrics.counts["key_tokens_estimated", client.name] += tokens
-
-            if held is not None:
-                meter = proxy.Meter(held, hides=hides, estimated=estimated)
-
-        def answered() -> None:
-            if MODEL in scope:
-                self.metrics.note(scope[MODEL])
-
-        upstream, sent = model.upstream(scope["headers"]), proxy.forward_request(scope, content)
-        return proxy.PassedOn(upstream, sent, meter=meter, answered=answered, headers=headers)
-
-    async def other(self, request: Request, content: bytes) -> ASGIApp:
+    async def other(self, exchange: Exchange, content: bytes) -> ASGIApp:
         """Any other route: sent on to the model's server, in its words; nothing is voted on."""
-        client: Client = request.scope[CLIENT]
-        body: dict[str, Any] = {}
-        alone = len(self.models) == 1 and self._others and not self._others.config.model
-        if content and (not alone or client.models or client.ledgers or b'"aera' in content):
+        client, body = exchange.client, dict[str, Any]()
+        known = client.models or client.ledgers or not self._passes_names
+        if content and (known or b'"aera' in content):
             try:
                 body = await proxy.parse_body(content)
             except proxy.NotJsonError:  # what it is instead is for the upstream to say
@@ -474,124 +486,114 @@ class Gateway:
             )
         if options and options != {"vote": False}:
             raise UsageError('nothing is voted on here: leave "aera" out of the request')
-        model = self.find(name if isinstance(name, str) else self.default, client)
-        sent = {field: value for field, value in body.items() if field != "aera"}
-        if isinstance(name, str):
-            sent["model"] = model.translate(name)
-        content = content if sent == body else openai.write_body(sent)
-        return await self.pass_on(request, content, sent, model)
+        named = name if isinstance(name, str) else None
+        model = self.find(self.default if named is None else named, client)
+        return await self.pass_on(exchange, content, body, model, named)
 
-    async def list_models(self, request: Request) -> ASGIApp:
-        """The models that may be asked for, each also under the name that votes."""
-        client: Client = request.scope[CLIENT]
+    @property
+    def _passes_names(self) -> bool:
+        """Whether all names are the upstream's own."""
         others = self._others
-        alone = len(self.models) == 1 and others is not None and not others.config.model
-        told = [] if alone else list(self.models)  # else all are the upstream's own names
+        return len(self.models) == 1 and others is not None and not others.config.model
+
+    async def list_models(self, exchange: Exchange) -> ASGIApp:
+        """The models that may be asked for, each also under the name that votes."""
+        told = [] if self._passes_names else list(self.models)
         listed: list[Json] = [{"id": name, **LISTED} for name in told]
-        if others is not None:
-            upstream, sent = (
-                others.upstream(request.scope["headers"]),
-                proxy.forward_request(request.scope, b""),
-            )
-            status, kind, content = await proxy.fetch(upstream, sent, request.receive)
+        if self._others is not None:
+            status, kind, content = await self._fetch(exchange, self._others)
             try:
                 data = json.loads(content)["data"]
                 listed += [model for model in data if model["id"] not in told]
             except (ValueError, KeyError, TypeError):
                 if not told:
                     return Response(content, status, media_type=kind)
-        if client.models:
-            listed = [model for model in listed if model["id"] in client.models]
+        listed = [model for model in listed if exchange.client.may_see(model["id"])]
         plain = [model for model in listed if not str(model["id"]).startswith(openai.PREFIX)]
         voting = [{**model, "id": f"{openai.PREFIX}{model['id']}"} for model in plain]
-        return JsonReply({"object": "list", "data": [*listed, *voting]})
+        return json_reply({"object": "list", "data": [*listed, *voting]})
 
-    async def show_model(self, request: Request) -> ASGIApp:
+    async def show_model(self, exchange: Exchange) -> ASGIApp:
         """One model, by its plain name or by the name that votes."""
-        scope = request.scope
-        asked = scope["path"].removeprefix(f"{MODELS}/")
+        asked = exchange.path.removeprefix(f"{MODELS}/")
         name = asked.removeprefix(openai.PREFIX)
-        model = self.find(name, scope[CLIENT])
+        model = self.find(name, exchange.client)
         theirs = model.translate(name)
         if asked == theirs:
-            return await self.pass_on(request, b"", {}, model)
-        sent = proxy.forward_request(scope, b"", f"{MODELS}/{quote(theirs, safe='')}")
-        upstream = model.upstream(scope["headers"])
-        status, kind, content = await proxy.fetch(upstream, sent, request.receive)
+            return await self.pass_on(exchange, b"", {}, model, None)
+        path = f"{MODELS}/{quote(theirs, safe='')}"
+        status, kind, content = await self._fetch(exchange, model, path)
         with contextlib.suppress(ValueError, TypeError):
             if status == 200:
-                content, kind = (
-                    openai.dump({**json.loads(content), "id": asked}),
-                    "application/json",
-                )
+                return json_reply({**json.loads(content), "id": asked})
         return Response(content, status, media_type=kind)
+
+    async def _fetch(
+        self, exchange: Exchange, model: Model, path: str | None = None
+    ) -> tuple[int, str, bytes]:
+        sent = proxy.forward_request(exchange.scope, b"", path)
+        return await proxy.fetch(model.upstream(exchange.asked), sent, exchange.receive)
 
     # --- pages ------------------------------------------------------------------------------------
 
-    async def health(self, request: Request) -> Response:
+    async def health(self, exchange: Exchange) -> Response:
         """Alive."""
-        return JsonReply({"status": "ok"})
+        return json_reply({"status": "ok"})
 
-    async def ready(self, request: Request) -> Response:
+    async def ready(self, exchange: Exchange) -> Response:
         """Whether requests should come here: any replica takes them, and it is not stopping."""
-        if self._ready is None or (self._ready.done() and time.monotonic() >= self._ready_until):
-            self._ready = asyncio.create_task(self._check())
-            self._ready_until = time.monotonic() + CHECKED
-        # One who stops waiting must not end it for the others.
-        rows = await asyncio.shield(self._ready)
+        rows = []
+        for servers in dict.fromkeys(model.replicas for model in self.models.values()):
+            models = [model for model in self.models.values() if model.replicas is servers]
+            names = [model.config.name for model in models]
+            for row in await servers.check():
+                # One that refuses our key is of no use, unless callers bring their own.
+                refused = row["refused"] and not models[0].forward_key
+                rows.append({**row, "refused": refused, "models": names})
         ready = not self.draining and any(row["answers"] and not row["refused"] for row in rows)
         told = {"ready": ready, "draining": self.draining, "replicas": rows}
-        return JsonReply(told, status_code=200 if ready else 503)
+        return json_reply(told, 200 if ready else 503)
 
-    async def _check(self) -> list[dict[str, Any]]:
-        """How each replica is doing, and for which models."""
-        servers = list(dict.fromkeys(model.replicas for model in self.models.values()))
-        rows = []
-        for each, told in zip(
-            servers, await asyncio.gather(*(each.check() for each in servers)), strict=True
-        ):
-            models = [model for model in self.models.values() if model.replicas is each]
-            # One that refuses our key is of no use, unless callers bring their own.
-            own = not models[0].forward_key
-            rows += [
-                {**row, "refused": own and row["refused"],
-                 "models": [model.config.name for model in models]}
-                for row in told
-            ]  # fmt: skip
-        return rows
+    def _audits(self) -> dict[str, dict[str, float]]:
+        """What audits say of each model that has any."""
+        rows = self._auditors.items()
+        return {name: each.numbers() for name, each in rows if each.config.audit_share}
 
-    async def show_metrics(self, request: Request) -> Response:
+    async def show_metrics(self, exchange: Exchange) -> Response:
         """For Prometheus."""
-        return Response(self.metrics.exposition(), media_type="text/plain; version=0.0.4")
+        told = self.metrics.exposition(self._upstreams, self._audits())
+        return Response(told, media_type="text/plain; version=0.0.4")
 
-    async def state(self, request: Request) -> Response:
+    async def state(self, exchange: Exchange) -> Response:
         """What the page shows: of the models that its client may ask for."""
-        client, seen = request.scope[CLIENT], self.metrics
-        visible = [
-            m for m in self.models.values() if not client.models or m.config.name in client.models
-        ]
+        may_see, seen, audits = exchange.client.may_see, self.metrics, self._audits()
         models = [
             {
-                "name": each.config.name,
-                "policy": each.voter.controller.label,
-                "schedule": list(each.voter.controller.schedule),
-                "drifted": each.voter.lookout.abroad,
-                "audits": seen.audits(each.config.name),
+                "name": name,
+                "policy": each.controller.label,
+                "schedule": list(each.controller.schedule),
+                "drifted": each.lookout.abroad,
+                "audits": audits.get(name),
             }
-            for each in visible
+            for name, each in self.models.items()
+            if may_see(name)
         ]
-        rows = [r for r in seen.latest if not client.models or r["model"] in client.models]
-        return JsonReply(
+        return json_reply(
             {
                 "models": models,
                 "since": round(seen.begun, 3),
                 "active": seen.active - 1,  # this request is not worth showing
                 "read": seen.read,
-                "latest": rows,
+                "latest": [row for row in seen.latest if may_see(row["model"])],
+                "prices": self.config.limits.prices,
+                "points": [
+                    {"time": at, **sum((each for m, each in rows.items() if may_see(m)), Counter())}
+                    for at, rows in seen.points
+                ],
             }
         )
 
-    async def page(self, request: Request) -> Response:
+    async def page(self, exchange: Exchange) -> Response:
         """The page itself; it asks for /state."""
         return Response(fill_template(PAGE), media_type="text/html")
 
@@ -603,101 +605,6 @@ def _host_name(host: str) -> str:
         return name if port[:1] in ("", ":") else host
     name = host.rpartition(":")[0] if host.count(":") == 1 else host
     return name.removesuffix(".")
-
-
-async def _refuse_route(request: Request, error: Exception) -> Response:
-    """No such path, or no such method on it."""
-    assert isinstance(error, HTTPException)
-    text = f"{request.method} is not answered here: {error.detail.lower()}"
-    code = "method_not_allowed" if error.status_code == 405 else "not_found"
-    return failure(DeniedError(text, status=error.status_code, code=code))
-
-
-async def _apologize(request: Request | None, error: Exception) -> Response:
-    """Our own mistake; what it was is in the log only."""
-    body = {"message": "the gateway failed", "type": "server_error", "param": None, "code": None}
-    return JsonReply({"error": body}, status_code=500)
-
-
-@dataclass(frozen=True, eq=False)
-class VotedReply:
-    """The reply to one voted request, whole or as a stream."""
-
-    gateway: Gateway
-    client: Client
-    body: Json
-    """As the client sent it."""
-    model: str
-    begun: float
-    is_chat: bool
-
-    def whole(self, voted: list[VotedChoice]) -> Response:
-        """The reply in one piece."""
-        headers = self._record(voted)
-        return JsonReply(self._reply(voted), headers=headers)
-
-    def _reply(self, voted: list[VotedChoice]) -> dict[str, Any]:
-        made = openai.completion(voted, self.model, self.body)
-        return made if self.is_chat else openai.to_response(made, self.body)
-
-    def _record(self, voted: list[VotedChoice]) -> dict[str, str]:
-        """Count what was voted; the headers that tell of it."""
-        metrics, (name, _) = self.gateway.metrics, openai.split_model(self.model)
-        waited = max(each.waited for each in voted)
-        overhead = max(0.0, time.monotonic() - self.begun - waited)
-        metrics.histograms["overhead_seconds"].observe(overhead)
-        for each in voted:
-            metrics.record(each, name)
-        if self.client.name:
-            spent = sum(sum(each.tokens) for each in voted)
-            metrics.counts["key_tokens", self.client.name, metrics.label(name)] += spent
-        return {
-            "x-aera-samples": str(sum(each.allocation.responses for each in voted)),
-            "x-aera-stop-reason": voted[0].allocation.reason,
-            "x-aera-overhead-ms": f"{1000 * overhead:.1f}",
-        }
-
-    async def stream(
-        self, receive: Receive, work: "asyncio.Task[list[VotedChoice]]"
-    ) -> proxy.ClosingStream:
-        """Keep-alive comments while voting, then the reply. What fails at once is an HTTP error."""
-        try:
-            async with proxy.DisconnectWatch(receive):
-                await asyncio.wait([work], timeout=self.gateway.config.server.keep_alive)
-        except (ClientDisconnect, asyncio.CancelledError):
-            work.cancel()
-            raise
-        headers = self._record(work.result()) if work.done() else {}
-        events = self._events(work, recorded=bool(headers))
-        return proxy.ClosingStream(events, work.cancel, headers=headers)
-
-    async def _events(
-        self, work: "asyncio.Task[list[VotedChoice]]", *, recorded: bool
-    ) -> AsyncIterator[bytes]:
-        while not work.done():
-            yield b": keep-alive\n\n"
-            await asyncio.wait([work], timeout=self.gateway.config.server.keep_alive)
-        try:
-            voted = work.result()
-        except AeraError as error:
-            # The status went out as 200; what became of it is counted apart.
-            label = self.gateway.metrics.label(openai.split_model(self.model)[0])
-            self.gateway.metrics.counts[
-                "requests", "stream", str(openai.status_of(error)), label
-            ] += 1
-            yield (
-                openai.event(openai.error_body(error))
-                if self.is_chat
-                else openai.response_failed(error)
-            )
-            return
-        if not recorded:
-            self._record(voted)
-        reply = self._reply(voted)
-        for each in (
-            openai.chat_events(reply, self.body) if self.is_chat else openai.response_events(reply)
-        ):
-            yield each
 
 
 def prepare(config: Config) -> None:
@@ -727,7 +634,7 @@ THREAD_SECONDS = 5.0
 
 
 class GatewayServer(uvicorn.Server):
-    """Drains on SIGTERM or SIGINT: not ready, but answering, until all is done or time is up."""
+    """Drains when told to stop: not ready, but answering, until all is done or time is up."""
 
     def __init__(self, config: Config) -> None:
         self.gateway = Gateway(config)
@@ -752,20 +659,6 @@ class GatewayServer(uvicorn.Server):
             )
         )
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Take the signals of this process for as long as it serves."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        taken = (signal.SIGTERM, signal.SIGINT)
-        former = {each: signal.signal(each, self.handle_exit) for each in taken}
-        try:
-            yield
-        finally:
-            for each, handler in former.items():
-                signal.signal(each, handler)
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal begins to drain, the second ends it."""
         self._signals += 1
@@ -777,7 +670,7 @@ class GatewayServer(uvicorn.Server):
                 self._until = time.monotonic() + self.drain
                 self.gateway.draining = True
             over = time.monotonic() >= self._until or self._signals > 1
-            if over or not self.gateway.busy:
+            if over or not self.gateway.under_way:
                 self.should_exit = True
         return await super().on_tick(counter)
 
@@ -807,10 +700,14 @@ def bind(host: str, port: int) -> socket.socket:
 def run(server: GatewayServer, listening: socket.socket) -> int:
     """Serve until told to stop; returns how many requests were cut off then."""
     server.alone = True
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, server.handle_exit)
     # Requests make few reference cycles, and looking for them takes a tenth of the time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    # Threads that weigh long replies give way to the loop sooner than after 5 ms.
+    sys.setswitchinterval(0.0005)
     # uvloop lets one client in for each socket and round of its loop, and rounds are long when it
     # is busy: with one socket the last of a few hundred new clients would wait for seconds.
     server.run(sockets=[listening, *(listening.dup() for _ in range(LISTENERS - 1))])

@@ -8,7 +8,7 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
@@ -50,6 +50,11 @@ def setting(
     return field(default=default, metadata=about)
 
 
+def setting_of(kind: Any, name: str) -> Field[Any]:
+    """The setting of a table that has this name."""
+    return next(each for each in fields(kind) if each.name == name)
+
+
 class Checked:
     """Values outside of their limits are refused, whoever gives them."""
 
@@ -72,9 +77,7 @@ class UpstreamConfig(Checked):
 
     name: str = setting("", "What the models here call it.")
     urls: tuple[str, ...] = setting((), "Addresses up to /v1, one for each replica.")
-    api_key_env: tuple[str, ...] = setting(
-        (), "Environment variable with the key for it; one, or one for each replica."
-    )
+    api_key_env: tuple[str, ...] = setting((), "Variable with its key; one, or one a replica.")
     headers: dict[str, str] = setting({}, "Extra headers of every call.")
     ca_file: Path | None = setting(None, "File with the certificates to trust.")
     concurrency: int = setting(256, "Most calls in flight to a replica.", low=1)
@@ -119,50 +122,33 @@ class ModelConfig(Checked):
     name: str = setting("default", "By which clients ask for it; aera/NAME votes.")
     upstream: str = setting("", "Name of its upstream; the only one needs none.")
     model: str = setting("", "What the model server calls it, where that is another name.")
-    other_names: bool = setting(
-        False, "Take names that no model has, and ask for them as they are."
-    )
+    other_names: bool = setting(False, "Take names that no model has, and ask for them as such.")
     controller: Path | Controller | None = setting(
-        None, "Controller directory; without one, ASC(0.95) on plain votes decides."
+        None, "Controller directory; without one, lead-4 on plain votes decides."
     )
     task: str = setting("expression", "Task used when no controller is given (aera tasks).")
-    policy: str | None = setting(None, "Policy by its label, as asc-0.9 (aera policies).")
+    policy: str | None = setting(
+        None, "Policy by its label, as asc-0.95, the careful one (aera policies)."
+    )
     schedule: str | None = setting(None, 'Checkpoints at which to decide, as "4,8,16" or "1-128".')
-    weights: str | None = setting(
-        None, "Weights that need no training: traces, for a server that gives top_logprobs."
-    )
+    weights: str | None = setting(None, "Weights that need no training: traces, by top_logprobs.")
     equivalence: bool = setting(False, "Ask math-verify which expressions are the same answer.")
-    scorer: str | None = setting(
-        None, "Scorer as MODULE:NAME, for a controller that was saved with one."
-    )
-    trust: bool = setting(
-        False, "Keep the controller where questions are unlike those it was taught on."
-    )
+    scorer: str | None = setting(None, "Scorer as MODULE:NAME, for a controller saved with one.")
+    trust: bool = setting(False, "Keep the controller on questions unlike those it was taught on.")
     vote_by_default: bool = setting(False, "Also vote where a request names the plain model.")
     instruction: bool = setting(False, "Append the task's answer instruction to each question.")
     min_samples: int | None = setting(None, "Minimum samples before a vote may stop.", low=1)
     max_samples: int = setting(512, "Most samples of one request, all choices together.", low=1)
     max_n: int = setting(16, "Largest n of a voted request.", low=1)
     max_tokens: int | None = setting(None, "Longest response of a vote, in tokens.", low=1)
-    max_tokens_total: int | None = setting(
-        None, "Most completion tokens of one voted request.", low=1
-    )
-    deadline: float | None = setting(
-        None, "Deadline in seconds of a voted request that names none.", low=0.001
-    )
-    max_deadline: float = setting(
-        1_800.0, "Longest deadline of a voted request, in seconds.", low=0.001
-    )
-    escalate: EscalateConfig | None = setting(
-        None, "Where undecided questions go, as { upstream, model }."
-    )
-    audit_share: float = setting(
-        0.0, "Share of votes that run on to the full budget after their answer left.", low=0, high=1
-    )
+    max_tokens_total: int | None = setting(None, "Most completion tokens of one vote.", low=1)
+    deadline: float | None = setting(None, "Seconds for a vote that names none.", low=0.001)
+    max_deadline: float = setting(1_800.0, "Most seconds that a vote may name.", low=0.001)
+    escalate: EscalateConfig | None = setting(None, "As { upstream, model }: for the undecided.")
+    audit_share: float = setting(0.0, "Share of votes that run on to the end.", low=0, high=1)
     audit_limit: float | None = setting(
         None,
-        "Share of changed answers above which audits raise the alarm; without it what the "
-        "controller was certified for by agreement, else 0.02.",
+        "Share of changed answers that raises the alarm; else as certified, or 0.02.",
         low=0.0001,
         high=0.9999,
     )
@@ -170,12 +156,10 @@ class ModelConfig(Checked):
     audit_tokens: int | None = setting(None, "Most completion tokens of audits a day.", low=1)
     on_alarm: str = setting(
         "log",
-        "What an alarm does beside its line in the log: nothing, or no vote stops early.",
+        "What an alarm does: a line in the log, or nobody stops.",
         choices=("log", FULL_BUDGET),
     )
-    record: Path | None = setting(
-        None, "Folder for audited questions with their responses, a pool for aera train."
-    )
+    record: Path | None = setting(None, "Folder for audited questions: a pool for aera train.")
     record_max: int = setting(2**30, "Most bytes recorded there.", low=1)
 
     def __post_init__(self) -> None:
@@ -216,9 +200,7 @@ class KeyConfig(Checked):
     requests_per_minute: int | None = setting(None, "Most requests a minute.", low=1)
     tokens_per_minute: int | None = setting(None, "Most tokens a minute, prompts included.", low=1)
     money_per_day: float | None = setting(None, "Most money a day, by prices.", low=1e-9)
-    prices: tuple[float, ...] = setting(
-        (), "Of a million prompt and of a million completion tokens."
-    )
+    prices: tuple[float, ...] = setting((), "Of a million prompt and a million reply tokens.")
     secret: str = field(default="", repr=False)
     """The key itself, where it is known."""
 
@@ -227,17 +209,13 @@ class KeyConfig(Checked):
 class LimitsConfig(Checked):
     """What all may take together, and what each key may that says nothing of its own."""
 
-    max_requests: int = setting(512, "Most requests at once; more are answered with 429.", low=1)
+    max_requests: int = setting(512, "Most requests at once; others get 429.", low=1)
     max_bytes: int = setting(16 * 2**20, "Largest request, in bytes.", low=1)
-    key_share: float = setting(
-        0.5, "Share of the requests at once that one of several keys may take.", low=0, high=1
-    )
+    key_share: float = setting(0.5, "Share of these that one key may take.", low=0, high=1)
     key_requests_per_minute: int | None = setting(None, "Most requests of one key a minute.", low=1)
     key_tokens_per_minute: int | None = setting(None, "Most tokens of one key a minute.", low=1)
     key_money_per_day: float | None = setting(None, "Most money of one key a day.", low=1e-9)
-    prices: tuple[float, ...] = setting(
-        (), "Price of a million prompt and of a million completion tokens, as [0.5, 1.5]."
-    )
+    prices: tuple[float, ...] = setting((), "Of a million prompt and reply tokens: [0.5, 1.5].")
 
 
 @dataclass(frozen=True)
@@ -246,6 +224,7 @@ class KeysConfig(Checked):
 
     env: str = setting("AERA_KEYS", "Environment variable with keys, separated by commas.")
     file: Path | None = setting(None, "File with keys, one a line.")
+    spent: Path | None = setting(None, "File of what keys have spent; else one beside this file.")
 
 
 @dataclass(frozen=True)
@@ -256,7 +235,9 @@ class ServerConfig(Checked):
     port: int = setting(8001, "Port to listen on; 0 takes a free one.", low=0, high=65535)
     allowed_hosts: tuple[str, ...] = setting((), "Other names by which it may be called.")
     keep_headers: tuple[str, ...] = setting((), "Headers of a client that its samples carry too.")
-    log_level: str = setting("info", "info has a JSON line per request.", choices=LEVELS)
+    log_level: str = setting(
+        "info", "debug, info (a JSON line per request), warning or error.", choices=LEVELS
+    )
     keep_alive: float = setting(5.0, "Seconds after which a silent stream gets a comment.", low=0)
     drain_seconds: float = setting(30.0, "Seconds to finish requests when told to stop.", low=0)
 
@@ -268,14 +249,10 @@ class Config(Checked):
     default: str = setting("", "Model for requests that name none; the first where it is empty.")
     upstream: tuple[UpstreamConfig, ...] = setting((), "The model servers.")
     model: tuple[ModelConfig, ...] = setting((), "The models.")
-    server: ServerConfig = field(
-        default_factory=ServerConfig, metadata={"text": "Where it listens."}
-    )
-    keys: KeysConfig = field(default_factory=KeysConfig, metadata={"text": "Keys of clients."})
+    server: ServerConfig = setting(ServerConfig(), "Where it listens.")
+    keys: KeysConfig = setting(KeysConfig(), "Keys of clients.")
     key: tuple[KeyConfig, ...] = setting((), "Keys with limits of their own.")
-    limits: LimitsConfig = field(
-        default_factory=LimitsConfig, metadata={"text": "What clients may take."}
-    )
+    limits: LimitsConfig = setting(LimitsConfig(), "What clients may take.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -283,9 +260,7 @@ class Config(Checked):
         for what, listed in (("models", names), ("upstreams", servers)):
             twice = sorted({name for name in listed if listed.count(name) > 1})
             if not listed:
-                raise UsageError(
-                    f"there are no {what}, so nothing is served: give --upstream or --config"
-                )
+                raise UsageError(f"there are no {what} to serve: give --upstream or --config")
             if twice:
                 raise UsageError(f'two {what} are called "{twice[0]}": give each a name of its own')
         if sum(each.other_names for each in self.model) > 1:
@@ -422,25 +397,25 @@ def _plain_keys(keys: KeysConfig) -> Iterator[KeyConfig]:
     """The keys of the environment and of the file of keys."""
     if keys.env != KeysConfig.env:
         _variable(keys.env, "[keys]: env")
-    found = [(keys.env, key) for key in os.environ.get(keys.env, "").split(",")]
+    secrets = dict.fromkeys(os.environ.get(keys.env, "").split(","), keys.env)
     if keys.file is not None:
         try:
             lines = keys.file.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise UsageError(f'the file of keys "{keys.file}" cannot be read: {why}') from None
-        found += [(f'"{keys.file}"', line) for line in lines if not line.lstrip().startswith("#")]
-    secrets = {key.strip(): where for where, key in found if key.strip()}
-    if keys.file is not None and not secrets:
-        raise UsageError(
-            f'the file of keys "{keys.file}" has none, and without a key anybody may ask: put one '
-            "in, or leave the file out"
-        )
-    for secret, where in secrets.items():
+        told = [line for line in lines if not line.lstrip().startswith("#")]
+        secrets |= dict.fromkeys(told, f'"{keys.file}"')
+    known = {secret.strip(): where for secret, where in secrets.items() if secret.strip()}
+    if keys.file is not None and not known:
+        text = "has none, and without a key anybody may ask: put one in, or leave the file out"
+        raise UsageError(f'the file of keys "{keys.file}" {text}')
+    for secret, where in known.items():
         yield KeyConfig(secret=_strong(secret, where))
 
 
 def _named_keys(keys: tuple[KeyConfig, ...], place: str) -> Iterator[KeyConfig]:
+    """The keys with names and limits of their own."""
     seen = set[str]()
     for key in keys:
         where = f'{place}[[key]] "{key.name}"'
@@ -474,33 +449,30 @@ def _is_loopback(host: str) -> bool:
 
 def write_config(config: Config) -> str:
     """All settings as TOML, each with its sentence; those without a value are comments."""
-    tops, tables = [f"# {config.__dataclass_fields__['default'].metadata['text']}"], []
-    tops.append(_line("default", config.default))
-    for each in fields(config)[1:]:
-        value = getattr(config, each.name)
-        kind = get_args(get_type_hints(Config)[each.name])
-        rows = value if kind else (value,)
-        if kind and not rows:  # an example of a table that may stand there
-            tables.append(f"\n# [[{each.name}]]  {str(kind[0].__doc__).splitlines()[0]}")
-            tables += [
-                f"# {about.metadata['text']}\n# {about.name} ="
-                for about in fields(kind[0])
-                if about.metadata
-            ]
-        for row in rows:
-            if isinstance(row, KeyConfig) and not row.env:
-                continue
-            head = f"[[{each.name}]]" if kind else f"[{each.name}]"
-            tables.append(f"\n{head}  # {str(type(row).__doc__).splitlines()[0]}")
-            for about in fields(row):
-                if about.metadata:
-                    tables.append(f"# {about.metadata['text']}")
-                    tables.append(_line(about.name, getattr(row, about.name)))
-    return "\n".join([*tops, *tables])
+    about = fields(config)
+    lines = [*_lines(about[0], config.default)]
+    for each in about[1:]:
+        several = get_args(get_type_hints(Config)[each.name])
+        rows = getattr(config, each.name) if several else (getattr(config, each.name),)
+        for row in [row for row in rows if getattr(row, "env", True)] or (
+            [] if rows else several[:1]
+        ):
+            example = isinstance(row, type)  # of a table that may stand there
+            kind = row if isinstance(row, type) else type(row)
+            head = f"[[{each.name}]]" if several else f"[{each.name}]"
+            summary = str(kind.__doc__).splitlines()[0]
+            lines.append(f"\n{'# ' if example else ''}{head}  # {summary}")
+            for one in fields(kind):
+                if one.metadata:
+                    lines += _lines(one, None if example else getattr(row, one.name))
+    return "\n".join(lines)
 
 
-def _line(name: str, value: Any) -> str:
-    return f"# {name} =" if value in (None, "", (), {}) else f"{name} = {_toml(value)}"
+def _lines(about: Field[Any], value: Any) -> tuple[str, str]:
+    """A setting: its sentence, and its value."""
+    missing = value in (None, "", (), {})
+    line = f"# {about.name} =" if missing else f"{about.name} = {_toml(value)}"
+    return f"# {about.metadata['text']}", line
 
 
 def _toml(value: Any) -> str:
@@ -508,10 +480,4 @@ def _toml(value: Any) -> str:
         value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(n)} = {_toml(v)}" for n, v in value.items()) + " }"
-    return json.dumps(
-        list(value)
-        if isinstance(value, tuple)
-        else str(value)
-        if isinstance(value, Path)
-        else value
-    )
+    return json.dumps(value, default=str)  # a path is text

@@ -2,109 +2,95 @@
 
 import logging
 import time
-from bisect import bisect_left
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate
+from collections import Counter as Tally
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from aera.gateway.audit import Auditor, Found
-from aera.gateway.vote import VotedChoice
 from aera.reading.task import LITTLE
 from aera.sampling.replicas import Replicas
+from aera.solving.run import Allocation
 
 log = logging.getLogger("aera.gateway")
 KEPT = 200
+# Seconds of a point of the page's lines, and points that are kept: an hour.
+POINT, POINTS = 10, 360
 # Of a row on the page: answers whose votes are counted out, characters of the answer.
 MOST_VOTES, LONGEST = 6, 60
+SHOWN = (
+    "samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures", "unread"
+)  # fmt: skip
 # Samples after which it is worth saying that few of them can be read.
 ENOUGH = 40
+REPLICA = ("upstream", "replica")
+# Every metric: its kind, what it tells, and its labels.
+METRICS: dict[str, tuple[Any, ...]] = {
+    "requests": (Counter, "Requests by route, status and model.", "route", "status", "model"),
+    "samples": (Counter, "Samples generated for voted requests."),
+    "tokens": (Counter, "Tokens by kind.", "kind", "model"),
+    "tokens_saved": (Counter, "Completion tokens not generated, estimated.", "model"),
+    "stops": (Counter, "Votes by the reason they ended.", "reason", "model"),
+    "unread": (Counter, "Samples that could not be read."),
+    "failures": (Counter, "Samples that failed upstream."),
+    "guarded": (Counter, "Votes in which the guard kept the gate from stopping."),
+    "drifted": (Counter, "Plain votes on questions unlike those the controller was taught on."),
+    "escalated": (Counter, "Votes answered by the second upstream."),
+    "ties": (Counter, "Votes whose winner was tied and won by being first."),
+    "audits": (Counter, "Audits by what came of them.", "outcome", "model"),
+    "audit_tokens": (Counter, "Tokens spent on audits.", "kind", "model"),
+    "key_requests": (Counter, "Requests by key.", "key", "model"),
+    "key_tokens": (Counter, "Tokens of voted requests by key.", "key", "model"),
+    "key_tokens_estimated": (Counter, "Tokens charged by estimate, for no reply said them.", "key"),
+    "active_requests": (Gauge, "Requests under way."),
+    "upstream_inflight": (Gauge, "Calls under way at a replica.", *REPLICA),
+    "upstream_waiting": (Gauge, "Calls that wait for a permit.", *REPLICA),
+    "upstream_permits": (Gauge, "Calls allowed at once to the model refused most.", *REPLICA),
+    "upstream_up": (Gauge, "Whether a replica is trusted.", *REPLICA),
+    "audit_seen": (Gauge, "Audits counted since the policy was taken up.", "model"),
+    "audit_changed": (Gauge, "Those whose answer was not the full budget's.", "model"),
+    "audit_share": (Gauge, "Their share of changed answers.", "model"),
+    "audit_share_low": (Gauge, "The low end of its confidence sequence.", "model"),
+    "audit_share_high": (Gauge, "The high end of its confidence sequence.", "model"),
+    "audit_alarm": (Gauge, "Whether early answers change too often.", "model"),
+    "samples_per_question": (Histogram, "Samples of one vote."),
+    "deciding_seconds": (Histogram, "Evidence and gate of one vote."),
+    "overhead_seconds": (Histogram, "What a voted request took beside waiting upstream."),
+    "vote_seconds": (Histogram, "One vote from end to end."),
+}
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
-# What each counter counts, and its labels.
-COUNTERS: dict[str, tuple[str, ...]] = {
-    "requests": ("Requests by route, status and model.", "route", "status", "model"),
-    "samples": ("Samples generated for voted requests.",),
-    "tokens": ("Tokens by kind.", "kind", "model"),
-    "tokens_saved": ("Completion tokens not generated, estimated.", "model"),
-    "stops": ("Votes by the reason they ended.", "reason", "model"),
-    "unread": ("Samples that could not be read.",),
-    "failures": ("Samples that failed upstream.",),
-    "guarded": ("Votes in which the guard kept the gate from stopping.",),
-    "drifted": ("Plain votes on questions unlike those the controller was taught on.",),
-    "escalated": ("Votes answered by the second upstream.",),
-    "ties": ("Votes whose winner was tied and won by being first.",),
-    "audits": ("Audits by what came of them.", "outcome", "model"),
-    "audit_tokens": ("Tokens spent on audits.", "kind", "model"),
-    "key_requests": ("Requests by key.", "key", "model"),
-    "key_tokens": ("Tokens of voted requests by key.", "key", "model"),
-    "key_tokens_estimated": ("Tokens charged by estimate, for no reply said them.", "key"),
-}
-REPLICA = ("upstream", "replica")
-# What each gauge shows, and its labels.
-GAUGES: dict[str, tuple[str, ...]] = {
-    "active_requests": ("Requests under way.",),
-    "upstream_inflight": ("Calls under way at a replica.", *REPLICA),
-    "upstream_waiting": ("Calls that wait for a permit.", *REPLICA),
-    "upstream_permits": ("Calls allowed at once to the model refused most.", *REPLICA),
-    "upstream_up": ("Whether a replica is trusted.", *REPLICA),
-    "audit_seen": ("Audits counted since the policy was taken up.", "model"),
-    "audit_changed": ("Those whose answer was not the full budget's.", "model"),
-    "audit_share": ("Their share of changed answers.", "model"),
-    "audit_share_low": ("The low end of its confidence sequence.", "model"),
-    "audit_share_high": ("The high end of its confidence sequence.", "model"),
-    "audit_alarm": ("Whether early answers change too often.", "model"),
-}
 MOST_MODELS, LONGEST_MODEL = 100, 100
 OTHER = "other"
 
 
-class Histogram:
-    """How often something was how large."""
-
-    def __init__(self, text: str, bounds: tuple[float, ...]) -> None:
-        self.text, self.bounds, self.sum = text, bounds, 0.0
-        self.counts = [0] * (len(bounds) + 1)
-
-    def observe(self, size: float) -> None:
-        """Count one."""
-        self.counts[bisect_left(self.bounds, size)] += 1
-        self.sum += size
-
-
-class Metrics(Collector):
-    """The numbers of one gateway; they become metrics only when somebody asks for them."""
+class Metrics:
+    """The numbers of one gateway."""
 
     def __init__(self, models: Iterable[str]) -> None:
         self._configured, self._answered = {"", *models}, set[str]()
-        # Whose calls are shown, by the model they are for.
-        self.upstreams: Mapping[str, Replicas] = {}
-        # By the model that they look at.
-        self.auditors: Mapping[str, Auditor] = {}
         self.latest: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        # Of each ten seconds with votes: when, and by model how many votes, samples, tokens and
+        # saved tokens.
+        self.points: deque[tuple[int, dict[str, Tally[str]]]] = deque(maxlen=POINTS)
         self.active = 0
-        # By name and labels.
-        self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        self.histograms = {
-            "samples_per_question": Histogram("Samples of one vote.", SAMPLES),
-            "deciding_seconds": Histogram("Evidence and gate of one vote.", SECONDS),
-            "overhead_seconds": Histogram(
-                "What a voted request took beside waiting upstream.", SECONDS
-            ),
-            "vote_seconds": Histogram("One vote from end to end.", SECONDS),
-        }
         self.begun = time.time()
+        self.registry = CollectorRegistry()
+        self._made: dict[str, Any] = {}
+        for name, (kind, text, *labels) in METRICS.items():
+            buckets = SAMPLES if name == "samples_per_question" else SECONDS
+            sized = {"buckets": buckets} if kind is Histogram else {}
+            made = kind(f"aera_{name}", text, labels, registry=self.registry, **sized)
+            self._made[name] = made
+        # Samples that came, and those of them that could be read.
+        self._seen: Tally[str] = Tally()
         self._warned = False
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """So many more of something."""
+        made = self._made[name]
+        (made.labels(*labels) if labels else made).inc(by)
 
     def label(self, model: str) -> str:
         """What a model is counted as: its name, or `other`, for clients can name anything."""
@@ -117,48 +103,65 @@ class Metrics(Collector):
             self._answered.add(model)
         return self.label(model)
 
-    def record(self, voted: VotedChoice, model: str = "") -> None:
-        """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
+    def record(
+        self,
+        model: str,
+        found: Allocation,
+        account: Mapping[str, Any],
+        *,
+        prompt: int,
+        drifted: bool,
+        strays: Iterable[str] | None,
+    ) -> None:
+        """Count one vote and keep it for the page: its answer, and not a word of what was asked.
+
+        `strays` are the inputs of a gate that was kept from stopping; None if it was not.
+        """
         label = self.note(model)
-        found, account, counts = voted.allocation, voted.account, self.counts
-        prompt, completion = voted.tokens
-        counts["samples",] += found.responses
-        counts["tokens", "prompt", label] += prompt
-        counts["tokens", "completion", label] += completion
-        counts["tokens_saved", label] += max(0, account["tokens_saved"])
-        counts["stops", found.reason, label] += 1
-        counts["unread",] += voted.unread
-        counts["failures",] += voted.failures
-        counts["guarded",] += voted.guarded
-        counts["drifted",] += voted.drifted
-        counts["escalated",] += voted.second is not None
-        counts["ties",] += found.aggregate.tied
-        self._watch_reading()
-        self.histograms["samples_per_question"].observe(found.responses)
-        self.histograms["deciding_seconds"].observe((found.encoder_ms + found.gate_ms) / 1000)
-        self.histograms["vote_seconds"].observe(found.seconds)
-        kept = ("samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures")
+        self.count("tokens", "prompt", label, by=prompt)
+        self.count("tokens", "completion", label, by=account["tokens"])
+        self.count("tokens_saved", label, by=max(0, account["tokens_saved"]))
+        self.count("stops", found.reason, label)
+        told = {name: account[name] for name in ("samples", "unread", "failures", "escalated")}
+        told |= {"ties": account["tied"], "guarded": strays is not None, "drifted": drifted}
+        for name, number in told.items():
+            if number:
+                self.count(name, by=number)
+        self._watch_reading(found.responses - account["failures"], account["unread"])
+        self.observe("samples_per_question", found.responses)
+        self.observe("deciding_seconds", (found.encoder_ms + found.gate_ms) / 1000)
+        self.observe("vote_seconds", found.seconds)
+        now = time.time()
+        point = int(now // POINT) * POINT
+        if not self.points or self.points[-1][0] != point:
+            self.points.append((point, {}))
+        sums = {name: account[name] for name in ("samples", "tokens", "tokens_saved")}
+        self.points[-1][1].setdefault(label, Tally()).update({"votes": 1, **sums})
         shares = sorted(found.votes.values(), reverse=True)
         answer = account["answer"]
         if answer is not None and len(answer) > LONGEST:
             answer = f"{answer[: LONGEST - 2]} …"
         self.latest.append(
-            {name: account[name] for name in kept}
-            | {"id": voted.id, "model": label, "answer": answer, "unread": voted.unread}
-            | {"time": round(time.time(), 3), "seconds": round(found.seconds, 3)}
+            {name: account[name] for name in SHOWN}
+            | {"id": found.question_id, "model": label, "answer": answer}
+            | {"time": round(now, 3), "seconds": round(found.seconds, 3)}
             | {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
-            | {"strays": list(voted.strays)}
+            | {"strays": [*(strays or ())]}
         )
+
+    def observe(self, name: str, size: float) -> None:
+        """One more that was so large."""
+        self._made[name].observe(size)
 
     @property
     def read(self) -> float | None:
         """The share of samples that could be read, None before there are any."""
-        came = self.counts["samples",] - self.counts["failures",]
-        return 1 - self.counts["unread",] / came if came else None
+        return self._seen["read"] / self._seen["came"] if self._seen["came"] else None
 
-    def _watch_reading(self) -> None:
+    def _watch_reading(self, came: int, unread: int) -> None:
         """Say it in the log, once, when most of what comes back cannot be read."""
-        if self._warned or self.counts["samples",] < ENOUGH or (self.read or 0.0) >= LITTLE:
+        self._seen.update(came=came, read=came - unread)
+        if self._warned or self._seen["came"] < ENOUGH or (self.read or 0.0) >= LITTLE:
             return
         self._warned = True
         log.warning(
@@ -167,60 +170,27 @@ class Metrics(Collector):
             100 * (self.read or 0.0),
         )
 
-    def count_audit(self, model: str, found: Found) -> None:
-        """An audit has ended."""
-        self.counts["audits", found.outcome, model] += 1
-        self.counts["audit_tokens", "prompt", model] += found.prompt_tokens
-        self.counts["audit_tokens", "completion", model] += found.tokens
+    def exposition(
+        self, upstreams: Mapping[str, Replicas], audits: Mapping[str, Mapping[str, float]]
+    ) -> bytes:
+        """The metrics as Prometheus reads them; gauges show how things are right now.
 
-    def audits(self, model: str) -> dict[str, float] | None:
-        """What audits say of a model, None where there are none."""
-        if model not in self.auditors:
-            return None
-        tokens = self.counts["audit_tokens", "completion", model]
-        return {**self.auditors[model].numbers(), "tokens": tokens}
+        Servers and what audits say stand by the model that they are for.
+        """
 
-    # --- Prometheus -------------------------------------------------------------------------------
+        def show(name: str, value: float, *labels: str) -> None:
+            (self._made[name].labels(*labels) if labels else self._made[name]).set(value)
 
-    def collect(self) -> Iterator[Metric]:
-        """The numbers as metrics."""
-        for name, (text, *labels) in COUNTERS.items():
-            counter = CounterMetricFamily(f"aera_{name}", text, labels=labels)
-            for said in [key[1:] for key in self.counts if key[0] == name] if labels else [()]:
-                counter.add_metric(said, self.counts[name, *said], created=self.begun)
-            yield counter
-        seen = self._gauges()
-        for name, (text, *labels) in GAUGES.items():
-            gauge = GaugeMetricFamily(f"aera_{name}", text, labels=labels)
-            for key, value in seen.items():
-                if key[0] == name:
-                    gauge.add_metric(key[1:], value)
-            yield gauge
-        for name, histogram in self.histograms.items():
-            metric = HistogramMetricFamily(f"aera_{name}", histogram.text)
-            bounds = [*map(floatToGoString, histogram.bounds), "+Inf"]
-            buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
-            metric.add_metric([], buckets, sum_value=histogram.sum)
-            metric.add_sample(f"aera_{name}_created", {}, self.begun)
-            yield metric
-
-    def _gauges(self) -> dict[tuple[str, ...], float]:
-        """How things are right now, by gauge and labels."""
-        seen: dict[tuple[str, ...], float] = {("active_requests",): self.active}
-        for model, replicas in self.upstreams.items():
+        show("active_requests", self.active)
+        for model, replicas in upstreams.items():
             for place, name in enumerate(replicas.names):
                 upstream = replicas.upstreams[place]
-                seen["upstream_inflight", model, name] = replicas.busy[place]
-                seen["upstream_waiting", model, name] = upstream.waiting
-                seen["upstream_permits", model, name] = upstream.allowed
-                seen["upstream_up", model, name] = replicas.healthy[place]
-        for model, auditor in self.auditors.items():
-            for what, value in auditor.numbers().items():
-                seen[f"audit_{what}", model] = value
-        return seen
-
-    def exposition(self) -> bytes:
-        """The metrics as Prometheus reads them."""
-        registry = CollectorRegistry()
-        registry.register(self)
-        return generate_latest(registry)
+                show("upstream_inflight", replicas.busy[place], model, name)
+                show("upstream_waiting", upstream.waiting, model, name)
+                show("upstream_permits", upstream.allowed, model, name)
+                show("upstream_up", replicas.healthy[place], model, name)
+        for model, numbers in audits.items():
+            for what, value in numbers.items():
+                if what != "tokens":  # which have a counter
+                    show(f"audit_{what}", value, model)
+        return generate_latest(self.registry)

@@ -1,25 +1,16 @@
 """OpenAI's shapes on the wire: what a request asks for, replies, streams, errors, responses."""
 
-import hashlib
-import itertools
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil, inf, isfinite, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from aera.core import Response as Sample
 from aera.errors import AeraError, UpstreamError, UsageError
-from aera.policies.gate import OUTSIDE
-from aera.policies.rules import UNREADABLE
 from aera.reading.task import Task
-from aera.sampling.replies import trim_logprobs
-
-if TYPE_CHECKING:
-    from aera.gateway.vote import VotedChoice
+from aera.sampling.budget import Bound, Ledger
 
 # An object of a request or reply, whose fields others choose.
 Json = Mapping[str, Any]
@@ -28,12 +19,6 @@ PREFIX, HEADER, RAW_HEADER = "aera/", "x-aera-", b"x-aera-"
 STRICT = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
 # The refusal of a request that was not read to its end, after which nothing else can follow.
 UNREAD = 413
-# Answers that a reply lists, the others being counted together, and characters of each.
-SHOWN, LONGEST = 20, 200
-# Fields of an upstream's reply that the client gets as they are.
-KEPT = ("system_fingerprint", "service_tier")
-# Counts beyond it are no counts.
-LARGEST = 2**53
 
 # --- errors ---------------------------------------------------------------------------------------
 
@@ -61,16 +46,28 @@ def too_many(text: str, wait: float) -> DeniedError:
     return DeniedError(text, status=429, kind=kind, code=code, retry_after=wait)
 
 
-class JsonReply(JSONResponse):
-    """JSON that anybody can read: plain ASCII, and null where a number is not finite."""
+def used_up(ledgers: Sequence[Ledger], bound: Bound | None = None) -> DeniedError:
+    """The refusal of a key that has spent what it may, or that may never spend so much."""
+    waits = {each: each.wait(bound) for each in ledgers}
+    last = max(waits, key=lambda each: waits[each])
+    minute = last.period == 60
+    if waits[last] == inf:
+        text = "this request can take more than its key may spend in a"
+        text = f"{text} {'minute' if minute else 'day'}: shorten it"
+        return DeniedError(text, status=400, code="request_too_large")
+    what = "tokens of the minute" if minute else "money of the day"
+    return too_many(f"this key has used up its {what}", max(1.0, waits[last]))
 
-    def render(self, content: Any) -> bytes:
-        """The bytes of a value, whatever strings and numbers it holds."""
-        return dump(content)
+
+def json_reply(
+    content: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A reply in JSON."""
+    return Response(dump(content), status, headers, media_type="application/json")
 
 
 def dump(content: Any) -> bytes:
-    """A value as JSON."""
+    """JSON that anybody can read: plain ASCII, and null where a number is not finite."""
     try:
         return STRICT.encode(content).encode()
     except ValueError:
@@ -113,7 +110,7 @@ def failure(error: AeraError) -> Response:
     headers = {} if wait is None or not isfinite(wait) else {"Retry-After": str(ceil(wait))}
     if isinstance(error, DeniedError) and error.status == UNREAD:
         headers["Connection"] = "close"
-    return JsonReply(error_body(error), status_code=status_of(error), headers=headers)
+    return json_reply(error_body(error), status_of(error), headers)
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -163,32 +160,23 @@ SILENT = RequestOptions()
 def _parse_option(name: str, value: Any) -> Any:
     """An option as what it must be."""
     if name == "vote":
-        written = str(value).lower() if isinstance(value, bool | str) else ""
-        if written not in ("true", "false"):
-            raise UsageError(f'"aera.vote" must be true or false, but got {value!r:.40}')
-        return written == "true"
-    if name == "policy":
-        if not isinstance(value, str) or len(value) > 100:
-            raise UsageError(f'"aera.policy" must be a label, but got {value!r:.40}')
-        return value
-    number = _number(value)
-    whole = name not in FRACTIONS
-    low_enough = number >= 0 if name in MAY_BE_ZERO else number > 0
-    if not low_enough or number == inf or (whole and not number.is_integer()):
-        kind = "a whole number" if whole else "a number"
-        least = "from 0 up" if name in MAY_BE_ZERO else "above 0"
-        raise UsageError(f'"aera.{name}" must be {kind} {least}, but got {value!r:.40}')
-    return int(number) if whole else number
-
-
-def _number(value: Any) -> float:
-    """A number, also one written as text, as headers hold it; else not a number."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return nan
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return nan
+        must, written = "true or false", str(value).lower()
+        if isinstance(value, bool | str) and written in ("true", "false"):
+            return written == "true"
+    elif name == "policy":
+        must = "a label"
+        if isinstance(value, str) and len(value) <= 100:
+            return value
+    else:
+        whole, zero = name not in FRACTIONS, name in MAY_BE_ZERO
+        try:  # also one written as text, as headers hold it
+            number = nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = nan
+        if (zero or number > 0) and 0 <= number < inf and (number.is_integer() or not whole):
+            return int(number) if whole else number
+        must = f"{'a whole number' if whole else 'a number'} {'from 0 up' if zero else 'above 0'}"
+    raise UsageError(f'"aera.{name}" must be {must}, but got {value!r:.40}')
 
 
 def split_model(model: Any) -> tuple[str, bool]:
@@ -268,116 +256,12 @@ def write_body(body: Json) -> bytes:
 # --- replies --------------------------------------------------------------------------------------
 
 
-def describe(voted: "VotedChoice") -> dict[str, Any]:
-    """The `aera` object of a reply: how its answer came about."""
-    found = voted.allocation
-    votes, others = _shorten_votes(found.votes)
-    return {
-        "answer": voted.second_answer if voted.second else found.answer,
-        "policy": found.policy,
-        "samples": found.responses,
-        "checkpoint": found.checkpoint,
-        "reason": found.reason,
-        "p_continue": [step.decision.p_continue for step in found.steps],
-        "votes": votes,
-        "other_votes": others,
-        "tied": found.aggregate.tied,
-        "failures": voted.failures,
-        "unread": voted.unread,
-        "tokens": voted.tokens[1],
-        "tokens_saved": found.tokens_saved,
-        "reply_tokens": voted.response.tokens,
-        "escalate": voted.undecided,
-        "escalated": voted.second is not None,
-        "warnings": [*_warnings(voted)],
-    }
-
-
-def _warnings(voted: "VotedChoice") -> Iterator[str]:
-    found = voted.allocation
-    yield from voted.notes
-    if found.reason == UNREADABLE:
-        yield "no reply could be read, so nothing was voted on"
-    if found.aggregate.tied:
-        yield "the winning answer was tied and won by being first"
-    if voted.guarded:
-        yield OUTSIDE
-    if voted.failures:
-        yield f"{voted.failures} of {found.responses} samples failed"
-    for said, count in found.lacking.items():
-        yield f"{count} samples {said}"
-
-
-def _shorten_votes(votes: Mapping[str, float]) -> tuple[dict[str, float], float]:
-    """The leading answers, long ones cut and marked by a hash, and the weight of all others."""
-    if len(votes) <= SHOWN:
-        return {_shorten(answer): weight for answer, weight in votes.items()}, 0.0
-    leading = sorted(votes, key=lambda answer: -votes[answer])[:SHOWN]
-    shown = {_shorten(answer): votes[answer] for answer in leading}
-    return shown, sum(votes.values()) - sum(votes[answer] for answer in leading)
-
-
-def _shorten(answer: str) -> str:
-    if len(answer) <= LONGEST:
-        return answer
-    mark = hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{answer[: LONGEST - 14]}… {mark}"
-
-
-def completion(voted: Sequence["VotedChoice"], model: str, asked: Json) -> dict[str, Any]:
-    """The OpenAI reply: representative choices, usage summed over all samples, the account.
-
-    Of logprobs it holds what was asked for, and not what only the weigher wanted.
-    """
-    choices = []
-    for place, each in enumerate(voted):
-        source = each.response.source if isinstance(each.response.source, dict) else {}
-        choices.append(trim_logprobs({**source, "index": place}, asked))
-    prompt, spent = (sum(counts) for counts in zip(*(v.tokens for v in voted), strict=True))
-    usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}
-    said = _reply_of(voted[0].response)
-    return {
-        "id": voted[0].id,
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": model,
-        "choices": choices,
-        "usage": {**usage, **_sum_details(voted)},
-        **{name: said[name] for name in KEPT if name in said},
-        "aera": voted[0].account if len(voted) == 1 else {"choices": [v.account for v in voted]},
-    }
-
-
-def _reply_of(response: Sample) -> Json:
-    """The fields of the reply that a choice came in, where they were kept."""
-    found = getattr(response.source, "reply", None)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _sum_details(voted: Sequence["VotedChoice"]) -> dict[str, dict[str, int]]:
-    """The details of usage, as cached or reasoning tokens, summed over all calls."""
-    totals: dict[str, dict[str, int]] = {}
-    responses = (r for v in voted for r in (*v.responses, *([v.second] if v.second else [])))
-    # Siblings share a reply, and only the first of them counts a call.
-    for usage in (_reply_of(response).get("usage") for response in responses if response.calls):
-        for name, details in usage.items() if isinstance(usage, Mapping) else ():
-            if not isinstance(details, Mapping) or not str(name).endswith("_details"):
-                continue
-            total = totals.setdefault(str(name), {})
-            for kind, count in details.items():
-                if isinstance(count, int) and 0 <= count < LARGEST:
-                    total[str(kind)] = total.get(str(kind), 0) + count
-    return totals
-
-
-def chat_events(reply: Json, asked: Json) -> Iterator[bytes]:
-    """A finished completion as a stream; the account is on the last choice's end."""
+def chunks(reply: Json, asked: Json) -> Iterator[bytes]:
+    """A completion as a stream; the account is on the last choice's end."""
     wanted = asked.get("stream_options")
     with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
     base = {key: reply[key] for key in ("id", "created", "model")}
-    base["object"] = "chat.completion.chunk"
-    if with_usage:
-        base["usage"] = None
+    base |= {"object": "chat.completion.chunk", **({"usage": None} if with_usage else {})}
     made = [{**base, "choices": [row]} for c in reply["choices"] for row in _rows(c)]
     made[-1]["aera"] = reply["aera"]
     if with_usage:
@@ -442,13 +326,11 @@ def to_chat(body: Json) -> dict[str, Any] | None:
     )
     if messages is None or not only_text:
         return None
-    chat = {"messages": messages} | {name: given[name] for name in SAME if name in given}
-    renamed = {
-        "max_completion_tokens": given.get("max_output_tokens"),
-        "verbosity": text.get("verbosity"),
-        "reasoning_effort": reasoning.get("effort"),
-    }
-    return chat | {name: value for name, value in renamed.items() if value is not None}
+    length, effort = given.get("max_output_tokens"), reasoning.get("effort")
+    chat = {"max_completion_tokens": length, "reasoning_effort": effort}
+    chat |= {"messages": messages, "verbosity": text.get("verbosity")}
+    chat |= {name: given[name] for name in SAME if name in given}
+    return {name: value for name, value in chat.items() if value is not None}
 
 
 def _messages(given: Json) -> list[dict[str, Any]] | None:
@@ -464,13 +346,13 @@ def _messages(given: Json) -> list[dict[str, Any]] | None:
             return None
         role, content = item.get("role"), item.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        kinds = ("input_text", "output_text", "text")
-        if not isinstance(parts, list) or not all(
-            isinstance(part, dict) and part.get("type") in kinds for part in parts
-        ):
-            return None
-        texts = [part.get("text") for part in parts]
-        if not all(isinstance(each, str) for each in texts):
+        known = [
+            part.get("text")
+            for part in (parts if isinstance(parts, list) else [])
+            if isinstance(part, dict) and part.get("type") in ("input_text", "output_text", "text")
+        ]
+        texts = [text for text in known if isinstance(text, str)]
+        if not isinstance(parts, list) or len(texts) < len(parts):
             return None
         # Not every server knows developers, and all know what a system message is.
         role = "system" if role == "developer" else role
@@ -487,13 +369,12 @@ def to_response(reply: Json, asked: Json) -> dict[str, Any]:
     status = "incomplete" if reason else "completed"
     message = choice.get("message")
     text = message.get("content") if isinstance(message, Mapping) else None
-    told = {"text": text if isinstance(text, str) else "", "annotations": [], "logprobs": []}
+    part = {"type": "output_text", "text": text if isinstance(text, str) else ""}
     account = dict(reply["aera"])
     if asked.get("store"):
         note = "a voted response is not stored, so no later one can refer to it"
         account["warnings"] = [*account["warnings"], note]
     own = {name: asked.get(name) for name in ECHOED}
-    prompt, spent = usage["prompt_tokens"], usage["completion_tokens"]
     cached = {"cached_tokens": 0, "cache_write_tokens": 0}
     thought = {"reasoning_tokens": 0, **usage.get("completion_tokens_details", {})}
     return {
@@ -507,7 +388,7 @@ def to_response(reply: Json, asked: Json) -> dict[str, Any]:
         "model": reply["model"],
         "output": [
             {"id": f"msg_{mark}", "type": "message", "role": "assistant", "status": status,
-             "content": [{"type": "output_text", **told}]}
+             "content": [{**part, "annotations": [], "logprobs": []}]}
         ],
         "previous_response_id": None,
         "store": False,
@@ -515,11 +396,11 @@ def to_response(reply: Json, asked: Json) -> dict[str, Any]:
         **{name: ECHOED[name] if value is None else value for name, value in own.items()},
         **({"service_tier": s} if (s := reply.get("service_tier")) else {}),
         "usage": {
-            "input_tokens": prompt,
+            "input_tokens": usage["prompt_tokens"],
             "input_tokens_details": {**cached, **usage.get("prompt_tokens_details", {})},
-            "output_tokens": spent,
+            "output_tokens": usage["completion_tokens"],
             "output_tokens_details": thought,
-            "total_tokens": prompt + spent,
+            "total_tokens": usage["total_tokens"],
         },
         "aera": account,
     }  # fmt: skip
@@ -527,41 +408,37 @@ def to_response(reply: Json, asked: Json) -> dict[str, Any]:
 
 def response_events(response: Json) -> Iterator[bytes]:
     """A finished response as a stream."""
-    hidden: Json = {
-        "status": "in_progress",
-        "output": [],
-        "usage": None,
-        "incomplete_details": None,
-    }
-    begun = {name: value for name, value in response.items() if name != "aera"} | {**hidden}
+    begun = {name: value for name, value in response.items() if name != "aera"}
+    begun |= {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     [item] = response["output"]
     [part] = item["content"]
     place: dict[str, Any] = {"output_index": 0}
     at = {**place, "item_id": item["id"], "content_index": 0}
-    said = {"text": part["text"], "logprobs": part["logprobs"]}
+    said = {"logprobs": part["logprobs"]}
     empty = {**item, "status": "in_progress", "content": []}
     told: list[tuple[str, dict[str, Any]]] = [
         ("created", {"response": begun}),
         ("in_progress", {"response": begun}),
         ("output_item.added", {**place, "item": empty}),
         ("content_part.added", {**at, "part": {**part, "text": "", "logprobs": []}}),
-        ("output_text.delta", {**at, "delta": part["text"], "logprobs": part["logprobs"]}),
-        ("output_text.done", {**at, **said}),
+        ("output_text.delta", {**at, "delta": part["text"], **said}),
+        ("output_text.done", {**at, "text": part["text"], **said}),
         ("content_part.done", {**at, "part": part}),
         ("output_item.done", {**place, "item": item}),
         (response["status"], {"response": response}),
     ]
-    for number, (kind, content) in zip(itertools.count(), told, strict=False):
-        yield named_event(f"response.{kind}", {**content, "sequence_number": number})
+    for number, (kind, content) in enumerate(told):
+        yield _named_event(f"response.{kind}", {**content, "sequence_number": number})
 
 
-def named_event(kind: str, content: Json) -> bytes:
-    """One server-sent event that has a name."""
+def _named_event(kind: str, content: Json) -> bytes:
     return f"event: {kind}\n".encode() + event({"type": kind, **content})
 
 
-def response_failed(error: AeraError) -> bytes:
-    """The event of a stream that failed."""
-    told = error_body(error)["error"]
-    named = {name: told.get(name) for name in ("code", "message", "param")}
-    return named_event("error", {**named, "error": told, "sequence_number": 0})
+def failed_event(error: AeraError, *, is_chat: bool) -> bytes:
+    """The last event of a stream that failed."""
+    body = error_body(error)
+    if is_chat:
+        return event(body)
+    named = {name: body["error"].get(name) for name in ("code", "message", "param")}
+    return _named_event("error", {**named, "error": body["error"], "sequence_number": 0})

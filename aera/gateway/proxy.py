@@ -4,18 +4,17 @@ import asyncio
 import contextlib
 import json
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
 import aiohttp
 from starlette.requests import ClientDisconnect
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aera.core import Response as Sample
 from aera.errors import UpstreamError, UsageError
-from aera.gateway.openai import RAW_HEADER, DeniedError, Headers, Json, write_body
+from aera.gateway.openai import RAW_HEADER, DeniedError, Headers, Json
 from aera.sampling.budget import Bound, Held, Usage
 from aera.sampling.client import read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
@@ -36,6 +35,8 @@ RAW_REPLY_HEADERS = (RAW_HOP_HEADERS - {b"content-length"}) | {
 DEEPEST = 64
 # Values in a request, each of which takes memory beside its bytes.
 MOST_VALUES = 1_000_000
+# Values that one with a name counts for beside itself, as it takes so much more.
+NAMED = 3
 # How many times the size limit is read and thrown away, so that a client hears its refusal.
 PATIENCE = 4
 # Bytes of a request beyond which it is parsed in another thread.
@@ -95,7 +96,7 @@ async def parse_body(content: bytes) -> dict[str, Any]:
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    if sum(map(content.count, (b",", b"[", b"{"))) > MOST_VALUES:
+    if sum(map(content.count, (b",", b"[", b"{"))) + NAMED * content.count(b":") > MOST_VALUES:
         raise _too_large(f"the request has more than {MOST_VALUES:,} values")
     usual = content[:1] == b"{" and b"\0" not in content[:4]
     try:
@@ -216,22 +217,20 @@ def bound_of(body: Json, size: int) -> tuple[int, Bound]:
     return (n if isinstance(n, int) and 0 < n < 1_000 else 1), bound
 
 
-def ask_for_usage(body: Json, path: str) -> bytes | None:
-    """A stream's request that asks what it takes; None where it does so anyway."""
+def lacks_usage(body: Json, path: str) -> bool:
+    """Whether a stream is not asked to say what it takes."""
     asked = body.get("stream_options")
-    options = asked if isinstance(asked, Mapping) else {}
-    if path not in STREAMS or body.get("stream") is not True or options.get("include_usage"):
-        return None
-    return write_body({**body, "stream_options": {**options, "include_usage": True}})
+    says = isinstance(asked, Mapping) and asked.get("include_usage")
+    return path in STREAMS and body.get("stream") is True and not says
 
 
 class Meter:
     """Books what a reply that is passed on took: as it says, else as its text is long."""
 
-    def __init__(self, held: Held, *, hides: bool, estimated: Callable[[int], None]) -> None:
+    def __init__(self, held: Held, *, hides: bool, estimated: Callable[..., None]) -> None:
         self.held, self.hides, self._estimated = held, hides, estimated
         self._prompt = self._completion = -1
-        self._tail, self._seen, self._rest = b"", b"", b""
+        self._tail, self._seen, self.rest = b"", b"", b""  # the last: what no client has yet
         self._beyond = 0
 
     def see(self, piece: bytes) -> bytes:
@@ -248,12 +247,8 @@ class Meter:
 
     def _without_usage(self, piece: bytes) -> bytes:
         """Whole events, without the one that only we asked for."""
-        *events, self._rest = re.split(rb"(?<=\n\n)|(?<=\r\n\r\n)", self._rest + piece)
+        *events, self.rest = re.split(rb"(?<=\n\n)|(?<=\r\n\r\n)", self.rest + piece)
         return b"".join(e for e in events if not (b'"usage"' in e and NO_CHOICES.search(e)))
-
-    def end(self) -> bytes:
-        """The reply is over: what is left of it for the client."""
-        return self._rest
 
     def settle(self, status: int) -> None:
         """Book it; a refusal cost nothing."""
@@ -263,12 +258,10 @@ class Meter:
         elif self._prompt >= 0 or self._completion >= 0:
             self._book(max(0, self._prompt), max(0, self._completion))
         elif self._seen:
-            most, length = (
-                held.bound.max_tokens,
-                self._beyond + sum(map(len, TEXT.findall(self._seen))),
-            )
+            length = self._beyond + sum(map(len, TEXT.findall(self._seen)))
+            most = held.bound.max_tokens if held.max_tokens is None else held.max_tokens
             spent = length if most is None else min(length, n * most)
-            self._estimated(spent + n * (held.bound.prompt_tokens or 0))
+            self._estimated(by=spent + n * (held.bound.prompt_tokens or 0))
             self._book(held.bound.prompt_tokens or 0, spent)
 
     def _book(self, prompt: int, completion: int) -> None:
@@ -279,73 +272,73 @@ class Meter:
 # --- passing on -----------------------------------------------------------------------------------
 
 
-class PassedOn:
+def passed_on(
+    upstream: Replicas,
+    request: ProxiedRequest,
+    *,
+    meter: Meter | None,
+    answered: Callable[[], object],
+    headers: Headers,
+) -> ASGIApp:
     """A request sent on as it is; what comes back is streamed to the client."""
 
-    def __init__(
-        self,
-        upstream: Replicas,
-        request: ProxiedRequest,
-        *,
-        meter: Meter | None = None,
-        answered: Callable[[], object] = lambda: None,
-        headers: Headers = (),
-    ) -> None:
-        self._upstream, self._request, self._meter = upstream, request, meter
-        self._answered, self._headers = answered, headers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        meter, status = self._meter, 0
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
         if meter is not None:
             meter.held.begin(meter.held.responses)
         try:
-            async with DisconnectWatch(receive):
-                reply, place = await self._upstream.send(self._request)
+            async with while_attended(receive):
+                reply, place = await upstream.send(request)
                 status = reply.status
                 if status < 300:
-                    self._answered()
+                    answered()
                 try:
-                    await self._pass_reply(reply, send)
+                    await _pass_reply(reply, send, meter, headers)
                 except (aiohttp.ClientError, OSError):
                     raise UpstreamError("the model server broke off", status=502) from None
                 finally:
                     reply.close()
-                    self._upstream.release(place)
+                    upstream.release(place)
         finally:
             if meter is not None:
                 if status:
                     meter.settle(status)
                 meter.held.close()
 
-    async def _pass_reply(self, reply: aiohttp.ClientResponse, send: Send) -> None:
-        """A reply that breaks off is left unfinished, which is how the client can tell."""
-        meter = self._meter
-        headers = [*_filter_headers(reply.raw_headers), *self._headers]
-        start = {"type": "http.response.start", "status": reply.status, "headers": headers}
-        length = None if "Content-Encoding" in reply.headers else reply.content_length
-        if meter is not None and meter.hides:
-            start["headers"] = [(n, v) for n, v in headers if n != b"content-length"]
-        elif length is not None and length <= SMALL:
-            content = await reply.read()  # one piece, before anything is promised
-            await send(start)
-            if meter is not None:
-                meter.see(content)
-            await send({"type": "http.response.body", "body": content})
-            return
+    return answer
+
+
+async def _pass_reply(
+    reply: aiohttp.ClientResponse, send: Send, meter: Meter | None, more: Headers
+) -> None:
+    """A reply that breaks off is left unfinished, which is how the client can tell."""
+    headers = [*_filter_headers(reply.raw_headers), *more]
+    start = {"type": "http.response.start", "status": reply.status, "headers": headers}
+    length = None if "Content-Encoding" in reply.headers else reply.content_length
+    if meter is not None and meter.hides:
+        start["headers"] = [(n, v) for n, v in headers if n != b"content-length"]
+    elif length is not None and length <= SMALL:
+        content = await reply.read()  # one piece, before anything is promised
         await send(start)
-        with contextlib.suppress(aiohttp.ClientError, OSError):
-            async for piece in reply.content.iter_any():
-                told = meter.see(piece) if meter is not None else piece
-                if told:
-                    await send({"type": "http.response.body", "body": told, "more_body": True})
-            await send({"type": "http.response.body", "body": meter.end() if meter else b""})
+        if meter is not None:
+            meter.see(content)
+        await send({"type": "http.response.body", "body": content})
+        return
+    await send(start)
+    with contextlib.suppress(aiohttp.ClientError, OSError):
+        async for piece in reply.content.iter_any():
+            told = meter.see(piece) if meter is not None else piece
+            if told:
+                await send({"type": "http.response.body", "body": told, "more_body": True})
+        # Then what is held back for whole events.
+        await send({"type": "http.response.body", "body": meter.rest if meter else b""})
 
 
 async def fetch(
     upstream: Replicas, request: ProxiedRequest, receive: Receive
 ) -> tuple[int, str, bytes]:
     """What an upstream says, read to its end: status, type and content."""
-    async with DisconnectWatch(receive):
+    async with while_attended(receive):
         reply, place = await upstream.send(request)
         try:
             content = await read_reply(reply, upstream.upstreams[0].endpoint.largest_reply)
@@ -357,50 +350,30 @@ async def fetch(
     return reply.status, reply.content_type, content
 
 
-class ClosingStream(StreamingResponse):
-    """A stream that ends with its client: what feeds it is closed as soon as the client leaves."""
-
-    def __init__(self, content: AsyncIterator[bytes], close: Callable[[], Any], **kind: Any):
-        super().__init__(content, media_type="text/event-stream", **kind)
-        self.close = close
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            with contextlib.suppress(ClientDisconnect):
-                async with DisconnectWatch(receive):
-                    await self.stream_response(send)
-        finally:
-            self.close()
-
-
-class DisconnectWatch:
+@contextlib.asynccontextmanager
+async def while_attended(receive: Receive) -> AsyncIterator[None]:
     """Work that somebody waits for: when the client leaves, it is cancelled.
 
-    async with DisconnectWatch(receive):   # ClientDisconnect, once the client has left
+    async with while_attended(receive):   # ClientDisconnect, once the client has left
         ...
 
     It works as asyncio.timeout does, in the task that it finds itself in.
     """
+    work, left = asyncio.current_task(), False
+    assert work is not None
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive, self._left = receive, False
-
-    async def __aenter__(self) -> None:
-        work = asyncio.current_task()
-        assert work is not None
-        self._work = work
-        self._watch = asyncio.create_task(self._watch_client())
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        self._watch.cancel()
-        # Somebody else may have cancelled the work too, and is not to be told of a client.
-        if self._left and not self._work.uncancel() and kind is asyncio.CancelledError:
-            raise ClientDisconnect
-
-    async def _watch_client(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+    async def watch() -> None:
+        nonlocal left
+        while (await receive())["type"] != "http.disconnect":
             pass
-        self._left = True
-        self._work.cancel()
+        left = True
+        work.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        # Somebody else may have cancelled the work too, and is not to be told of a client.
+        if left and not work.uncancel() and isinstance(sys.exception(), asyncio.CancelledError):
+            raise ClientDisconnect

@@ -1,26 +1,36 @@
 """The gateway's decisions: one chat request in, voted choices with their accounts out. No HTTP."""
 
 import asyncio
+import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from aera.core import Question, Response, Vote
+from aera.core import Question, Reader, Response, Vote
 from aera.errors import AeraError, RunError, UpstreamError, UsageError
 from aera.gateway.config import ModelConfig
-from aera.gateway.openai import Json, RequestOptions, count_choices, describe, find_last_words
-from aera.policies.domain import Lookout
-from aera.policies.rules import Fixed, range_of
-from aera.reading.equivalence import question_reader
-from aera.reading.task import Reader
-from aera.sampling.budget import Budget, Ledger
+from aera.gateway.openai import (
+    DeniedError,
+    Headers,
+    Json,
+    RequestOptions,
+    count_choices,
+    find_last_words,
+    find_system,
+    used_up,
+)
+from aera.policies.gate import OUTSIDE
+from aera.policies.rules import UNREADABLE, Fixed, range_of
+from aera.reading.task import question_reader
+from aera.sampling.budget import Bound, Budget, Held, Ledger
 from aera.sampling.client import RequestBody, run_together
 from aera.sampling.replicas import Replicas
-from aera.sampling.sampler import RequestSampler
+from aera.sampling.replies import trim_logprobs
+from aera.sampling.sampler import request_bound
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation, Run
 from aera.solving.solve import drive, off_loop
@@ -29,51 +39,92 @@ from aera.voting.structure import StructureReader, is_structured
 
 log = logging.getLogger("aera.gateway")
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
+LENGTHS = ("max_completion_tokens", "max_tokens")
 # Seconds beyond a deadline in which a block under way may still be counted.
 LATE = 0.03
 # Controllers that are kept for requests with the same options.
-KEPT = 1_024
+CACHED = 1_024
 DRIFTED = "plain votes, for the questions here are not those that the controller was taught on"
 DOUBT = "plain votes, until it is clear that the controller was taught on questions like these"
 ALARMED = "the full budget, for audits say that early answers change too often"
 GREEDY = "temperature 0 gives one sample, nothing to vote on"
+# Answers that a reply lists, the others being counted together, and characters of each.
+SHOWN, LONGEST = 20, 200
+# Fields of an upstream's reply that the client gets as they are.
+KEPT = ("system_fingerprint", "service_tier")
+# Counts beyond it are no counts.
+LARGEST = 2**53
+
+
+@dataclass
+class Waiting:
+    """How long somebody waited for model servers, calls at the same time counted once."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    _since: float = 0.0
+
+    def __enter__(self) -> None:
+        if not self.calls:
+            self._since = time.monotonic()
+        self.calls += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.calls -= 1
+        if not self.calls:
+            self.seconds += time.monotonic() - self._since
 
 
 @dataclass(frozen=True, eq=False)
-class VoteSampler(RequestSampler):
-    """Samples one request and keeps every reply, also those that nobody had time to count."""
+class RequestSampler:
+    """Samples one request; remembers how long it waited and what came, counted or too late."""
 
+    upstream: Replicas
+    body: Mapping[str, Any]
+    offset: int = 0
+    """Where its samples begin, so that those of another with the same seed are others."""
+    waiting: Waiting = field(default_factory=Waiting)
+    held: Held | None = None
     heard: dict[int, Response] = field(default_factory=dict)
-    """By their place in the order asked."""
+    """Every reply by its place in the order asked."""
 
     async def sample(
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
-        """Ask for `n` more responses."""
-        got = await super().sample(question, n, start=start, deadline=deadline)
+        """Ask a replica for `n` more responses to the request, whatever the question."""
+        with self.waiting:
+            got = await self.upstream.complete(
+                self.body, n, start=self.offset + start, deadline=deadline, held=self.held
+            )
         self.heard.update(enumerate(got, start=start))
         return got
 
+    def bound(self, question: Question) -> Bound:
+        """What one response can take at most, by the request."""
+        return request_bound(self.body)
 
-@dataclass(frozen=True, eq=False)
-class VoteRequest:
-    """One vote on one request: who decides it, and what it may take."""
+    def within(self, held: Held) -> "RequestSampler":
+        """The same, which tells the ledger of every call; what it remembers is shared."""
+        return replace(self, held=held)
 
-    body: RequestBody
+
+@dataclass(eq=False)
+class VotedChoice:
+    """One choice that is voted on: who decides it, what it may take, and how it came about."""
+
+    run: Run
     controller: Controller
-    sampler: VoteSampler
+    sampler: RequestSampler
     ledger: Ledger
     reader: Reader
     notes: tuple[str, ...] = ()
     drifted: bool = False
     """Whether plain votes stand in for a controller that was taught on other questions."""
-
-    @cached_property
-    def run(self) -> Run:
-        """The run that decides it."""
-        structured = is_structured(self.body)
-        asked = Question("", self.controller.task.question_in(find_last_words(self.body)))
-        return self.controller.start(asked, reader=self.reader, structured=structured)
+    second: Response | None = None
+    """Another upstream's reply, asked for because the vote was undecided."""
+    second_answer: str | None = None
+    allocation: Allocation = field(init=False)
+    """Once it is decided."""
 
     @property
     def left(self) -> float | None:
@@ -81,41 +132,18 @@ class VoteRequest:
         due = self.ledger.deadline
         return None if due is None else max(0.0, due - time.monotonic())
 
-
-@dataclass(frozen=True, eq=False)
-class VotedChoice:
-    """One voted choice and how it came about."""
-
-    allocation: Allocation
-    chosen: Response
-    """The reply with the largest weight behind the winning answer."""
-    responses: tuple[Response, ...]
-    waited: float = 0.0
-    """Seconds spent waiting for model servers."""
-    second: Response | None = None
-    """Another upstream's reply, asked for because the vote was undecided."""
-    second_answer: str | None = None
-    notes: tuple[str, ...] = ()
-    drifted: bool = False
-    strays: tuple[str, ...] = ()
-    """Inputs of the gate outside their training range, where that kept it from stopping."""
-    id: str = field(default_factory=lambda: f"chatcmpl-{os.urandom(16).hex()}")
-    """Of the reply that it is, or is the first choice of."""
-
     @property
+    def responses(self) -> tuple[Response, ...]:
+        """All samples."""
+        return self.run.prefix.responses
+
+    @cached_property
     def response(self) -> Response:
-        """The reply that is returned."""
-        return self.second or self.chosen
-
-    @property
-    def failures(self) -> int:
-        """Samples that failed."""
-        return sum(response.error is not None for response in self.responses)
-
-    @property
-    def unread(self) -> int:
-        """Replies that came but could not be read."""
-        return self.allocation.readability.responses - self.allocation.readability.read
+        """The reply that is returned: that with the largest weight behind the winning answer."""
+        if self.second is not None:
+            return self.second
+        good = (response for response in self.responses if response.error is None)
+        return find_winner(self.run.prefix, self.allocation.answer) or next(good)
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -130,112 +158,174 @@ class VotedChoice:
         return any(step.decision.outside for step in self.allocation.steps)
 
     @property
+    def strays(self) -> tuple[str, ...]:
+        """Inputs of the gate outside their training range, where that kept it from stopping."""
+        gate = self.controller.gate
+        return gate.strays(self.run.prefix) if self.guarded and gate is not None else ()
+
+    @property
     def undecided(self) -> bool:
         """Whether no policy wanted this end, the guard had to step in, or there is no winner."""
         found = self.allocation
         forced = self.guarded or any(step.decision.forced for step in found.steps)
-        return forced or found.aggregate.tied or found.error is not None
+        return forced or found.leaders.tied or found.error is not None
 
     @cached_property
     def account(self) -> dict[str, Any]:
         """The `aera` object of a reply; the metrics read it too."""
-        return describe(self)
+        found, votes = self.allocation, self.allocation.votes
+        leading = [*votes]
+        if len(votes) > SHOWN:
+            leading = sorted(votes, key=votes.__getitem__, reverse=True)[:SHOWN]
+        account: dict[str, Any] = {
+            "answer": self.second_answer if self.second else found.answer,
+            "policy": found.policy,
+            "samples": found.responses,
+            "checkpoint": found.checkpoint,
+            "reason": found.reason,
+            "p_continue": [step.decision.p_continue for step in found.steps],
+            "votes": {_shorten(answer): votes[answer] for answer in leading},
+            "other_votes": sum((votes[each] for each in votes.keys() - {*leading}), 0.0),
+            "tied": found.leaders.tied,
+            "failures": sum(response.error is not None for response in self.responses),
+            "unread": found.readability.responses - found.readability.read,
+            "tokens": self.tokens[1],
+            "tokens_saved": found.tokens_saved,
+            "reply_tokens": self.response.tokens,
+            "escalate": self.undecided,
+            "escalated": self.second is not None,
+        }
+        return {**account, "warnings": [*self.notes, *self._warnings(account["failures"])]}
+
+    def _warnings(self, failures: int) -> Iterator[str]:
+        found = self.allocation
+        if found.reason == UNREADABLE:
+            yield "no reply could be read, so nothing was voted on"
+        if found.leaders.tied:
+            yield "the winning answer was tied and won by being first"
+        if self.guarded:
+            yield OUTSIDE
+        if failures:
+            yield f"{failures} of {found.responses} samples failed"
+        for said, count in found.lacking.items():
+            yield f"{count} samples {said}"
 
 
-@dataclass(frozen=True, eq=False)
-class Voter:
-    """Votes on the chat requests for one model."""
+def _shorten(answer: str) -> str:
+    """A long answer is cut and marked by a hash."""
+    if len(answer) <= LONGEST:
+        return answer
+    mark = hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{answer[: LONGEST - 14]}… {mark}"
 
-    upstream: Replicas
-    controller: Controller
-    config: ModelConfig = field(default_factory=ModelConfig)
-    """What votes may take at most, whatever a request asks for."""
-    escalation: tuple[Replicas, str] | None = None
-    """Where undecided questions go, and the model to ask for there."""
 
-    @cached_property
-    def lookout(self) -> Lookout:
+class Model:
+    """A model that is served: its servers, who decides its votes, and what those may take."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        replicas: Replicas,
+        *,
+        second: Replicas | None = None,
+        forward_key: bool = False,
+    ) -> None:
+        self.config, self.replicas, self.forward_key = config, replicas, forward_key
+        self.controller = config.decider
+        self._second = second
+        self.lookout = self.controller.make_lookout()
         """Tells whether the questions here are those that the controller was taught on."""
-        return self.controller.make_lookout()
+        self._choose: Callable[..., tuple[Controller, tuple[str, ...]]]
+        self._choose = lru_cache(CACHED)(self._choose_anew)
 
-    @cached_property
-    def choose(self) -> "Callable[[RequestOptions, int, bool], tuple[Controller, tuple[str, ...]]]":
-        """The controller for some options and so many choices; the same ones come often."""
-        return lru_cache(KEPT)(self._choose)
+    def translate(self, name: str) -> str:
+        """What the model server calls the model that is asked for by this name."""
+        return (self.config.model or name) if name == self.config.name else name
+
+    def upstream(self, headers: Headers) -> Replicas:
+        """The model servers, asked with the caller's own key where that is passed on."""
+        if not self.forward_key:
+            return self.replicas
+        given = [value for name, value in headers if name == b"authorization"]
+        if not given:
+            raise DeniedError("the model server needs your key", status=401, code="invalid_api_key")
+        return self.replicas.with_headers({"Authorization": given[0].decode("latin-1")})
+
+    # --- what is asked for ------------------------------------------------------------------------
 
     def open(
         self,
         body: Json,
         options: RequestOptions,
         *,
-        size: int | None = None,
-        upstream: Replicas | None = None,
+        size: int,
+        upstream: Replicas,
         above: Sequence[Ledger] = (),
         full: bool = False,
-    ) -> list[VoteRequest]:
+    ) -> list[VotedChoice]:
         """As many independent votes as the client asked for choices.
 
-        `size` is what the request took in bytes; `upstream` carries the caller's own key where that
-        is passed on; `above` are the ledgers of the caller's key. With `full` nobody stops early.
+        `size` is what the request took in bytes; `upstream` carries the caller's headers; `above`
+        are the ledgers of the caller's key. With `full` nobody stops early.
         """
-        wanted = count_choices(body, self.config.max_n)
-        allowed, notes = limit_options(options, self.config)
-        fields, cut = limit_lengths(
-            {name: value for name, value in body.items() if name not in OWN_FIELDS},
-            self.config.max_tokens,
-        )
+        wanted, structured = count_choices(body, self.config.max_n), is_structured(body)
+        words = self.controller.task.question_in(find_last_words(body))
+        asked = Question(f"chatcmpl-{os.urandom(16).hex()}", words, system=find_system(body))
+        notes: list[str] = []
+        allowed = limit_options(options, self.config, notes)
+        fields = {name: value for name, value in body.items() if name not in OWN_FIELDS}
+        fields |= limit_lengths(body, self.config.max_tokens, notes)
         named = options.policy is not None or options.threshold is not None
-        aside, told = (False, None) if named or is_structured(body) else self._look(body)
-        chosen, more = self.choose(allowed, wanted, aside)
+        plain = not (named or structured) and self._is_foreign(asked)
+        drifted = plain and self.lookout.abroad
+        chosen, told = self._choose(allowed, wanted, plain)
         if full and not named:
-            _, most = range_of(chosen.policy, chosen.schedule.last)
-            chosen, more = replace(chosen, policy=Fixed(most)), (*more, ALARMED)
+            chosen, told = fully(chosen), (*told, ALARMED)
         if body.get("temperature") == 0:
-            chosen, more = replace(chosen, policy=Fixed(1)), (GREEDY,)
-        if told is not None:
-            more = (*more, told)
-        wishes = {} if is_structured(body) else chosen.asks
+            chosen, told = replace(chosen, policy=Fixed(1)), (GREEDY,)
+        notes += [*told, *([DRIFTED if drifted else DOUBT] if plain else [])]
+        wishes = {} if structured else chosen.asks
         task = chosen.task if wishes else None
         request = RequestBody(fields, size=size, wishes=wishes, task=task)
-        ledger = Ledger(
-            Budget(tokens=allowed.max_tokens_total, seconds=allowed.deadline_s), above=above
-        )
-        reader: Reader = question_reader(self.controller.task)
+        limits = Budget(tokens=allowed.max_tokens_total, seconds=allowed.deadline_s)
+        ledger, reader = Ledger(limits, above=above), question_reader(self.controller.task)
+        if structured:
+            reader = StructureReader.of(body, reader)
         return [
-            VoteRequest(
-                request,
+            VotedChoice(
+                chosen.start(asked, reader=reader, structured=structured),
                 chosen,
-                VoteSampler(upstream or self.upstream, request, place * chosen.schedule.last),
+                RequestSampler(upstream, request, place * chosen.schedule.last),
                 ledger,
-                StructureReader.of(body, reader) if is_structured(body) else reader,
-                (*notes, *cut, *more),
-                aside and self.lookout.abroad,
+                reader,
+                tuple(notes),
+                drifted,
             )
             for place in range(wanted)
         ]
 
-    def _look(self, body: Json) -> tuple[bool, str | None]:
-        """Whether plain votes decide this question, and the note that says so."""
-        words = self.controller.task.question_in(find_last_words(body))
-        aside = self.lookout.see(Question("", words))
+    def _is_foreign(self, question: Question) -> bool:
+        """Whether plain votes decide this question; the log says once that they begin to."""
+        if self.lookout.home is None:
+            return False
+        foreign = self.lookout.see(question)
         if (news := self.lookout.tell()) is not None:
             log.warning("%s", news)
-        return aside, (DRIFTED if self.lookout.abroad else DOUBT) if aside else None
+        return foreign
 
-    def _choose(
+    def _choose_anew(
         self, options: RequestOptions, choices: int, plain: bool
     ) -> tuple[Controller, tuple[str, ...]]:
         """The controller within the request's and the operator's bounds, and what was cut."""
-        chosen = self.controller.plain if plain else self.controller
+        chosen, most = self.controller.plain if plain else self.controller, self.config.max_samples
         if options.policy is not None:
             chosen = chosen.run_by(options.policy.strip())
         if options.threshold is not None:
             chosen = chosen.at(options.threshold)
-        allowed = min(chosen.schedule.last, self.config.max_samples // choices)
+        allowed = min(chosen.schedule.last, most // choices)
         if allowed < 1:
             raise UsageError(
-                f'"n" of {choices} needs more than the {self.config.max_samples} samples that a '
-                "request may take here"
+                f'"n" of {choices} needs more than the {most} samples that a request may take here'
             )
         fixed = chosen.policy if isinstance(chosen.policy, Fixed) else None
         if fixed is not None and fixed.responses > allowed:
@@ -253,135 +343,133 @@ class Voter:
 
     # --- voting -----------------------------------------------------------------------------------
 
-    async def vote(self, requests: Sequence[VoteRequest]) -> list[VotedChoice]:
-        """The voted choices that could be had, with a word of those that could not."""
-        if len(requests) == 1:
-            return [await self.decide(requests[0])]
-        made = await run_together(map(self._try, requests))
-        voted = [each for each in made if isinstance(each, VotedChoice)]
-        failed = [each for each in made if isinstance(each, UpstreamError)]
+    async def vote(self, choices: Sequence[VotedChoice]) -> list[VotedChoice]:
+        """The choices that could be had, with a word of those that could not."""
+
+        async def attempt(choice: VotedChoice) -> AeraError | None:
+            try:
+                await self.decide(choice)
+            except (UpstreamError, DeniedError) as error:  # the failure of one is not the others'
+                return error
+            return None
+
+        if len(choices) == 1:
+            await self.decide(choices[0])
+            return [*choices]
+        errors = await run_together(map(attempt, choices))
+        voted = [each for each, error in zip(choices, errors, strict=True) if error is None]
+        failed = [error for error in errors if error is not None]
         if not voted:
             raise failed[0]
         if failed:
-            note = f"{len(failed)} of {len(made)} choices could not be had: {failed[0]}"
-            voted[0] = replace(voted[0], notes=(*voted[0].notes, note))
+            note = f"{len(failed)} of {len(choices)} choices could not be had: {failed[0]}"
+            voted[0].notes += (note,)
         return voted
 
-    async def _try(self, request: VoteRequest) -> VotedChoice | UpstreamError:
-        """One of several votes, whose failure is not the others'."""
-        try:
-            return await self.decide(request)
-        except UpstreamError as error:
-            return error
-
-    async def decide(self, request: VoteRequest) -> VotedChoice:
-        """One voted choice; an upstream that gave nothing at all is raised."""
-        allocation, run = await self._drive(request)
-        responses, error = run.prefix.responses, run.error
-        good = [response for response in responses if response.error is None]
-        if not good:
-            raise self._reason_for_nothing(request, run)
-        notes = request.notes
+    async def decide(self, choice: VotedChoice) -> None:
+        """Vote on one choice; an upstream that gave nothing at all is raised."""
+        await self._drive(choice)
+        run, error = choice.run, choice.run.error
+        if all(response.error is not None for response in choice.responses):
+            raise _reason_for_nothing(choice)
         if error is not None:
             if not (run.steps or isinstance(error, UpstreamError)):
                 raise RunError(str(error))  # of what was paid for nothing could be judged
-            notes = (*notes, f"no further samples could be had: {error}")
-        voted = VotedChoice(
-            allocation,
-            find_winner(run.prefix, allocation.answer) or good[0],
-            responses,
-            waited=request.sampler.waiting.seconds,
-            notes=notes,
-            drifted=request.drifted,
-        )
-        gate = request.controller.gate
-        if voted.guarded and gate is not None:
-            voted = replace(voted, strays=gate.strays(run.prefix))
-        if self.escalation is None or request.left == 0 or not voted.undecided:
-            return voted
-        return await self._escalate(voted, request, *self.escalation)
+            choice.notes += (f"no further samples could be had: {error}",)
+        if self._second is not None and choice.left != 0 and choice.undecided:
+            await self._escalate(choice, self._second)
 
-    async def _drive(self, request: VoteRequest) -> tuple[Allocation, Run]:
+    async def _drive(self, choice: VotedChoice) -> None:
         """Feed the run until it ends; at the deadline, with what has been read by then."""
-        run, left, begun = request.run, request.left, time.monotonic()
+        run, left, begun = choice.run, choice.left, time.monotonic()
         try:
             # Who reads in another thread does not know of the deadline.
             slow = left is not None and run.pace != "quick"
             async with asyncio.timeout(left + LATE if left is not None and slow else None):
-                return await drive(run, request.sampler, request.ledger), run
+                choice.allocation = await drive(run, choice.sampler, choice.ledger)
         except TimeoutError:
-            ended = self._cut_off(request)
-            return ended.make_allocation(seconds=time.monotonic() - begun), ended
+            choice.run = self._cut_off(choice)
+            choice.allocation = choice.run.make_allocation(seconds=time.monotonic() - begun)
 
-    def _cut_off(self, request: VoteRequest) -> Run:
+    def _cut_off(self, choice: VotedChoice) -> Run:
         """A run of what there is; what came and was not compared in time is read as it stands."""
-        run, heard = request.run, request.sampler.heard
+        run, heard = choice.run, choice.sampler.heard
         block = range(len(run.prefix), run.prefix.next_checkpoint or len(run.prefix))
         late = [heard[place] for place in block if place in heard and heard[place].error is None]
         # What could not be weighed or scored in time has no weight to vote with.
-        plain = None if request.controller.weigher else self.controller.task
+        plain = None if choice.controller.weigher else self.controller.task
         votes = [plain.read(each) if plain else Vote(None) for each in late]
         return run.cut_off("limit: seconds", late, votes)
 
-    def _reason_for_nothing(self, request: VoteRequest, run: Run) -> AeraError:
-        """Why there is not one reply: the upstream's own error, or the deadline."""
-        if request.left == 0:
-            limit = f"{request.ledger.budget.seconds:g} s"
-            return UpstreamError(f"no reply within {limit}", status=504, kind="timeout_error")
-        if run.error is not None:
-            return run.error
-        if run.reason == "limit: key":
-            text, wait = "this key has used up what it may spend", request.ledger.wait_above()
-            kind, code = "rate_limit_error", "too_many_requests"
-            return UpstreamError(text, status=429, kind=kind, code=code, retry_after=wait)
-        causes = [r.source for r in run.prefix.responses if isinstance(r.source, UpstreamError)]
-        return (causes or [UpstreamError("no reply could be had")])[-1]
-
-    async def _escalate(
-        self, voted: VotedChoice, request: VoteRequest, second: Replicas, model: str
-    ) -> VotedChoice:
-        """The same with the second upstream's reply, where it has one."""
+    async def _escalate(self, choice: VotedChoice, second: Replicas) -> None:
+        """Take the second upstream's reply, where it has one."""
+        assert self.config.escalate is not None
+        own, left = choice.sampler, choice.left
         sampler = RequestSampler(
-            second.keeping(request.sampler.upstream.tracing), {**request.body, "model": model}
+            second.keeping(own.upstream.tracing),
+            {**own.body, "model": self.config.escalate.model},
+            waiting=own.waiting,
         )
-        left = request.left
+        deadline = choice.ledger.deadline
         try:
             async with asyncio.timeout(None if left is None else left + LATE):
-                [reply] = await sampler.sample(
-                    request.run.question, 1, deadline=request.ledger.deadline
-                )
-                if reply.error is not None:
-                    return replace(voted, notes=(*voted.notes, f"escalation failed: {reply.error}"))
-                read = await off_loop(
-                    request.run, partial(request.reader.read, reply), size=len(reply.text)
-                )
-        except UpstreamError as error:
-            return replace(voted, notes=(*voted.notes, f"escalation failed: {error}"))
-        except TimeoutError:
-            return replace(voted, notes=(*voted.notes, "escalation failed: the deadline is over"))
-        waited = voted.waited + sampler.waiting.seconds
-        return replace(voted, second=reply, second_answer=read.answer, waited=waited)
+                [reply] = await sampler.sample(choice.run.question, 1, deadline=deadline)
+                if reply.error is None:
+                    reading = partial(choice.reader.read, reply)
+                    read = await off_loop(choice.run, reading, size=len(reply.text))
+                    choice.second, choice.second_answer = reply, read.answer
+            problem = reply.error
+        except (UpstreamError, TimeoutError) as error:
+            problem = str(error) or "the deadline is over"
+        if problem is not None:
+            choice.notes += (f"escalation failed: {problem}",)
 
-    def reopen(self, request: VoteRequest, above: Sequence[Ledger] = ()) -> VoteRequest:
+    # --- audits -----------------------------------------------------------------------------------
+
+    def reopen(self, voted: VotedChoice, above: Sequence[Ledger] = ()) -> VotedChoice:
         """The same vote from its beginning, to the full budget and without the client's limits."""
-        _, most = range_of(request.controller.policy, request.controller.schedule.last)
-        said = request.sampler
-        return replace(
-            request,
-            controller=replace(request.controller, policy=Fixed(most)),
-            sampler=VoteSampler(said.upstream, said.body, said.offset),
-            ledger=Ledger(Budget(seconds=self.config.max_deadline), above=above),
-        )
+        controller, said = fully(voted.controller), voted.sampler
+        structured = isinstance(voted.reader, StructureReader)
+        run = controller.start(voted.run.question, reader=voted.reader, structured=structured)
+        sampler = RequestSampler(said.upstream, said.body, said.offset)
+        ledger = Ledger(Budget(seconds=self.config.max_deadline), above=above)
+        return VotedChoice(run, controller, sampler, ledger, voted.reader)
+
+    async def finish(self, again: VotedChoice, paid: Sequence[Response]) -> Allocation:
+        """Feed what was paid for already, then what is missing."""
+        run, known = again.run, [*paid]
+        while known and run.want:
+            block, known = known[: run.want], known[run.want :]
+            await off_loop(run, partial(run.feed, block), size=sum(len(r.text) for r in block))
+        return await drive(run, again.sampler, again.ledger)
+
+
+def fully(controller: Controller) -> Controller:
+    """The same, where nobody stops before the most that it may take."""
+    return replace(
+        controller, policy=Fixed(range_of(controller.policy, controller.schedule.last)[1])
+    )
+
+
+def _reason_for_nothing(choice: VotedChoice) -> AeraError:
+    """Why there is not one reply: the upstream's own error, or the deadline."""
+    run, ledger = choice.run, choice.ledger
+    if choice.left == 0:
+        limit = f"{ledger.budget.seconds:g} s"
+        return UpstreamError(f"no reply within {limit}", status=504, kind="timeout_error")
+    if run.error is not None:
+        return run.error
+    if run.reason == "limit: key":
+        return used_up(ledger.above, choice.sampler.bound(run.question))
+    causes = [r.source for r in choice.responses if isinstance(r.source, UpstreamError)]
+    return (causes or [UpstreamError("no reply could be had")])[-1]
 
 
 # --- ceilings -------------------------------------------------------------------------------------
 
 
-def limit_options(
-    options: RequestOptions, config: ModelConfig
-) -> tuple[RequestOptions, tuple[str, ...]]:
-    """The options as far as the operator allows them, and a sentence for each that was cut."""
-    notes: list[str] = []
+def limit_options(options: RequestOptions, config: ModelConfig, notes: list[str]) -> RequestOptions:
+    """The options as far as the operator allows them; each that was cut is noted."""
 
     def lower(name: str, asked: float | None, most: float | None) -> float | None:
         if asked is not None and most is not None and asked > most:
@@ -394,17 +482,63 @@ def limit_options(
     if options.deadline_s is None and config.deadline is not None:
         seconds = min(config.deadline, config.max_deadline)
     whole = None if tokens is None else int(tokens)
-    return replace(options, max_tokens_total=whole, deadline_s=seconds), tuple(notes)
+    return replace(options, max_tokens_total=whole, deadline_s=seconds)
 
 
-def limit_lengths(body: Json, most: int | None) -> tuple[Json, tuple[str, ...]]:
-    """A request whose responses are no longer than allowed, and what was cut."""
-    if most is None:
-        return body, ()
-    names = ("max_completion_tokens", "max_tokens")
-    asked = {name: body[name] for name in names if isinstance(body.get(name), int)}
+def limit_lengths(body: Json, most: int | None, notes: list[str]) -> dict[str, int]:
+    """The fields that keep responses as short as allowed; each that was cut is noted."""
+    asked = {name: body[name] for name in LENGTHS if isinstance(body.get(name), int)}
+    if most is None or not asked:
+        return {} if most is None else {"max_tokens": most}
     cut = {name: most for name, length in asked.items() if length > most}
-    notes = [f"{name} was cut from {asked[name]} to {most}" for name in cut]
-    if not asked:
-        cut = {"max_tokens": most}
-    return ({**body, **cut} if cut else body), tuple(notes)
+    notes += [f"{name} was cut from {asked[name]} to {most}" for name in cut]
+    return cut
+
+
+# --- replies --------------------------------------------------------------------------------------
+
+
+def completion(voted: Sequence[VotedChoice], model: str, asked: Json) -> dict[str, Any]:
+    """The OpenAI reply: representative choices, usage summed over all samples, the account.
+
+    Of logprobs it holds what was asked for, and not what only the weigher wanted.
+    """
+    choices = []
+    for place, each in enumerate(voted):
+        source = each.response.source if isinstance(each.response.source, dict) else {}
+        choices.append(trim_logprobs({**source, "index": place}, asked))
+    prompt, spent = (sum(counts) for counts in zip(*(v.tokens for v in voted), strict=True))
+    usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}
+    said = _reply_of(voted[0].response)
+    return {
+        "id": voted[0].run.question.id,
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": choices,
+        "usage": {**usage, **_sum_details(voted)},
+        **{name: said[name] for name in KEPT if name in said},
+        "aera": voted[0].account if len(voted) == 1 else {"choices": [v.account for v in voted]},
+    }
+
+
+def _reply_of(response: Response) -> Json:
+    """The fields of the reply that a choice came in, where they were kept."""
+    found = getattr(response.source, "reply", None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _sum_details(voted: Sequence[VotedChoice]) -> dict[str, dict[str, int]]:
+    """The details of usage, as cached or reasoning tokens, summed over all calls."""
+    totals: dict[str, dict[str, int]] = {}
+    responses = (r for v in voted for r in (*v.responses, *([v.second] if v.second else [])))
+    # Siblings share a reply, and only the first of them counts a call.
+    for usage in (_reply_of(response).get("usage") for response in responses if response.calls):
+        for name, details in usage.items() if isinstance(usage, Mapping) else ():
+            if not isinstance(details, Mapping) or not str(name).endswith("_details"):
+                continue
+            total = totals.setdefault(str(name), {})
+            for kind, count in details.items():
+                if isinstance(count, int) and 0 <= count < LARGEST:
+                    total[str(kind)] = total.get(str(kind), 0) + count
+    return totals

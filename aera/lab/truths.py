@@ -1,18 +1,24 @@
 """Truths and grades: the only place where an answer meets what is right."""
 
+import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aera.core import choice_order
-from aera.errors import PoolError
+from aera.core import Question, Response, choice_order
+from aera.errors import PoolError, ProtocolError, UsageError
 from aera.files import read_rows, take_field, to_line, write_whole
+from aera.pools.parquet import ANSWER, ParquetPart, ParquetPool
+from aera.pools.pool import FewerRecords, Records
 from aera.reading.canonical import LETTERS
-from aera.reading.equivalence import are_same
-from aera.reading.task import Task
+from aera.reading.task import Task, are_same
+from aera.workers import SERIAL, Workers
 
 FILE = "truths.jsonl"
+SHOWN = 3
+"""Questions that are named."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,41 @@ def _parse(text: str) -> tuple[str, str]:
     return take_field(fields, "id", (str,)), take_field(fields, "answer", (str,))
 
 
+def read_labels(path: Path) -> Truths:
+    """The right answers that somebody has filled in; questions left empty are left out."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f'the labels "{path}" cannot be read: {error}') from None
+    if rows and not {"id", ANSWER} <= rows[0].keys():
+        raise UsageError(f'"{path}" has no columns "id" and "{ANSWER}", as aera label writes them')
+    found = {row["id"]: said for row in rows if (said := (row[ANSWER] or "").strip())}
+    if not found:
+        raise UsageError(f'"{path}" has no right answer yet: fill in its column "{ANSWER}"')
+    return Truths(found)
+
+
+def _first(names: Sequence[str], between: str) -> str:
+    """The first of these names."""
+    return between.join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+
+
+def check_labels(labels: Truths, records: Records) -> None:
+    """Say which labels no question has; refuse them where that is all of them."""
+    strange = [name for name in labels if name not in records.questions]
+    if not strange:
+        return
+    few = _first(strange, ", ")
+    said = f'{len(strange)} of {len(labels)} labels are of no question of "{records.name}": {few}'
+    if len(strange) == len(labels):
+        raise UsageError(said)
+    logging.getLogger("aera.lab").warning("%s", said)
+
+
+# --- grades ---------------------------------------------------------------------------------------
+
+
 def grade(answer: str | None, truth: str, *, task: Task) -> float:
     """1 for the right answer, 0 for a wrong one or none."""
     return Grader(task, truth).grade([answer])[0]
@@ -78,3 +119,79 @@ class Grader:
             same = are_same(self._task, new, self._truth)
             self._known |= {answer: float(equal) for answer, equal in zip(new, same, strict=True)}
         return [self._known[answer] for answer in answers]
+
+
+# --- the truths of recorded responses -------------------------------------------------------------
+
+
+def open_truths(records: Records, *, workers: Workers = SERIAL) -> Truths | None:
+    """The truths of a pool, or those that were exported along; None where there are none."""
+    if not isinstance(records, ParquetPool):
+        return Truths.open(records.folder) if records.folder else None
+    told = workers.map(_answers, records.parts())
+    answers = {name: answer for part in told for name, answer in part.items()}
+    return Truths(answers) if answers else None
+
+
+def _answers(part: ParquetPart) -> dict[str, str]:
+    """The truths of one part, whose column is read by itself and never with the responses."""
+    columns = part.columns(["question_id", ANSWER])
+    pairs = zip(columns["question_id"], columns[ANSWER], strict=True)
+    return {question_id: answer for question_id, answer in pairs if answer is not None}
+
+
+def need_truths(records: Records, truths: Truths | None) -> Truths:
+    """Refuse records that nothing can be learned from."""
+    if truths is None:
+        raise ProtocolError(
+            f'"{records.name}" has no truths, so nothing can be learned from it; '
+            "aera evaluate without --protocol shows what policies would spend"
+        )
+    return truths
+
+
+@dataclass(frozen=True, eq=False)
+class Graded:
+    """Recorded responses with their truths, and the questions that had to be left out."""
+
+    records: Records
+    truths: Truths | None
+    left_out: Mapping[str, str]
+    """By question, why."""
+
+    @property
+    def remark(self) -> str | None:
+        """Who was left out, in one sentence; None where nobody was."""
+        if not self.left_out:
+            return None
+        reasons = [f"{key} {why}" for key, why in self.left_out.items()]
+        return f"{len(reasons)} questions are left out: {_first(reasons, '; ')}"
+
+
+def open_graded(
+    records: Records, *, truths: Truths | None = None, workers: Workers = SERIAL
+) -> Graded:
+    """The questions that can be judged: those with enough responses and, where any has, a truth."""
+    known = truths if truths is not None else open_truths(records, workers=workers)
+    left = dict(getattr(records, "left_out", {}))
+    if known is None:
+        return Graded(records, None, left)
+    missing = [key for key in records.questions if key not in known.answers]
+    if len(missing) == len(records.questions):
+        raise ProtocolError(f'none of the questions of "{records.name}" has a truth')
+    if not missing:
+        return Graded(records, known, left)
+    without = dict.fromkeys(missing, "has no truth")
+    return Graded(FewerRecords(records, without.keys()), known, {**left, **without})
+
+
+@dataclass(frozen=True)
+class TruthScorer:
+    """The judge that knows: 1 where a response is right, else 0."""
+
+    task: Task
+    truths: Truths
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        answers = [self.task.read(response).answer for response in responses]
+        return [grade(answer, self.truths[question.id], task=self.task) for answer in answers]

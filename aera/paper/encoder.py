@@ -9,15 +9,16 @@ import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
-from aera.errors import EncoderError
+from aera.errors import ControllerError
 
 LONGEST_WORD = 100  # characters; BERT's own limit, which also keeps word pieces linear in the text
 OPENING_CHARACTERS = 3
@@ -39,8 +40,6 @@ _IDEOGRAPHS = (
     (0x2F800, 0x2FA1F),
 )
 
-Value = TypeVar("Value")
-
 
 class WordPieces:
     """BERT's uncased tokenisation: split into words and marks, then greedily into known pieces."""
@@ -49,16 +48,13 @@ class WordPieces:
         self._vocabulary = vocabulary
         self._reach = _reach(vocabulary)
         self._unknown = (vocabulary[UNKNOWN],)
-        self._cut_words = _Cache(self._cut, CACHED_WORDS)
-        self._folded = _Cache(_fold, CACHED_CHARACTERS)
+        self._cut_word = lru_cache(CACHED_WORDS)(self._cut)
 
     def split(self, text: str) -> list[int]:
         """Numbers of the text's tokens, in order."""
-        plain = _SPECIAL.sub(self._plain, text).lower()
-        return list(chain.from_iterable(map(self._cut_words.__getitem__, _WORD.findall(plain))))
-
-    def _plain(self, found: re.Match[str]) -> str:
-        return "".join(map(self._folded.__getitem__, found[0]))
+        plain = _SPECIAL.sub(lambda found: "".join(map(_fold, found[0])), text).lower()
+        words = (word[: LONGEST_WORD + 1] for word in _WORD.findall(plain))  # that is too long, too
+        return list(chain.from_iterable(map(self._cut_word, words)))
 
     def _cut(self, word: str) -> tuple[int, ...]:
         """Longest known piece first; a word with a part that no piece covers is unknown."""
@@ -93,23 +89,7 @@ def _reach(vocabulary: Mapping[str, int]) -> dict[str, int]:
     return longest
 
 
-class _Cache(dict[str, Value], Generic[Value]):
-    """Remembers what a function returned for up to `limit` keys, then starts afresh."""
-
-    def __init__(self, compute: Callable[[str], Value], limit: int) -> None:
-        super().__init__()
-        self._compute = compute
-        self._limit = limit
-
-    def __missing__(self, key: str) -> Value:
-        value = self._compute(key)
-        if len(self) >= self._limit:
-            self.clear()
-        if len(key) <= LONGEST_WORD:  # a longer key could be the whole of a huge text
-            self[key] = value
-        return value
-
-
+@lru_cache(CACHED_CHARACTERS)
 def _fold(character: str) -> str:
     """What a control or non-ASCII character becomes: nothing, a space, a base letter or a mark."""
     if unicodedata.category(character) in _DROPPED or character == "\ufffd":
@@ -180,7 +160,7 @@ class StaticEncoder:
         weights = _tensor(stored, "weights", source=source)
         vocabulary = _vocabulary(_tensor(stored, "vocabulary", source=source).tobytes(), source)
         if not len(vectors) == len(weights) == len(vocabulary):
-            raise EncoderError(
+            raise ControllerError(
                 f"{source} has {len(vectors)} vectors, {len(weights)} weights and"
                 f" {len(vocabulary)} distinct tokens, which should be equal: build it again."
             )
@@ -250,7 +230,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise EncoderError(
+        raise ControllerError(
             f"The encoder file {path} cannot be read ({error.strerror}): give the path of an"
             " encoder.safetensors file, or none for the shipped one."
         ) from error
@@ -262,7 +242,7 @@ def _read_tensors(content: bytes, source: Path) -> Mapping[str, Mapping[str, Any
     try:
         return dict(read(content))
     except SafetensorError as error:
-        raise EncoderError(
+        raise ControllerError(
             f"{source} is not a whole safetensors file ({brief(str(error))}): copy or build it"
             " again."
         ) from error
@@ -273,7 +253,7 @@ def _tensor(stored: Mapping[str, Mapping[str, Any]], name: str, *, source: Path)
     kind, numpy_type, axes = _TENSORS[name]
     found = stored.get(name, {"dtype": "", "shape": []})
     if found["dtype"] != kind or len(found["shape"]) != axes or 0 in found["shape"]:
-        raise EncoderError(
+        raise ControllerError(
             f"{source} has no {axes}-axis {kind} tensor {name!r}, so it is not an encoder of this"
             " library: build one with runs/distill_encoder.py."
         )
@@ -285,9 +265,11 @@ def _vocabulary(letters: bytes, source: Path) -> dict[str, int]:
     try:
         tokens = letters.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise EncoderError(f"The vocabulary in {source} is not UTF-8: build it again.") from error
+        raise ControllerError(
+            f"The vocabulary in {source} is not UTF-8: build it again."
+        ) from error
     if UNKNOWN not in tokens:
-        raise EncoderError(f"The vocabulary in {source} lacks {UNKNOWN}: build it again.")
+        raise ControllerError(f"The vocabulary in {source} lacks {UNKNOWN}: build it again.")
     return {token: number for number, token in enumerate(tokens)}
 
 
@@ -330,14 +312,14 @@ def _sentence_model(name: str) -> Any:
     try:
         module = importlib.import_module("sentence_transformers")
     except ImportError as error:
-        raise EncoderError(
+        raise ControllerError(
             f"The encoder {name!r} needs the sentence-transformers package, which is not"
             " installed: install it, or use the shipped encoder."
         ) from error
     try:
         return module.SentenceTransformer(name)
     except (OSError, ValueError) as error:
-        raise EncoderError(
+        raise ControllerError(
             f"The sentence-transformers model {name!r} cannot be loaded ({brief(str(error))}):"
             " give the name of a model on the hub or the path of a local folder."
         ) from error

@@ -1,17 +1,23 @@
 """Semantics: what the embedded responses of a prefix look like, grown block by block."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log1p, nan, sqrt
+from math import inf, log1p, nan, sqrt
+from operator import itemgetter
+from typing import Any, cast
 
 import numpy as np
 
 from aera.arrays import Floats, Vectors
 from aera.core import Prefix
-from aera.paper.encoder import Encoder
-from aera.policies.features import Feature
+from aera.errors import TRAIN_AGAIN, AeraError, ControllerError
+from aera.network import Network, check_features
+from aera.paper.encoder import Encoder, load_encoder
+from aera.policies.gate import Gate
+from aera.policies.rules import Rule
+from aera.trace import Feature
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,16 +115,6 @@ def _distance(before: Floats, now: Floats) -> float:
     return 1 - float(before @ now) / lengths if lengths > 0 else nan
 
 
-def encoder_milliseconds(prefix: Prefix) -> float:
-    """What embedding the responses of a prefix took, block by block."""
-    total = 0.0
-    at: Prefix | None = prefix
-    while at is not None:
-        total += sum(_times(at))
-        at = at.previous
-    return total
-
-
 def semantics(prefix: Prefix, encoder: Encoder) -> Semantics:
     """The semantic state of a prefix; each response is embedded once, however many ask."""
 
@@ -126,51 +122,26 @@ def semantics(prefix: Prefix, encoder: Encoder) -> Semantics:
         block = slice(at.start, len(at))
         begun = time.perf_counter()
         vectors = encoder.encode([response.text for response in at.responses[block]])
-        _times(at).append(1000 * (time.perf_counter() - begun))
+        took = 1000 * (time.perf_counter() - begun)
+        at.memo["encoder_ms"] = cast(float, at.memo.get("encoder_ms", 0.0)) + took
         return state.extend(vectors, [vote.answer for vote in at.votes[block]])
 
     empty = Semantics.empty(encoder.dimensions)
     return prefix.grow((Semantics, encoder.identity), empty, embed)
 
 
-def _times(prefix: Prefix) -> list[float]:
-    """How long each embedding of this prefix's block took."""
-    return prefix.remember(encoder_milliseconds, lambda _: list[float]())
-
-
 # --- the table ------------------------------------------------------------------------------------
 
-Measure = Callable[[Prefix, Semantics], float]
 PROJECTED = 32
 
 
-def _change(value: Callable[[Prefix], float]) -> Measure:
+def _change(value: Callable[[Prefix], float]) -> Callable[[Prefix, Semantics], float]:
     """The change of a quantity since the checkpoint before, 0 at the first."""
-
-    def change(prefix: Prefix, _: Semantics) -> float:
-        return value(prefix) - value(prefix.previous) if prefix.previous else 0.0
-
-    return change
-
-
-def _majority(prefix: Prefix) -> float:
-    return prefix.tally.majority
-
-
-def _entropy(prefix: Prefix) -> float:
-    return prefix.tally.entropy
+    return lambda prefix, _: value(prefix) - value(prefix.previous) if prefix.previous else 0.0
 
 
 def _redo_rate(prefix: Prefix) -> float:
     return prefix.redos / len(prefix)
-
-
-def _next_fraction(prefix: Prefix, _: Semantics) -> float:
-    return (prefix.next_checkpoint or prefix.schedule.last) / prefix.schedule.last
-
-
-def _tokens_spread(prefix: Prefix, _: Semantics) -> float:
-    return float(np.std([response.tokens for response in prefix.responses]))
 
 
 def _top_changed(prefix: Prefix, _: Semantics) -> float:
@@ -178,148 +149,123 @@ def _top_changed(prefix: Prefix, _: Semantics) -> float:
     return float(before is not None and before.tally.leaders.answer != prefix.tally.leaders.answer)
 
 
-def _row(
-    name: str, group: str, meaning: str, measure: Measure, *, neutral: float | None = None
-) -> tuple[Feature, Measure]:
-    return Feature(name, group, neutral, meaning), measure
-
-
 BUDGET, ANSWERS, TEMPORAL = "budget and cost", "answer distribution", "temporal change"
 REDO, SEMANTIC, PROJECTION = "re-solving", "semantic state", "projection"
-
-_SCALARS: tuple[tuple[Feature, Measure], ...] = (
-    _row(
-        "checkpoint_fraction",
-        BUDGET,
-        "responses so far over the full budget",
-        lambda p, s: len(p) / p.schedule.last,
+_TABLE: dict[str, tuple[tuple[Any, ...], ...]] = {
+    BUDGET: (
+        (
+            "checkpoint_fraction",
+            "responses so far over the full budget",
+            lambda p, s: len(p) / p.schedule.last,
+        ),
+        (
+            "next_fraction",
+            "the next checkpoint over the full budget",
+            lambda p, s: (p.next_checkpoint or p.schedule.last) / p.schedule.last,
+        ),
+        (
+            "tokens_so_far",
+            "log(1 + completion tokens spent)",
+            lambda p, s: log1p(p.completion_tokens),
+        ),
+        (
+            "tokens_per_response",
+            "mean completion tokens of a response",
+            lambda p, s: p.completion_tokens / len(p),
+        ),
+        (
+            "tokens_spread",
+            "standard deviation of completion tokens",
+            lambda p, s: float(np.std([response.tokens for response in p.responses])),
+        ),
     ),
-    _row("next_fraction", BUDGET, "the next checkpoint over the full budget", _next_fraction),
-    _row(
-        "tokens_so_far",
-        BUDGET,
-        "log(1 + completion tokens spent)",
-        lambda p, s: log1p(p.completion_tokens),
+    ANSWERS: (
+        (
+            "majority_ratio",
+            "share of the leading answer among valid votes, 0 without one",
+            lambda p, s: p.tally.majority,
+        ),
+        (
+            "entropy",
+            "entropy of the valid votes over its maximum, 0 when unanimous",
+            lambda p, s: p.tally.entropy,
+        ),
+        ("unique_ratio", "distinct answers over responses", lambda p, s: len(p.tally) / len(p)),
+        ("top_two_gap", "gap of the two largest shares", lambda p, s: p.tally.gap),
     ),
-    _row(
-        "tokens_per_response",
-        BUDGET,
-        "mean completion tokens of a response",
-        lambda p, s: p.completion_tokens / len(p),
+    TEMPORAL: (
+        (
+            "majority_change",
+            "change of majority_ratio since the last checkpoint",
+            _change(lambda p: p.tally.majority),
+            0.0,
+        ),
+        (
+            "entropy_change",
+            "change of entropy since the last checkpoint",
+            _change(lambda p: p.tally.entropy),
+            0.0,
+        ),
+        ("redo_change", "change of redo_rate since the last checkpoint", _change(_redo_rate), 0.0),
+        (
+            "top_changed",
+            "1 if the leading answer changed since the last checkpoint",
+            _top_changed,
+            0.0,
+        ),
+        (
+            "top_persistence",
+            "checkpoints in a row with this leading answer",
+            lambda p, s: float(p.persistence),
+            1.0,
+        ),
     ),
-    _row("tokens_spread", BUDGET, "standard deviation of completion tokens", _tokens_spread),
-    _row(
-        "majority_ratio",
-        ANSWERS,
-        "share of the leading answer among valid votes, 0 without one",
-        lambda p, s: _majority(p),
+    REDO: (
+        (
+            "redo_rate",
+            "share of all responses that ask to redo the question",
+            lambda p, s: _redo_rate(p),
+        ),
     ),
-    _row(
-        "entropy",
-        ANSWERS,
-        "entropy of the valid votes over its maximum, 0 when unanimous",
-        lambda p, s: _entropy(p),
+    SEMANTIC: (
+        ("semantic_consensus", "mean cosine over all pairs of responses", lambda p, s: s.consensus),
+        ("similarity_std", "standard deviation of the pairwise cosine", lambda p, s: s.spread),
+        ("similarity_min", "smallest pairwise cosine", lambda p, s: s.least if s.pairs else nan),
+        ("similarity_max", "largest pairwise cosine", lambda p, s: s.most if s.pairs else nan),
+        ("dispersion", "mean distance from the centroid", lambda p, s: s.dispersion),
+        (
+            "centroid_shift",
+            "cosine distance the centroid moved since the last checkpoint",
+            lambda p, s: s.shift if p.previous else 0.0,
+            0.0,
+        ),
+        (
+            "block_novelty",
+            "mean distance of new responses from their nearest earlier one",
+            lambda p, s: s.novelty if p.previous else 0.0,
+            0.0,
+        ),
+        (
+            "answer_separation",
+            "mean cosine inside the leading answer minus that to all others",
+            lambda p, s: s.separation(p.tally.leaders.answer),
+        ),
     ),
-    _row(
-        "unique_ratio",
-        ANSWERS,
-        "distinct answers over responses",
-        lambda p, s: len(p.tally) / len(p),
-    ),
-    _row("top_two_gap", ANSWERS, "gap of the two largest shares", lambda p, s: p.tally.gap),
-    _row(
-        "majority_change",
-        TEMPORAL,
-        "change of majority_ratio since the last checkpoint",
-        _change(_majority),
-        neutral=0.0,
-    ),
-    _row(
-        "entropy_change",
-        TEMPORAL,
-        "change of entropy since the last checkpoint",
-        _change(_entropy),
-        neutral=0.0,
-    ),
-    _row(
-        "redo_change",
-        TEMPORAL,
-        "change of redo_rate since the last checkpoint",
-        _change(_redo_rate),
-        neutral=0.0,
-    ),
-    _row(
-        "top_changed",
-        TEMPORAL,
-        "1 if the leading answer changed since the last checkpoint",
-        _top_changed,
-        neutral=0.0,
-    ),
-    _row(
-        "top_persistence",
-        TEMPORAL,
-        "checkpoints in a row with this leading answer",
-        lambda p, s: float(p.persistence),
-        neutral=1.0,
-    ),
-    _row(
-        "redo_rate",
-        REDO,
-        "share of all responses that ask to redo the question",
-        lambda p, s: _redo_rate(p),
-    ),
-    _row(
-        "semantic_consensus",
-        SEMANTIC,
-        "mean cosine over all pairs of responses",
-        lambda p, s: s.consensus,
-    ),
-    _row(
-        "similarity_std",
-        SEMANTIC,
-        "standard deviation of the pairwise cosine",
-        lambda p, s: s.spread,
-    ),
-    _row(
-        "similarity_min",
-        SEMANTIC,
-        "smallest pairwise cosine",
-        lambda p, s: s.least if s.pairs else nan,
-    ),
-    _row(
-        "similarity_max",
-        SEMANTIC,
-        "largest pairwise cosine",
-        lambda p, s: s.most if s.pairs else nan,
-    ),
-    _row("dispersion", SEMANTIC, "mean distance from the centroid", lambda p, s: s.dispersion),
-    _row(
-        "centroid_shift",
-        SEMANTIC,
-        "cosine distance the centroid moved since the last checkpoint",
-        lambda p, s: s.shift if p.previous else 0.0,
-        neutral=0.0,
-    ),
-    _row(
-        "block_novelty",
-        SEMANTIC,
-        "mean distance of new responses from their nearest earlier one",
-        lambda p, s: s.novelty if p.previous else 0.0,
-        neutral=0.0,
-    ),
-    _row(
-        "answer_separation",
-        SEMANTIC,
-        "mean cosine inside the leading answer minus that to all others",
-        lambda p, s: s.separation(p.tally.leaders.answer),
-    ),
+}
+SCALARS = tuple(
+    Feature(name, meaning, measure, group, *neutral)
+    for group, rows in _TABLE.items()
+    for name, meaning, measure, *neutral in rows
 )
-
-SCALARS: tuple[Feature, ...] = tuple(feature for feature, _ in _SCALARS)
 FEATURES: tuple[Feature, ...] = (
     *SCALARS,
     *(
-        Feature(f"projection_{i:02}", PROJECTION, None, f"coordinate {i} of the projected centroid")
+        Feature(
+            f"projection_{i:02}",
+            f"coordinate {i} of the projected centroid",
+            itemgetter(i),
+            PROJECTION,
+        )
         for i in range(PROJECTED)
     ),
 )
@@ -329,7 +275,7 @@ NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)
 def scalars(prefix: Prefix, encoder: Encoder) -> Floats:
     """The 23 features that need no projection; NaN where a quantity does not exist."""
     state = semantics(prefix, encoder)
-    return np.array([measure(prefix, state) for _, measure in _SCALARS])
+    return np.array([feature.measure(prefix, state) for feature in SCALARS])
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,3 +303,74 @@ def describe_texts(chains: Sequence[Sequence[Prefix]], encoder: Encoder) -> tupl
     rows = [[scalars(prefix, encoder) for prefix in chain] for chain in chains]
     centres = [[semantics(prefix, encoder).centroid for prefix in chain] for chain in chains]
     return np.array(rows), np.array(centres)
+
+
+# --- policies that look at them -------------------------------------------------------------------
+
+
+def consensus(encoder: Encoder, prefix: Prefix) -> float:
+    """Mean cosine over all pairs of responses."""
+    return semantics(prefix, encoder).consensus if len(prefix.tally) else -inf
+
+
+@dataclass(frozen=True)
+class Consensus(Rule):
+    """Stop when the mean cosine over all pairs of responses has risen this high."""
+
+    kind, reason = "consensus", "semantic consensus"
+    encoder: Encoder
+    share: float
+
+    @property
+    def setting(self) -> float:
+        return self.share
+
+    def reached(self, prefix: Prefix) -> bool:
+        return consensus(self.encoder, prefix) >= self.share
+
+
+@dataclass(frozen=True, eq=False)
+class PaperGate(Gate):
+    """The paper's gate: 55 features, with the projection and the encoder they need."""
+
+    projection: Projection
+    encoder: Encoder
+    features: tuple[str, ...] = NAMES
+
+    def __post_init__(self) -> None:
+        check_features(self.features, NAMES)
+
+    def evidence(self, prefix: Prefix) -> Floats:
+        return characterize(prefix, self.encoder, projection=self.projection)
+
+    def tensors(self) -> dict[str, Floats]:
+        """Every array by name, as the artefact stores them."""
+        mean, components = self.projection.mean, self.projection.components
+        own = {"projection.mean": mean, "projection.components": components}
+        return {**self.network.tensors(), **own}
+
+    @property
+    def encoder_identity(self) -> str:
+        return self.encoder.identity
+
+
+def load_paper_gate(
+    network: Network,
+    tensors: Mapping[str, Floats],
+    features: tuple[str, ...],
+    encoder: Mapping[str, Any],
+) -> PaperGate:
+    """The gate that a file describes, with the encoder that it was taught on."""
+    projection = Projection(tensors["projection.mean"], tensors["projection.components"])
+    blank = [np.zeros(len(SCALARS)), projection.apply(projection.mean)]
+    network.outputs(np.concatenate(blank)[None])
+    try:
+        found = load_encoder(encoder["name"])
+    except AeraError as error:
+        raise ControllerError(f"the controller's encoder cannot be had: {error}") from None
+    if found.identity != encoder["identity"] or found.dimensions != len(projection.mean):
+        raise ControllerError(
+            f"the controller was trained with the encoder {encoder['identity']}, but here is "
+            f"{found.identity}; use the version it was trained with, or {TRAIN_AGAIN}"
+        )
+    return PaperGate(network, projection, found, features)

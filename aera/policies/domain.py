@@ -39,37 +39,31 @@ WINDOW = 64
 """Questions after which a lookout starts anew, so that a change is noticed late in life too."""
 
 
+def _count_numbers(text: str) -> float:
+    return len(set(_NUMBER.findall(text)))
+
+
+def _symbol_share(text: str) -> float:
+    return len(_SYMBOL.findall(text)) / max(1, len(text))
+
+
 def _sentence_length(text: str) -> float:
     return len(_WORD.findall(text)) / max(1, len(_END.findall(text)))
 
 
-@dataclass(frozen=True)
-class Fact:
-    """Something a question shows of its kind, and what it is called to have less or more of it."""
-
-    measure: Callable[[str], float]
-    less: str
-    more: str
-
-
-FACTS: dict[str, Fact] = {
-    "length": Fact(len, "shorter", "longer"),
-    "numbers": Fact(
-        lambda text: len(set(_NUMBER.findall(text))), "with fewer numbers", "with more numbers"
-    ),
-    "sentence_length": Fact(_sentence_length, "in shorter sentences", "in longer sentences"),
-    "symbols": Fact(
-        lambda text: len(_SYMBOL.findall(text)) / max(1, len(text)),
-        "with fewer symbols",
-        "with more symbols",
-    ),
+FACTS: dict[str, tuple[Callable[[str], float], str, str]] = {
+    "length": (len, "shorter", "longer"),
+    "numbers": (_count_numbers, "with fewer numbers", "with more numbers"),
+    "sentence_length": (_sentence_length, "in shorter sentences", "in longer sentences"),
+    "symbols": (_symbol_share, "with fewer symbols", "with more symbols"),
 }
+"""What a question shows of its kind, and what it is called to have less or more of it."""
 
 
 def _measure(texts: Iterable[str]) -> Floats:
     """The facts of some texts, shape (texts, facts); white space does not count."""
     plain = [" ".join(text.split()) for text in texts]
-    rows = [[fact.measure(text) for fact in FACTS.values()] for text in plain]
+    rows = [[measure(text) for measure, *_ in FACTS.values()] for text in plain]
     return np.array(rows, np.float64).reshape(len(rows), len(FACTS))
 
 
@@ -118,10 +112,8 @@ class Home:
         columns = []
         for name, values in zip(FACTS, found.T, strict=True):
             taught = self.spread[name]
-            below = np.searchsorted(taught, values, "left") + np.searchsorted(
-                taught, values, "right"
-            )
-            columns.append(below / (2 * PLACES))
+            below, upto = (np.searchsorted(taught, values, side) for side in ("left", "right"))
+            columns.append((below + upto) / (2 * PLACES))
         return np.stack(columns, axis=1)
 
     def bets(self, texts: Iterable[str]) -> Floats:
@@ -177,8 +169,8 @@ class Lookout:
     def reason(self) -> str:
         """What is different here: the best bet."""
         side, fact = divmod(int(self._bets.argmax()), len(FACTS))
-        found = [*FACTS.values()][fact]
-        return found.more if side else found.less
+        _, less, more = [*FACTS.values()][fact]
+        return more if side else less
 
     def tell(self) -> str | None:
         """What has changed since this was last asked, in one sentence; None where nothing has."""

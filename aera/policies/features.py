@@ -1,25 +1,14 @@
-"""Feature: one row of a table of evidence; the tables generate their own documentation."""
+"""What the standing of a vote shows, from one table: the inputs of the vote gate."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log, log1p
+from math import log, log1p, sqrt
 
 import numpy as np
 
 from aera.arrays import Floats
 from aera.core import Prefix, beta_confidence
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One row of the table. `neutral` is what it is where there is no predecessor."""
-
-    name: str
-    group: str
-    neutral: float | None
-    meaning: str
-
+from aera.trace import Feature
 
 TINY = 1e-6
 """Doubts below it are all the same: none."""
@@ -56,65 +45,86 @@ def _doubt(lead: float, rival: float) -> float:
     return log(TINY + 1 - beta_confidence(lead, rival))
 
 
-Measure = Callable[[VoteCounts], float]
+def horizon(prefix: Prefix) -> float:
+    """How many standard deviations of what is still to come would turn the vote around."""
+    lead, rival = prefix.tally.leaders.weight, prefix.tally.leaders.runner_up
+    both, seen = lead + rival, len(prefix)
+    left = (prefix.schedule.last - seen) * both / seen
+    share = (lead + 1) / (both + 2)
+    spread = left * share * (1 - share) * (both + 2 + left) / (both + 3)
+    ahead = (lead - rival + left * (2 * share - 1)) / (2 * sqrt(spread + 0.05))
+    return max(-4.0, min(6.0, ahead))
 
-_TABLE: tuple[tuple[Feature, Measure], ...] = (
-    (
-        Feature("log_responses", SPEND, None, "log of the responses so far"),
-        lambda s: log(len(s.prefix)),
-    ),
-    (
-        Feature("tokens_each", SPEND, None, "log of the mean completion tokens of a response"),
+
+VOTE_FEATURES: tuple[Feature, ...] = (
+    Feature("log_responses", "log of the responses so far", lambda s: log(len(s.prefix)), SPEND),
+    Feature(
+        "tokens_each",
+        "log of the mean completion tokens of a response",
         lambda s: log1p(s.prefix.completion_tokens / len(s.prefix)),
+        SPEND,
     ),
-    (
-        Feature("lead_share", VOTE, None, "share of the leading answer in the valid weight"),
+    Feature(
+        "lead_share",
+        "share of the leading answer in the valid weight",
         lambda s: s.prefix.tally.majority,
+        VOTE,
     ),
-    (
-        Feature("lead_gap", VOTE, None, "gap of the two largest shares"),
-        lambda s: s.prefix.tally.gap,
+    Feature("lead_gap", "gap of the two largest shares", lambda s: s.prefix.tally.gap, VOTE),
+    Feature("lead_weight", "log(1 + weight of the leading answer)", lambda s: log1p(s.lead), VOTE),
+    Feature(
+        "rival_weight", "log(1 + weight of the answer behind it)", lambda s: log1p(s.rival), VOTE
     ),
-    (
-        Feature("lead_weight", VOTE, None, "log(1 + weight of the leading answer)"),
-        lambda s: log1p(s.lead),
-    ),
-    (
-        Feature("rival_weight", VOTE, None, "log(1 + weight of the answer behind it)"),
-        lambda s: log1p(s.rival),
-    ),
-    (
-        Feature("lead_mean", VOTE, None, "mean weight of the responses behind the leader"),
+    Feature(
+        "lead_mean",
+        "mean weight of the responses behind the leader",
         lambda s: s.lead / max(1, s.lead_count),
+        VOTE,
     ),
-    (
-        Feature("mean_weight", VOTE, None, "mean weight of all valid votes"),
+    Feature(
+        "mean_weight",
+        "mean weight of all valid votes",
         lambda s: s.prefix.tally.total / max(1, s.valid),
+        VOTE,
     ),
-    (
-        Feature("doubt", VOTE, None, "log of the Beta posterior against the leader, by weight"),
+    Feature(
+        "doubt",
+        "log of the Beta posterior against the leader, by weight",
         lambda s: _doubt(s.lead, s.rival),
+        VOTE,
     ),
-    (
-        Feature("plain_doubt", COUNTS, None, "log of that posterior by plain counts"),
+    Feature(
+        "plain_doubt",
+        "log of that posterior by plain counts",
         lambda s: _doubt(float(s.lead_count), float(s.rival_count)),
+        COUNTS,
     ),
-    (
-        Feature("persistence", VOTE, 1.0, "checkpoints in a row with this leading answer"),
+    Feature(
+        "persistence",
+        "checkpoints in a row with this leading answer",
         lambda s: float(s.prefix.persistence),
+        VOTE,
+        1.0,
+    ),
+    Feature(
+        "horizon",
+        "standard deviations between the lead and a turn by the full budget",
+        lambda s: horizon(s.prefix),
+        VOTE,
+    ),
+    Feature(
+        "horizon_later",
+        "the same times the log of the responses so far",
+        lambda s: horizon(s.prefix) * log(len(s.prefix)),
+        VOTE,
     ),
 )
-
-VOTE_FEATURES: tuple[Feature, ...] = tuple(feature for feature, _ in _TABLE)
 VOTE_FEATURE_NAMES: tuple[str, ...] = tuple(feature.name for feature in VOTE_FEATURES)
+FEWER_NAMES = VOTE_FEATURE_NAMES[:11]
+"""The inputs of gates that were trained before the horizon was one."""
 
 
 def vote_features(prefix: Prefix) -> Floats:
     """The numbers of a prefix, in the order of VOTE_FEATURES."""
     counted = VoteCounts.of(prefix)
-    return np.array([measure(counted) for _, measure in _TABLE])
-
-
-def describe_votes(chains: Sequence[Sequence[Prefix]]) -> Floats:
-    """The features of every prefix, shape (questions, checkpoints, features)."""
-    return np.array([[vote_features(prefix) for prefix in chain] for chain in chains])
+    return np.array([feature.measure(counted) for feature in VOTE_FEATURES])

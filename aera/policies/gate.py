@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,14 +12,13 @@ from aera.arrays import Floats
 from aera.core import Prefix
 from aera.errors import check_share
 from aera.network import Network, check_features, sigmoid
-from aera.paper.encoder import Encoder
-from aera.paper.features import NAMES, Projection, characterize
-from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
+from aera.policies.features import FEWER_NAMES, VOTE_FEATURE_NAMES, vote_features
 from aera.policies.rules import UNREADABLE, Bounded, Decision, Fixed, Policy, layers, range_of
 
 LEAD_WEIGHT = VOTE_FEATURE_NAMES.index("lead_weight")
 ON_A_TIE = "stopped on a tie"
 """Why a gate stopped where two answers lead: a winner by being first, and marked as such."""
+OUTSIDE = "evidence outside the training range"
 NO_AGREEMENT = "no two answers agree"
 LITTLE_AGREEMENT = "fewer than a quarter agree"
 TO_DISAGREE = 4
@@ -36,6 +36,11 @@ class Gate(ABC):
     network: Network
 
     @property
+    def encoder_identity(self) -> str | None:
+        """What embeds the responses it looks at; None where nothing does."""
+        return None
+
+    @property
     @abstractmethod
     def features(self) -> tuple[str, ...]:
         """Its inputs in order."""
@@ -51,15 +56,10 @@ class Gate(ABC):
     @cached_property
     def identity(self) -> str:
         """Changes whenever the output may change."""
-        digest = hashlib.sha256(self._inputs.encode())
+        digest = hashlib.sha256((self.encoder_identity or " ".join(self.features)).encode())
         for array in self.tensors().values():
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
-
-    @property
-    def _inputs(self) -> str:
-        """What the inputs are computed with."""
-        return " ".join(self.features)
 
     def strays(self, prefix: Prefix) -> tuple[str, ...]:
         """The inputs that lie outside the range seen in training, with a tenth of it to spare."""
@@ -86,10 +86,11 @@ class VoteGate(Gate):
     features: tuple[str, ...] = VOTE_FEATURE_NAMES
 
     def __post_init__(self) -> None:
-        check_features(self.features, VOTE_FEATURE_NAMES)
+        known = FEWER_NAMES if len(self.features) == len(FEWER_NAMES) else VOTE_FEATURE_NAMES
+        check_features(self.features, known)
 
     def evidence(self, prefix: Prefix) -> Floats:
-        return vote_features(prefix)
+        return vote_features(prefix)[: len(self.features)]
 
     def chances(self, evidence: Floats) -> Floats:
         """p_continue of many prefixes by their evidence.
@@ -103,71 +104,41 @@ class VoteGate(Gate):
         return float(self.chances(self.evidence(prefix)[None])[0])
 
 
-@dataclass(frozen=True, eq=False)
-class PaperGate(Gate):
-    """The paper's gate: 55 features, with the projection and the encoder they need."""
-
-    projection: Projection
-    encoder: Encoder
-    features: tuple[str, ...] = NAMES
-
-    def __post_init__(self) -> None:
-        check_features(self.features, NAMES)
-
-    def evidence(self, prefix: Prefix) -> Floats:
-        return characterize(prefix, self.encoder, projection=self.projection)
-
-    def tensors(self) -> dict[str, Floats]:
-        """Every array by name, as the artefact stores them."""
-        mean, components = self.projection.mean, self.projection.components
-        own = {"projection.mean": mean, "projection.components": components}
-        return {**self.network.tensors(), **own}
-
-    @property
-    def _inputs(self) -> str:
-        return self.encoder.identity
-
-
 @dataclass(frozen=True)
 class Gated:
     """Continue while the gate's chance is at least the threshold."""
 
+    kind: ClassVar[str] = "aera"
     gate: Gate
     threshold: float
     weighted: bool = field(default=False, compare=False)
     """Whether the threshold was chosen on weighted votes."""
+    guarded: bool = field(default=False, compare=False)
+    """Whether the gate is not trusted where it has never been: it continues there."""
 
     def __post_init__(self) -> None:
         check_share("aera", self.threshold)
 
+    @property
+    def setting(self) -> float:
+        """The threshold."""
+        return self.threshold
+
     def decide(self, prefix: Prefix) -> Decision:
         chance = self.gate.p_continue(prefix)
-        if chance < self.threshold:
-            tied = prefix.tally.leaders.tied and not any(vote.scored for vote in prefix.votes)
-            return Decision(True, ON_A_TIE if tied else "little left to gain", chance)
-        return Decision(False, "continuing may pay", chance)
+        if chance >= self.threshold:
+            return Decision(False, "continuing may pay", chance)
+        if self.guarded and self.gate.strays(prefix):
+            return Decision(False, OUTSIDE, chance, outside=True)
+        return Decision(True, ON_A_TIE if _is_tied(prefix) else "little left to gain", chance)
 
     def __str__(self) -> str:
         return f"aera-{self.threshold:.2f}"
 
 
-OUTSIDE = "evidence outside the training range"
-
-
-@dataclass(frozen=True)
-class Guarded:
-    """A gate's policy that does not trust the gate where it has never been: it continues."""
-
-    policy: Gated
-
-    def decide(self, prefix: Prefix) -> Decision:
-        decision = self.policy.decide(prefix)
-        if decision.stop and self.policy.gate.strays(prefix):
-            return Decision(False, OUTSIDE, decision.p_continue, outside=True)
-        return decision
-
-    def __str__(self) -> str:
-        return str(self.policy)
+def _is_tied(prefix: Prefix) -> bool:
+    """Whether two answers lead; equal scores are no tie of votes."""
+    return prefix.tally.leaders.tied and not any(vote.scored for vote in prefix.votes)
 
 
 @dataclass(frozen=True)
@@ -206,7 +177,7 @@ class Live:
         """A calibrated policy, or one that a label names, with all that live answers need."""
         bounded = policy if isinstance(policy, Bounded) else Bounded(policy)
         inner = bounded.policy
-        guarded = Guarded(inner) if isinstance(inner, Gated) else inner
+        guarded = replace(inner, guarded=True) if isinstance(inner, Gated) else inner
         return cls(replace(bounded, policy=guarded, need_vote=True), structured)
 
     def decide(self, prefix: Prefix) -> Decision:
@@ -234,9 +205,7 @@ class Live:
     def _mark_tie(self, decision: Decision, prefix: Prefix) -> Decision:
         """A stop on a tie is no decision, except where there was nothing to decide."""
         fixed = any(isinstance(each, Fixed) for each in layers(self.policy))
-        if decision.forced or fixed or not prefix.tally.leaders.tied:
-            return decision
-        if any(vote.scored for vote in prefix.votes):
+        if decision.forced or fixed or not _is_tied(prefix):
             return decision
         return replace(decision, reason=ON_A_TIE, forced=True)
 

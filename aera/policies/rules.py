@@ -1,14 +1,14 @@
 """Policies: given a prefix, stop or continue. A policy is a frozen value; its text is its label."""
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Protocol
+from types import MappingProxyType
+from typing import ClassVar, Protocol
 
-from aera.core import Prefix, beta_confidence
+from aera.core import Prefix, Schedule
 from aera.errors import UsageError, check_count, check_share
-from aera.paper.encoder import Encoder
-from aera.paper.features import semantics
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +37,103 @@ class Policy(Protocol):
         ...
 
 
-def when(stop: bool, reason: str) -> Decision:
-    """Stop for this reason, or go on because it does not hold."""
-    return Decision(stop, reason if stop else f"not yet: {reason}")
-
-
 def write_number(setting: float) -> str:
     """A setting as labels hold it: the shortest text that reads back as the same number."""
     return repr(float(setting)).removesuffix(".0").replace("e+", "e")
 
 
-@dataclass(frozen=True)
-class Fixed:
-    """Stop at a fixed number of responses."""
+# --- what the rules look at -----------------------------------------------------------------------
 
-    responses: int
+Measure = Callable[[Prefix], float]
+
+
+def confidence(prefix: Prefix) -> float:
+    """Adaptive-Consistency's: the chance that the leader is ahead of the runner-up in truth."""
+    leaders = prefix.tally.leaders
+    return -inf if leaders.answer is None else leaders.confidence
+
+
+def unanimous_tail(prefix: Prefix) -> float:
+    """Early-Stopping Self-Consistency's: how many of the latest responses agree without a gap."""
+    votes = prefix.votes
+    count = 0
+    while count < len(votes) and votes[-1 - count].answer == votes[-1].answer is not None:
+        count += 1
+    return float(count)
+
+
+def lead(prefix: Prefix) -> float:
+    """Weight of the leader beyond that of the runner-up."""
+    return prefix.tally.leaders.weight - prefix.tally.leaders.runner_up
+
+
+def majority(prefix: Prefix) -> float:
+    """Share of the leader among the valid votes."""
+    return prefix.tally.majority if len(prefix.tally) else -inf
+
+
+def entropy(prefix: Prefix) -> float:
+    """Normalised entropy of the valid votes."""
+    return prefix.tally.entropy if len(prefix.tally) else inf
+
+
+def measure_all(
+    measures: Sequence[Measure], chains: Sequence[Sequence[Prefix]]
+) -> list[list[list[float]]]:
+    """Every measure of every prefix, by measure, question and checkpoint."""
+    return [[[measure(prefix) for prefix in chain] for chain in chains] for measure in measures]
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+
+class Rule:
+    """A policy that stops as soon as a number of the prefix has reached its setting."""
+
+    kind: ClassVar[str]
+    """What its labels begin with: rules of a kind differ in their setting only."""
+    reason: ClassVar[str]
+    measure: ClassVar[Measure]
+    falls: ClassVar[bool] = False
+    """Whether the number falls to its setting."""
+    counts: ClassVar[bool] = False
+    """Whether the setting is a number of responses, and not a share."""
 
     def __post_init__(self) -> None:
-        check_count("fixed", self.responses)
+        if self.counts:
+            check_count(self.kind, int(self.setting))
+        else:
+            check_share(self.kind, self.setting)
+
+    @property
+    def setting(self) -> float:
+        """The first field."""
+        return float(next(iter(vars(self).values())))
+
+    def reached(self, prefix: Prefix) -> bool:
+        """Whether the number is there."""
+        found = type(self).measure(prefix)
+        return found <= self.setting if self.falls else found >= self.setting
 
     def decide(self, prefix: Prefix) -> Decision:
-        return when(len(prefix) >= self.responses, "fixed budget")
+        found = self.reached(prefix)
+        return Decision(found, self.reason if found else f"not yet: {self.reason}")
 
     def __str__(self) -> str:
-        return f"fixed-{self.responses}"
+        return f"{self.kind}-{write_number(self.setting)}"
+
+
+@dataclass(frozen=True)
+class Fixed(Rule):
+    """Stop at a fixed number of responses."""
+
+    kind, reason, measure, counts = "fixed", "fixed budget", len, True
+    responses: int
 
 
 @dataclass(frozen=True)
 class Confident(Fixed):
-    """A fixed budget whose answer a rule of aera/voting/confident.py selects, by its name."""
+    """A fixed budget whose answer a rule of aera/voting/rules.py selects, by its name."""
 
     rule: str = "cisc"
 
@@ -78,62 +146,67 @@ class FirstValid:
     """Stop as soon as any response can be read."""
 
     def decide(self, prefix: Prefix) -> Decision:
-        return when(len(prefix.tally) > 0, "a valid vote")
+        found = len(prefix.tally) > 0
+        return Decision(found, "a valid vote" if found else "not yet: a valid vote")
 
     def __str__(self) -> str:
         return "first-valid"
 
 
 @dataclass(frozen=True)
-class Majority:
+class Majority(Rule):
     """Stop when the leader holds at least this share of the valid votes."""
 
+    kind, reason, measure = "majority", "majority", majority
     share: float
 
-    def __post_init__(self) -> None:
-        check_share("majority", self.share)
-
-    def decide(self, prefix: Prefix) -> Decision:
-        tally = prefix.tally
-        return when(len(tally) > 0 and tally.majority >= self.share, "majority")
-
-    def __str__(self) -> str:
-        return f"majority-{write_number(self.share)}"
-
 
 @dataclass(frozen=True)
-class Entropy:
+class Entropy(Rule):
     """Stop when the normalised entropy of the valid votes has fallen this low."""
 
+    kind, reason, measure, falls = "entropy", "low entropy", entropy, True
     ceiling: float
-
-    def __post_init__(self) -> None:
-        check_share("entropy", self.ceiling)
-
-    def decide(self, prefix: Prefix) -> Decision:
-        tally = prefix.tally
-        return when(len(tally) > 0 and tally.entropy <= self.ceiling, "low entropy")
-
-    def __str__(self) -> str:
-        return f"entropy-{write_number(self.ceiling)}"
 
 
 @dataclass(frozen=True)
-class Lead:
+class Lead(Rule):
     """Stop when the leader is this many votes ahead of the runner-up."""
 
+    kind, reason, measure = "lead", "lead", lead
     margin: float
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < inf:
             raise UsageError(f"lead needs a margin above 0, but got {self.margin}")
 
-    def decide(self, prefix: Prefix) -> Decision:
-        leaders = prefix.tally.leaders
-        return when(leaders.weight - leaders.runner_up >= self.margin, "lead")
 
-    def __str__(self) -> str:
-        return f"lead-{write_number(self.margin)}"
+@dataclass(frozen=True)
+class ASC(Rule):
+    """Adaptive-Consistency: stop when the leader beats the runner-up with this confidence."""
+
+    kind, reason, measure = "asc", "confident leader", confidence
+    confidence: float = 0.95
+    weighted: bool = field(default=False, compare=False)
+    """Whether the confidence was chosen on weighted votes."""
+
+
+@dataclass(frozen=True)
+class ESC(Rule):
+    """Early-Stopping Self-Consistency: stop when the last `window` responses all agree.
+
+    A response that cannot be read breaks the agreement; the answer is the vote of the prefix.
+    """
+
+    kind, reason, measure, counts = "esc", "unanimous window", unanimous_tail, True
+    window: int = 5
+
+
+UNTRAINED: Policy = Lead(4)
+"""Decides where nothing was learned: the cheapest that loses little on any pool (docs/results.md).
+
+Who is careful takes asc-0.95, which loses next to nothing for two fifths more tokens.
+"""
 
 
 @dataclass(frozen=True)
@@ -214,108 +287,163 @@ def range_of(policy: Policy, last: int) -> tuple[int, int]:
     return least, most
 
 
-@dataclass(frozen=True)
-class ASC:
-    """Adaptive-Consistency: stop when the leader beats the runner-up with this confidence."""
+# --- labels ---------------------------------------------------------------------------------------
 
-    confidence: float = 0.95
-    weighted: bool = field(default=False, compare=False)
-    """Whether the confidence was chosen on weighted votes."""
+Maker = Callable[[str], Policy]
 
-    def __post_init__(self) -> None:
-        check_share("asc", self.confidence)
+_MAKERS: dict[str, Maker] = {
+    "fixed": lambda setting: Fixed(int(setting)),
+    "asc": lambda setting: ASC(float(setting)),
+    "esc": lambda setting: ESC(int(setting)),
+    "majority": lambda setting: Majority(float(setting)),
+    "entropy": lambda setting: Entropy(float(setting)),
+    "lead": lambda setting: Lead(float(setting)),
+    "cisc": lambda setting: Confident(int(setting), "cisc"),
+    "deepconf": lambda setting: Confident(int(setting), "deepconf"),
+}
+GATED, FIXED, WEIGHTED = "aera-", "fixed-", "weighted-"
+"""How the labels of a gate, of a plain and of a weighted fixed budget begin."""
+ON_WEIGHTS = "+weighted"
+"""What stands behind the label of any other policy that looks at weighted votes."""
+_LIMIT = re.compile(r"(min|max)(\d+)|(vote)")
 
-    def decide(self, prefix: Prefix) -> Decision:
-        leaders = prefix.tally.leaders
-        sure = leaders.answer is not None and (
-            beta_confidence(leaders.weight, leaders.runner_up) >= self.confidence
+
+DESCRIPTIONS = {
+    "fixed-N": ("after N responses: self-consistency by majority vote", "Wang 2023"),
+    "asc-C": (
+        "when the leader beats the runner-up with confidence C, by a Beta posterior",
+        "Adaptive-Consistency, Aggarwal 2023",
+    ),
+    "esc-W": ("when the last W responses all agree", "Early-Stopping Self-Consistency, Li 2024"),
+    "majority-S": ("when the leader holds a share S of the valid votes", ""),
+    "entropy-E": ("when the normalised entropy of the valid votes is at most E", ""),
+    "lead-M": ("when the leader is M votes ahead of the runner-up", ""),
+    "first-valid": ("as soon as any response can be read", ""),
+    "cisc-N": (
+        "after N responses, each weighing exp(mean confidence of its tokens / 2); needs traces",
+        "CISC, Taubenfeld 2025",
+    ),
+    "deepconf-N": (
+        "after N responses, of which the surest tenth votes, at least 16; needs traces",
+        "DeepConf, Fu 2025",
+    ),
+    "consensus-S": ("when the mean cosine of all pairs of responses is S (evaluate only)", ""),
+    "aera-T": ("when a controller's gate says a chance below T that continuing pays", ""),
+}
+"""Every kind of label: when it stops, and the paper it comes from."""
+LIMITS = {
+    "+minN": "not before N responses",
+    "+maxN": "not beyond N responses",
+    "+vote": "not without a vote, as long as more may be asked for",
+    "+weighted": "on votes that carry a controller's learned weights, or those of --weights",
+}
+
+
+def standard_policies(schedule: Schedule) -> list[Policy]:
+    """What an evaluation shows when nobody says otherwise."""
+    fixed = [Fixed(checkpoint) for checkpoint in schedule]
+    asc = [ASC(confidence) for confidence in (0.8, 0.9, 0.95, 0.99)]
+    return [*fixed, *asc, ESC(3), ESC(5), Lead(3), FirstValid()]
+
+
+def parse_policy(label: str, more: Mapping[str, Maker] = MappingProxyType({})) -> Policy:
+    """The policy behind a canonical label; `more` makes those of evaluate only."""
+    if label.strip() != strip_weighted(label.strip()):
+        raise UsageError(
+            f'"{label}" is on weighted votes, and weights belong to a controller; '
+            f'without one the policy is "{strip_weighted(label.strip())}"'
         )
-        return when(sure, "confident leader")
+    name, *limits = label.strip().split("+")
+    policy = _parse_plain(name, {**_MAKERS, **more})
+    return _limit(policy, limits, label=label) if limits else policy
 
-    def __str__(self) -> str:
-        return f"asc-{write_number(self.confidence)}"
+
+_ONLY_REPLAYED = {
+    "oracle": "it knows the right answers",
+    "consensus": "it compares all pairs of responses, and only evaluate does that",
+    "one-shot": "it is fitted by crossfit only",
+    "matched-random": "it deals the stops of another policy at random",
+}
 
 
-@dataclass(frozen=True)
-class ESC:
-    """Early-Stopping Self-Consistency: stop when the last `window` responses all agree.
+def check_runs_live(label: str) -> None:
+    """Refuse, with the reason, a label that is shown in tables and cannot answer questions."""
+    name = label.partition("+")[0]
+    kind = name if name in _ONLY_REPLAYED else name.rpartition("-")[0]
+    if name.endswith("-calibrated"):
+        raise UsageError(
+            f'"{label}" was chosen fold by fold, so there is no one setting to run; aera train '
+            "chooses one"
+        )
+    if kind in _ONLY_REPLAYED:
+        raise UsageError(f'"{label}" cannot answer questions: {_ONLY_REPLAYED[kind]}')
 
-    A response that cannot be read breaks the agreement; the answer is the vote of the prefix.
+
+def label_of(policy: Policy, *, weighted: bool) -> str:
+    """The label of a policy on plain or on weighted votes: asc-0.71+weighted, weighted-128.
+
+    A gate's label is the same on both, for a gate knows only the votes that it was trained on.
     """
+    text = str(policy)
+    if not weighted or text.startswith(GATED):
+        return text
+    if text.startswith(FIXED):
+        return WEIGHTED + text.removeprefix(FIXED)
+    return text + ON_WEIGHTS
 
-    window: int = 5
 
-    def __post_init__(self) -> None:
-        check_count("esc", self.window)
+def confident_rule(policy: Policy) -> str | None:
+    """The rule that selects a policy's answer from the surest votes; None for the vote itself."""
+    return next((each.rule for each in layers(policy) if isinstance(each, Confident)), None)
 
-    def decide(self, prefix: Prefix) -> Decision:
-        recent = prefix.votes[-self.window :]
-        answers = {vote.answer for vote in recent}
-        agree = len(recent) == self.window and len(answers) == 1 and None not in answers
-        return when(agree, "unanimous window")
 
-    def __str__(self) -> str:
-        return f"esc-{self.window}"
+def strip_weighted(label: str) -> str:
+    """The label of the same policy on plain votes."""
+    if label.startswith(WEIGHTED):
+        return FIXED + label.removeprefix(WEIGHTED)
+    return label.removesuffix(ON_WEIGHTS)
+
+
+def _parse_plain(name: str, makers: Mapping[str, Maker]) -> Policy:
+    if name == "first-valid":
+        return FirstValid()
+    kind, _, setting = name.partition("-")
+    try:
+        return makers[kind](setting)
+    except (KeyError, ValueError):
+        check_runs_live(name)
+        known = ", ".join(f"{kind}-N" for kind in makers)
+        raise UsageError(
+            f'no policy is called "{name}"; known are {known} and first-valid, '
+            "each with +minN, +maxN or +vote behind it"
+        ) from None
+
+
+def _limit(policy: Policy, limits: list[str], *, label: str) -> Bounded:
+    found = [_LIMIT.fullmatch(limit) for limit in limits]
+    if not all(found):
+        raise UsageError(f'the limits in "{label}" must be +minN, +maxN or +vote')
+    numbers = {match[1]: int(match[2]) for match in found if match and match[1]}
+    vote = any(match and match[3] for match in found)
+    return Bounded(policy, minimum=numbers.get("min"), maximum=numbers.get("max"), need_vote=vote)
 
 
 @dataclass(frozen=True)
-class Consensus:
-    """Stop when the mean cosine over all pairs of responses has risen this high."""
+class Name:
+    """What tables call a policy, and what it is a setting of."""
 
-    encoder: Encoder
-    share: float
-
-    def __post_init__(self) -> None:
-        check_share("consensus", self.share)
-
-    def decide(self, prefix: Prefix) -> Decision:
-        close = semantics(prefix, self.encoder).consensus >= self.share
-        return when(len(prefix.tally) > 0 and close, "semantic consensus")
-
-    def __str__(self) -> str:
-        return f"consensus-{self.share:g}"
+    label: str
+    family: str
+    """What its label begins with: policies that differ in their setting only."""
+    setting: float | None
+    """Its place in the family; None where it has no setting, or limits beside it."""
+    fixed: bool
+    """Whether it always takes the same number of responses."""
 
 
-Measure = Callable[[Prefix], float]
-
-
-def confidence(prefix: Prefix) -> float:
-    """Adaptive-Consistency's: the chance that the leader is ahead of the runner-up in truth."""
-    leaders = prefix.tally.leaders
-    return -inf if leaders.answer is None else leaders.confidence
-
-
-def unanimous_tail(prefix: Prefix) -> float:
-    """Early-Stopping Self-Consistency's: how many of the latest responses agree without a gap."""
-    votes = prefix.votes
-    count = 0
-    while count < len(votes) and votes[-1 - count].answer == votes[-1].answer is not None:
-        count += 1
-    return float(count)
-
-
-def lead(prefix: Prefix) -> float:
-    """Weight of the leader beyond that of the runner-up."""
-    return prefix.tally.leaders.weight - prefix.tally.leaders.runner_up
-
-
-def majority(prefix: Prefix) -> float:
-    """Share of the leader among the valid votes."""
-    return prefix.tally.majority if len(prefix.tally) else -inf
-
-
-def entropy(prefix: Prefix) -> float:
-    """Normalised entropy of the valid votes."""
-    return prefix.tally.entropy if len(prefix.tally) else inf
-
-
-def consensus(encoder: Encoder, prefix: Prefix) -> float:
-    """Mean cosine over all pairs of responses."""
-    return semantics(prefix, encoder).consensus if len(prefix.tally) else -inf
-
-
-def measure_all(
-    measures: Sequence[Measure], chains: Sequence[Sequence[Prefix]]
-) -> list[list[list[float]]]:
-    """Every measure of every prefix, by measure, question and checkpoint."""
-    return [[[measure(prefix) for prefix in chain] for chain in chains] for measure in measures]
+def name_policy(policy: Policy, *, weighted: bool = False) -> Name:
+    """The name of a policy on plain or on weighted votes."""
+    inner = policy.policy if isinstance(policy, Bounded) else policy
+    family = inner.rule if isinstance(inner, Confident) else getattr(inner, "kind", str(inner))
+    setting = getattr(policy, "setting", None)
+    return Name(label_of(policy, weighted=weighted), family, setting, type(policy) is Fixed)

@@ -5,10 +5,11 @@ row group. A row group is a part, which travels as a name and is read where it i
 file says how many responses all of them hold, so that missing ones are noticed.
 """
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
 from itertools import groupby
@@ -16,23 +17,20 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from aera.core import Question, Response, Schedule
+from aera.core import Question, Response
 from aera.errors import AeraError, PoolError, UsageError
-from aera.files import check_format
+from aera.files import check_format, written_by
 from aera.pools.pool import (
     FORMAT,
     RESPONSE_FIELDS,
-    Drawn,
     Manifest,
     Pool,
     Record,
-    check_once,
+    Records,
     check_order,
-    describe_records,
     is_open,
     manifest_of,
 )
-from aera.reading.task import Task
 from aera.trace import trace_from_json
 
 METADATA = b"aera"  # where a file keeps what the pool said of itself
@@ -40,6 +38,11 @@ ANSWER = "answer"  # the truth, which is read by itself and never with the respo
 RESPONSE_ANSWER = "response_answer"  # of a response of which no more than this was recorded
 TRACE = "trace"
 ASKED = ("question_id", "question", "choices", "system", "group")
+ORIGIN = (
+    *("task", "sampler", "seed", "schedule", "questions", "responses", "pool", "each"),
+    *("written_by", "format"),
+)
+"""What a file says of its pool."""
 NEEDED = {"question_id", "index", "question", "text", "tokens"}  # every row has them
 
 
@@ -131,34 +134,30 @@ def table_files(address: str | Path) -> list[str]:
 # --- what a file says of itself -------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Origin:
-    """What a pool said of itself before it was exported; older versions did not say all of it.
+def told_origin(schema: Any) -> dict[str, Any] | None:
+    """What the schema of an exported file says of its pool, as `tell_origin` writes it.
 
-    `each` is how many responses a question needs to count, and those with fewer are not exported;
-    `pool` is a digest of all responses.
+    Older versions said only its task, sampler and seed.
     """
-
-    task: Mapping[str, Any]
-    sampler: Mapping[str, Any]
-    seed: int | None
-    schedule: Sequence[int] | None = None
-    questions: int | None = None
-    responses: int | None = None
-    pool: str | None = None
-    each: int | None = None
-    written_by: str | None = None
-    format: int = 1
-
-
-def told_origin(schema: Any) -> Origin | None:
-    """What the schema of an exported file says of its pool."""
     try:
         told = json.loads((schema.metadata or {})[METADATA])
         check_format({"format": 1, **told}, FORMAT, where="the export", error=UsageError)
-        return Origin(**{f.name: told[f.name] for f in fields(Origin) if f.name in told})
     except (KeyError, ValueError, TypeError):
         return None
+    whole = {"task", "sampler", "seed"} <= told.keys()
+    return {name: told[name] for name in ORIGIN if name in told} if whole else None
+
+
+def tell_origin(manifest: Manifest) -> dict[bytes, bytes]:
+    """What a pool says of itself, as the metadata of a schema.
+
+    Questions with fewer than `each` responses are not exported; `pool` is a digest of all.
+    """
+    told = manifest.as_json()
+    counts = {**told["counts"], "each": manifest.each}
+    digest = hashlib.sha256(json.dumps(manifest.hashes).encode()).hexdigest()[:16]
+    told |= {**counts, "pool": digest, "written_by": written_by()}
+    return {METADATA: json.dumps({name: told[name] for name in ORIGIN}).encode()}
 
 
 def exported_schema(*, with_truths: bool) -> Any:
@@ -173,17 +172,17 @@ def exported_schema(*, with_truths: bool) -> Any:
     return pa.schema([*known, (TRACE, pa.list_(pa.float64()))])
 
 
-def _manifest(origin: Origin | None, where: str) -> Manifest:
+def _manifest(origin: Mapping[str, Any] | None, where: str) -> Manifest:
     """What the first file says of all of them."""
-    if origin is None or origin.schedule is None:
+    if origin is None or origin.get("schedule") is None:
         raise UsageError(
             f'"{where}" is not as aera export writes it; make a pool of it with aera import'
         )
-    counts = {"questions": origin.questions, "responses": origin.responses}
+    counts = {name: origin.get(name) for name in ("questions", "responses")}
     own = {"format": FORMAT, "counts": counts, "hashes": {}, "other_counts": {}}
     try:
-        own["responses_each"] = origin.each or origin.schedule[-1]
-        return manifest_of({**asdict(origin), **own}, where)
+        own["responses_each"] = origin.get("each") or origin["schedule"][-1]
+        return manifest_of({**origin, **own}, where)
     except (TypeError, ValueError, LookupError, AeraError) as error:
         raise PoolError(f'what "{where}" says of itself cannot be understood: {error}') from None
 
@@ -237,18 +236,19 @@ def _question(columns: Mapping[str, Sequence[Any]], row: int) -> Question:
     return Question(question_id, text, tuple(choices or ()), system, group)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class ParquetPool:
+class ParquetPool(Records):
     """An exported pool, worked on without bringing it in first. Iterating streams its questions.
 
-    `path` is its address without settings and keys; `folder` is where what is made of it may be
-    kept, beside its files where they are on this disk.
+    `path` is its address without settings and keys; what is made of it may be kept beside its files
+    where they are on this disk.
     """
 
-    path: str
-    manifest: Manifest
-    row_groups: tuple[ParquetPart, ...]
-    folder: Path | None
+    def __init__(
+        self, path: str, manifest: Manifest, groups: Sequence[ParquetPart], folder: Path | None
+    ) -> None:
+        self.path, self.manifest, self.folder, self._groups = path, manifest, folder, groups
+        self.name = PurePosixPath(path).name
+        self.task, self.schedule = manifest.task, manifest.schedule
 
     @classmethod
     def open(cls, address: str | Path) -> "ParquetPool":
@@ -272,55 +272,19 @@ class ParquetPool:
                 "with; export the pool again"
             )
         folder = place.absolute() if isinstance(place, Path) and place.is_dir() else None
-        return cls(where, manifest, tuple(map(ParquetPart, groups)), folder)
-
-    @property
-    def task(self) -> Task:
-        """The task its responses answer."""
-        return self.manifest.task
-
-    @property
-    def schedule(self) -> Schedule:
-        """Its checkpoints."""
-        return self.manifest.schedule
-
-    def with_manifest(self, manifest: Manifest) -> "ParquetPool":
-        """The same pool, read as this manifest says."""
-        return replace(self, manifest=manifest)
-
-    @property
-    def name(self) -> str:
-        """What tables and reports call it."""
-        return PurePosixPath(self.path).name
+        return cls(where, manifest, [*map(ParquetPart, groups)], folder)
 
     @cached_property
     def questions(self) -> dict[str, Question]:
         """Its questions by id, in order; only their columns are read."""
-        return {question.id: question for part in self.parts() for question in part.questions()}
+        return {question.id: question for part in self._groups for question in part.questions()}
 
-    def parts(self) -> tuple[ParquetPart, ...]:
+    def parts(self) -> Sequence[ParquetPart]:
         """Its row groups, in order."""
-        return self.row_groups
-
-    def __repr__(self) -> str:
-        return describe_records(self)
+        return self._groups
 
     def __len__(self) -> int:
         return self.manifest.questions
-
-    def __iter__(self) -> Iterator[Record]:
-        seen: list[str] = []
-        for part in self.parts():
-            for record in part:
-                seen.append(record.question.id)
-                yield record
-        self.check_whole(seen)
-
-    def check_whole(self, question_ids: Iterable[str]) -> None:
-        """Refuse files that split a question over parts, or that miss one."""
-        seen = check_once(question_ids, f'"{self.path}"')
-        if len(seen) != len(self):
-            raise PoolError(f'"{self.path}" holds {len(seen)} of its {len(self)} questions')
 
 
 def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | ParquetPool:
@@ -334,10 +298,9 @@ def open_pool(address: str | Path, *, equivalence: bool = False) -> Pool | Parqu
         opened = ParquetPool.open(place)
     else:
         opened = Pool.open(place)
-    if not equivalence:
-        return opened
-    manifest = replace(opened.manifest, task=replace(opened.task, equivalence=True))
-    return opened.with_manifest(manifest)
+    if equivalence:
+        opened.task = replace(opened.task, equivalence=True)
+    return opened
 
 
 def _holds_tables(path: Path) -> bool:
@@ -345,98 +308,3 @@ def _holds_tables(path: Path) -> bool:
     if path.is_file():
         return path.suffix == ".parquet"
     return not (path / "manifest.json").is_file() and not is_open(path) and bool(table_files(path))
-
-
-Stored = Pool | ParquetPool
-
-
-def check_alike(pools: Sequence[Stored]) -> None:
-    """Refuse pools whose responses were asked for, or would be read, in different ways."""
-    first = pools[0]
-    ours = _asked(first)
-    for pool in pools[1:]:
-        for name, value in _asked(pool).items():
-            if value != ours[name]:
-                raise UsageError(
-                    f'"{first.name}" and "{pool.name}" cannot be merged, their {name} differs: '
-                    f"{_shown(ours[name])} and {_shown(value)}; import or sample one of them again"
-                )
-
-
-def _asked(pool: Stored) -> dict[str, object]:
-    """What pools must have in common: the task with its prompt, and the system message."""
-    task = pool.task.as_json()
-    named = {f"task's {name}": value for name, value in task.items() if name != "template"}
-    return {"prompt": task["template"], **named, "system": pool.manifest.sampler.get("system")}
-
-
-def _shown(value: object) -> str:
-    return "nothing" if value is None else f"{value!r:.60}"
-
-
-def merge_questions(pools: Sequence[Stored]) -> dict[str, Question]:
-    """All questions by id, in the order of the pools; one id for two questions is refused."""
-    merged: dict[str, Question] = {}
-    for pool in pools:
-        for question in _stored_questions(pool).values():
-            known = merged.get(question.id, question)
-            if replace(known, group=None) != replace(question, group=None):
-                raise UsageError(
-                    f'question {question.id} in "{pool.name}" has another text, other choices or '
-                    "another system message than before; give one of the two another id"
-                )
-            merged[question.id] = replace(known, group=known.group or question.group)
-    return merged
-
-
-def merge_records(pools: Sequence[Stored], questions: Mapping[str, Question]) -> Iterator[Record]:
-    """Every question with its responses in all pools, also those that are left out in some."""
-    drawn = [(pool, _stored_questions(pool), Drawn(_everything(pool))) for pool in pools]
-    for question in questions.values():
-        responses: list[Response] = []
-        for pool, known, records in drawn:
-            found = records.take(question.id) if question.id in known else None
-            if found is not None:
-                _check_new(question, responses, found.responses, where=pool.name)
-                responses += found.responses
-        yield Record(question, tuple(responses))
-
-
-def _check_new(
-    question: Question, before: Sequence[Response], added: Sequence[Response], *, where: str
-) -> None:
-    """Refuse responses that are there already: the same seed gave the same text."""
-    known = {(r.seed, r.model, r.text) for r in before if r.seed is not None}
-    for response in added:
-        if (response.seed, response.model, response.text) in known:
-            raise UsageError(
-                f'the response to question {question.id} with seed {response.seed} in "{where}" '
-                "is in an earlier pool too; leave that pool out, or sample it with another --seed"
-            )
-
-
-def merge_sampler(pools: Sequence[Stored]) -> dict[str, Any]:
-    """The settings all pools share, and what each has of its own."""
-    samplers = [pool.manifest.sampler for pool in pools]
-    shared = {
-        name: value
-        for name, value in samplers[0].items()
-        if all(name in other and other[name] == value for other in samplers)
-    }
-    own = [{k: v for k, v in each.items() if k not in shared} for each in samplers]
-    sources = [{"pool": pool.name, **told} for pool, told in zip(pools, own, strict=True)]
-    return {**shared, "merged_from": sources}
-
-
-def merge_seed(pools: Sequence[Stored]) -> int | None:
-    """The seed, where all pools have the same."""
-    seeds = {pool.manifest.seed for pool in pools}
-    return seeds.pop() if len(seeds) == 1 else None
-
-
-def _stored_questions(pool: Stored) -> dict[str, Question]:
-    return pool.stored_questions if isinstance(pool, Pool) else pool.questions
-
-
-def _everything(pool: Stored) -> Iterator[Record]:
-    return pool.everything() if isinstance(pool, Pool) else iter(pool)

@@ -101,127 +101,60 @@ class Detector:
         self.alarmed = self.alarmed or self.level >= RUN_LENGTH
 
 
-@dataclass
-class Audits:
-    """What the recorded audits of one policy say, in their order."""
+def judge_audits(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What recorded audits, in their order, say of each policy of each model.
 
-    model: str
-    policy: str
-    audits: int = 0
-    judged: int = 0
-    """Those of which is recorded what came of them."""
-    changed: int = 0
-    alarm: str | None = None
-    """When there was one."""
-    detector: Detector | None = None
-
-    def see(self, row: Mapping[str, Any]) -> None:
-        """One more."""
-        self.audits += 1
-        if "outcome" not in row:  # an older version's
-            return
-        changed = row["outcome"] != SAME
-        self.judged += 1
-        self.changed += changed
-        if self.detector is None and "limit" in row:
-            self.detector = Detector(row["limit"])
-        if self.detector is not None:
-            self.detector.see(changed)
-            if self.detector.alarmed and self.alarm is None:
-                told = datetime.fromtimestamp(row["time"], UTC)
-                self.alarm = told.isoformat(timespec="seconds")
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number, and the interval."""
-        low, high = interval(self.changed, self.judged)
-        counted = {"audits": self.audits, "judged": self.judged, "changed": self.changed}
-        limit = None if self.detector is None else self.detector.limit
-        share = {"low": round(low, 5), "high": round(high, 5), "limit": limit}
-        return {"model": self.model, "policy": self.policy, **counted, **share, "alarm": self.alarm}
-
-
-def judge_audits(rows: Iterable[Mapping[str, Any]]) -> list[Audits]:
-    """What audits say of each policy of each model."""
-    found: dict[tuple[str, str], Audits] = {}
+    An older version did not record what came of them, so only some may be judged.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    detectors: dict[tuple[str, str], Detector] = {}
     for row in rows:
         key = str(row.get("model")), str(row.get("policy"))
-        found.setdefault(key, Audits(*key)).see(row)
+        blank = {"audits": 0, "judged": 0, "changed": 0, "low": 0.0, "high": 1.0}
+        names = {"model": key[0], "policy": key[1]}
+        told = found.setdefault(key, {**names, **blank, "limit": None, "alarm": None})
+        told["audits"] += 1
+        if "outcome" not in row:
+            continue
+        changed = row["outcome"] != SAME
+        told["judged"] += 1
+        told["changed"] += changed
+        if told["limit"] is None and "limit" in row:
+            told["limit"], detectors[key] = row["limit"], Detector(row["limit"])
+        if key in detectors:
+            detectors[key].see(changed)
+            if detectors[key].alarmed and told["alarm"] is None:
+                at = datetime.fromtimestamp(row["time"], UTC)
+                told["alarm"] = at.isoformat(timespec="seconds")
+    for told in found.values():
+        low, high = interval(told["changed"], told["judged"])
+        told["low"], told["high"] = round(low, 5), round(high, 5)
     return [*found.values()]
 
 
 # --- what is in a pool ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Contents:
+def count_contents(records: Iterable[Record], task: Task) -> dict[str, Any]:
     """How many responses there are, of whom, how long, and what could be read of them."""
-
-    readability: Readability = field(default_factory=Readability)
-    tokens: int = 0
-    texts: int = 0
-    """Responses that have a text."""
-    answers: int = 0
-    """Responses of which only the answer was recorded."""
-    logprobs: int = 0
-    """Responses that have the log-probability of their text."""
-    traces: int = 0
-    """Responses that have a trace."""
-    models: Mapping[str, int] = field(default_factory=dict)
-    """Responses of each model that is named."""
-
-    @classmethod
-    def of(cls, record: Record, task: Task) -> "Contents":
-        """The responses to one question."""
-        responses = record.responses
-        read = Readability.of(record.question.id, responses, record.read(task).votes)
-        return cls(
-            read,
-            tokens=sum(response.tokens for response in responses),
-            texts=sum(bool(response.text) for response in responses),
-            answers=sum(response.answer is not None for response in responses),
-            logprobs=sum(response.logprob is not None for response in responses),
-            traces=sum(response.trace is not None for response in responses),
-            models=Counter(response.model for response in responses if response.model),
-        )
-
-    def join(self, others: "Iterable[Contents]") -> "Contents":
-        """These and others together."""
-        parts = [self, *others]
-        models: Counter[str] = Counter()
-        for part in parts:
-            models.update(part.models)
-        return Contents(
-            Readability().join(part.readability for part in parts),
-            tokens=sum(part.tokens for part in parts),
-            texts=sum(part.texts for part in parts),
-            answers=sum(part.answers for part in parts),
-            logprobs=sum(part.logprobs for part in parts),
-            traces=sum(part.traces for part in parts),
-            models=models,
-        )
-
-    @property
-    def responses(self) -> int:
-        """All of them."""
-        return self.readability.responses
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number, and the tokens of a response on average."""
-        each = round(self.tokens / self.responses, 1) if self.responses else None
-        return {
-            "readability": self.readability.as_json(),
-            "tokens": {"all": self.tokens, "each": each},
-            "texts": self.texts,
-            "answers_only": self.answers,
-            "logprobs": self.logprobs,
-            "traces": self.traces,
-            "models": dict(self.models),
-        }
-
-
-def count_contents(records: Iterable[Record], task: Task) -> Contents:
-    """The contents of many questions."""
-    return Contents().join(Contents.of(record, task) for record in records)
+    health: list[Readability] = []
+    found: Counter[str] = Counter()
+    models: Counter[str] = Counter()
+    for record in records:
+        votes = record.read(task).votes
+        health.append(Readability.of(record.question.id, record.responses, votes))
+        for response in record.responses:
+            found["tokens"] += response.tokens
+            found["texts"] += bool(response.text)
+            found["answers_only"] += response.answer is not None
+            found["logprobs"] += response.logprob is not None
+            found["traces"] += response.trace is not None
+            models.update([response.model] if response.model else [])
+    read = Readability().join(health)
+    each = round(found["tokens"] / read.responses, 1) if read.responses else None
+    counted = {name: found[name] for name in ("texts", "answers_only", "logprobs", "traces")}
+    tokens = {"all": found["tokens"], "each": each}
+    return {"readability": read.as_json(), "tokens": tokens, **counted, "models": dict(models)}
 
 
 FEW = 3

@@ -5,13 +5,16 @@ r"""One canonical form per kind of answer, so that equal answers are equal strin
 equivalence is another matter and costs another process.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
+from math import isfinite
+from typing import Any
 
-from aera.reading.find import LONGEST
-
+LONGEST = 400
+"""Characters beyond which no answer is worth reading: an essay in a box is not an answer."""
 LETTERS = "ABCDEFGHIJ"
 
 # What is canonical already, of whatever kind: most answers, and no work for them.
@@ -22,6 +25,7 @@ _STYLE = re.compile(r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])|\\
 _TEXT = re.compile(
     r"\\(?:text\w{0,3}|math(?:rm|bf|it|sf)|mbox|boldsymbol|operatorname)\s*\{([^{}]*)\}"
 )
+_PYTHON_POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(])")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree|\u00b0")
 _MONEY = re.compile(r"\\?[$%\u20ac\u00a3]")
 _UNICODE = str.maketrans(
@@ -53,6 +57,7 @@ def _plain(raw: str) -> str:
         # \{ is spelled out, so that every brace left is one that groups.
         text = _STYLE.sub("", text.replace("\\{", "\\lbrace ")).replace("\\}", "\\rbrace ")
         text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    text = _PYTHON_POWER.sub("^", text)
     text = _MONEY.sub("", _DEGREES.sub("", text.replace("{,}", ",")))
     return _SPACE.sub(" ", text).strip().rstrip(".").strip()
 
@@ -72,6 +77,8 @@ _VALUE = re.compile(
     re.VERBOSE,
 )
 _GROUPED = re.compile(r"(?<![\d,.(\[])\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?!,?\d)")
+_EUROS = re.compile(r"\u20ac|\b[eE]uros?\b|\bEUR\b")
+_EUROPEAN = re.compile(r"(\d{1,3}(?:[.\s]\d{3})*|\d+),(\d\d?)(?!\d)|(\d{1,3}(?:\.\d{3})+)(?![\d,])")
 _LAKHS = re.compile(r"\d{1,2}(?:,\d\d)+,\d{3}(?![\d,])")
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
 _ANY_UNIT = re.compile(r"[ /]*[^\W\d_]{2}[^\d=<>+*|(){}\[\],]*(?:\^\s*\{?\d\}?)?[^\W\d_ ]*")
@@ -83,8 +90,13 @@ _KNOWN_UNIT = re.compile(
 )
 _NO_UNIT = re.compile(r"\b(?:and|or|pi|sqrt|to|plus|minus|times|over|sin|cos|tan|log|ln|mod)\b")
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SPELLED = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen twenty"
+)
+SPELLED = {word: number for number, word in enumerate(_SPELLED.split())}
 _EQUALS = re.compile(r"=|\\approx\b|\u2248|\babout\b|\bapproximately\b|\b[aA]nswer(?: is\b|:)")
-_SEVERAL = re.compile(r",(?!\d{3})|;|\b(?:and|or)\b")
+_SEVERAL = re.compile(r",(?!\d{3})|;|\b(?:and|or|wrong|incorrect)\b")
 _PAIRS = frozenset({"()", "[]", "{}", "**", "__", "``", '""', "''"})
 
 
@@ -97,6 +109,10 @@ def canonical_number(raw: str) -> str | None:
 
 @lru_cache(maxsize=65_536)
 def _canonical_number(raw: str) -> str | None:
+    if raw.lower() in SPELLED:
+        return str(SPELLED[raw.lower()])
+    if _EUROS.search(raw):  # 1.249,00 and 1.500: no price has three decimals
+        raw = _EUROPEAN.sub(_english, raw)
     text = _SPACE.sub(" ", _TEXT.sub(r" \1 ", _plain(raw)))
     *before, text = _EQUALS.split(text)
     if any(map(_SEVERAL.search, before)):  # "a = 2, b = 3" is no number
@@ -106,6 +122,11 @@ def _canonical_number(raw: str) -> str | None:
         text = text.replace(",", "")
     value = _number(text, unit=_ANY_UNIT)
     return None if value is None else _write(value)
+
+
+def _english(match: re.Match[str]) -> str:
+    whole = re.sub(r"\D", "", match[1] or match[3])
+    return f"{whole}.{match[2]}" if match[2] else whole
 
 
 def _unwrap(text: str) -> str:
@@ -193,7 +214,7 @@ _JOINED = re.compile(
     r"\\(?:text\w{0,3}|mathrm|mbox)\s*\{\s*,?\s*(?:and|or)\s*\}|,?\s\b(?:and|or)\b\s"
 )
 _NAMED = re.compile(
-    r"""\s*( [A-Za-z](?:_\{?\w{1,3}\}?)? | [A-Z]{2,4} | [a-zA-Z]\([a-zA-Z]\)
+    r"""\s*( [A-Za-z](?:_\{?\w{1,3}\}?)? | [A-Z]{2,4} | [a-zA-Z]'{0,2}\([a-zA-Z]\)
       | \\(?:theta|alpha|beta|gamma|lambda|mu|phi|omega) | \\text\w{0,3}\{[^{}=]*\}
     )\s*(?:=|\\in\b)([^=]*)""",
     re.VERBOSE,
@@ -243,7 +264,8 @@ def _expression(text: str, depth: int = 0) -> str:
         return _leaf(text)
     if len(parts := _split(text, "\\cup")) > 1:
         return "\\cup".join(sorted({_expression(part, depth + 1) for part in parts}))
-    parts = _split(text if depth else _ungroup(text), ",")
+    text = text if depth else _ungroup(text)
+    parts = _split(text, ",")
     if depth == 0 and (len(parts) > 1 or text.count("\\pm") == 1):
         return _list(parts)
     if named := _NAMED.fullmatch(text):
@@ -398,3 +420,37 @@ def _square_part(number: int) -> tuple[int, int]:
         while number and number % (factor * factor) == 0:
             square, number = square * factor, number // (factor * factor)
     return square, number
+
+
+# --- JSON values ----------------------------------------------------------------------------------
+
+EXACT = 2**53
+"""Beyond this, a whole number and a fraction that look alike need not be equal."""
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text; whole numbers are the same however they are written."""
+    return json.loads(text, parse_float=_json_number, parse_constant=_refuse)
+
+
+def canonical_json(value: Any) -> str | None:
+    """One text for equal JSON values, whatever the order of keys, the spacing and 1 or 1.0."""
+    try:
+        return _ENCODER.encode(value)
+    except RecursionError:
+        return None
+
+
+def _json_number(written: str) -> int | float:
+    number = float(written)
+    if not isfinite(number):
+        raise ValueError(f"{written:.40} is beyond all numbers")
+    return int(number) if number.is_integer() and abs(number) <= EXACT else number
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+JSON_DECODER = json.JSONDecoder(parse_float=_json_number, parse_constant=_refuse)

@@ -5,28 +5,23 @@ killed when its deadline is over and replaced when next needed. Equal means equa
 """
 
 import asyncio
-import json
-import os
 import re
-import selectors
 import subprocess
 import sys
-import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
+from typing import Any
 
-from aera.core import Response, Vote
 from aera.errors import AeraError, RunError, UsageError
-from aera.reading.canonical import canonical_number
-from aera.reading.find import LONGEST
-from aera.reading.task import Reader, Task
+from aera.reading.canonical import LONGEST, canonical_number
 
 DEADLINE = 5.0
 """Seconds for one comparison, or for one expression alone."""
@@ -34,8 +29,6 @@ WORKERS = 4
 """Processes at most; each starts when all others are busy."""
 STARTING = 60.0
 """Seconds for a process to load sympy."""
-LEADERS = 4
-"""Answers another one is compared with."""
 REMEMBERED = 65_536
 TRIES = 2
 """Processes that may die of one question: the first was perhaps killed by somebody else."""
@@ -143,21 +136,20 @@ def _refuse_event_loop() -> None:
 
 
 class Worker:
-    """A process that runs verifier.py: a fresh interpreter, which ends when this one does."""
+    """A process that runs worker.py: a fresh interpreter, which ends when this one does."""
 
     def __init__(self) -> None:
+        self.pipe, theirs = Pipe()
+        command = [sys.executable, "-P", str(_SCRIPT), str(theirs.fileno())]
+        nothing, kept = subprocess.DEVNULL, [theirs.fileno()]
         self.process = subprocess.Popen(
-            [sys.executable, "-P", str(_SCRIPT)],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            command, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=kept
         )
-        self.kill: Callable[[], object] = weakref.finalize(self, _end, self.process)
-        self._read = b""
+        theirs.close()
+        self.kill: Callable[[], object] = weakref.finalize(self, _end, self.process, self.pipe)
         ready = None
         with suppress(EOFError):
-            ready = self._line(time.monotonic() + STARTING)
+            ready = self._hear(STARTING)
         if ready is None:
             self.kill()
             raise AeraError(f"math-verify did not start within {STARTING:.0f} s in {_SCRIPT.name}")
@@ -169,101 +161,24 @@ class Worker:
 
     def ask(self, expressions: Sequence[str], seconds: float) -> str | None:
         """Its reply, None where it does not come in time; EOFError where the process has died."""
-        until = time.monotonic() + seconds
-        self.send({"expressions": expressions, "seconds": seconds})
-        return self._line(until)
+        with suppress(OSError):  # one that has just died is found out when nothing comes back
+            self.pipe.send((expressions, seconds))
+        return self._hear(seconds)
 
-    def send(self, request: dict[str, object]) -> None:
-        """Ask; a process that has just died is found out when nothing comes back."""
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
-
-    def _line(self, until: float) -> str | None:
-        """The next line."""
-        assert self.process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._read:
-                if not selector.select(max(0.0, until - time.monotonic())):
-                    return None
-                piece = os.read(self.process.stdout.fileno(), 4096)
-                if not piece:
-                    raise EOFError("the process has died")
-                self._read += piece
-        line, _, self._read = self._read.partition(b"\n")
-        return line.decode()
+    def _hear(self, seconds: float) -> str | None:
+        try:
+            return str(self.pipe.recv()) if self.pipe.poll(seconds) else None
+        except OSError:
+            raise EOFError("the process has died") from None
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]", pipe: "Connection[Any, Any]") -> None:
     process.kill()
     process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
+    pipe.close()
 
 
 @cache
 def shared_equivalence() -> Equivalence:
     """The one that tasks with `equivalence` use; its process starts with the first question."""
     return Equivalence()
-
-
-class MergingReader:
-    """Reads the votes of one question, in order; an answer equal to a leading one joins it.
-
-    What a vote becomes depends on earlier responses only, so live and replayed runs agree. Where
-    two answers turn out to be equal late, votes that were counted stay and the next ones join.
-    """
-
-    def __init__(self, task: Task, same: Callable[[str, str], bool]) -> None:
-        self._task, self._same = task, same
-        self._weights: dict[str, float] = {}
-        self._joined: dict[str, str] = {}
-        """By answer, the one that its votes go to."""
-        self._compared: set[frozenset[str]] = set()
-
-    def read(self, response: Response) -> Vote:
-        """What a response says, under the name its answer goes by."""
-        vote = self._task.read(response)
-        if vote.answer is None:
-            return vote
-        name = self._name(vote.answer)
-        self._weights[name] = self._weights.get(name, 0.0) + vote.weight
-        return replace(vote, answer=name)
-
-    def _name(self, name: str) -> str:
-        while name in self._joined:
-            name = self._joined[name]
-        for leader in self._ahead_of(name):
-            pair = frozenset((leader, name))
-            if pair not in self._compared:
-                self._compared.add(pair)
-                if self._same(leader, name):
-                    self._joined[name] = leader
-                    return leader
-        return name
-
-    def _ahead_of(self, name: str) -> list[str]:
-        """The leading answers with more votes than this one, or as many but earlier."""
-        own = [each for each in self._weights if each not in self._joined]
-        leaders = sorted(own, key=lambda each: -self._weights[each])[:LEADERS]
-        return leaders[: leaders.index(name)] if name in leaders else leaders
-
-
-def question_reader(task: Task) -> Reader:
-    """What reads the responses to one question: the task, or a reader that merges for it."""
-    return MergingReader(task, shared_equivalence().same) if task.equivalence else task
-
-
-def are_same(task: Task, answers: Iterable[str], reference: str) -> list[bool]:
-    """Which answers mean the same as a reference; with equivalence, math-verify is asked too."""
-    wanted = task.canonical(reference)
-    return [wanted is not None and _is_same(task, answer, wanted) for answer in answers]
-
-
-def _is_same(task: Task, answer: str, wanted: str) -> bool:
-    found = task.canonical(answer)
-    if found is None or found == wanted or not task.equivalence:
-        return found == wanted
-    return shared_equivalence().same(found, wanted)

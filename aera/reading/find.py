@@ -7,58 +7,133 @@ give back.
 
 import re
 import unicodedata
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-LONGEST = 400
-"""Characters beyond which no answer is worth reading: an essay in a box is not an answer."""
+from aera.reading.canonical import (
+    JSON_DECODER,
+    LETTERS,
+    LONGEST,
+    SPELLED,
+    canonical_number,
+    parse_json,
+)
+
+TAIL = 16_000
+"""Characters at the end of a text among which phrases are looked for."""
+LAST = 2_000
+"""Characters at its end that hold its last lines."""
+
+# --- thinking -------------------------------------------------------------------------------------
+
+THINKING = (
+    ("<think>", "</think>", "DeepSeek-R1, Qwen3, QwQ, GLM-4.5, Kimi K2, MiniMax, Nemotron, Ernie"),
+    ("<thinking>", "</thinking>", "prompts in Claude's manner, Reflection"),
+    ("<thought>", "</thought>", "EXAONE Deep, Gemini and Gemma"),
+    ("<reasoning>", "</reasoning>", "models trained with GRPO recipes"),
+    ("<scratchpad>", "</scratchpad>", "prompts that ask for one"),
+    ("<reflection>", "</reflection>", "Reflection"),
+    ("[THINK]", "[/THINK]", "Magistral"),
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7", "Kimi k1.5 and Kimi-VL"),
+    ("<seed:think>", "</seed:think>", "Seed-OSS"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>", "Sky-T1, OpenThinker"),
+    ("<|START_THINKING|>", "<|END_THINKING|>", "Command A Reasoning"),
+    ("<|thinking|>", "<|/thinking|>", "models with tags of pipes"),
+    ("<|inner_prefix|>", "<|inner_suffix|>", "Apertus"),
+    ("<|channel|>analysis", "<|channel|>final<|message|>", "gpt-oss"),
+    ("<|channel|>commentary", "<|channel|>final<|message|>", "gpt-oss"),
+    ("^analysis", "assistantfinal", "gpt-oss where its special tokens were removed"),
+    ("Here is my thought process:", "Here is my response:", "Granite 3.2"),
+    ("Here's my thought process:", "Here's my response:", "Granite 3.2"),
+)
+"""Where thinking begins and ends, in any letter case, and whose it is; ^ is the beginning."""
+_BARE_CHANNEL = re.compile(r"analysis(?=[^\s:,.])")
+_TAG = re.compile(r"\s*(<\|?[a-zA-Z][\w:-]{1,30}\|?>|\[[A-Z_]{2,20}\]|\u25c1\w{2,20}\u25b7)")
+_KNOWN_TAG = re.compile(
+    r"<(?:(?:final_)?answer|response|solution|output|final|tool_call|p|div|table"
+    r"|\|(?:begin_of_\w+|start(?:_response)?|channel)\|)>"
+)
+
+
+@lru_cache(maxsize=64)
+def _markers(own: tuple[str, ...], worded: bool) -> tuple[re.Pattern[str], dict[str, bool]]:
+    """What finds the markers, by their first character first; and which of them open."""
+    known = [each for each in THINKING if worded or each[0][0] not in "^H"]
+    pairs = [*((first, last) for first, last, _ in known), *zip(own[::2], own[1::2], strict=True)]
+    opens = {last.lower(): False for _, last in pairs}
+    opens |= {first.lower(): True for first, _ in pairs if first[0] != "^"}
+    firsts = "".join({first for each in opens for first in (each[0], each[0].upper())})
+    rest = "|".join(re.escape(each[1:]) for each in sorted(opens, key=len, reverse=True))
+    return re.compile(f"[{re.escape(firsts)}](?i:{rest})"), opens
+
+
+def visible(text: str, own: tuple[str, ...] = ()) -> str:
+    """The text without its thinking: what follows the last marker that closes some.
+
+    A section that is opened and never closed hides everything. `own` are further markers, each
+    that opens followed by the one that closes.
+    """
+    bare = _BARE_CHANNEL.match(text) is not None
+    pattern, opens = _markers(own, bare or "my thought process:" in text)
+    start, thinking = 0, bare
+    for marker in pattern.finditer(text):
+        thinking = opens.get(marker[0].lower(), thinking)
+        start = start if thinking else marker.end()
+    return "" if thinking else text[start:]
+
+
+def unknown_marker(text: str, own: tuple[str, ...] = ()) -> str | None:
+    """The tag a text begins with, where it is neither thinking nor an answer that is known of."""
+    tag = _TAG.match(text)
+    name = "" if tag is None else tag[1].lower()
+    return (
+        None if not name or _KNOWN_TAG.fullmatch(name) or name in _markers(own, False)[1] else name
+    )
+
+
+# --- boxes ----------------------------------------------------------------------------------------
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s{0,9}(?=(?:\{([^{}\\]*)\})?)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"[-\w.][^\s${}\\]{0,99}")
 
 
-def visible(text: str) -> str:
-    """The text without its thinking section: whatever follows the last `</think>`.
-
-    A section that is opened and never closed hides everything behind it.
-    """
-    if "think>" not in text:
-        return text
-    shown = text.rpartition("</think>")[2]
-    return shown.partition("<think>")[0]
-
-
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last brace-matched, non-empty \boxed{} or \fbox{}, as written.
+    r"""The content of the last brace-matched, non-empty \boxed{} or \fbox{}, as written."""
+    return next((content for content, _, _ in boxes(text)), None)
 
-    Goes from the last box to the first and looks at every brace once: the closing braces seen so
-    far and not yet used up by an opening one wait in a stack.
+
+def boxes(text: str) -> Iterator[tuple[str, int, int]]:
+    """What every such box holds, where it begins and where its content ends, from the last on.
+
+    Looks at every brace once: the closing braces seen so far and not yet used up by an opening
+    one wait in a stack.
     """
     closing: list[int] = []
     end = len(text)
-    for box in _boxes(text):
-        if box[1] and (content := box[1].strip()):  # no brace inside: nothing to match
-            return content
+    place = text.rfind("box")
+    while place > 0:
+        box = _BOX.match(text, place - 1 if text[place - 1] == "\\" else max(0, place - 2))
+        place = text.rfind("box", 0, place)
+        if not box:
+            continue
         start, opening = box.span()
+        if box[1] and (content := box[1].strip()):  # no brace inside: nothing to match
+            yield content, start, opening + len(box[1]) + 2
+            _close(text, opening, end, closing)
+            end = start
+            continue
         braced = text.startswith("{", opening)
         _close(text, opening + braced, end, closing)
         if not braced:
             if bare := _BARE.match(text, opening):
-                return bare[0]
-        elif closing and (content := text[opening + 1 : closing.pop()].strip()):
-            return content
+                yield bare[0], start, bare.end()
+        elif closing:
+            stop = closing.pop()
+            if content := text[opening + 1 : stop].strip():
+                yield content, start, stop + 1
         end = start
-    return None
-
-
-def _boxes(text: str) -> Iterator[re.Match[str]]:
-    r"""Every \boxed and \fbox from the last to the first, by what the two have in common."""
-    place = text.rfind("box")
-    while place > 0:
-        if box := _BOX.match(text, place - 1 if text[place - 1] == "\\" else max(0, place - 2)):
-            yield box
-        place = text.rfind("box", 0, place)
 
 
 def _close(text: str, start: int, end: int, closing: list[int]) -> None:
@@ -74,119 +149,285 @@ def _close(text: str, start: int, end: int, closing: list[int]) -> None:
 
 # --- phrases and markers --------------------------------------------------------------------------
 
+_KEYS = (
+    *("answer", "option", "choice", "####", "begin_of_box|>", "ponse", "respuesta", "resposta"),
+    *("risposta", "antwort", "\u043e\u0442\u0432\u0435\u0442", "\u7b54\u6848", "\u7b54\u3048"),
+    *("\uc815\ub2f5", "\u9009"),
+)
+"""What every phrase and marker has in it, in lower case: answer in eight languages."""
 _PLACE = re.compile(
-    r"\b(?:answer|option|choice)[*_]{0,3}\s{0,4}(?:(?:is|was)\b|[:=])[*_]{0,3}:?[*_]{0,3}"
-    r"(?:\s(?:most likely|likely|probably|therefore|thus|about|approximately)\b)?"
-    # "#### 18" gives an answer, "#### 2. Add them up" is a heading.
-    r"|####(?![ \t]{0,4}\d{1,3}[.):][ \t]\w)",
+    r"""(?:(?<![a-zA-Z])(?:answer|option|choice|respuesta|resposta|risposta|antwort
+          |\u043e\u0442\u0432\u0435\u0442)|(?<=r[\u00e9e])ponse|\u7b54\u6848|\u7b54\u3048
+          |\uc815\ub2f5|\u9009\u9879)
+      (?:\s(?:final|correc?t)[ae]?)?["'*_]{0,4}\s{0,4}
+      (?:(?:is|was|est|es|ist|lautet|\u00e9)\b|[:=\uff1a\u662f\u4e3a\u70ba])
+      [*_]{0,3}[:\uff1a]?[*_]{0,3}
+      (?:\s(?:most\slikely|likely|probably|therefore|thus|about|approximately|roughly|around
+          |exactly|at\sleast|at\smost|the\soption|la\sr[\u00e9e]ponse|la\sopci\u00f3n|a\sletra)\b)?
+      (?:\snot\s[^\s,.;]{1,20},?\sbut\b)?
+    |(?:(?<=<)|(?<=<final_))answer>|(?<=<\|)begin_of_box\|>
+    |answer[*_\s]{0,4}$   # a heading
+    |(?<=[\u6545\u6b64\u4ee5\u5e94])\u9009(?!\u9879)
+    |\#\#\#\#(?![ \t]{0,4}\d{1,3}[.):][ \t]\w)   # "#### 18", but not the heading "#### 2. Add"
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+_DENIED = re.compile(
+    r"\b(?:(?:wrong|incorrect|(?:if|unless|suppose|whether) the)\s"
+    r"|(?:each|every|one|another|other|previous) (?:answer )?)\Z",
     re.IGNORECASE,
 )
-_MOST_PLACES = 100
-"""Phrases that are looked at, from the end of the text."""
-_DRESS = r"[\s*_$\\(\[:]{0,8}"
+_HEADING = re.compile(r"(?:^|\n)[#*_ \t]{0,8}(?:final\s)?\Z", re.IGNORECASE)
+_DRESS = r"[\s*_$\\(\[:`\"']{0,8}(?:\\?(?:text|math)\w{0,3}\s?\{\s?)?[$\\]{0,2}"
+# 1,080 and 1 080 and 1.249,00: what they mean is not decided here.
+_DIGITS = r"\d+(?:(?:[.,]|\{,\}|[ \u00a0\u2009\u202f](?=\d{3}(?![\w-])))\d+)*"
 _NUMBER = (
     r"(?:(?<![\w)])[-\u2212])?(?:\\[dtc]?frac\{-?\d{1,99}\}\{\d{1,99}\}"
-    r"|\$?(?:\d+(?:(?:,|\{,\})\d+)*(?:\.\d+)?|\.\d+)(?:/\d+)?)"
+    rf"|\\?[$\u20ac\u00a3]?(?:\d+\s\d+/\d+|(?:{_DIGITS}|\.\d+)(?:[eE][-+]?\d{{1,2}}\b|/\d+)?)"
+    r"(?:\s(?:hundred|thousand|million|billion|trillion)\b|\s?(?:\u20ac|euros?\b))?)"
 )
-# Atomic, lest "15 or 16" be read as 1; behind a chain of equations, as in "5 + 3 = 8".
-_STATED_NUMBER = re.compile(
-    rf"(?:(?:[A-Za-z]\b|[-+*/\u00d7\d\s.,$()]){{1,60}}=){{0,3}}{_DRESS}((?>{_NUMBER}))"
-    r"(?!\s{0,3}(?:(?:or|to|and)\s{1,3}[$\d]|[-+*/^=\u00d7]\s{0,3}[\d($\\]|[a-z]\b|\\[a-z]))"
-)
-_ANY_NUMBER = re.compile(_NUMBER)
-
-
-def stated_number(text: str) -> str | None:
-    """The last number that follows "answer is", "Answer:" or "####"."""
-    return next((match[1] for match in _behind(_STATED_NUMBER, text)), None)
-
-
-def last_number(text: str) -> str | None:
-    """The last number anywhere in the text: the weakest way to read an answer."""
-    found = None
-    for found in _ANY_NUMBER.finditer(text):  # noqa: B007
-        pass
-    return found[0] if found else None
-
-
-# A lone "A" or "I" may be a word of English and any lower-case letter a variable, so these must
-# look like a choice; other capitals may be followed by anything but a second choice.
-_STATED_CHOICE = re.compile(
-    r"""[\s*_$"'`:]{0,8}(?:(?:[Oo]ption|[Cc]hoice|[Ll]etter)[\s*:]{1,3})?
-    (?: [(\[]\s?([A-Za-z])\s?[)\]]
+_SPELLED = "|".join(each for each in SPELLED if each != "one")
+_SEVERAL = r"""[ \t]{0,3}(?:
+      (?:\*{0,2},?[ ]?(?:or(?:[ ]\w{4,8}){0,2}|maybe|perhaps)|to|and|ou|oder)\s{1,3}
+      (?:[a-z]\s?=\s?)?[-\u2212$\\*]{0,3}\d
+    | or[ ](?:more|less|fewer)\b | [ \t](?:R|remainder|mod)[ ]\d | !\s?= | x[\dA-F] | _\d
+    | [\u00b2\u00b3\u00b1\u03c0\u2070-\u2079\u221a]
+    | [-\u2013+*/^=\u00d7\u00f7:][ \t]{0,3}[\d($\\] | ,?[ \t]\d | '\d | [a-z]\b | dozen
+    | \\(?!text|math|quad)[a-z]
+    | (?!of|in|on|out|per|as|if|so|is|with|since|because)[a-z]{2,12},?[ ](?:and[ ])?\d+[ ][a-z])"""
+_LETTER = (
+    # A lone "A" or "I" may be a word of English and any lower-case letter a variable, so these must
+    # look like a choice; other capitals may be followed by anything but a second choice.
+    r"""(?:(?:option|choice|letter|la\sr[\u00e9e]ponse|la\sopci\u00f3n|a\sletra)[\s*:]{1,3})?
+    (?-i: [(\[]\s?([A-Za-z])\s?[)\]]
       | \\(?:text|math)(?:rm|bf|it)?\{\s?\(?([A-Za-z])\)?\s?\}
-      | ([B-HJ-Z])(?![\w'\u2019+/])
-      | ([AI])(?=\s{0,3}(?:[.,:;!()\]*_$"`\\\u2013-]|'(?!\w)|(?:because|since|as)\b)
-          |[ \t]{0,9}(?:\n|\Z))
-      | ([a-z])(?=\)|[.*_$"'`]{0,5}[ \t]{0,9}(?:\n|\Z))
-    )(?!\s{0,3}(?:[,/&]|and\b|or\b)\s{0,3}\(?[A-Z]\b)""",
-    re.VERBOSE,
+      | ([B-HJ-Z])(?![a-zA-Z0-9_'\u2019+])
+      | ([AI])(?=\s{0,3}(?:[.,:;!()\]*_$"`\\\u2013\u3002}<-]|'(?!\w)|(?:because|since|as)\b)
+          |[ \t]{0,9}(?:\n|\Z)|\s{0,3}/)
+      | ([a-z])(?=\)|[.*_$"'`]{0,5}[ \t]{0,9}(?:\n|\Z)))"""
 )
-
-
-def stated_choice(text: str) -> str | None:
-    """The last letter that follows such a phrase; an article or a pronoun is no letter."""
-    return next((match[match.lastindex or 0] for match in _behind(_STATED_CHOICE, text)), None)
-
-
 # Without dollars a formula ends where prose begins: at a word, or at the dot of a sentence.
-_FORMULA = re.compile(
-    r"""[\s*_:]{0,8}
+_FORMULA = r"""[\s*_:]{0,8}
     (?: \$\$?([^$\n]{1,200})\$ | \\\(((?:[^\\\n]|\\[^)\n]){1,200})\\\)
-      | \\\[((?:[^\\]|\\[^\]]){1,200})\\\]
+      | \\\[((?:[^\\]|\\[^\]]){1,200})\\\] | `([^`\n]{1,200})`
       | ((?>(?:\\[a-zA-Z]+|\\[^\n]|(?:and|or)\b|[a-zA-Z](?![a-zA-Z])
-          |[^a-zA-Z\\.\n]|\.(?=\d)){1,200}))
-        (?:(?<![rd]\s)(?=[a-zA-Z])|\.|\n|\Z)
-    )""",
+          |[^a-zA-Z\\.\n<]|<(?![/|])|\.(?=\d)){1,200}))
+        (?:(?<![rd]\s)(?=[a-zA-Z])|\.|\n|\Z|(?=</|<\|))
+    )"""
+_VERBOSE = re.IGNORECASE | re.VERBOSE
+_STATED = {
+    # What stands right behind a phrase, and what may not follow it, for then it says several.
+    # Numbers are atomic, lest "15 or 16" be read as 1; they may end a chain, as in "5 + 3 = 8",
+    # whose pieces are atomic too, lest a row of "\\text{" take seconds.
+    "numeric": (
+        re.compile(
+            r"(?:(?>[A-Za-z]\b|\\[a-z]{2,6}|[-+*/\u00d7\u00f7\u00b7\d\s.,$(){}\\`]){1,60}=){0,3}"
+            rf"{_DRESS}((?>{_NUMBER})|(?i:{_SPELLED})\b(?![- ](?:of|{_SPELLED}|one|\w+red|\w+and)))"
+        ),
+        re.compile(_SEVERAL, re.VERBOSE),
+    ),
+    "choice": (
+        re.compile(rf"[\s*_$\"'`:]{{0,8}}{_LETTER}", _VERBOSE),
+        re.compile(
+            r"\s{0,3}(?:[,/&]|(?:and|or)\b(?:\s\w{4,8})?)\s{0,3}\(?[A-Z]\b|[ ]{1,3}\([A-Z]\)"
+        ),
+    ),
+    "expression": (
+        re.compile(_FORMULA, re.VERBOSE),
+        re.compile(r"[\s,]{0,3}(?:or|and)?\s{0,3}[$`]"),
+    ),
+    "text": (re.compile(r"[\s*_:\"'`$]{0,8}((?:[^\n<]|<(?![/|])){1,200})"), None),
+    "yes-no": (
+        re.compile(r"[\s*_:\"'`$(]{0,8}(yes|no|true|false)\b", re.IGNORECASE),
+        re.compile(
+            r"\s{0,3}(?:and|or|/)\s{0,3}(?:yes|no|true|false)\b|\s(?:idea|clue|answer)\b",
+            re.IGNORECASE,
+        ),
+    ),
+}
+_WORDED = re.compile(r"[ -][a-z]")
+_MATH = re.compile(r"\d|\\[a-zA-Z]")
+_SENTENCE = re.compile(r"[.!?](?=\s|[*_\"'`$)]{0,4}(?:\s|\Z))")
+EDGES = " \t*_`\"'$"
+_MOST_PLACES = 100
+"""Phrases that are looked at, from the end of the text."""
+
+
+class Statement(NamedTuple):
+    """What is said behind a phrase, and where; None where several things are."""
+
+    value: str | None
+    start: int
+    end: int
+
+
+def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[Statement]:
+    """What a text says behind "answer is", "Answer:", "####" and the like, from the last on.
+
+    An option of a choice may be named by its words.
+    """
+    pattern, several = _STATED[kind]
+    for place in phrase_ends(text):
+        match = pattern.match(text, place)
+        if not match:
+            line = _line(text, place)
+            if named := named_option(line, options):
+                yield Statement(named, place, place + len(line))
+            continue
+        found = match.lastindex or 0
+        value: str | None = match[found]
+        if kind == "text":
+            value = _SENTENCE.split(match[1])[0].strip(EDGES)
+        elif kind == "expression":
+            if (match[5] is not None and not _MATH.search(match[5])) or "\\boxed" in match[0]:
+                continue  # a letter that begins a sentence is no formula, nor is an empty box
+            value = match[found].strip(" *_")
+        elif kind == "choice" and options and _WORDED.match(text, match.end()):
+            value = named_option(_line(text, match.start(found)), options) or value  # "B cells"
+        if several is not None and several.match(text, match.end()):
+            value = None
+        if value is not None and contradicts(value, _line(text, match.end()), options):
+            value = None
+        if value != "":
+            yield Statement(value, match.start(found), match.end())
+
+
+def phrase_ends(text: str) -> Iterator[int]:
+    """Where phrases and markers end behind which answers stand, from the last to the first."""
+    floor = max(0, len(text) - TAIL)
+    low = text[floor:].lower()
+    low = low if len(low) == len(text) - floor else text[floor:]
+    places = [floor + place for key in _KEYS for place in _all(key, low)]
+    for place in sorted(places, reverse=True)[:_MOST_PLACES]:
+        match = _PLACE.match(text, place)
+        if match is None or _DENIED.search(text, max(0, place - 20), place):
+            continue
+        bare = match[0].rstrip(" *_\n\t").lower() == "answer"
+        if not bare or _HEADING.search(text, max(0, place - 20), place):
+            yield match.end()
+
+
+def _all(key: str, text: str) -> Iterator[int]:
+    place = text.find(key)
+    while place >= 0:
+        yield place
+        place = text.find(key, place + len(key))
+
+
+def _line(text: str, start: int) -> str:
+    return text[start : start + LONGEST].lstrip().partition("\n")[0]
+
+
+# --- the options of a choice ----------------------------------------------------------------------
+
+WORDS = ("case", "punctuation", "articles")
+"""What does not count when short texts are compared."""
+_CLAUSE = re.compile(r"[.,;:(\u2013\u2014]|\s-\s|\bis\b")
+_CHOSEN = re.compile(
+    r"""\b(?:go\swith|choose|pick|select)\s(?:(?:the\s)?(?:option|choice|answer)\s)?\(?([A-J])\)?(?![\w'\u2019])
+    |(?<![\w'\u2019])(?<!nor\s)(?<!and\s)(?<!or\s)\(?([A-J])\)?\s(?:is|must\sbe)\s
+      (?:(?!not|wrong|never|only|in)\w+\s){0,3}?(?:correct|right|best|better|answer)\b(?!\sif)""",
     re.VERBOSE,
 )
-_MATH = re.compile(r"\d|\\[a-zA-Z]")
+_CONDITION = re.compile(r"\b(?:if|unless|whether|neither)\b", re.IGNORECASE)
+BOLD = re.compile(r"\*\*([^*\n]{1,80})\*\*")
+_OPTION = re.compile(
+    r"^[-\s*_(]{0,4}([A-J])[*_]{0,2}[).:][*_]{0,2}[ \t]+(\S[^\n]{0,200})$", re.MULTILINE
+)
+_SOLE = re.compile(r"(?<![\w'\u2019])(?:([B-HJ])(?![\w'\u2019])|([AI])(?=[.,;:!)*]|\Z))")
+DENIAL = {
+    "numeric": re.compile(r"\b(?:not|never|cannot|unable)\b|n['\u2019]t\b|\?", re.IGNORECASE),
+    "choice": re.compile(
+        r"\b(?:not|no|never|wrong|incorrect|neither|either|both|or|cannot|unable"
+        r"|except|rule|exclude|eliminate)\b|n['\u2019]t\b|\?"
+        r"|^[-\s*_(]{0,4}[A-J][*_]{0,2}[).:][^\n]*\n[-\s*_(]{0,4}[A-J][*_]{0,2}[).:]",
+        re.IGNORECASE | re.MULTILINE,
+    ),
+}
+"""What makes a last sentence, or for a choice a last paragraph, no answer."""
+DOUBT = re.compile(
+    r"\b(?:unclear|ambiguous|cannot be determined|not enough information"
+    r"|can(?:not|'t) (?:be sure|determine|say|tell))\b|\b(?:Wait|Hmm),"
+)
 
 
-def stated_expression(text: str) -> str | None:
-    """The last formula that follows such a phrase; a letter that begins a sentence is none."""
-    for match in _behind(_FORMULA, text):
-        if match[4] is None or _MATH.search(match[4]):
-            return match[match.lastindex or 0].strip(" *_")
+def named_option(said: str, options: Sequence[str]) -> str | None:
+    """The letter of the option that is named, by all that is said or by its first clause."""
+    for form in (said, _CLAUSE.split(said, maxsplit=1)[0]) if options else ():
+        words, number = canonical_text(form, WORDS), canonical_number(form.strip(EDGES))
+        for letter, option in zip(LETTERS, options, strict=False):
+            if words is not None and words == canonical_text(option, WORDS):
+                return letter
+            if number is not None and number == canonical_number(option):
+                return letter
     return None
 
 
-def phrase_ends(text: str) -> list[int]:
-    """Where phrases and markers end behind which answers stand, from the last to the first."""
-    return [*deque((place.end() for place in _PLACE.finditer(text)), maxlen=_MOST_PLACES)][::-1]
+def offered(letter: str | None, options: Sequence[str]) -> str | None:
+    """A letter, unless it stands beyond the options there are."""
+    return None if letter and options and letter in LETTERS[len(options) :] else letter
 
 
-def _behind(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """What `pattern` finds right behind phrases and markers, from the last to the first."""
-    for place in phrase_ends(text):
-        if match := pattern.match(text, place):
-            yield match
+def contradicts(letter: str, said: str, options: Sequence[str]) -> bool:
+    """Whether what is said behind a letter are the words of another option."""
+    return named_option(said.lstrip(" .:)]*_-"), options) not in (None, letter.strip("()").upper())
 
 
-_TEXT = re.compile(r"[\s*_:\"'`$]{0,8}([^\n]{1,200})")
-_SENTENCE = re.compile(r"[.!?](?=\s|[*_\"'`$)]{0,4}(?:\s|\Z))")
-_YES_NO = re.compile(r"[\s*_:\"'`$(]{0,8}(yes|no|true|false)\b", re.IGNORECASE)
-_EDGES = " \t*_`\"'$"
+def chosen(text: str, options: Sequence[str]) -> str | None:
+    """The one letter a text declares for, by a verb, in bold, or on a line like an option's."""
+    text = text[-TAIL:]
+    lines = dict(_OPTION.findall(text))
+    sure = " ".join(each for each in _ENDED.split(text) if not _CONDITION.search(each))
+    declared = {one or other for one, other in _CHOSEN.findall(sure)}
+    if not declared and len(lines) == 1:
+        [(letter, said)] = lines.items()
+        declared = {letter} if named_option(said, options) == letter else set()
+    return declared.pop() if len(declared) == 1 else None
 
 
-def stated_text(text: str) -> str | None:
-    """What follows the last such phrase, to the end of its sentence or line."""
-    for match in _behind(_TEXT, text):
-        if said := _SENTENCE.split(match[1])[0].strip(_EDGES):
-            return said
-    return None
+def sole_choice(sentence: str, options: Sequence[str]) -> str | None:
+    """The only option that a sentence names, by letter or words."""
+    words = f" {canonical_text(sentence, WORDS)} "
+    found = {one or other for one, other in _SOLE.findall(sentence)}
+    for letter, option in zip(LETTERS, options, strict=False):
+        found |= {letter} if f" {canonical_text(option, WORDS)} " in words else set()
+    return found.pop() if len(found) == 1 else None
 
 
-def stated_yes_no(text: str) -> str | None:
-    """The last yes, no, true or false that follows such a phrase."""
-    return next((match[1] for match in _behind(_YES_NO, text)), None)
+# --- last lines -----------------------------------------------------------------------------------
+
+_CHATTER = re.compile(r"(?=.{20})[^\d\\]*[?!][^\w]*")
+_SPECIAL = re.compile(r"</?\|?[a-zA-Z_]{1,30}\|?>")
 
 
 def last_line(text: str) -> str | None:
-    """The last line that says anything, without emphasis and quotes around it."""
-    lines = text.rstrip().rsplit("\n", 1)
-    said = lines[-1].strip(_EDGES)
-    return said or None
+    """The last line that says anything, behind which a question or a goodbye may stand."""
+    lines = [_SPECIAL.sub("", line).strip() for line in text[-LAST:].splitlines()]
+    said = [line for line in lines if line][-2:]
+    while len(said) > 1 and _CHATTER.fullmatch(said[-1]):
+        said.pop()
+    return said[-1] if said else None
+
+
+_LABEL = r"(?<!step )(?<!case )(?<!figure )(?<!part )(?<!chapter )(?<!equation )(?<![a-z0-9.,])"
+_ANY_NUMBER = re.compile(_LABEL + _NUMBER, re.IGNORECASE)
+_ANY_SPELLED = re.compile(rf"\b(?:{_SPELLED})\b", re.IGNORECASE)
+_WORD = re.compile(r"\w")
+_ENDED = re.compile(r"(?<=[.!?])\s+|(?<=\u3002)|\n+")
+
+
+def last_sentence(text: str) -> str | None:
+    """The last sentence, behind which others may stand that say nothing."""
+    said = [each for each in _ENDED.split(text[-LAST:].strip()) if _WORD.search(each)]
+    while len(said) > 1 and _CHATTER.fullmatch(said[-1]):
+        said.pop()
+    return said[-1] if said else None
+
+
+def numbers_in(sentence: str) -> list[str]:
+    """The numbers of a sentence, what a sum comes to where it has one; else those in words."""
+    said = sentence.rpartition("=")[2]
+    return _ANY_NUMBER.findall(said) or _ANY_SPELLED.findall(said)
 
 
 NORMALISATIONS = ("case", "punctuation", "articles", "accents")
@@ -194,7 +435,11 @@ NORMALISATIONS = ("case", "punctuation", "articles", "accents")
 _PUNCTUATION = re.compile(r"[^\w\s%$€£°+/=<>.,-]|(?<!\d)[.,-]|[.,-](?!\d)")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
 _YES = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
-_FIRST_WORD = re.compile(r"[\s*_\"'`$({\[]*+(?:\\(?:text|mathrm)\{)?\s*+([a-z]++)", re.IGNORECASE)
+_FIRST_WORD = re.compile(
+    r"[\s*_\"'`$({\[]*+(?:\\(?:text|mathrm)\{)?\s*+([a-z]++)"
+    r"(?!\s(?:idea|clue|answer|information|one)\b|(?:\sor\s|\sand\s|/)(?:no|false)\b)",
+    re.IGNORECASE,
+)
 
 
 def canonical_text(raw: str, normalise: tuple[str, ...]) -> str | None:
@@ -218,3 +463,44 @@ def canonical_yes_no(raw: str) -> str | None:
     """yes or no, also for true and false, where a text begins with it."""
     first = _FIRST_WORD.match(raw)
     return _YES.get(first[1].casefold()) if first else None
+
+
+# --- JSON values ----------------------------------------------------------------------------------
+
+MOST_TRIES = 100
+"""Opening braces at which a value may begin that are looked at, from the end of the text."""
+
+
+def find_json(text: str) -> Any:
+    """The last whole object or list in a text, None where there is none."""
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError):
+        pass
+    end, found = len(text), None
+    for _ in range(MOST_TRIES):
+        place = max(text.rfind("{", 0, end), text.rfind("[", 0, end))
+        if place < 0:
+            break
+        try:
+            value, stop = JSON_DECODER.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            end = place
+            continue
+        if found is not None and stop < found[1]:
+            break  # it stands before the one that was found, not around it
+        found, end = (value, stop), place
+    return None if found is None else found[0]
+
+
+def select(value: Any, path: str) -> Any:
+    """The part of a value at a dotted path, as result.0.answer; None where there is none."""
+    for name in path.split(".") if path else ():
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.lstrip("-").isdecimal():
+            place = int(name)
+            value = value[place] if -len(value) <= place < len(value) else None
+        else:
+            return None
+    return value

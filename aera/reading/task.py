@@ -4,43 +4,40 @@ An answer is looked for in this order, and the first place that has one counts:
 
 1. what the task's own `pattern` or `reader` finds, where it has one (then nothing else is tried);
 2. the last box, \boxed{} or \fbox{}, anywhere in the text;
-3. the last "#### 18" or "the answer is 18";
-4. the last line, where it is nothing but an answer;
-5. for tasks that say so (`loose`), the last number of the text.
+3. the last "#### 18", "the answer is 18" or <answer>18</answer>, also in other languages;
+4. the last line, where it is nothing but an answer or has one thing in bold; for a choice, the one
+   letter that the text declares for, or the words of an option;
+5. for tasks that say so (`loose`), the last sentence, where it names one number or one option.
 
-Thinking sections are passed over. A box that cannot be understood abstains: what stands elsewhere
-would be a guess. Of a response that was cut off only a box counts.
+Thinking never counts, and what is not closed hides everything. A box that cannot be understood
+abstains, as do two in one sentence, "15 or 16", a letter with the words of another option, and
+doubt: what stands elsewhere would be a guess. Of a response that was cut off only a box counts that
+is not taken back, or what it says at least three times and nothing else.
 """
 
 import logging
 import re
 import tomllib
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from aera.core import Question, Response, Vote
-from aera.errors import ReadingError, UsageError
+from aera.core import Question, Reader, Response, Vote
+from aera.errors import PoolError, UsageError
 from aera.files import load_named
-from aera.reading.canonical import LETTERS, canonical_choice, canonical_expression, canonical_number
-from aera.reading.find import (
-    NORMALISATIONS,
-    canonical_text,
-    canonical_yes_no,
-    last_boxed,
-    last_line,
-    last_number,
-    phrase_ends,
-    stated_choice,
-    stated_expression,
-    stated_number,
-    stated_text,
-    stated_yes_no,
-    visible,
+from aera.reading import equivalence, find
+from aera.reading.canonical import (
+    LETTERS,
+    canonical_choice,
+    canonical_expression,
+    canonical_json,
+    canonical_number,
 )
-from aera.reading.json_values import canonical_json, find_json, select
+from aera.reading.find import WORDS, find_json, last_boxed, select, visible
 from aera.trace import ServedTokens
 
 log = logging.getLogger("aera.reading")
@@ -50,25 +47,8 @@ REDO_TAIL = 100
 """Characters at the end of a response among which the Re2 test looks for its box."""
 LONGEST_LINE = 60
 """Characters of a last line beyond which it is prose."""
-WORDS = ("case", "punctuation", "articles")
-
-STATED: dict[str, Callable[[str], str | None]] = {
-    "numeric": stated_number,
-    "choice": stated_choice,
-    "expression": stated_expression,
-    "text": stated_text,
-    "yes-no": stated_yes_no,
-}
-KINDS = (*STATED, "json")
+KINDS = ("numeric", "choice", "expression", "text", "yes-no", "json")
 """What an answer may be: a number, a letter, a formula, a short text, yes or no, a JSON value."""
-
-
-class Reader(Protocol):
-    """Anything that reads votes; a Task does."""
-
-    def read(self, response: Response) -> Vote:
-        """What one response says."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,7 +73,9 @@ class Task:
     redo: bool = False
     """Whether the Re2 redo test decides who abstains, as in the paper."""
     loose: bool = False
-    """Whether the last number of a text without box or phrase counts."""
+    """Whether a last sentence counts that names one number or one option."""
+    thinking: tuple[str, ...] = ()
+    """Markers of thinking beside those known: each that opens, then the one that closes."""
     shuffle: bool = False
     """Whether the choices are put in an order of their own, by a recorded seed, when asking."""
     equivalence: bool = False
@@ -101,6 +83,12 @@ class Task:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "normalise", tuple(self.normalise))
+        object.__setattr__(self, "thinking", tuple(self.thinking))
+        if len(self.thinking) % 2 or not all(self.thinking):
+            raise UsageError(
+                f'the thinking of the task "{self.name}" needs pairs: a marker that opens, then '
+                "the one that closes"
+            )
         if self.kind not in KINDS:
             raise UsageError(
                 f'a task is {", ".join(KINDS[:-1])} or {KINDS[-1]}, but "{self.name}" is '
@@ -110,10 +98,11 @@ class Task:
             raise UsageError(f'equivalence is for expressions, but "{self.name}" is {self.kind}')
         if "{question}" not in self.template:
             raise UsageError(f'the prompt of the task "{self.name}" has no {{question}} in it')
-        unknown = sorted(set(self.normalise) - set(NORMALISATIONS))
+        unknown = sorted(set(self.normalise) - set(find.NORMALISATIONS))
         if unknown:
             raise UsageError(
-                f'"{unknown[0]}" cannot be normalised away; known are {", ".join(NORMALISATIONS)}'
+                f'"{unknown[0]}" cannot be normalised away; known are '
+                f"{', '.join(find.NORMALISATIONS)}"
             )
         if self.pattern is not None:
             _compile(self.pattern)
@@ -135,28 +124,64 @@ class Task:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def read(self, response: Response) -> Vote:
-        """What a response says: a vote, or an abstention."""
+    def read(self, response: Response, options: Sequence[str] = ()) -> Vote:
+        """What a response says: a vote, or an abstention. A choice may be named by its words."""
         if response.error is not None:
             return Vote(None, redo=self.redo)
         if response.answer is not None:
             return Vote(self.canonical(response.answer), raw=response.answer)
         if self.redo:
             return self._read_re2(response.text)
-        shown = visible(response.text)
-        if self.reader is not None or self.pattern is not None or self.kind == "json":
-            found = None if response.truncated else self._find_own(shown)
+        shown, cut = visible(response.text, self.thinking), response.truncated
+        if self._own:
+            found = None if cut else self._find_own(shown)
             return Vote(None if found is None else self.canonical(found), raw=found)
-        raw = last_boxed(shown)
-        if raw is None and not response.truncated:
-            found = self._find(shown)
-            return Vote(None if found is None else self.canonical(found))
-        return Vote(None if raw is None else self.canonical(raw), raw=raw)
+        shown, cut = self._asked(shown, cut)
+        return self._read_box(shown, options, cut) or Vote(self._find(shown, options, cut))
+
+    @property
+    def _own(self) -> bool:
+        """Whether it looks in one place of its own only."""
+        return self.reader is not None or self.pattern is not None or self.kind == "json"
+
+    def _asked(self, text: str, cut: bool) -> tuple[str, bool]:
+        """The text before it goes on to questions that nobody asked, and whether it was cut off.
+
+        Where it begins with a question and there are others, nobody knows which was asked.
+        """
+        starts = [match.start() for match in _RUN_ON.finditer(f"\n{text}")]
+        before = text[: starts[0]] if starts else text
+        if not starts:
+            return text, cut
+        if before.strip():
+            whole = last_boxed(before) or next(find.statements(self.kind, before), None)
+            return (before, False) if whole else (text, cut)
+        return ("", cut) if len(starts) > 1 else (text, cut)
+
+    def _read_box(self, text: str, options: Sequence[str], cut: bool) -> Vote | None:
+        """The vote of the last box, None where there is none.
+
+        It abstains where a second box shares its sentence, and where the text takes it back and
+        is cut off before another.
+        """
+        found = find.boxes(text)
+        raw, start, end = next(found, (None, 0, 0))
+        if raw is None:
+            return None
+        answer = self.canonical(raw) or find.named_option(_TEXT.sub(r"\1", raw), options)
+        if answer is not None and find.contradicts(answer, _AFTER_LETTER.sub("", raw), options):
+            answer = None
+        other, _, stop = next(found, (None, 0, start))
+        if other is not None and _JOINED.fullmatch(text, stop, start):
+            answer = answer if self.canonical(other) == answer else None
+        if cut and _TAKEN_BACK.search(text, end):
+            answer = None
+        return Vote(find.offered(answer, options), raw=raw)
 
     def _read_re2(self, text: str) -> Vote:
         """The vote under the redo test: only a box near the end counts, and only without a redo."""
         redo = needs_redo(text)
-        raw = last_boxed(visible(text.partition(REDO_CUT)[0] if redo else text))
+        raw = last_boxed(visible(text.partition(REDO_CUT)[0] if redo else text, self.thinking))
         return Vote(None if redo or raw is None else self.canonical(raw), redo, raw)
 
     def _find_own(self, text: str) -> str | None:
@@ -169,22 +194,73 @@ class Task:
         value = select(find_json(text), self.path or "")
         return value if isinstance(value, str) or value is None else canonical_json(value)
 
-    def find(self, text: str) -> str | None:
-        """The answer as it is written in what a response shows, wherever it may stand."""
-        if self.reader is not None or self.pattern is not None or self.kind == "json":
-            return self._find_own(text)
-        return last_boxed(text) or (None if self.redo else self._find(text))
+    def find(self, text: str) -> tuple[str | None, int]:
+        """The answer as it is written in what a response shows, and where it stands."""
+        if not self._own:
+            for content, start, _ in find.boxes(text):
+                return content, text.find(content, start)
+            for said in () if self.redo else find.statements(self.kind, text):
+                return said.value, said.start
+        plain = None if self.redo else self._written(text, ())
+        found = self._find_own(text) if self._own else plain
+        return found, text.rfind(found or "")
 
-    def _find(self, text: str) -> str | None:
-        """The answer of a text without a box: a phrase or marker, a last line, a last number."""
-        stated = STATED[self.kind](text)
+    def _find(self, text: str, options: Sequence[str], cut: bool) -> str | None:
+        """The answer of a text without a box.
+
+        Where it is cut off, only what it says again and again, and nothing else.
+        """
+        if self.kind == "choice" and not text.isascii():
+            text = unicodedata.normalize("NFKC", text[-find.TAIL :])
+        if cut:
+            said = [each for each in find.statements(self.kind, text) if each.end < len(text)]
+            found = {self.canonical(each.value or "") for each in said}
+            return found.pop() if len(found) == 1 and len(said) > 2 else None
+        written = self._written(text, options)
+        return find.offered(None if written is None else self.canonical(written), options)
+
+    def _written(self, text: str, options: Sequence[str]) -> str | None:
+        """A phrase or marker, a last line, for choices a declaration, a last sentence if loose."""
+        stated = next(find.statements(self.kind, text, options), None)
         if stated is not None:
-            return stated
-        line = last_line(text)
-        short = line is not None and len(line) <= LONGEST_LINE
-        if line and short and self._is_answer(line) and self.canonical(line) is not None:
-            return line
-        return last_number(text) if self.loose else None
+            return None if find.DOUBT.search(text, stated.end) else stated.value
+        line = find.last_line(text) or ""
+        bare = line.strip(find.EDGES)
+        if len(bare) <= LONGEST_LINE and self._is_answer(bare) and self.canonical(bare):
+            return bare
+        if self.kind in ("numeric", "choice") and (bold := self._bold(line, text)):
+            return bold
+        if self.kind == "choice":
+            first = text.strip().partition("\n")[0].strip(find.EDGES)
+            if _LETTER_ONLY.fullmatch(first):
+                return first
+            if found := find.chosen(text, options) or find.named_option(line, options):
+                return found
+        return self._last_sentence(text, options) if self.loose else None
+
+    def _bold(self, line: str, text: str) -> str | None:
+        """The one thing in bold of a last line, for a choice the only one in all of the text."""
+        spans = find.BOLD.findall(text[-find.TAIL :] if self.kind == "choice" else line)
+        found = {answer for span in spans if (answer := self.canonical(span)) is not None}
+        listed = line.startswith(("- ", "* ")) or "**" not in line
+        return (
+            None if listed or len(found) != 1 or len(find.BOLD.findall(line)) != 1 else found.pop()
+        )
+
+    def _last_sentence(self, text: str, options: Sequence[str]) -> str | None:
+        """What the last sentence names, where that is one thing only and it denies nothing."""
+        sentence = find.last_sentence(text)
+        if sentence is None or self.kind not in find.DENIAL:
+            return None
+        if self.kind == "choice":
+            paragraph = text.rstrip().rpartition("\n\n")[2]
+            return (
+                None
+                if find.DENIAL["choice"].search(paragraph)
+                else find.sole_choice(sentence, options)
+            )
+        found = {canonical_number(number) for number in find.numbers_in(sentence)}
+        return None if len(found) != 1 or find.DENIAL["numeric"].search(sentence) else found.pop()
 
     def _is_answer(self, line: str) -> bool:
         """Whether a last line is an answer and no prose, which some kinds cannot tell from it."""
@@ -197,7 +273,7 @@ class Task:
         if self.kind == "choice":
             return canonical_choice(raw, self.letters)
         if self.kind == "text":
-            return canonical_text(raw, self.normalise)
+            return find.canonical_text(raw, self.normalise)
         return _CANONICAL[self.kind](raw)
 
     def same(self, one: str | None, other: str) -> bool:
@@ -218,7 +294,7 @@ class Task:
             places = ["a box near the end of the response, unless it asks to redo the question"]
         else:
             places = ["the last box", "else #### or a phrase", "else a last line that is one"]
-            places += ["else the last number"] if self.loose else []
+            places += ["else a last sentence that names one"] if self.loose else []
         if self.kind == "choice":
             places.append(f"letters {self.letters[0]} to {self.letters[-1]}")
         places += ["choices shuffled when asking"] if self.shuffle else []
@@ -230,10 +306,15 @@ class Task:
 
 
 _FORMULA_ONLY = re.compile(
-    r"(?=.*[\d\\])"
+    r"(?=.*(?:\d|\\[a-zA-Z]))"
     r"(?:\\[a-zA-Z]++|\\[^a-zA-Z]|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|[^a-zA-Z\\])++"
 )
 _LETTER_ONLY = re.compile(r"[(\[]?[A-Za-z][)\].]?")
+_RUN_ON = re.compile(r"\n(?:Q|Question|Problem) ?\d{0,3}:")
+_JOINED = re.compile(r"(?:[^\n.;?!=]{0,40}(?:,|\b(?:and|or)\b)[^\n.;?!=]{0,40})")
+_TAKEN_BACK = re.compile(r"\b(?:wait|hmm|actually|however|but|mistake|re-?check)\b", re.IGNORECASE)
+_TEXT = re.compile(r"\\text\w{0,3}\s?\{([^{}]*)\}")
+_AFTER_LETTER = re.compile(r"^\W{0,4}(?:text\w{0,3}\{)?\W{0,2}[A-Za-z]\b")
 
 
 def _canonical_value(raw: str) -> str | None:
@@ -245,7 +326,7 @@ def _canonical_value(raw: str) -> str | None:
 _CANONICAL: dict[str, Callable[[str], str | None]] = {
     "numeric": canonical_number,
     "expression": canonical_expression,
-    "yes-no": canonical_yes_no,
+    "yes-no": find.canonical_yes_no,
     "json": _canonical_value,
 }
 
@@ -332,6 +413,8 @@ TASKS: dict[str, Task] = {
         Task("text", "text", TEXT),
         Task("yes-no", "yes-no", YES_NO),
         Task("json", "json", JSON, path="answer"),
+        replace(_NUMBERS, name="numeric-loose", loose=True),
+        replace(_CHOICES, name="choice-loose", loose=True),
         replace(_NUMBERS, name="gsm8k"),
         replace(_CHOICES, name="gpqa", letters="ABCD", shuffle=True),
         replace(_CHOICES, name="commonsense", letters="ABCDE"),
@@ -375,20 +458,10 @@ def _from_python(named: str) -> Task:
 
 # --- files ----------------------------------------------------------------------------------------
 
+_TYPES: dict[Any, type] = {tuple[str, ...]: list, bool: bool}
 KEYS: dict[str, tuple[str, type]] = {
-    "name": ("name", str),
-    "kind": ("kind", str),
-    "prompt": ("template", str),
-    "system": ("system", str),
-    "pattern": ("pattern", str),
-    "path": ("path", str),
-    "reader": ("reader", str),
-    "letters": ("letters", str),
-    "normalise": ("normalise", list),
-    "loose": ("loose", bool),
-    "redo": ("redo", bool),
-    "shuffle": ("shuffle", bool),
-    "equivalence": ("equivalence", bool),
+    {"template": "prompt"}.get(each.name, each.name): (each.name, _TYPES.get(each.type, str))
+    for each in fields(Task)
 }
 """Keys of a task file, the field each sets, and what it must be."""
 
@@ -452,53 +525,51 @@ class Readability:
     """The server failed, or nothing came back."""
     examples: tuple[str, ...] = ()
     """What was not read, each by its question and its end."""
+    markers: dict[str, int] = field(default_factory=dict)
+    """How many begin with a tag that is neither thinking nor an answer that is known of."""
 
     @classmethod
     def of(
         cls, question_id: str, responses: Sequence[Response], votes: Sequence[Vote]
     ) -> "Readability":
         """The responses to one question."""
-        read = unread = truncated = failed = 0
+        counts: Counter[str] = Counter()
         examples: list[str] = []
+        tags = filter(None, (find.unknown_marker(response.text) for response in responses))
         for response, vote in zip(responses, votes, strict=True):
+            said = response.answer or response.text
             if vote.answer is not None:
-                read += 1
-            elif response.error is not None or not (response.text or response.answer):
-                failed += 1
+                counts["read"] += 1
+            elif response.error is not None or not said:
+                counts["failed"] += 1
             elif response.truncated:
-                truncated += 1
+                counts["truncated"] += 1
             else:
-                unread += 1
-                if len(examples) < EXAMPLES:
-                    examples.append(f"{question_id}: {_end(response.answer or response.text)}")
-        return cls(len(votes), read, unread, truncated, failed, tuple(examples))
+                counts["unread"] += 1
+                examples.append(f"{question_id}: {_end(said)}")
+        return cls(
+            len(votes), **counts, examples=tuple(examples[:EXAMPLES]), markers=dict(Counter(tags))
+        )
 
     def join(self, others: "Iterable[Readability]") -> "Readability":
         """This and others together; examples are of different questions where there are."""
         parts = [self, *others]
         firsts = [each for part in parts for each in part.examples[:1]]
         more = [each for part in parts for each in part.examples[1:]]
-        return Readability(
-            sum(part.responses for part in parts),
-            sum(part.read for part in parts),
-            sum(part.unread for part in parts),
-            sum(part.truncated for part in parts),
-            sum(part.failed for part in parts),
-            (*firsts, *more)[:EXAMPLES],
-        )
+        markers: Counter[str] = Counter()
+        for part in parts:
+            markers.update(part.markers)
+        names = ("responses", "read", "unread", "truncated", "failed")
+        counts = {name: sum(getattr(part, name) for part in parts) for name in names}
+        return Readability(**counts, examples=(*firsts, *more)[:EXAMPLES], markers=dict(markers))
 
     @property
     def share(self) -> float:
         """Of the responses that were read."""
         return self.read / self.responses if self.responses else 0.0
 
-    @property
-    def little(self) -> bool:
-        """Whether so little was read that it must be said loudly."""
-        return self.share < LITTLE
-
-    def summary(self) -> str:
-        """One line."""
+    def summary(self, task: Task | None = None) -> str:
+        """One line; the markers a task knows of are not worth a word."""
         whole = max(1, self.responses)
         parts = [f"{100 * self.read / whole:.1f} % of {self.responses:,} responses read"]
         for count, name in (
@@ -508,36 +579,54 @@ class Readability:
         ):
             if count:
                 parts.append(f"{100 * count / whole:.1f} % {name}")
+        known = [] if task is None else [each.lower() for each in task.thinking]
+        for marker, count in sorted(self.markers.items(), key=lambda each: -each[1])[:EXAMPLES]:
+            if marker not in known:
+                parts.append(
+                    f"{count:,} begin with {marker} (if that is thinking, a task file says so: "
+                    f'thinking = ["{marker}", "{marker[0]}/{marker[1:]}"])'
+                )
         return ", ".join(parts)
 
-    def lines(self) -> list[str]:
+    def lines(self, task: Task | None = None) -> list[str]:
         """The summary, and below it what was not read."""
-        return [f"readable: {self.summary()}", *(f"  not read: {each}" for each in self.examples)]
+        examples = (f"  not read: {each}" for each in self.examples)
+        return [f"readable: {self.summary(task)}", *examples]
 
     def check(self, task: Task, where: str) -> None:
         """Refuse what nothing could be read of."""
         if self.responses and not self.read:
-            raise ReadingError(
+            example = f"one ends with {self.examples[0]!r}; " if self.examples else ""
+            raise PoolError(
                 f"nothing could be read in {where}: the task {task.name} looks for "
-                f"{task.describe()}; {self._example()}give another --task (aera tasks), a task "
-                "file with a pattern or path, or MODULE:NAME"
+                f"{task.describe()}; {example}{self.advice(task)}"
             )
 
     def warning(self, task: Task) -> str | None:
         """What must be said loudly, None where enough was read."""
-        if not self.little:
+        if self.share >= LITTLE:
             return None
         return (
             f"ONLY {100 * self.share:.0f} % of the responses could be read as {task.name} "
-            f"({task.describe()}): what is said of these questions rests on few of them"
+            f"({task.describe()}): what is said of these questions rests on few of them; "
+            f"{self.advice(task)}"
         )
 
-    def _example(self) -> str:
-        return f"one ends with {self.examples[0]!r}; " if self.examples else ""
+    def advice(self, task: Task) -> str:
+        """What would help to read more."""
+        if self.truncated > self.unread:
+            return "most were cut off: allow more tokens (--set max_tokens=...)"
+        loose = f"--task {task.kind}-loose reads a last sentence too; or "
+        may = f"{task.kind}-loose" in TASKS and not (task.loose or task.redo or task.pattern)
+        return (
+            f"{loose if may else ''}give another --task (aera tasks), a task file with a pattern "
+            "or path, or MODULE:NAME"
+        )
 
     def as_json(self) -> dict[str, Any]:
-        """Every field, and the share."""
-        return {**asdict(self), "examples": list(self.examples), "share": round(self.share, 4)}
+        """Every field, and the share; markers where there are any."""
+        told = {**asdict(self), "examples": list(self.examples), "share": round(self.share, 4)}
+        return {name: value for name, value in told.items() if name != "markers" or value}
 
 
 NOTHING = Readability()
@@ -547,20 +636,7 @@ NOTHING = Readability()
 def _end(text: str) -> str:
     """The end of a text on one line."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= SHOWN else f"… {flat[-SHOWN:]}"
-
-
-def read_health(
-    parts: Iterable[tuple[str, Sequence[Response], Sequence[Vote]]],
-) -> Readability:
-    """The readability of many questions, each with its responses and votes."""
-    return Readability().join(Readability.of(*part) for part in parts)
-
-
-NEAR = 80
-"""Characters behind a phrase within which an answer begins."""
-BOX, BEHIND = "box", 16
-"""What every box is called by, and the characters from there to what is inside."""
+    return flat if len(flat) <= SHOWN else f"\u2026 {flat[-SHOWN:]}"
 
 
 def add_traces(responses: Iterable[Response], task: Task) -> list[Response]:
@@ -572,28 +648,14 @@ def _add_trace(response: Response, task: Task) -> Response:
     tokens = getattr(response.source, "tokens", None)
     if response.trace is not None or not isinstance(tokens, ServedTokens):
         return response
-    said = visible(response.text)
+    said = visible(response.text, task.thinking)
     return replace(response, trace=tokens.trace(said, answer_place(said, task)))
 
 
 def answer_place(text: str, task: Task) -> slice | None:
     """Where the answer stands that the task reads in a text, None where it reads none."""
-    found = task.find(text)
-    start = -1 if found is None else _locate(found, text)
+    found, start = task.find(text)
     return None if found is None or start < 0 else slice(start, start + len(found))
-
-
-def _locate(found: str, text: str) -> int:
-    """In the last box that begins with it, else behind the last such phrase, else at its last."""
-    box = text.rfind(BOX)
-    while box >= 0:
-        if (start := text.find(found, box, box + BEHIND + len(found))) >= 0:
-            return start
-        box = text.rfind(BOX, 0, box)
-    for end in phrase_ends(text):
-        if (start := text.find(found, end, end + NEAR + len(found))) >= 0:
-            return start
-    return text.rfind(found)
 
 
 def readable_answers(
@@ -601,7 +663,7 @@ def readable_answers(
 ) -> list[str | None]:
     """Each answer in a form the task can read, None where there is none.
 
-    A worked solution counts as what it boxes or puts behind ####, a choice by its text as its
+    A worked solution counts as what it find.boxes or puts behind ####, a choice by its text as its
     letter.
     """
     return [_readable(question, text, task) if text else None for question, text in written]
@@ -615,3 +677,78 @@ def _readable(question: Question, text: str, task: Task) -> str | None:
         if form and task.canonical(form) is not None:
             return form
     return None
+
+
+# --- readers of one question ----------------------------------------------------------------------
+
+LEADERS = 4
+"""Answers another one is compared with."""
+
+
+class QuestionReader:
+    """Reads the votes of one question, in order; an option may be named by its words.
+
+    With `same`, an answer equal to a leading one joins it. What a vote becomes depends on earlier
+    responses only, so live and replayed runs agree. Where two answers turn out to be equal late,
+    votes that were counted stay and the next ones join.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        options: tuple[str, ...] = (),
+        *,
+        same: Callable[[str, str], bool] | None = None,
+    ) -> None:
+        self._task, self._options, self._same = task, options, same
+        self._weights: dict[str, float] = {}
+        self._joined: dict[str, str] = {}
+        """By answer, the one that its votes go to."""
+        self._compared: set[frozenset[str]] = set()
+
+    def read(self, response: Response) -> Vote:
+        """What a response says, under the name its answer goes by."""
+        vote = self._task.read(response, self._options)
+        if vote.answer is None or self._same is None:
+            return vote
+        name = self._name(vote.answer)
+        self._weights[name] = self._weights.get(name, 0.0) + vote.weight
+        return replace(vote, answer=name)
+
+    def _name(self, name: str) -> str:
+        while name in self._joined:
+            name = self._joined[name]
+        for leader in self._ahead_of(name):
+            pair = frozenset((leader, name))
+            if pair not in self._compared:
+                self._compared.add(pair)
+                if self._same is not None and self._same(leader, name):
+                    self._joined[name] = leader
+                    return leader
+        return name
+
+    def _ahead_of(self, name: str) -> list[str]:
+        """The leading answers with more votes than this one, or as many but earlier."""
+        own = [each for each in self._weights if each not in self._joined]
+        leaders = sorted(own, key=lambda each: -self._weights[each])[:LEADERS]
+        return leaders[: leaders.index(name)] if name in leaders else leaders
+
+
+def question_reader(task: Task, question: Question | None = None) -> Reader:
+    """What reads the responses to one question: the task, or what knows its options or merges."""
+    options = question.choices if question and task.kind == "choice" else ()
+    same = equivalence.shared_equivalence().same if task.equivalence else None
+    return QuestionReader(task, options, same=same) if options or same else task
+
+
+def are_same(task: Task, answers: Iterable[str], reference: str) -> list[bool]:
+    """Which answers mean the same as a reference; with equivalence, math-verify is asked too."""
+    wanted = task.canonical(reference)
+    return [wanted is not None and _is_same(task, answer, wanted) for answer in answers]
+
+
+def _is_same(task: Task, answer: str, wanted: str) -> bool:
+    found = task.canonical(answer)
+    if found is None or found == wanted or not task.equivalence:
+        return found == wanted
+    return equivalence.shared_equivalence().same(found, wanted)

@@ -1,16 +1,16 @@
 """The worker of equivalence.py: math-verify in a process of its own, which may be killed.
 
-Reads {"expressions", "seconds"} per line and writes a line for each: of one expression "tried",
-of two "same" or "different". Where it falls silent, the expression hangs. It imports nothing of
-aera, ends with the process that started it, and is run as a script.
+Hears expressions and seconds, and says of one expression "tried", of two "same" or "different".
+Where it falls silent, the expression hangs. It imports nothing of aera, ends with the process that
+started it, and is run as a script.
 """
 
-import json
 import math
-import os
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
+from multiprocessing.connection import Connection
 from typing import Any
 
 MEMORY = 2 << 30
@@ -74,19 +74,17 @@ def same(one: list[Any], other: list[Any]) -> bool:
 
 def main() -> None:
     """Answer until nobody asks any more."""
-    told = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no answer
+    pipe = Connection(int(sys.argv[1]))
     bound_memory()
     try_alone("x+1")
-    told.write("ready\n")
-    for line in sys.stdin:
-        request = json.loads(line)
-        bound_processor(request["seconds"])
-        found = [try_alone(expression) for expression in request["expressions"]]
-        if len(found) == 1:
-            told.write("tried\n")
-        else:
-            told.write("same\n" if same(*found) else "different\n")
+    pipe.send("ready")
+    with suppress(EOFError):
+        while True:
+            expressions, seconds = pipe.recv()
+            bound_processor(seconds)
+            found = [try_alone(expression) for expression in expressions]
+            alone = len(found) == 1
+            pipe.send("tried" if alone else "same" if same(*found) else "different")
 
 
 if __name__ == "__main__":

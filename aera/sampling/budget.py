@@ -15,8 +15,9 @@ import heapq
 import itertools
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, inf
 
 from aera.core import Response
@@ -34,8 +35,7 @@ ASSUMED = 1_024
 """Tokens of a response that never came, for a key, where neither request nor reply says more."""
 NO_ROOM = "no_room"
 """The code of an error that a limit caused, not a server."""
-Heard = Callable[[int, Sequence[Response]], None]
-"""Told of what a call brought, and the place of the first of it."""
+LIMITS = ("responses", "tokens", "money")
 
 
 def no_room() -> UpstreamError:
@@ -58,13 +58,8 @@ class Budget:
     """Whether prompt tokens count against `tokens` too, as for a key."""
 
     def __post_init__(self) -> None:
-        limits = {
-            "responses": self.responses,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-            "money": self.money,
-        }
-        for name, limit in limits.items():
+        for name in (*LIMITS, "seconds"):
+            limit = getattr(self, name)
             if limit is not None and not limit > 0:
                 raise UsageError(f"a limit in {name} must be above 0, but got {limit:g}")
         if min(self.prompt_price, self.completion_price) < 0:
@@ -80,26 +75,29 @@ class Budget:
     @property
     def limited(self) -> bool:
         """Whether anything that is paid for is limited."""
-        return not (self.responses is None and self.tokens is None and self.money is None)
+        return min(self.limits) < inf
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """Responses, tokens and money; infinite where there is no limit."""
+        told = (getattr(self, name) for name in LIMITS)
+        return tuple(inf if limit is None else limit for limit in told)
 
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
         """Their price."""
         prompt = prompt_tokens * self.prompt_price
         return (prompt + completion_tokens * self.completion_price) / 1e6
 
-    @property
-    def limits(self) -> tuple[float, float, float]:
-        """Responses, tokens and money; infinite where there is no limit."""
-        told = (self.responses, self.tokens, self.money)
-        responses, tokens, money = (inf if limit is None else limit for limit in told)
-        return responses, tokens, money
-
     def costs(
         self, responses: float, prompt_tokens: float, completion_tokens: float
-    ) -> tuple[float, float, float]:
+    ) -> tuple[float, ...]:
         """What counts against those limits."""
         tokens = completion_tokens + (prompt_tokens if self.with_prompts else 0)
         return responses, tokens, self.cost(prompt_tokens, completion_tokens)
+
+    def tokens_for(self, tokens: float, money: float) -> float:
+        """Completion tokens that so many tokens and so much money allow."""
+        return min(tokens, 1e6 * money / self.completion_price if self.completion_price else inf)
 
 
 @dataclass(eq=False)
@@ -116,11 +114,10 @@ class Bound:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a server says that a call took."""
+    """What a server says that a call took; None where it does not say."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    """None where it does not say."""
     choices: int = 0
     """Responses that it gave, which may be more than were asked for."""
 
@@ -134,22 +131,8 @@ class Counts:
     completion_tokens: int = 0
 
     def add(self, responses: int, prompt_tokens: int, completion_tokens: int) -> None:
-        """So many more, or fewer."""
+        """So many more."""
         self.responses += responses
-        self.prompt_tokens += prompt_tokens
-        self.completion_tokens += completion_tokens
-
-
-@dataclass
-class _Reserved:
-    """What calls under way can take together."""
-
-    choices: float = 0.0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-    def add(self, choices: float, prompt_tokens: int, completion_tokens: int) -> None:
-        self.choices += choices
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
 
@@ -158,22 +141,19 @@ class Held:
     """Responses that may be asked for, and what they can cost, until they have come back."""
 
     def __init__(
-        self,
-        ledger: "Ledger",
-        responses: int,
-        bound: Bound,
-        *,
-        each: int,
-        prompt: int,
-        choices: float,
+        self, ledger: "Ledger", responses: int, bound: Bound, costs: tuple[float, int, int]
     ) -> None:
         self.ledger, self.responses, self.bound = ledger, responses, bound
-        self.each, self.prompt, self.choices = each, prompt, choices
-        """Completion and prompt tokens, and choices that a server may give, for each response."""
+        self.costs = costs
+        """Choices that a server may give, prompt and completion tokens, for each response."""
         self.max_tokens: int | None = None
         """The length that a response is cut to, so that it fits; None leaves the request's own."""
-        self.heard: Heard | None = None
-        """Told of every call that came back."""
+        self.turn = 0.0
+        """Of those that wait for the same server, the lowest turn goes first."""
+        self.begun: float | None = None
+        """When the first call was made."""
+        self.heard: Callable[[int, Sequence[Response]], None] | None = None
+        """Told of what each call brought, and of the place of the first of it."""
         self._free, self._out = responses, 0
         """Those that no call has been made for, and those that calls are under way for."""
 
@@ -189,6 +169,7 @@ class Held:
             return False
         self._free += more - n
         self._out += n
+        self.begun = self.begun or time.monotonic()
         return True
 
     def give_back(self, n: int) -> None:
@@ -196,10 +177,10 @@ class Held:
         self._out -= n
         self._free += n
 
-    def lose(self, n: int) -> None:
+    def lose(self, n: int, why: str = "broken off") -> None:
         """A call came to nothing and may have been billed: it counts as what it can have cost."""
         self._out -= n
-        self.ledger.lose(self, n)
+        self.ledger.lose(self, n, why)
 
     def receive(
         self, start: int, responses: Sequence[Response], usage: Usage | None = None
@@ -218,17 +199,6 @@ class Held:
         self.ledger.leave(self, free)
 
 
-@dataclass(order=True)
-class _Waiting:
-    """Somebody who wants responses for which there is no room yet; earlier questions first."""
-
-    turn: int
-    number: int
-    want: int = field(compare=False)
-    bound: Bound = field(compare=False)
-    answer: "asyncio.Future[Held | None]" = field(compare=False)
-
-
 class Ledger:
     """What is reserved and spent against a budget, by however many questions share it.
 
@@ -242,19 +212,22 @@ class Ledger:
         self.budget, self.period = budget, period
         self.spent, self.lost = Counts(), Counts()
         """What was billed, and what never came and may have been billed."""
+        self.lost_to = Counter[str]()
+        """Why they never came."""
         self.unsaid = self.overbilled = 0
         """Tokens booked because nobody said how many, and tokens billed beyond all bounds."""
         self.begun = time.monotonic()
         self.refused = False
         """Whether somebody was told that a limit leaves no room."""
-        self._chain = (self, *above)
+        self.above, self._chain = tuple(above), (self, *above)
         self._limits = budget.limits
-        self._reserved, self._open = _Reserved(), set[Held]()
+        self._reserved, self._open = [0.0, 0.0, 0.0], set[Held]()
         self._forgotten, self._filled = [0.0, 0.0, 0.0], self.begun
         self._longest = self._longest_prompt = 0
         self._stretch = 1.0
         """How many times as much as it should the server has billed."""
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[float, int, int, Bound, asyncio.Future[Held | None]]] = []
+        """Those for whom there is no room yet: turn, number, and what they want."""
         self._numbers = itertools.count()
         self._below = weakref.WeakSet[Ledger]()
         for each in above:
@@ -284,38 +257,50 @@ class Ledger:
     @property
     def limited(self) -> bool:
         """Whether anything that is paid for is limited, here or above."""
-        return any(each.budget.limited for each in self._chain)
+        return any(min(each._limits) < inf for each in self._chain)
 
     @property
     def limit(self) -> str:
         """The limit that is nearest to being spent, or the seconds when they are over."""
         if self.late:
             return "seconds"
-        shares = [
-            room / limit
-            for room, limit in zip(self._rooms(), self._limits, strict=True)
-            if limit < inf
-        ]
-        names = [
-            name
-            for name, limit in zip(("responses", "tokens", "money"), self._limits, strict=True)
-            if limit < inf
-        ]
-        above = min((share for one in self._chain[1:] for share in one._shares()), default=inf)
-        if not shares or above < min(shares):
+        own, *others = (one._shares() for one in self._chain)
+        least = min(own)
+        if least == inf or min(map(min, others), default=inf) < least:
             return "key"
-        return names[shares.index(min(shares))]
+        return LIMITS[own.index(least)]
 
-    def wait(self) -> float:
-        """Seconds until a ledger with a period has any room again, 0 where it has."""
+    def wait(self, bound: Bound | None = None) -> float:
+        """Seconds until a ledger with a period has any room again, or room for one response.
+
+        0 where it has, infinite where it never will: the response alone takes more than there is.
+        """
         assert self.period is not None
-        pairs = zip(self._rooms(held=False), self._limits, strict=True)
-        waits = [-room / limit * self.period for room, limit in pairs if limit < inf]
+        needs: Sequence[float] = (0, 0, 0)
+        if bound is not None:
+            prompt = self._prompt(bound)
+            whole = self._length_that_fits(prompt, self._limits)
+            length = bound.max_tokens or self._longest or ASSUMED
+            each = int(whole / 2) if length > whole else length
+            needs = self.budget.costs(1, prompt, each) if each else (inf, inf, inf)
+        rows = zip(self._rooms(held=False), needs, self._limits, strict=True)
+        waits = [(need - room) / limit * self.period for room, need, limit in rows if limit < inf]
         return max([0.0, *waits])
 
-    def wait_above(self) -> float:
-        """Seconds until all ledgers above have room again, at least one."""
-        return max([1.0, *(one.wait() for one in self._chain[1:])])
+    @property
+    def saved(self) -> list[float]:
+        """What of each limit is spent, may be, or is under way, for a file that outlives us."""
+        pairs = zip(self._limits, self._rooms(), strict=True)
+        return [limit - room if limit < inf else 0.0 for limit, room in pairs]
+
+    def restore(self, saved: Sequence[float], seconds: float) -> None:
+        """Begin with what was saved so many seconds ago."""
+        assert self.period is not None
+        share = seconds / self.period
+        pairs = zip(saved, self._limits, strict=True)
+        self._forgotten = [
+            min(0.0, share * lim - used) if lim < inf else 0.0 for used, lim in pairs
+        ]
 
     # --- reserving --------------------------------------------------------------------------------
 
@@ -324,54 +309,54 @@ class Ledger:
         if self.late:
             return None
         if not self.limited:
-            return self._begin(want, bound, each=0, prompt=0)
-        told = (bound.named, bound.prompt_tokens, self._longest_prompt)
-        prompt = next(tokens for tokens in told if tokens is not None)
-        known = bound.max_tokens
-        if known is None and not self._longest:
+            return self._begin(want, bound, 0, 0)
+        prompt = self._prompt(bound)
+        keys = [one for one in self._chain if one.period is not None]
+        longest = max(one._longest for one in self._chain) or (ASSUMED if keys else 0)
+        length = bound.max_tokens or longest
+        if not length:
             # Nobody can say what a response takes before there is one: one block finds it out,
             # and the others wait for it.
-            fits = 0 if self._open else self._fit(want, 1, prompt)
-            return self._begin(fits, bound, each=0, prompt=prompt)
-        each = ceil(self._times * (self._longest if known is None else known))
+            return self._begin(0 if self._open else self._fit(want, 1, prompt), bound, prompt, 0)
+        each = whole = ceil(self._times * length)
+        period = min((one._length_that_fits(prompt, one._limits) for one in keys), default=inf)
+        if each > period:  # not even into an empty period: half of one is as long as it gets
+            each = max(1, int(period / 2))
         fits = self._fit(want, each, prompt)
-        if fits > 0:
-            return self._begin(fits, bound, each=each, prompt=prompt)
-        if want < 1 or self._fit(1, each, prompt, held=False):
-            return None  # it does fit once those under way have come back
-        return self._take_shorter(want, bound, each=each, prompt=prompt)
-
-    def _take_shorter(self, want: int, bound: Bound, *, each: int, prompt: int) -> Held | None:
-        """At the end of a limit: what still fits of it, if a usual response does."""
-        room = min(one._length_that_fits(prompt) for one in self._chain)
-        each = int(min(each, room, ROOMY * self._longest if self.spent.responses else room))
-        if each < self._least_worth_asking():
-            return None
-        made = self._begin(self._fit(want, each, prompt), bound, each=each, prompt=prompt)
-        if made is not None and bound.max_tokens is not None:
+        if not fits and want and not keys and not self._fit(1, each, prompt, held=False):
+            # It will not fit either once those under way have come back, nor as time goes by.
+            each = self._shorten(whole, prompt)
+            fits = self._fit(want, each, prompt) if each else 0
+        made = self._begin(fits, bound, prompt, each)
+        if made is not None and bound.max_tokens is not None and each < whole:
             made.max_tokens = max(1, int(each / self._times))
         return made
 
-    def _least_worth_asking(self) -> float:
-        """Below this length a response would hardly be whole, unless that wastes the limit."""
+    def _shorten(self, whole: int, prompt: int) -> int:
+        """At the end of a limit: the length that still fits, 0 where it would hardly be whole."""
+        room = min(one._length_that_fits(prompt, one._rooms()) for one in self._chain)
         if self.usual is None:
-            return 1
-        tokens = self._limits[1]
-        if self.budget.money is not None and self.budget.completion_price:
-            tokens = min(tokens, 1e6 * self.budget.money / self.budget.completion_price)
-        return max(1, min(self._longest, max(2 * self.usual, LAST * tokens)))
+            return int(min(whole, room))
+        each = int(min(whole, room, ROOMY * self._longest))
+        wasted = LAST * self.budget.tokens_for(*self._limits[1:])
+        return each if each >= max(1, min(self._longest, max(2 * self.usual, wasted))) else 0
 
-    async def reserve(self, want: int, bound: Bound, *, turn: int = 0) -> Held | None:
+    async def reserve(self, want: int, bound: Bound, *, turn: float = 0) -> Held | None:
         """Reserve what fits of the wanted responses, waiting for those under way; None: no room.
 
-        Of those who wait, the earliest `turn` is first.
+        Of those who wait, here and then for the server, the lowest `turn` is first.
         """
         got = None if self._waiting else self.take(want, bound)
-        if got is not None or not self._under_way or self.late:
-            self.refused |= got is None
-            return got
+        if got is None and self._under_way and not self.late:
+            got = await self._wait(want, bound, turn)
+        self.refused |= got is None
+        if got is not None:
+            got.turn = turn
+        return got
+
+    async def _wait(self, want: int, bound: Bound, turn: float) -> Held | None:
         answer: asyncio.Future[Held | None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, _Waiting(turn, next(self._numbers), want, bound, answer))
+        heapq.heappush(self._waiting, (turn, next(self._numbers), want, bound, answer))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -389,10 +374,10 @@ class Ledger:
     def _under_way(self) -> bool:
         return any(each._open for each in self._chain)
 
-    def _begin(self, n: int, bound: Bound, *, each: int, prompt: int) -> Held | None:
+    def _begin(self, n: int, bound: Bound, prompt: int, each: int) -> Held | None:
         if n < 1:
             return None
-        made = Held(self, n, bound, each=each, prompt=prompt, choices=self._times)
+        made = Held(self, n, bound, (self._times, prompt, each))
         for one in self._chain:
             one._open.add(made)
         self._hold(made, n)
@@ -400,24 +385,26 @@ class Ledger:
 
     def _hold(self, held: Held, n: int) -> None:
         for one in self._chain:
-            one._reserved.add(n * held.choices, n * held.prompt, n * held.each)
+            pairs = zip(one._reserved, held.costs, strict=True)
+            one._reserved = [known + n * cost for known, cost in pairs]
 
     def widen(self, held: Held, more: int) -> bool:
         """Reserve `more` responses for one of which some were lost; whether there is room."""
-        if self.late or self._fit(more, max(1, held.each), held.prompt) < more:
+        _, prompt, each = held.costs
+        if self.late or self._fit(more, max(1, each), prompt) < more:
             return False
         self._hold(held, more)
         return True
 
     def leave(self, held: Held, free: int) -> None:
         """A reservation is over, and so many of its responses were never asked for."""
-        self._hold(held, -free)
         for one in self._chain:
             one._open.discard(held)
-        self._wake()
+        self._release(held, free)
 
-    def _wake(self) -> None:
-        """There is more room than before, here and above."""
+    def _release(self, held: Held, n: int) -> None:
+        """So much is no longer reserved, and those who wait for room may have it."""
+        self._hold(held, -n)
         for one in self._chain:
             for below in [one, *one._below]:
                 below._answer_waiting()
@@ -425,16 +412,14 @@ class Ledger:
     def _answer_waiting(self) -> None:
         """Give room to those who wait for it, in their order; with nobody under way, say no."""
         while self._waiting:
-            first = self._waiting[0]
-            if first.answer.done():  # it was cancelled
-                heapq.heappop(self._waiting)
-                continue
-            got = self.take(first.want, first.bound)
-            if got is None and self._under_way and not self.late:
-                return
+            _, _, want, bound, answer = self._waiting[0]
+            got = None
+            if not answer.done():  # it is, if it was cancelled
+                got = self.take(want, bound)
+                if got is None and self._under_way and not self.late:
+                    return
+                answer.set_result(got)
             heapq.heappop(self._waiting)
-            self.refused |= got is None
-            first.answer.set_result(got)
 
     # --- room -------------------------------------------------------------------------------------
 
@@ -444,25 +429,20 @@ class Ledger:
         return min(one._fit_here(want, costs, held=held) for one in self._chain)
 
     def _fit_here(self, want: int, each: tuple[float, int, int], *, held: bool) -> int:
-        rooms = self._rooms(held=held)
-        if self.period is not None and not (held and self._open) and min(rooms) > 0:
-            return want  # one at a time may take more than there is: the next one waits for it
-        costs = self.budget.costs(*each)
+        rooms, costs = self._rooms(held=held), self.budget.costs(*each)
         fits = [room / cost for room, cost in zip(rooms, costs, strict=True) if cost]
         return max(0, int(min([want, *fits]) + 1e-9))
 
     def _rooms(self, *, held: bool = True) -> list[float]:
         """What is left of responses, tokens and money."""
-        used = self._used()
-        if held:
-            own = self._reserved
-            costs = self.budget.costs(own.choices, own.prompt_tokens, own.completion_tokens)
-            used = [one + two for one, two in zip(used, costs, strict=True)]
-        return [limit - taken for limit, taken in zip(self._limits, used, strict=True)]
+        under_way = self.budget.costs(*self._reserved) if held else (0.0, 0.0, 0.0)
+        rows = zip(self._limits, self._used(), under_way, strict=True)
+        return [limit - taken - more for limit, taken, more in rows]
 
-    def _shares(self) -> list[float]:
-        pairs = zip(self._rooms(), self._limits, strict=True)
-        return [room / limit for room, limit in pairs if limit < inf]
+    def _shares(self, *, held: bool = True) -> list[float]:
+        """The same as shares of the limits; infinite where there is none."""
+        pairs = zip(self._rooms(held=held), self._limits, strict=True)
+        return [room / limit if limit < inf else inf for room, limit in pairs]
 
     def _used(self) -> list[float]:
         """What is spent or may be, less what was forgotten since."""
@@ -481,14 +461,16 @@ class Ledger:
             self._forgotten[place] = min(taken, grown)
         return [taken - gone for taken, gone in zip(total, self._forgotten, strict=True)]
 
-    def _length_that_fits(self, prompt: int) -> float:
+    def _prompt(self, bound: Bound) -> int:
+        """Tokens of a prompt to reckon with: as the server names them, else its length."""
+        told = (bound.named, bound.prompt_tokens, self._longest_prompt)
+        return next(tokens for tokens in told if tokens is not None)
+
+    def _length_that_fits(self, prompt: int, rooms: Sequence[float]) -> float:
         """How long one more response can be; without end where its length makes no difference."""
-        _, tokens, money = self._rooms()
+        _, tokens, money = rooms
         tokens -= prompt if self.budget.with_prompts else 0
-        if self.budget.completion_price:
-            left = money - self.budget.cost(prompt, 0)
-            tokens = min(tokens, 1e6 * left / self.budget.completion_price)
-        return max(0.0, tokens)
+        return max(0.0, self.budget.tokens_for(tokens, money - self.budget.cost(prompt, 0)))
 
     def leaves_room_for(self, responses: int) -> bool:
         """Whether so many more fit beside those under way, if they are as long as usual."""
@@ -499,58 +481,59 @@ class Ledger:
     def book(self, responses: Sequence[Response]) -> None:
         """Count what was paid for before."""
         for each in responses:
-            self._book(1, each.prompt_tokens, each.tokens)
-            self._longest = max(self._longest, each.tokens)
-            self._longest_prompt = max(self._longest_prompt, each.prompt_tokens)
+            self._book([each], 1, each.prompt_tokens, each.tokens)
 
-    def _book(self, responses: int, prompt_tokens: int, completion_tokens: int) -> None:
+    def _book(self, responses: Sequence[Response], count: int, prompt: int, tokens: int) -> None:
         for one in self._chain:
             one._used()  # the time before it forgets nothing of it
-            one.spent.add(responses, prompt_tokens, completion_tokens)
+            one.spent.add(count, prompt, tokens)
+            for each in responses:
+                one._longest = max(one._longest, each.tokens)
+                one._longest_prompt = max(one._longest_prompt, each.prompt_tokens)
 
     def settle(self, held: Held, responses: Sequence[Response], usage: Usage | None) -> None:
         """Book what a call was billed: as the server says, within what it can have taken."""
-        asked = len(responses)
-        got = max(asked, usage.choices if usage else 0)
-        prompt = sum(each.prompt_tokens for each in responses)
-        said = sum(each.tokens for each in responses)
-        bound = held.bound.max_tokens if held.max_tokens is None else held.max_tokens
+        count, prompt = len(responses), sum(each.prompt_tokens for each in responses)
+        tokens = sum(each.tokens for each in responses)
         if usage is not None:
-            prompt = self._settle_prompt(held, prompt, usage)
-            allowed = None if bound is None else max(got * bound, asked * held.each)
-            if usage.completion_tokens is None and self.limited:
-                # Nobody says what was billed; at a length without bounds a byte is a token.
-                worst = sum(len(each.text.encode("utf-8", "replace")) for each in responses)
-                booked = max(said, worst if allowed is None else allowed)
-                self.unsaid += booked - said
-                said = booked
-            elif usage.completion_tokens is not None:
-                said = usage.completion_tokens
-            most = self._bearable(got) if allowed is None else allowed
-            if said > most:
-                self.overbilled += said - most
-                if bound and said <= MOST_STRETCH * most:  # else it is no number of tokens at all
-                    self._expect(said / (asked * bound))
-                said = most
-            if got > asked:
-                self._expect(got / asked)
-        self._book(got, prompt, said)
-        for one in self._chain:
-            one._longest = max([one._longest, *(each.tokens for each in responses)])
-        self._longest_prompt = max([self._longest_prompt, *(e.prompt_tokens for e in responses)])
-        self._hold(held, -asked)
-        self._wake()
+            count = max(count, usage.choices)
+            prompt = self._settle_prompt(held.bound, prompt, usage.prompt_tokens)
+            tokens = self._settle_tokens(held, responses, count, usage.completion_tokens)
+        self._book(responses, count, prompt, tokens)
+        self._release(held, len(responses))
 
-    def _settle_prompt(self, held: Held, prompt: int, usage: Usage) -> int:
+    def _settle_tokens(
+        self, held: Held, responses: Sequence[Response], got: int, told: int | None
+    ) -> int:
+        """The completion tokens to book; a server that gives or bills more is reserved more."""
+        asked, said = len(responses), sum(each.tokens for each in responses)
+        bound = held.bound.max_tokens if held.max_tokens is None else held.max_tokens
+        allowed = None if bound is None else max(got * bound, asked * held.costs[2])
+        if told is not None:
+            said = told
+        elif self.limited:
+            # Nobody says what was billed; at a length without bounds a byte is a token.
+            worst = sum(len(each.text.encode("utf-8", "replace")) for each in responses)
+            booked = max(said, worst if allowed is None else allowed)
+            self.unsaid += booked - said
+            said = booked
+        most = self._bearable(got) if allowed is None else allowed
+        if got > asked:
+            self._expect(got / asked)
+        if said > most:
+            self.overbilled += said - most
+            if bound and said <= MOST_STRETCH * most:  # else it is no number of tokens at all
+                self._expect(said / (asked * bound))
+        return min(said, most)
+
+    def _settle_prompt(self, bound: Bound, counted: int, said: int | None) -> int:
         """The prompt tokens to book; the most that the server has named is reserved next."""
-        bound, said = held.bound, usage.prompt_tokens
         most = bound.prompt_tokens
-        if said is None and not self.limited:
-            return prompt
         if said is None:
             known = bound.named if most is None else most
-            known = prompt if known is None else known
-            self.unsaid += max(0, known - prompt)
+            if known is None or not self.limited:
+                return counted
+            self.unsaid += max(0, known - counted)
             return known
         if most is not None and said > most:
             self.overbilled += said - most
@@ -563,12 +546,8 @@ class Ledger:
 
         Of each response a key bears what it has in a whole period, so that none locks it longer.
         """
-        periods = [one for one in self._chain if one.period is not None]
-        tokens = [one._limits[1] for one in periods]
-        for one in periods:
-            if one.budget.money is not None and one.budget.completion_price:
-                tokens.append(1e6 * one.budget.money / one.budget.completion_price)
-        most = min(tokens, default=inf)
+        keys = [one for one in self._chain if one.period is not None]
+        most = min((one.budget.tokens_for(*one._limits[1:]) for one in keys), default=inf)
         return MOST_TOKENS if most == inf else int(responses * most)
 
     def _expect(self, times: float) -> None:
@@ -577,16 +556,12 @@ class Ledger:
         for one in self._chain:
             one._stretch = max(one._stretch, told)
 
-    def lose(self, held: Held, n: int) -> None:
+    def lose(self, held: Held, n: int, why: str) -> None:
         """Count what never came and may have been billed."""
-        each = held.each or held.bound.max_tokens or 0
+        _, prompt, tokens = held.costs
         for one in self._chain:
+            one.lost_to[why] += n
             guess = 0 if one.period is None else max(one._longest, ASSUMED)
             one._used()
-            one.lost.add(n, n * held.prompt, n * (each or guess))
-        self._hold(held, -n)
-        self._wake()
-
-    def charge(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """Book what a reply took that was passed on as it was."""
-        self._book(1, prompt_tokens, completion_tokens)
+            one.lost.add(n, n * prompt, n * (tokens or held.bound.max_tokens or guess))
+        self._release(held, n)

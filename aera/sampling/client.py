@@ -1,14 +1,25 @@
 """Client of one OpenAI-compatible server: retries, limits, its quirks remembered for a while."""
 
 import asyncio
+import heapq
+import ipaddress
+import itertools
 import json
 import math
 import os
 import random
 import ssl
 import time
-from collections import deque
-from collections.abc import Collection, Coroutine, Hashable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Mapping,
+)
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
@@ -26,150 +37,252 @@ from aera.core import Response
 from aera.errors import UpstreamError, UsageError, check_count
 from aera.reading.task import Task
 from aera.sampling.budget import Bound, Budget, Held, Ledger, no_room
-from aera.sampling.replies import BAD_REQUEST, parse_reply, redirect_refusal, refusal, usage_of
+from aera.sampling.replies import (
+    BAD_REQUEST,
+    is_whole,
+    parse_reply,
+    redirect_refusal,
+    refusal,
+    usage_of,
+)
 from aera.trace import FULL, TOP_LOGPROBS, ServedTokens
 
-CALM = 10.0
-"""Seconds without a refusal after which the limit rises fast again."""
+ROUNDING = 1e-6
+"""Permits below this are none."""
 MOST_KEPT = 1_024
-"""Models whose limits are remembered; names come from clients, who can make up any number."""
+"""Things remembered of a server; names come from clients, who can make up any number."""
+
+
+START = 4
+"""Calls, or responses, under way before anything is known, as all may be refused."""
+NEAR, FAR, TICK = 0.1, 0.5, 0.01
+"""Seconds in which those under way double while nothing is refused, by where the server is, and
+those between two steps of it, so that a refusal comes before many more are sent."""
+UNHEARD, FEWEST_UNHEARD, MOST_UNHEARD, MOST_AT_ONCE = 2**16, 32, 64, 4_096
+"""Tokens that a server is given to generate at most before it has answered anything; the fewest and
+the most responses that these make; and the most that are under way, unless somebody says."""
+CALM, LONGEST_CALM, LONG_AGO = 10.0, 320.0, 1_200.0
+"""Seconds after a refusal in which the limit does not rise; doubled where another one comes later,
+up to the most; and the seconds after which all is forgotten."""
+KEPT = 7 / 8
+"""What is left of the limit after a refusal; half of it where another one came shortly before."""
+RISE = 7.0
+"""How many more may be under way for each that came back as fast as the fastest."""
+UNEVEN = 0.3
+"""The share of a call that ends before its longest response, by each doubling of `n`."""
+SLOW = 0.25
+"""A call that takes so many times the pace of the fastest has waited at the server."""
+ENOUGH, GAIN, SPARE, STEADY = 12, 1.1, 1.3, 30.0
+"""Calls that tell the rate of a level, the rate by which twice as many under way must be better,
+what is under way beyond what is best, and the seconds after which more are tried again."""
+
+
+class Turn(NamedTuple):
+    """A permit: the round of calls it belongs to, what it weighs, when and among how many."""
+
+    round: int
+    weight: float
+    begun: float
+    area: float
 
 
 class Permits:
-    """Multiplicative decrease, additive increase; a cancelled waiter never takes a permit along.
+    """How many calls may be under way at once, or how many responses; the lowest turn goes first.
 
-    async with permits:
+    async with permits.hold(n) as turn:
         ...
+
+    A limit that is stated is reached within moments, and falls where the server refuses. Where
+    none is stated (`most` is None), responses are counted, and it is found out how many give the
+    most tokens a second: it rises by every reply as long as more are better, and falls back to the
+    least that give as much. A cancelled waiter never takes a permit along.
     """
 
-    def __init__(self, most: int, *, start: int | None = None) -> None:
-        self.most = most
-        self.limit = float(min(start or most, most))
-        self.active = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._round = 0
-        self._refusals = _RefusedRound(self.limit, 0)
-        self._refused_at = -CALM
+    def __init__(self, most: int | None, *, sure: int | None = None, doubling: float = 0.0) -> None:
+        self.found = most is None
+        """Whether the limit is found out."""
+        self.most = float(most or MOST_AT_ONCE)
+        self.limit = min(self.most, START if doubling else self.most)
+        self.active = 0.0
+        self._sure, self._doubling = min(self.most, sure or self.most), doubling
+        """How far the limit rises before any reply."""
+        self._rising: asyncio.TimerHandle | None = None
+        self._waiting: list[tuple[float, int, float, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self._round, self._left, self._half, self._taken = 0, 0.0, 0.0, 0.0
+        """Of the latest refused round: what is left of the limit, half of it, what was taken."""
+        self._refused_at, self._calm = -math.inf, CALM
+        self._area, self._changed = 0.0, time.monotonic()
+        """Those under way, summed up over the seconds until they last changed."""
+        self._levels: dict[int, tuple[float, ...]] = {}
+        """By the power of two nearest to those under way: calls, and sums of what they told."""
+        self._fastest = 0.0
+        self._again, self._steady = 0.0, 0
+        """When more are tried again than what was found best, and the calls since."""
 
-    async def __aenter__(self) -> int:
-        """Wait for a permit; returns the round it belongs to, which `halve` asks for."""
-        if self.active < int(self.limit) and not self._waiting:
-            self.active += 1
-            return self._round
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    @asynccontextmanager
+    async def hold(self, n: int = 1, turn: float = 0.0) -> AsyncIterator[Turn]:
+        """Wait for a permit for `n` responses, and give it back in the end."""
+        # Some of many responses end long before the last of them, which ends the call.
+        weight = n / (1 + UNEVEN * math.log2(n)) if self.found else 1.0
+        if self._waiting or self.active >= int(self.limit):
+            await self._wait(weight, turn)
+        else:
+            self._count(weight)
         try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._release()  # the permit arrived together with the cancellation
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
-            raise
-        return self._round
+            yield Turn(self._round, weight, self._changed, self._area)
+        finally:
+            self._count(-weight)
+            self._wake()
 
-    async def __aexit__(self, *error: object) -> None:
-        self._release()
+    async def _wait(self, weight: float, turn: float) -> None:
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (turn, next(self._numbers), weight, answer))
+        self._rise_soon()
+        try:
+            await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled():
+                self._count(-weight)  # the permit arrived together with the cancellation
+            answer.cancel()
+            self._wake()
+            raise
 
     @property
     def waiting(self) -> int:
-        """How many wait for a permit."""
+        """How many calls wait for a permit."""
         return len(self._waiting)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nobody has a permit or waits for one."""
-        return not self.active and not self._waiting
-
-    def widen(self) -> None:
-        """A call went through: one more, or one for every full round soon after a refusal."""
-        if self.limit >= self.most:
-            return
-        calm = time.monotonic() - self._refused_at >= CALM
-        self.limit = min(float(self.most), self.limit + (1 if calm else 1 / self.limit))
+    def served(self, turn: Turn, tokens: int) -> None:
+        """A call went through, whose longest response has so many tokens."""
+        now = time.monotonic()
+        pace = max(tokens, 1) / max(now - turn.begun, 1e-3)
+        self._fastest = max(self._fastest, pace)
+        most = self._find_most(turn, tokens, now) if self.found else self.most
+        if self._waiting and now - self._refused_at >= self._calm:
+            bold = turn.weight * (1.0 if self._again else RISE * pace / self._fastest)
+            self.limit = max(self.limit, min(most, self.limit + (1.0 if self._round else bold)))
         self._wake()
 
-    def halve(self, begun: int) -> None:
-        """The server refused a call: halve, but once for the calls that were under way together.
+    def refused(self, turn: Turn) -> None:
+        """The server refused a call: fall, but once for the calls that were under way together.
 
-        Where it took some of them, the limit is what it took, if that is less.
+        Where it took some of them, the limit is what it took, if that is less. Where it took none,
+        that says nothing about how many it would, and half are tried.
         """
-        if begun == self._round:
-            self.limit = max(1.0, self.limit / 2)
-            self._refusals = _RefusedRound(self.limit, self.active)
+        now = time.monotonic()
+        since, self._refused_at = now - self._refused_at, now
+        if turn.round == self._round:
+            soon = since < self._calm
+            if not soon:  # long after the others it is no longer about them
+                self._calm = min(LONGEST_CALM, 2 * self._calm) if since < LONG_AGO else CALM
+            self._half = max(1.0, self.limit / 2)
+            self._left = self._half if soon else max(1.0, KEPT * self.limit)
+            self._taken, self._sure = self.active, 0
             self._round += 1
-        elif begun != self._round - 1:
+        elif turn.round != self._round - 1:
             return
-        self._refused_at = time.monotonic()
-        self.limit = self._refusals.lower(self.limit)
+        self._taken -= turn.weight
+        took_some = self._taken > ROUNDING  # weights are fractions, whose sums are not exact
+        self.limit = max(1.0, min(self._left, self._taken)) if took_some else self._half
 
-    def _release(self) -> None:
-        self.active -= 1
-        self._wake()
+    def _find_most(self, turn: Turn, tokens: int, now: float) -> float:
+        """How far the limit may rise, as far as the calls so far tell; it falls where less is best.
+
+        The rate of a level is that of its longest responses times how many are under way.
+        """
+        took = max(now - turn.begun, 1e-3)
+        crowd = (self._area + self.active * (now - self._changed) - turn.area) / took
+        level = round(math.log2(max(1.0, crowd)))
+        kept = self._levels.get(level, (0.0,) * 4)
+        share = 0.5 if kept[0] >= 4 * ENOUGH else 1.0  # what was long ago counts for less
+        told = (1.0, crowd, float(max(tokens, 1)), took)
+        self._levels[level] = tuple(share * old + new for old, new in zip(kept, told, strict=True))
+        known = {
+            level: (crowd / calls * tokens / seconds, tokens / seconds < SLOW * self._fastest)
+            for level, (calls, crowd, tokens, seconds) in sorted(self._levels.items())
+            if calls >= ENOUGH
+        }
+        if not known:
+            return self.limit if tokens < SLOW * self._fastest * took else self.most
+        least, top = min(known), max(known)
+        best = least
+        for level, (rate, _) in known.items():
+            if rate > known[best][0] * GAIN ** (level - best):
+                best = level
+        slow = known[best][1]
+        if best == top and not (best == least and slow):
+            return min(self.most, 2.0**top * (2 * SPARE if self._again else 1 + RISE))
+        # Where the fewest known are as good as any, still fewer may be.
+        lower = (2 if slow else 1) if best == least else 0
+        aim = min(self.most, SPARE * 2.0 ** max(0, best - lower))
+        self._sure, self.limit = 0.0, min(aim, self.limit) if self._round else aim
+        self._steady += 1
+        if not self._again:
+            self._again = now + STEADY
+        elif now >= self._again and self._steady >= 4 * ENOUGH:
+            self._again, self._steady = now + STEADY, 0
+            self._levels = {level: kept for level, kept in self._levels.items() if level <= best}
+        return aim
+
+    def _count(self, more: float) -> None:
+        now = time.monotonic()
+        self._area += self.active * (now - self._changed)
+        self.active, self._changed = self.active + more, now
 
     def _wake(self) -> None:
-        while self._waiting and self.active < int(self.limit):
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self.active += 1
-                turn.set_result(None)
+        while self._waiting and (self._waiting[0][3].done() or self.active < int(self.limit)):
+            _, _, weight, answer = heapq.heappop(self._waiting)
+            if not answer.done():
+                self._count(weight)
+                answer.set_result(None)
+        self._rise_soon()
 
+    def _rise_soon(self) -> None:
+        """As long as nothing was refused, a little more in a moment."""
+        if self._waiting and self.limit < self._sure and self._rising is None:
+            self._rising = asyncio.get_running_loop().call_later(TICK, self._rise)
 
-class _RefusedRound:
-    """Calls that were under way together when the first of them was refused."""
-
-    def __init__(self, half: float, together: int) -> None:
-        self._half, self._together, self._refused = half, together, 0
-
-    def lower(self, limit: float) -> float:
-        """One more was refused; returns how many are worth trying."""
-        self._refused += 1
-        taken = self._together - self._refused
-        # Where none was taken, that says nothing about how many would be.
-        return min(limit, taken) if taken > 0 else max(limit, self._half)
-
-
-class ModelPermits:
-    """Permits of each model and key: refusals of one do not slow down the others."""
-
-    def __init__(self, most: int, *, start: int | None = None) -> None:
-        self.most, self.start = most, start
-        self._permits: dict[Hashable, Permits] = {}
-
-    def of(self, who: Hashable) -> Permits:
-        """The permits of a model and key."""
-        known = self._permits.get(who)
-        if known is None:
-            if len(self._permits) >= MOST_KEPT:
-                self._forget()
-            known = self._permits[who] = Permits(self.most, start=self.start)
-        return known
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for a permit of any model."""
-        return sum(each.waiting for each in self._permits.values())
-
-    @property
-    def least(self) -> int:
-        """What the model may have under way that was refused most."""
-        return int(min((each.limit for each in self._permits.values()), default=self.most))
-
-    def _forget(self) -> None:
-        """Make room: those that nobody uses go."""
-        self._permits = {who: each for who, each in self._permits.items() if not each.idle}
+    def _rise(self) -> None:
+        self._rising = None
+        self.limit = min(max(self._sure, self.limit), self.limit * 2 ** (TICK / self._doubling))
+        self._wake()
 
 
 LARGE = 256 * 1024
 """Bytes beyond which JSON is made and read outside the event loop."""
 STRICT = json.JSONEncoder(check_circular=False, allow_nan=False)
+MEDIA = ("image_url", "input_audio", "file")
+LENGTHS = ("max_completion_tokens", "max_tokens")
 
 
-class RequestBody(Mapping[str, Any]):
+def measure(body: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Bytes of all text of a request, names included, the number of images or other media in it,
+    and the bytes of those, which are addresses or encoded and no prompt."""
+    size, media, encoded = 0, 0, 0
+    left: list[Any] = [*body, *body.values()]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            size += len(each) if each.isascii() else len(each.encode("utf-8", "surrogatepass"))
+        elif isinstance(each, Mapping):
+            if each.get("type") in MEDIA:
+                inside = measure({name: value for name, value in each.items() if name != "type"})
+                media, encoded = media + 1, encoded + inside[0] + inside[2]
+            else:
+                left += [*each, *each.values()]
+        elif isinstance(each, list | tuple):
+            left += each
+        else:
+            size += 24  # a number, true, false or null
+    return size, media, encoded
+
+
+class RequestBody(dict[str, Any]):
     """The fields of a request and, from the first call on, their JSON; never changed in place.
 
-    `size` is about how long the JSON will be, where somebody knows. `wishes` are fields that it is
-    sent with as far as a server takes them (aera.sampling.wishes), and the `task` finds the answer
+    `size` is about how long the JSON will be, where somebody knows. `wishes` are the fields for
+    logprobs that it is sent with as far as a server takes them, and the `task` finds the answer
     whose tokens a trace looks at.
     """
 
@@ -181,55 +294,57 @@ class RequestBody(Mapping[str, Any]):
         wishes: Mapping[str, Any] = MappingProxyType({}),
         task: Task | None = None,
     ) -> None:
-        self._fields, self._size = fields, size
-        self.wishes, self.task = wishes, task
-        self._extended: dict[str, RequestBody] = {}
+        super().__init__(fields)
+        self.wishes, self.task, self._size = wishes, task, size
+        self.levels = 1 + (TOP_LOGPROBS in wishes) if wishes else 0
+        """What is wished for: nothing, the tokens' own logprobs, or full lists."""
         self.shows_logprobs = bool(fields.get("logprobs"))
         """Whether whoever asked wants to see logprobs, beside what is wished for."""
-        self._common: bytes | None = None
-        """All but the spliced fields, without the closing brace."""
+        self.seed: int | None = fields["seed"] if is_whole(fields.get("seed")) else None
+        self._common = b""
+        """The JSON of all but `n` and the seed, without the closing brace."""
         self._made: asyncio.Future[None] | None = None
-        seed = fields.get("seed")
-        self.seed: int | None = seed if _is_whole(seed) else None
+        self._leveled: dict[int, RequestBody] = {}
 
-    def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
+    def cut(self, most: int) -> "RequestBody":
+        """The same with its responses no longer than that."""
+        named = dict.fromkeys([name for name in LENGTHS if name in self], most)
+        return RequestBody({**self, **named}, wishes=self.wishes, task=self.task)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
+    def with_logprobs(self, level: int) -> "RequestBody":
+        """The request with what is wished for up to a level; what it says itself stays.
 
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def copy(self, fields: Mapping[str, Any]) -> "RequestBody":
-        """Other fields with the same wishes."""
-        return RequestBody(fields, wishes=self.wishes, task=self.task)
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> "RequestBody":
-        """The fields as a body, unless they are one."""
-        return fields if isinstance(fields, RequestBody) else cls(fields)
-
-    def extend(self, more: Mapping[str, Any]) -> "RequestBody":
-        """The same with more fields and no wishes; made once, so that it is serialised once."""
-        key = ",".join(more)
-        if key not in self._extended:
-            made = RequestBody({**self._fields, **more}, size=self._size, task=self.task)
+        It is made once, so that it is serialised once.
+        """
+        if not self.levels:
+            return self
+        if level not in self._leveled:
+            more = {
+                name: self.get(name) or value
+                for name, value in self.wishes.items()
+                if level and (level == self.levels or name != TOP_LOGPROBS)
+            }
+            if TOP_LOGPROBS in more:
+                tops = filter(is_whole, (self.get(TOP_LOGPROBS), self.wishes[TOP_LOGPROBS]))
+                more[TOP_LOGPROBS] = max(tops)
+            made = RequestBody({**self, **more}, size=self._size, task=self.task)
             made.shows_logprobs = self.shows_logprobs
-            self._extended[key] = made
-        return self._extended[key]
+            self._leveled[level] = made
+        return self._leveled[level]
 
     @property
     def size(self) -> int:
         """Bytes of its JSON, once it was made."""
-        return len(self._common or b"")
+        return len(self._common)
 
     async def prepare(self) -> None:
         """Make the JSON, once; a large one outside the event loop."""
-        if self._common is not None:
+        if self._common:
             return
-        size = self._size if self._size is not None else _measure(dict(self._fields), LARGE)
-        if size <= LARGE:
+        if self._size is None:
+            text, _, encoded = measure(self)
+            self._size = text + encoded
+        if self._size <= LARGE:
             self._serialise()
             return
         if self._made is None:
@@ -237,10 +352,8 @@ class RequestBody(Mapping[str, Any]):
         await asyncio.shield(self._made)
 
     def _serialise(self) -> None:
-        common = dict(self._fields)
-        common.pop("n", None)
-        if self.seed is not None:
-            del common["seed"]
+        spliced = ("n",) if self.seed is None else ("n", "seed")
+        common = {name: value for name, value in self.items() if name not in spliced}
         try:
             self._common = STRICT.encode(common)[:-1].encode()
         except (ValueError, RecursionError):
@@ -258,34 +371,12 @@ class RequestBody(Mapping[str, Any]):
 
         A large one is a file, which aiohttp sends piece by piece.
         """
-        assert self._common is not None
-        common, end = self._common, ""
-        if self.seed is not None:
-            end = f', "seed": {self.seed + index}'
+        seed = self.seed_of(index)
+        end = "" if seed is None else f', "seed": {seed}'
         if n > 1:
             end += f', "n": {n}'
-        made = common + (end if len(common) > 1 else end[2:]).encode() + b"}"
+        made = self._common + (end if len(self._common) > 1 else end[2:]).encode() + b"}"
         return made if len(made) < LARGE else BytesIO(made)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _measure(value: Any, most: int) -> int:
-    """About how long the JSON of a value is; counting ends once it is more than `most`."""
-    left, size = [value], 0
-    while left and size <= most:
-        each = left.pop()
-        if isinstance(each, str):
-            size += len(each)
-        elif isinstance(each, dict):
-            left.extend(each)
-            left.extend(each.values())
-        elif isinstance(each, list):
-            left.extend(each)
-        size += 2
-    return size
 
 
 def open_session(
@@ -296,7 +387,9 @@ def open_session(
     for name, value in headers.items():
         own[name] = value
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=tls_context(ca_file)),
+        connector=aiohttp.TCPConnector(
+            limit=0, ssl=tls_context(ca_file), keepalive_timeout=KEPT_OPEN
+        ),
         headers=own,
         # A cookie would be one client's, sent along with the requests of all others.
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -311,6 +404,25 @@ def _proxy(base_url: str) -> str | None:
     host = parts.hostname or ""
     own = host in ("localhost", "::1") or host.startswith("127.")
     return None if own or proxy_bypass(host) else getproxies().get(parts.scheme)
+
+
+def _is_near(base_url: str) -> bool:
+    """Whether a server is on this machine or in one's own network."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host
+
+
+def _most_calls() -> int:
+    """Calls under way at once where nobody says, as each takes one of a process's files."""
+    try:
+        import resource
+    except ImportError:  # where there are none such
+        return MOST_AT_ONCE
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_AT_ONCE if files < 0 else max(1, min(MOST_AT_ONCE, files - SPARED))
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext | bool:
@@ -382,8 +494,11 @@ def _cause(error: Exception) -> str:
 
 
 LONGEST_BACKOFF = 20.0
-FIRST = 16
-"""Calls of a batch under way before any has succeeded, as all may be refused; then it doubles."""
+KEPT_OPEN = 3.0
+"""Seconds for which an idle connection is used again: servers close theirs after five, and a call
+that meets the end of its connection may have been billed."""
+SPARED = 128
+"""Open files that are left for everything but calls."""
 JSON = {"Content-Type": "application/json"}
 N_REMEMBERED, LOGPROBS_REMEMBERED, REFUSAL_REMEMBERED = 300.0, 3_600.0, 10.0
 """Seconds for which a server that did not take `n` or logprobs is not asked for them again, and
@@ -423,7 +538,8 @@ class Endpoint:
     """Environment variable with the key for this server; None sends no key."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     ca_file: str | None = None
-    concurrency: int = 64
+    concurrency: int | None = None
+    """Most calls at once; None finds out how many give the most tokens a second."""
     tries: int = 5
     timeout: float = 600.0
     """Seconds for a call and all its retries, counted from when the first is made."""
@@ -441,7 +557,8 @@ class Endpoint:
             )
         if self.ca_file is not None and not Path(self.ca_file).is_file():
             raise UsageError(f'the CA file "{self.ca_file}" cannot be used: there is no such file')
-        check_count("concurrency", self.concurrency)
+        if self.concurrency is not None:
+            check_count("concurrency", self.concurrency)
         check_count("tries", self.tries)
         check_count("the largest reply", self.largest_reply)
         if self.attempt_timeout is not None and not self.attempt_timeout > 0:
@@ -461,25 +578,39 @@ class Memory:
     """What was seen of a server, each thing under its key and for a while only."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, tuple[float, Any]] = {}
+        self._kept: dict[tuple[Hashable, ...], tuple[float, Any]] = {}
 
-    def get(self, key: Hashable, default: Any = None) -> Any:
+    def get(self, key: tuple[Hashable, ...], default: Any = None) -> Any:
         """What is known, unless it is too old."""
         until, value = self._kept.get(key, (0.0, default))
         return value if time.monotonic() < until else default
 
-    def keep(self, key: Hashable, value: Any, seconds: float = math.inf) -> None:
+    def keep(self, key: tuple[Hashable, ...], value: Any, seconds: float = math.inf) -> None:
         """Remember it for so long; what was kept longest makes room."""
         self._kept.pop(key, None)
         self._kept[key] = (time.monotonic() + seconds, value)
         if len(self._kept) > MOST_KEPT:
             self._kept.pop(next(iter(self._kept)))
 
-    def find(self, name: str, value: Any) -> bool:
-        """Whether anything of that name has this value at present."""
-        now = time.monotonic()
-        kept = self._kept.items()
-        return any(key[0] == name and now < until and each == value for key, (until, each) in kept)  # type: ignore[index]
+    def all(self, name: str) -> list[Any]:
+        """Everything of that name that is not too old."""
+        now, kept = time.monotonic(), self._kept.items()
+        return [value for key, (until, value) in kept if key[0] == name and now < until]
+
+
+class _Order(NamedTuple):
+    """What to ask for, until when somebody waits, and what is held for it."""
+
+    body: RequestBody
+    until: float
+    held: Held
+    headers: Mapping[str, str]
+    who: tuple[str, str | None]
+    """The model and the key that a refusal is about; None is the endpoint's own key."""
+
+
+Ask = Callable[[_Order, int, int], Coroutine[Any, Any, list[Response]]]
+"""Asks for responses from an index on, so many of them."""
 
 
 class Upstream:
@@ -493,18 +624,17 @@ class Upstream:
     def __init__(self, endpoint: Endpoint, *, alone: bool = True, shared: bool = False) -> None:
         self.endpoint = endpoint
         self._alone, self._shared = alone, shared
-        self.permits = Permits(endpoint.concurrency)
-        """For all calls together; each model has its own permits beside them."""
+        self.permits = Permits(endpoint.concurrency or _most_calls())
+        """For all calls together; each model and key has its own permits beside them."""
         self.calls = 0
         self.heard, self.usual = 0.0, 0.0
-        """When the latest reply came, and the seconds that one takes, on a moving average."""
+        """When the latest reply began, and the seconds that one takes, on a moving average."""
         own, total = endpoint.attempt_timeout, endpoint.timeout
         self.attempt_timeout = (total if alone else total / 2) if own is None else own
         """Seconds for one try."""
         self._url = endpoint.url("/chat/completions")
-        self._models = ModelPermits(endpoint.concurrency, start=None if shared else FIRST)
         self.memory = Memory()
-        """Its quirks: whether it takes `n`, which logprobs it gives, whom it refuses."""
+        """How it is: whether it takes `n`, which logprobs it gives, whom it refuses or slows."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Upstream":
@@ -529,17 +659,17 @@ class Upstream:
     @property
     def ignores_n(self) -> bool:
         """Whether requests of some kind are at present made without `n`, as it was not taken."""
-        return self.memory.find("n", "singly")
+        return "singly" in self.memory.all("n")
 
     @property
     def waiting(self) -> int:
         """Calls that wait for a permit."""
-        return self.permits.waiting + self._models.waiting
+        return sum(each.waiting for each in [self.permits, *self.memory.all("permits")])
 
     @property
     def allowed(self) -> int:
         """Calls that may be under way at once, for the model that was refused most."""
-        return min(int(self.permits.limit), self._models.least)
+        return int(min(each.limit for each in [self.permits, *self.memory.all("permits")]))
 
     async def probe(self, model: str) -> dict[str, Any]:
         """What the server gives of logprobs, and whether it takes `n`, by replies of few tokens."""
@@ -566,105 +696,72 @@ class Upstream:
         A completion that failed for good is a Response with an error. A refusal that no retry can
         mend (a bad key, a bad request) is raised. The ledger is told of every call. Headers
         given here win over the endpoint's own: another key is another client.
+
+        Of logprobs, full lists are asked for first, then the tokens' own, then nothing. A level
+        that was refused while a lower one was taken is remembered for its model.
         """
-        asked = RequestBody.of(body)
-        until = math.inf if deadline is None else deadline
-        own = headers.get("Authorization") if headers else None
-        sent = {**JSON, **headers} if headers else JSON
+        asked = body if isinstance(body, RequestBody) else RequestBody(body)
         held = held or Ledger(Budget()).take(n, Bound())
         assert held is not None  # nothing is limited
-        order = _Order(asked, until, held, sent, (str(asked.get("model")), own))
-        if not asked.wishes:
-            return await self._complete(order, n, start)
-        return await self._complete_with_logprobs(order, n, start)
-
-    # --- logprobs, as far as the server gives them ------------------------------------------------
-
-    async def _complete_with_logprobs(self, order: "_Order", n: int, start: int) -> list[Response]:
-        """Full lists are asked for first, then the tokens' own logprobs, then nothing.
-
-        A level that was refused while a lower one was taken is remembered for its model.
-        """
-        body, model = order.body, order.who[0]
-        wanted = 1 + (TOP_LOGPROBS in body.wishes)
-        level = min(wanted, self.memory.get(("logprobs", model), wanted))
+        if held.max_tokens is not None:
+            asked = asked.cut(held.max_tokens)
+        sent = {**JSON, **headers} if headers else JSON
+        until, model = math.inf if deadline is None else deadline, str(asked.get("model"))
+        who = model, headers.get("Authorization") if headers else None
+        level = min(asked.levels, self.memory.get(("logprobs", model), asked.levels))
         while True:
-            asked = order._replace(body=_with_logprobs(body, level, wanted))
+            order = _Order(asked.with_logprobs(level), until, held, sent, who)
+            await order.body.prepare()
+            size = LONG_LISTS if asked.levels and order.body.get(TOP_LOGPROBS) else n
             try:
-                got = await self._complete_in_parts(asked, n, start)
+                got = await _ask_in_parts(self._ask, order, start, n, size=size)
+                break
             except UpstreamError as error:
                 if not level or error.status not in BAD_REQUEST:
                     raise
                 level -= 1  # where they were the reason, less is taken; else the same comes again
-                continue
-            if level < wanted:
-                self.memory.keep(("logprobs", model), level, LOGPROBS_REMEMBERED)
-            if any(response.error is None for response in got):
-                self.memory.keep(("gives", model), GIVES[max(map(_level_of, got))])
-            return got
-
-    async def _complete_in_parts(self, order: "_Order", n: int, start: int) -> list[Response]:
-        """All at once, or in parts where replies are long; one that fails takes no other along."""
-        if n <= LONG_LISTS or not order.body.get(TOP_LOGPROBS):
-            return await self._complete(order, n, start)
-        firsts = range(0, n, LONG_LISTS)
-        sizes = [min(LONG_LISTS, n - first) for first in firsts]
-        parts = (
-            self._complete(order, size, start + first)
-            for first, size in zip(firsts, sizes, strict=True)
-        )
-        done = await asyncio.gather(*parts, return_exceptions=True)
-        errors = [each for each in done if isinstance(each, BaseException)]
-        lost = [each for each in errors if not isinstance(each, UpstreamError)]
-        if lost or len(errors) == len(done):
-            raise (lost or errors)[0]
-        return [
-            response
-            for size, each in zip(sizes, done, strict=True)
-            for response in (_failed(each, size) if isinstance(each, UpstreamError) else each)  # type: ignore[union-attr]
-        ]
+        if level < asked.levels:
+            self.memory.keep(("logprobs", model), level, LOGPROBS_REMEMBERED)
+        if asked.levels and any(response.error is None for response in got):
+            self.memory.keep(("gives", model), GIVES[max(map(_level_of, got))])
+        return got
 
     # --- one call for all, or one for each --------------------------------------------------------
 
-    async def _complete(self, order: "_Order", n: int, start: int) -> list[Response]:
-        """The completions of a request as it stands."""
-        await order.body.prepare()
-        got = await self._ask_with_n(order, n, start) if n > 1 else []
-        if len(got) < n:
-            some = any(response.error is None for response in got)
-            rest = await self._ask_singly(order, n - len(got), start + len(got), some=some)
-            got = [*got, *rest]
-        return got
-
-    async def _ask_with_n(self, order: "_Order", n: int, start: int) -> list[Response]:
-        """What the server gives of `n`, as long as it takes such a request."""
+    async def _ask(self, order: _Order, start: int, n: int) -> list[Response]:
+        """What the server gives of `n` as long as it takes such a request; the rest singly."""
         kind, got = ("n", *_kind_of(order.body)), list[Response]()
         for _ in range(2):  # a reply that fell short may be an accident: `n` is tried once more
             rest = n - len(got)
             if rest < 2 or self.memory.get(kind) == "singly":
                 break
             try:
-                got += await self._ask_at_once(order, rest, start + len(got), kind)
+                got += await self._ask_at_once(order, start + len(got), rest, kind)
             except UpstreamError as refused:
                 if all(response.error for response in got):
                     raise
                 got += _failed(refused, rest)
+        if len(got) < n:
+            some, place = any(response.error is None for response in got), start + len(got)
+            got += await _ask_in_parts(self._try, order, place, n - len(got), size=1, some=some)
         return got
 
     async def _ask_at_once(
-        self, order: "_Order", n: int, start: int, kind: Hashable
+        self, order: _Order, start: int, n: int, kind: tuple[Hashable, ...]
     ) -> list[Response]:
         """One call for all; fewer than `n` when the server does not take `n`."""
         try:
-            got = await self._call(order, start, n)
+            got = await self._try(order, start, n)
         except UpstreamError as error:
             if error.status not in BAD_REQUEST:
-                return _failed(error.unless_refused(), n)
+                raise
             # If `n` was not the reason, this raises, and nothing is held against the server.
-            [single] = await self._ask_singly(order, 1, start)
+            [single] = await self._try(order, start, 1)
             if single.error is None:
                 self.memory.keep(kind, "singly", N_REMEMBERED)
             return [replace(single, calls=single.calls + error.calls)]
+        if got[0].error is not None:
+            return got
         before = self.memory.get(kind)
         # One that never took it is believed at its first reply of one choice. One that did, or gave
         # some of them, must fall short twice in a row.
@@ -676,117 +773,109 @@ class Upstream:
             self.memory.keep(kind, "short")
         return got
 
-    async def _ask_singly(
-        self, order: "_Order", n: int, start: int, *, some: bool = False
-    ) -> list[Response]:
-        """A call for each; the first refusal that cannot be mended ends the others.
-
-        It is raised unless some responses have come: nothing that was paid for is lost.
-        """
-        if n == 1 and not some:  # one task less for each call
-            return [await self._ask_one(order, start)]
-        tasks = [asyncio.create_task(self._ask_one(order, start + i)) for i in range(n)]
+    async def _try(self, order: _Order, start: int, n: int) -> list[Response]:
+        """One call; its failure is in the responses, unless it is a refusal for good."""
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
-            await cancel_all(tasks)
-        done = [task for task in tasks if not task.cancelled()]
-        errors = [error for task in done if (error := task.exception()) is not None]
-        if not errors:
-            return [task.result() for task in tasks]
-        got = some or any(task.exception() is None and not task.result().error for task in done)
-        refused = errors[0]
-        if not got or not isinstance(refused, UpstreamError):
-            raise refused
-        return [_result(task, refused) for task in tasks]
-
-    async def _ask_one(self, order: "_Order", index: int) -> Response:
-        try:
-            return (await self._call(order, index, 1))[0]
+            return await self._call(order, start, n)
         except UpstreamError as error:
-            return _failed(error.unless_refused(), 1)[0]
+            if not error.retryable and error.status is not None:
+                raise
+            return _failed(error, n)
 
-    async def _call(self, order: "_Order", start: int, n: int) -> list[Response]:
-        """One call with its retries; the error of the last is raised."""
-        begun, patience = time.monotonic(), _Patience(self.endpoint.timeout, order.until)
-        calls, held = 0, order.held
-        for attempt in range(1, self.endpoint.tries + 1):
-            try:
-                all_of_it = await self._attempt(order, start, n, begun=begun, patience=patience)
-            except UpstreamError as error:
-                calls += error.calls
-                if error.calls:
-                    (held.give_back if error.unbilled else held.lose)(n)
-                wait = _pause(attempt, error.retry_after)
-                last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
-                if last or not error.retryable or wait >= patience.begin():
-                    raise error.after(calls) from None
-                await asyncio.sleep(wait)
-                continue
-            got = all_of_it[:n]
-            if calls:
-                got = [replace(got[0], calls=calls + 1), *got[1:]]
-            held.receive(start, got, usage_of(all_of_it))
-            if len(got) < n:
-                held.give_back(n - len(got))
-            return got
-        raise AssertionError("unreachable: the last attempt returns or raises")
+    async def _call(self, order: _Order, start: int, n: int) -> list[Response]:
+        """One call with its retries; the error of the last is raised.
 
-    async def _attempt(
-        self, order: "_Order", index: int, n: int, *, begun: float, patience: "_Patience"
-    ) -> list[Response]:
-        """One call, once there is a permit for it; only the caller's deadline ends that wait.
-
-        An error of no calls is one of a call that was never made, and nothing is held for it.
+        Only the caller's deadline ends the wait for a permit; the timeout runs from the first call
+        on. An error of no calls is one of a call that was never made, and nothing is held for it.
         """
-        limit, own = 0.0, self._models.of(order.who)
-        try:
-            if patience.left == 0:
-                raise TimeoutError
-            async with asyncio.timeout(patience.left) as timer, own as turn, self.permits:
-                when, known = self.memory.get(("refused", order.who), (0.0, None))
-                if known is not None and when > begun:  # those who waited need not ask themselves
-                    raise known.after(0)
-                if not order.held.begin(n):
-                    raise no_room().after(0)
-                limit = min(patience.begin(), self.attempt_timeout)
-                timer.reschedule(asyncio.get_running_loop().time() + limit)
-                try:
-                    got = await self._post(order, index, n)
-                except UpstreamError as error:
-                    if error.status == 429:
-                        own.halve(turn)
-                    if error.final and not (self._shared and error.status == 404):
-                        refused = time.monotonic(), error
-                        self.memory.keep(("refused", order.who), refused, REFUSAL_REMEMBERED)
-                    raise error.after(1) from None
-                own.widen()
-                return got
-        except TimeoutError:
-            text = (
-                f"no reply within {limit:.1f} s" if limit else "the deadline passed before the call"
-            )
-            late = UpstreamError(text, retryable=self._alone).after(1 if limit else 0)
-            late.detail = text
-            raise late from None
+        held, until, patience, calls = order.held, order.until, self.endpoint.timeout, 0
+        begun, own = time.monotonic(), self._permits_of(order)
+        for attempt in range(1, self.endpoint.tries + 1):
+            limit = 0.0
+            try:
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                async with (
+                    asyncio.timeout(None if left == math.inf else left) as timer,
+                    own.hold(n, held.turn) as turn,
+                    self.permits.hold(1, held.turn),
+                ):
+                    when, known = self.memory.get(("refused", order.who), (0.0, None))
+                    if known is not None and when > begun:  # who waited need not ask himself
+                        raise known.after(0)
+                    if not held.begin(n):
+                        raise no_room().after(0)
+                    now = time.monotonic()
+                    until, patience = min(until, now + patience), math.inf
+                    limit = min(max(0.0, until - now), self.attempt_timeout)
+                    timer.reschedule(asyncio.get_running_loop().time() + limit)
+                    try:
+                        got = await self._post(order, start, n)
+                    except UpstreamError as failed:
+                        self._note_refusal(failed, order, own, turn)
+                        raise
+                    own.served(turn, max(response.tokens for response in got))
+            except TimeoutError:
+                text = f"no reply within {limit:.1f} s"
+                text = text if limit else "the deadline passed before the call"
+                error = UpstreamError(text, retryable=self._alone).after(1 if limit else 0)
+                error.detail = text
+            except UpstreamError as failed:
+                error = failed
+            else:
+                first = got[0] if not calls else replace(got[0], calls=calls + 1)
+                kept = [first, *got[1:n]]
+                held.receive(start, kept, usage_of(got))
+                held.give_back(n - len(kept))
+                return kept
+            calls += error.calls
+            if error.calls:
+                held.give_back(n) if error.unbilled else held.lose(n, str(error))
+            wait = _pause(attempt, error.retry_after)
+            last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
+            late = wait >= min(until, time.monotonic() + patience) - time.monotonic()
+            if last or late or not error.retryable:
+                break
+            await asyncio.sleep(wait)
+        raise error.after(calls)
 
-    async def _post(self, order: "_Order", index: int, n: int) -> list[Response]:
+    def _permits_of(self, order: _Order) -> Permits:
+        """Those of a model and key: refusals of one do not slow down the others."""
+        key = ("permits", order.who)
+        known: Permits | None = self.memory.get(key)
+        if known is None:
+            most, body = self.endpoint.concurrency, order.body
+            doubling = NEAR if _is_near(self.endpoint.base_url) else FAR
+            length = next((body[name] for name in LENGTHS if is_whole(body.get(name))), UNHEARD)
+            sure = most or max(FEWEST_UNHEARD, min(MOST_UNHEARD, UNHEARD // max(1, length)))
+            told = self._shared and most is not None  # many clients, and no batch that may be wrong
+            known = Permits(most, sure=sure, doubling=0.0 if told else doubling)
+        self.memory.keep(key, known)
+        return known
+
+    def _note_refusal(self, error: UpstreamError, order: _Order, own: Permits, turn: Turn) -> None:
+        """Slow down where there was too much, and spare others a refusal for good."""
+        if error.status == 429:
+            own.refused(turn)
+        if error.final and not (self._shared and error.status == 404):
+            refused = time.monotonic(), error
+            self.memory.keep(("refused", order.who), refused, REFUSAL_REMEMBERED)
+
+    async def _post(self, order: _Order, index: int, n: int) -> list[Response]:
         """One exchange."""
         self.calls += 1
-        begun = time.monotonic()
+        begun, body = time.monotonic(), order.body
         try:
             async with self.session.post(
-                self._url,
-                data=order.body.content(index, n),
-                headers=order.headers,
-                allow_redirects=False,
+                self._url, data=body.content(index, n), headers=order.headers, allow_redirects=False
             ) as reply:
-                self.hear()
+                self.heard = time.monotonic()
                 most = self.endpoint.largest_reply
                 said = await decode_reply(reply, most, named=not self._shared)
+        except TimeoutError:
+            raise
         except (aiohttp.ClientError, OSError) as error:
-            if isinstance(error, TimeoutError):
-                raise
             raise connection_error(error, retryable=self._alone) from None
         except ValueError:
             raise UsageError("a header of the request cannot be passed on as it is") from None
@@ -795,29 +884,48 @@ class Upstream:
         read = partial(
             parse_reply,
             said,
-            seed=order.body.seed_of(index),
+            seed=body.seed_of(index),
             latency_ms=1000 * took,
-            sent=order.body.size,
-            shows_logprobs=order.body.shows_logprobs,
-            task=order.body.task,
+            sent=body.size,
+            shows_logprobs=body.shows_logprobs,
+            task=body.task,
         )
         # Lists of likely tokens are long, and others wait for the loop.
-        return await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
-
-    def hear(self) -> None:
-        """A reply has begun to come, of whatever status."""
-        self.heard = time.monotonic()
+        return await asyncio.to_thread(read) if TOP_LOGPROBS in body else read()
 
 
-class _Order(NamedTuple):
-    """What to ask for, until when somebody waits, and what is held for it."""
+async def _ask_in_parts(
+    ask: Ask, order: _Order, start: int, n: int, *, size: int, some: bool = False
+) -> list[Response]:
+    """Calls for so many each; the first refusal that cannot be mended ends the others.
 
-    body: RequestBody
-    until: float
-    held: Held
-    headers: Mapping[str, str]
-    who: tuple[str, str | None]
-    """The model and the key that a refusal is about; None is the endpoint's own key."""
+    It is raised unless some responses have come: nothing that was paid for is lost.
+    """
+    if n <= size and not some:  # one task less for each call
+        return await ask(order, start, n)
+    sizes = [min(size, n - first) for first in range(0, n, size)]
+    tasks = [
+        asyncio.create_task(ask(order, start + place * size, count))
+        for place, count in enumerate(sizes)
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await cancel_all(tasks)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    refused = next((each for each in outcomes if isinstance(each, Exception)), None)
+    got: list[Response] = []
+    for outcome, count in zip(outcomes, sizes, strict=True):
+        if isinstance(outcome, list):
+            got += outcome
+        elif isinstance(refused, UpstreamError):
+            known = outcome if isinstance(outcome, UpstreamError) else refused.after(0)
+            got += _failed(known, count)
+        else:
+            raise refused or outcome
+    if refused is not None and not some and all(response.error for response in got):
+        raise refused
+    return got
 
 
 def _kind_of(body: Mapping[str, Any]) -> tuple[str, bool, bool, bool]:
@@ -834,55 +942,11 @@ def _failed(error: UpstreamError, n: int) -> list[Response]:
     return [first, *[replace(first, calls=0)] * (n - 1)]
 
 
-def _result(task: "asyncio.Task[Response]", refused: UpstreamError) -> Response:
-    """What came of a call; of one that was refused or broken off, the record of that."""
-    if task.cancelled():
-        return _failed(refused.after(0), 1)[0]
-    error = task.exception()
-    if error is None:
-        return task.result()
-    return _failed(error if isinstance(error, UpstreamError) else refused, 1)[0]
-
-
-def _with_logprobs(body: RequestBody, level: int, wanted: int) -> RequestBody:
-    """The request with the optional logprobs up to a level; what it says itself stays."""
-    wishes = {
-        name: value
-        for name, value in body.wishes.items()
-        if level and (level == wanted or name != TOP_LOGPROBS)
-    }
-    said = {name: body[name] for name in wishes if body.get(name)}
-    top = max(_whole(wishes.get(TOP_LOGPROBS)), _whole(said.get(TOP_LOGPROBS)))
-    return body.extend({**wishes, **said, **({TOP_LOGPROBS: top} if top else {})})
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
 def _level_of(response: Response) -> int:
     tokens = getattr(response.source, "tokens", None)
     if not isinstance(tokens, ServedTokens):
         return 0
     return 1 if tokens.confidence is None else 2
-
-
-class _Patience:
-    """How long to wait: up to the caller's deadline, and from the first call on, the timeout."""
-
-    def __init__(self, timeout: float, until: float) -> None:
-        self._timeout, self._until, self._begun = timeout, until, False
-
-    def begin(self) -> float:
-        """A call is being made; returns the seconds left for it."""
-        if not self._begun:
-            self._begun, self._until = True, min(self._until, time.monotonic() + self._timeout)
-        return max(0.0, self._until - time.monotonic())
-
-    @property
-    def left(self) -> float | None:
-        """Seconds left, None where nothing limits them yet."""
-        return None if self._until == math.inf else max(0.0, self._until - time.monotonic())
 
 
 def _pause(attempt: int, retry_after: float | None) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -121,7 +122,7 @@ class Replicas:
     def busy(self) -> list[int]:
         """Calls under way at each server."""
         rows = zip(self.upstreams, self._asking, self.passing, strict=True)
-        return [max(each.permits.active, asking) + passing for each, asking, passing in rows]
+        return [max(round(each.permits.active), asking) + passing for each, asking, passing in rows]
 
     def order(self) -> list[int]:
         """Servers in the order in which to ask them: those that work first, then the least busy."""
@@ -143,26 +144,16 @@ class Replicas:
         for place in order:
             upstream = self.upstreams[place]
             headers = self._headers_for(upstream)
-
-            def ask(count: int, index: int) -> Coroutine[Any, Any, list[Response]]:
-                return upstream.complete(  # noqa: B023  it is awaited within this round
-                    body,
-                    count,
-                    start=index,
-                    deadline=deadline,
-                    held=held,
-                    headers=headers,  # noqa: B023
-                )
-
+            ask = partial(upstream.complete, body, deadline=deadline, held=held, headers=headers)
             missing = [i for i, each in enumerate(got) if _failure(each)] if got else [*range(n)]
             self._asking[place] += 1
             try:
                 if len(missing) == n:
-                    asking = ask(n, start)
+                    asking = ask(n, start=start)
                     last = place == order[-1]
                     more = await (asking if last else self._ask_unless_silent(place, n, asking))
                 else:
-                    singles = await run_together(ask(1, start + i) for i in missing)
+                    singles = await run_together(ask(1, start=start + i) for i in missing)
                     more = [response for [response] in singles]
             except UpstreamError:
                 if all(response.error for response in got):
@@ -196,21 +187,16 @@ class Replicas:
                 usual = max((each.usual for each in others if each.heard > begun), default=0.0)
                 waited = time.monotonic() - max(begun, self.upstreams[place].heard)
                 late = waited > max(SILENT, SLOWER * usual) if usual else waited > UNHEARD
-                if late and (usual or await self._is_dead(place)):
+                rows = await self.check() if late and not usual else ()
+                dead = rows and not rows[place]["answers"] and any(row["answers"] for row in rows)
+                if late and (usual or dead):  # it answers nothing at all, and another one does
                     silent = UpstreamError(f"no reply within {waited:.1f} s").after(1)
                     return [Response("", error=str(silent), calls=1, source=silent)] * n
             return task.result()
         finally:
             await cancel_all([task])
 
-    async def _is_dead(self, place: int) -> bool:
-        """Whether a server answers nothing at all, and another one does."""
-        rows = await self.check()
-        return not rows[place]["answers"] and any(row["answers"] for row in rows)
-
     def _headers_for(self, upstream: Upstream) -> Mapping[str, str]:
-        if not self._forwarded:
-            return self._headers
         own = upstream.session.headers
         kept = {name: value for name, value in self._forwarded.items() if name not in own}
         return {**kept, **self._headers}
@@ -324,7 +310,7 @@ async def _send(
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_read=upstream.endpoint.timeout),
         )
-        upstream.hear()
+        upstream.heard = time.monotonic()
         return reply
     except aiohttp.ClientConnectorError:
         raise

@@ -110,12 +110,16 @@ def parse_retry_after(value: str | None) -> float | None:
     return wait if 0 <= wait <= LONGEST_RETRY_AFTER and math.isfinite(wait) else None
 
 
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether it is a whole number; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _status(code: Any) -> int | None:
     """An error's code as a status, where it is one."""
     if isinstance(code, str) and len(code) == 3 and code.isascii() and code.isdigit():
         code = int(code)
-    whole = isinstance(code, int) and not isinstance(code, bool)
-    return code if whole and 400 <= code < 600 else None
+    return code if is_whole(code) and 400 <= code < 600 else None
 
 
 LEAST = -50.0
@@ -148,16 +152,12 @@ def _rows(told: Mapping[str, Any]) -> list[Any]:
     if not isinstance(values, list):
         return []
     named = {"token": told.get("tokens"), "logprob": values, TOP_LOGPROBS: told.get(TOP_LOGPROBS)}
-    columns: dict[str, Any] = {
-        name: column for name, column in named.items() if _as_long(column, values)
+    columns: dict[str, list[Any]] = {
+        name: column
+        for name, column in named.items()
+        if isinstance(column, list) and len(column) == len(values)
     }
-    return [
-        {name: column[place] for name, column in columns.items()} for place in range(len(values))
-    ]
-
-
-def _as_long(column: Any, other: list[Any]) -> bool:
-    return isinstance(column, list) and len(column) == len(other)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _written(row: Mapping[str, Any]) -> bytes:
@@ -249,7 +249,7 @@ def parse_reply(
     texts = [choice_text(choice) for choice in choices]
     listed = [read_tokens(choice) for choice in choices]
     if not shows_logprobs:
-        choices = [_without_logprobs(choice) for choice in choices]
+        choices = [trim_logprobs(choice, {}) for choice in choices]
     usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
     tokens = _tokens(choices, texts, listed, _count(usage.get("completion_tokens")))
     counted, took = _count(usage.get("prompt_tokens")), round(latency_ms, 1)
@@ -267,7 +267,8 @@ def parse_reply(
             model=model,
             prompt_tokens=prompt if place == 0 else 0,
             calls=1 if place == 0 else 0,
-            source=Choice.of(choice, beside, _whole(own, count)),
+            # Where most of the tokens that were counted are not listed, the list is no help.
+            source=Choice.of(choice, beside, own if own and 2 * len(own.ends) >= count else None),
         )
         for place, (choice, text, count, own) in enumerate(
             zip(choices, texts, tokens, listed, strict=True)
@@ -284,29 +285,15 @@ def usage_of(responses: Sequence[Response]) -> Usage:
     prompt, completion = (_count(said.get(f"{name}_tokens")) for name in ("prompt", "completion"))
     if not completion and any(each.text for each in responses):
         completion = None  # a text of no tokens is a field that nobody filled in
-    if completion is None and all(_said_tokens(_choice(each)) for each in responses):
+    choices = (each.source if isinstance(each.source, dict) else {} for each in responses)
+    if completion is None and all(map(_said_tokens, choices)):
         completion = sum(each.tokens for each in responses)
     return Usage(prompt or None, completion, len(responses))
 
 
-def _choice(response: Response) -> Mapping[str, Any]:
-    return response.source if isinstance(response.source, dict) else {}
-
-
-def _without_logprobs(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice with null in the place of the logprobs that nobody will see."""
-    return choice if choice.get("logprobs") is None else {**choice, "logprobs": None}
-
-
-def _whole(listed: ServedTokens | None, count: int) -> ServedTokens | None:
-    """The tokens, unless most of those that were counted are not among them."""
-    return None if listed is None or 2 * len(listed.ends) < count else listed
-
-
 def _count(value: Any) -> int | None:
     """A number of tokens, None where it cannot be one."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value <= MOST_TOKENS else None
+    return value if is_whole(value) and 0 <= value <= MOST_TOKENS else None
 
 
 def _name(value: Any) -> str | None:
@@ -376,10 +363,10 @@ def trim_logprobs(choice: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[s
     if not isinstance(rows, list):
         return dict(choice)
     most = _count(asked.get(TOP_LOGPROBS)) or 0
-    cut = [_trim_row(row, most) if isinstance(row, dict) else row for row in rows]
+    cut = [
+        {**row, TOP_LOGPROBS: row[TOP_LOGPROBS][:most]}
+        if isinstance(row, dict) and isinstance(row.get(TOP_LOGPROBS), list)
+        else row
+        for row in rows
+    ]
     return {**choice, "logprobs": {**told, "content": cut}}
-
-
-def _trim_row(row: Mapping[str, Any], most: int) -> dict[str, Any]:
-    top = row.get(TOP_LOGPROBS)
-    return {**row, TOP_LOGPROBS: top[:most]} if isinstance(top, list) else dict(row)

@@ -4,20 +4,19 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from aera.core import Question, Response
 from aera.errors import UpstreamError, UsageError
 from aera.files import to_line
-from aera.pools.log import Log, append
-from aera.pools.pool import Pool
+from aera.pools.pool import Log, Pool, append
 from aera.reading.task import Task
 from aera.sampling.budget import Bound, Budget, Held, Ledger
-from aera.sampling.client import Endpoint, RequestBody, Upstream
-from aera.sampling.replicas import Replicas
+from aera.sampling.client import LENGTHS, Endpoint, RequestBody, Upstream, measure, run_together
+from aera.sampling.replies import is_whole
 from aera.trace import ServedTokens
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -83,37 +82,9 @@ async def sample_held(
 
 def request_bound(body: Mapping[str, Any]) -> Bound:
     """What one response to a request can take at most: no tokenizer makes two tokens of a byte."""
-    said = (body.get(name) for name in ("max_completion_tokens", "max_tokens"))
-    lengths = [each for each in said if isinstance(each, int) and each > 0]
-    size, images = _measure_prompt(dict(body))  # any field may become a part of the prompt
-    return Bound(min(lengths, default=None), size + PER_CALL + images * PER_IMAGE)
-
-
-def _measure_prompt(value: Any) -> tuple[int, int]:
-    """Bytes of all text in it, names included, and the number of images or other media."""
-    size, media, left = 0, 0, [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, str):
-            size += len(each.encode("utf-8", "surrogatepass"))
-        elif isinstance(each, Mapping):
-            if each.get("type") in ("image_url", "input_audio", "file"):
-                media += 1  # its text is an address or encoded bytes, and no prompt
-                continue
-            left += [*each, *each.values()]
-        elif isinstance(each, list | tuple):
-            left += each
-        else:
-            size += 24  # a number, true, false or null
-    return size, media
-
-
-def cut_request(body: Mapping[str, Any], held: Held | None) -> Mapping[str, Any]:
-    """The request with its responses no longer than what is held for them."""
-    if held is None or held.max_tokens is None:
-        return body
-    named = [name for name in ("max_completion_tokens", "max_tokens") if name in body]
-    return RequestBody.of(body).copy({**body, **dict.fromkeys(named, held.max_tokens)})
+    lengths = [body[name] for name in LENGTHS if is_whole(body.get(name)) and body[name] > 0]
+    size, media, _ = measure(body)  # any field may become a part of the prompt
+    return Bound(min(lengths, default=None), size + PER_CALL + media * PER_IMAGE)
 
 
 @dataclass(frozen=True)
@@ -170,8 +141,7 @@ class OpenAISampler:
     ) -> list[Response]:
         """Ask the server for `n` more responses."""
         chat, held = self.chat, self._held
-        whole = RequestBody(chat.body(question), wishes=chat.wishes, task=chat.task)
-        body = cut_request(whole, held)
+        body = RequestBody(chat.body(question), wishes=chat.wishes, task=chat.task)
         return await self.upstream.complete(body, n, start=start, deadline=deadline, held=held)
 
     def bound(self, question: Question) -> Bound:
@@ -183,55 +153,6 @@ class OpenAISampler:
         same = copy(self)
         same._held = held
         return same
-
-
-@dataclass
-class Waiting:
-    """How long somebody waited for model servers, calls at the same time counted once."""
-
-    seconds: float = 0.0
-    calls: int = 0
-    _since: float = 0.0
-
-    def __enter__(self) -> None:
-        if not self.calls:
-            self._since = time.monotonic()
-        self.calls += 1
-
-    def __exit__(self, *error: object) -> None:
-        self.calls -= 1
-        if not self.calls:
-            self.seconds += time.monotonic() - self._since
-
-
-@dataclass(frozen=True, eq=False)
-class RequestSampler:
-    """Samples one fixed request; remembers how long it waited."""
-
-    upstream: Replicas
-    body: Mapping[str, Any]
-    offset: int = 0
-    """Where its samples begin, so that those of another with the same seed are others."""
-    waiting: Waiting = field(default_factory=Waiting)
-    held: Held | None = None
-
-    async def sample(
-        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
-    ) -> list[Response]:
-        """Ask a replica for `n` more responses to the request, whatever the question."""
-        index, body = self.offset + start, cut_request(self.body, self.held)
-        with self.waiting:
-            return await self.upstream.complete(
-                body, n, start=index, deadline=deadline, held=self.held
-            )
-
-    def bound(self, question: Question) -> Bound:
-        """What one response can take at most, by the request."""
-        return request_bound(self.body)
-
-    def within(self, held: Held) -> Self:
-        """The same, which tells the ledger of every call; what it remembers is shared."""
-        return replace(self, held=held)
 
 
 HOPELESS = 64
@@ -296,13 +217,7 @@ async def record(
                     raise UpstreamError(f"{log.failures} failures and no response: {log.trouble}")
                 rest = rest[asked:]
 
-    workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for task in workers:
-            task.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    await run_together(worker() for _ in range(concurrency))
     return log.seal()
 
 

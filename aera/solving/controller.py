@@ -13,42 +13,47 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from aera.arrays import Floats
-from aera.core import Question, Schedule
-from aera.errors import TRAIN_AGAIN, AeraError, ControllerError, UsageError, check_count
-from aera.files import check_format, file_hash, replacing, write_json, write_whole, written_by
+from aera.core import Question, Reader, Schedule, Weighting
+from aera.errors import TRAIN_AGAIN, ControllerError, UsageError, check_count
+from aera.files import (
+    check_format,
+    file_hash,
+    problem,
+    replacing,
+    write_json,
+    write_whole,
+    written_by,
+)
 from aera.network import Network
-from aera.paper.encoder import Encoder, load_encoder
-from aera.paper.features import SCALARS, Projection
 from aera.policies.domain import Home, Lookout, home_from_json
 from aera.policies.features import VOTE_FEATURE_NAMES
-from aera.policies.gate import Gate, Gated, Live, PaperGate, VoteGate
-from aera.policies.labels import (
-    GATED,
-    Maker,
-    check_runs_live,
-    confident_rule,
-    label_of,
-    parse_policy,
-    strip_weighted,
-)
+from aera.policies.gate import Gate, Gated, Live, VoteGate
 from aera.policies.rules import (
     ASC,
+    GATED,
+    UNTRAINED,
     Bounded,
     Fixed,
+    Maker,
     Policy,
     bounds_of,
+    check_runs_live,
+    confident_rule,
     is_weighted,
+    label_of,
     layers,
+    parse_policy,
     range_of,
+    strip_weighted,
 )
-from aera.reading.equivalence import check_installed, question_reader
-from aera.reading.task import Reader, Task, get_task, task_from_json
+from aera.reading.equivalence import check_installed
+from aera.reading.task import Task, get_task, question_reader, task_from_json
 from aera.solving.run import Pace, Run
 from aera.trace import FULL, PLAIN
 from aera.voting.rules import WEIGHTS, BestOfN, Scorer, TraceWeights, gives_weights, name_weights
 from aera.voting.structure import structure_vote
 from aera.voting.traits import TRAIT_NAMES
-from aera.voting.weigher import Weigher, Weighting
+from aera.voting.weigher import Weigher
 
 WEIGHER = "weigher."
 """What the weigher's arrays are called after."""
@@ -74,18 +79,15 @@ def load_gate(path: Path, tensors: Mapping[str, Floats], config: Mapping[str, An
     try:
         network = Network.from_tensors(own)
         if features[0] in VOTE_FEATURE_NAMES:
-            network.outputs(np.zeros((1, len(VOTE_FEATURE_NAMES))))
+            network.outputs(np.zeros((1, len(features))))
             return VoteGate(network, features)
-        projection = Projection(own["projection.mean"], own["projection.components"])
-        blank = [np.zeros(len(SCALARS)), projection.apply(projection.mean)]
-        network.outputs(np.concatenate(blank)[None])
+        from aera.paper.features import load_paper_gate  # only here is it needed
+
+        return load_paper_gate(network, own, features, config["encoder"])
     except (KeyError, ValueError) as error:
         raise ControllerError(
-            f'"{path / "model.safetensors"}" does not hold a gate: {problem_of(error)}; '
-            + TRAIN_AGAIN
+            f'"{path / "model.safetensors"}" does not hold a gate: {problem(error)}; ' + TRAIN_AGAIN
         ) from None
-    encoder = _load_encoder(config["encoder"], projection)
-    return PaperGate(network, projection, encoder, features)
 
 
 def weigher_tensors(weigher: Weigher) -> dict[str, Floats]:
@@ -112,16 +114,10 @@ def load_weigher(
         )
     except (KeyError, ValueError) as error:
         raise ControllerError(
-            f'"{path / "model.safetensors"}" does not hold a weigher: {problem_of(error)}; '
+            f'"{path / "model.safetensors"}" does not hold a weigher: {problem(error)}; '
             + TRAIN_AGAIN
         ) from None
     return replace(best, lower=tuple(lower))
-
-
-def load_weights(config: Mapping[str, Any]) -> TraceWeights | None:
-    """Weights that were not learned, where it was saved with some."""
-    name = config.get("weights")
-    return None if name is None else WEIGHTS[name]
 
 
 def _prefixes(lower: int) -> list[str]:
@@ -162,23 +158,6 @@ def check_equivalence(path: Path, task: Task) -> None:
         ) from None
 
 
-def _load_encoder(named: Mapping[str, Any], projection: Projection) -> Encoder:
-    try:
-        encoder = load_encoder(named["name"])
-    except AeraError as error:
-        raise ControllerError(f"the controller's encoder cannot be had: {error}") from None
-    if encoder.identity != named["identity"] or encoder.dimensions != len(projection.mean):
-        raise ControllerError(
-            f"the controller was trained with the encoder {named['identity']}, but here is "
-            f"{encoder.identity}; use the version it was trained with, or {TRAIN_AGAIN}"
-        )
-    return encoder
-
-
-def problem_of(error: Exception) -> str:
-    return f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
-
-
 def read_config(path: Path) -> Any:
     """What config.json of a controller says, as it stands there."""
     return read_json(path / "config.json")
@@ -213,11 +192,11 @@ def question_hashes(question: Question) -> list[str]:
 
 
 def default_controller(task: Task | None = None) -> "Controller":
-    """What is used without a trained controller: plain votes and ASC(0.95).
+    """What is used without a trained controller: plain votes and UNTRAINED.
 
     Nothing learned on one benchmark was safe on another (docs/results.md, cold start); this is.
     """
-    return Controller(task or get_task("expression"), Schedule(), ASC(0.95))
+    return Controller(task or get_task("expression"), Schedule(), UNTRAINED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +256,7 @@ class Controller:
         scores = not isinstance(self.weigher, Weigher | TraceWeights | None)
         if self.task.equivalence and not scores:
             return "waits"
-        return "works" if scores or isinstance(self.gate, PaperGate) else "quick"
+        return "works" if scores or (self.gate and self.gate.encoder_identity) else "quick"
 
     @property
     def seen(self) -> frozenset[str]:
@@ -286,10 +265,10 @@ class Controller:
 
     @property
     def plain(self) -> "Controller":
-        """What answers where it is abroad: plain votes, by ASC(0.95) or its own fixed budget."""
+        """What answers where it is abroad: plain votes, by UNTRAINED or its own fixed budget."""
         bounds = self.policy if isinstance(self.policy, Bounded) else None
         inner = bounds.policy if bounds else self.policy
-        rule: Policy = inner if isinstance(inner, Fixed) else ASC(0.95)
+        rule: Policy = inner if isinstance(inner, Fixed) else UNTRAINED
         policy = replace(bounds, policy=rule) if bounds else rule
         return replace(self, policy=policy, gate=None, weigher=None, home=None)
 
@@ -322,7 +301,7 @@ class Controller:
         return Run(
             question,
             policy,
-            task=reader or question_reader(self.task),
+            task=reader or question_reader(self.task, question),
             schedule=schedule,
             rule=structure_vote if structured else None,
             weigher=weigher,
@@ -409,7 +388,7 @@ class Controller:
         if tensors:
             with replacing(model) as partial:
                 save_file(tensors, partial)
-        encoder = self.gate.encoder.identity if isinstance(self.gate, PaperGate) else None
+        encoder = self.gate.encoder_identity if self.gate else None
         config = {
             "format": FORMAT,
             "written_by": written_by(),
@@ -481,7 +460,7 @@ class Controller:
             weigher = (
                 load_best_of_n(path, config, scorer)
                 or load_weigher(path, tensors, config)
-                or load_weights(config)
+                or (WEIGHTS[name] if (name := config.get("weights")) is not None else None)
             )
             made = cls(
                 task=task_from_json(config["task"]),
@@ -496,11 +475,12 @@ class Controller:
                 card=read_card(path),
                 home=home_from_json(config.get("home")),
             )
-            _check_label(config["policy"], made)
+            if config["policy"] not in (made.label, str(made.policy)):  # of older ones
+                raise ValueError(f'the policy "{config["policy"]}" is on other votes than its own')
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise ControllerError(
                 f'"{path / "config.json"}" is not a controller of this version: '
-                f"{problem_of(error)}; {TRAIN_AGAIN}"
+                f"{problem(error)}; {TRAIN_AGAIN}"
             ) from None
         check_equivalence(path, made.task)
         return made
@@ -519,12 +499,6 @@ def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
     if str(policy) != config["policy"]:
         raise ValueError("policy and threshold disagree")
     return policy
-
-
-def _check_label(label: str, made: Controller) -> None:
-    """Refuse a label of weighted votes without weights; older ones say nothing of the votes."""
-    if label not in (made.label, str(made.policy)):
-        raise ValueError(f'the policy "{label}" is on other votes than its own')
 
 
 def _mark_weighted(policy: Policy) -> Policy:

@@ -10,14 +10,11 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aera.core import Prefix, Question, Response, Schedule, Vote
+from aera.core import Leaders, Prefix, Question, Reader, Response, Schedule, Vote, Weighting
 from aera.errors import AeraError, RunError, UpstreamError
-from aera.paper.features import encoder_milliseconds
-from aera.policies.labels import confident_rule
-from aera.policies.rules import UNREADABLE, Decision, Policy, is_weighted
-from aera.reading.task import NOTHING, Readability, Reader
-from aera.voting.rules import CONFIDENT, Aggregate, Rule, TraceWeights, find_winner, plain_vote
-from aera.voting.weigher import Weigher, Weighting
+from aera.policies.rules import UNREADABLE, Decision, Policy, confident_rule, is_weighted
+from aera.reading.task import NOTHING, Readability
+from aera.voting.rules import CONFIDENT, Rule, TraceWeights, find_winner, plain_vote
 
 Pace = Literal["quick", "works", "waits"]
 """What deciding takes: next to nothing, embedding or scoring, or waiting for another process."""
@@ -39,7 +36,7 @@ class Allocation:
 
     question_id: str
     policy: str
-    aggregate: Aggregate
+    leaders: Leaders
     checkpoint: int
     """The last checkpoint that was reached, 0 if the first one was not."""
     responses: int
@@ -79,7 +76,7 @@ class Allocation:
     @property
     def answer(self) -> str | None:
         """The returned answer, None when no response could be read."""
-        return self.aggregate.answer
+        return self.leaders.answer
 
 
 class Run:
@@ -221,13 +218,14 @@ class Run:
                 f"question {self.prefix.question.id} is still running: it wants {self.want} "
                 "more responses"
             )
-        encoder, aggregate = encoder_milliseconds(self.prefix), self._rule(self.prefix)
+        encoder = self.prefix.encoder_ms
+        leaders = self._rule(self.prefix)
         unseen = self.error.calls if isinstance(self.error, UpstreamError) else 0
-        winner = find_winner(self.prefix, aggregate.answer)
+        winner = find_winner(self.prefix, leaders.answer)
         return Allocation(
             question_id=self.prefix.question.id,
             policy=self.label,
-            aggregate=aggregate,
+            leaders=leaders,
             checkpoint=self.steps[-1].checkpoint if self.steps else 0,
             responses=len(self.prefix),
             prompt_tokens=self.prefix.prompt_tokens,
@@ -249,9 +247,8 @@ class Run:
     def _count_lacking(self) -> dict[str, int]:
         """Votes that brought less than the weigher needs, where it can tell."""
         weigher = TraceWeights() if self._confident else self._weigher
-        if not isinstance(weigher, Weigher | TraceWeights):
-            return {}
-        return dict(weigher.count_lacking(self.prefix.responses, self.prefix.votes))
+        count = getattr(weigher, "count_lacking", None)
+        return dict(count(self.prefix.responses, self.prefix.votes)) if count else {}
 
     def _next_prefix(self) -> Prefix:
         return self.prefix.extend(self._waiting, self._weigh(self._waiting, self._read))
@@ -265,3 +262,16 @@ class Run:
             return [*weigher.weigh(self.question, responses, votes)]
         everything, known = [*self.prefix.responses, *responses], [*self.prefix.votes, *votes]
         return [*weigher.weigh(self.question, everything, known)][start:]
+
+
+def replay(
+    prefixes: Sequence[Prefix], policy: Policy, *, task: Reader, rule: Rule = plain_vote
+) -> Run:
+    """Show the prefixes of recorded responses to one policy until it stops; no truth is seen."""
+    first = prefixes[0]
+    run = Run(first.question, policy, task=task, schedule=first.schedule, rule=rule)
+    for prefix in prefixes:
+        run.see(prefix)
+        if run.stopped:
+            break
+    return run

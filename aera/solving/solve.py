@@ -18,10 +18,10 @@ from aera.core import Prefix, Question, Response, beta_confidence
 from aera.errors import AeraError, UpstreamError, UsageError, check_count
 from aera.policies.domain import Lookout
 from aera.policies.gate import Gated
-from aera.policies.labels import ON_WEIGHTS
-from aera.policies.rules import Decision, Policy
-from aera.pools.log import Log
+from aera.policies.rules import ON_WEIGHTS, Decision, Policy
+from aera.pools.pool import Log
 from aera.sampling.budget import NO_ROOM, Budget, Held, Ledger
+from aera.sampling.client import cancel_all
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import OpenAISampler, Sampler, bound_of, sample_held
 from aera.solving.controller import Controller
@@ -35,6 +35,8 @@ COMPARING = 256
 """Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
 AT_ONCE = 8
 """Under a shared budget one in so many questions may be under way, beyond the first blocks."""
+FEW, MANY = 64, 4_096
+"""Questions under way at once where nobody knows the server, and where it has enough to do."""
 Done = TypeVar("Done")
 Watch = Callable[[Run], None]
 
@@ -46,20 +48,22 @@ async def drive(
     *,
     kept: Log | None = None,
     watch: Watch | None = None,
-    turn: int = 0,
+    turn: Callable[[Run], float] = lambda run: 0.0,
 ) -> Allocation:
     """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
 
     What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
-    Where a limit leaves too little for all, runs with an earlier `turn` go first.
+    Where a limit or the server leaves too little for all, runs with a lower `turn` go first.
     """
-    begun, bound = time.monotonic(), bound_of(sampler, run.question, ledger)
+    begun, first, bound = time.monotonic(), True, bound_of(sampler, run.question, ledger)
     while want := await recall(run, kept):
-        held = await ledger.reserve(want, bound, turn=turn)
+        held = await ledger.reserve(want, bound, turn=turn(run))
         if held is None:
             await off_loop(run, partial(run.end, f"limit: {ledger.limit}"))
             break
         await step(run, sampler, held, kept=kept)
+        if first:  # until then others were first
+            begun, first = held.begun or begun, False
         if watch is not None:
             watch(run)
     return run.make_allocation(seconds=time.monotonic() - begun)
@@ -175,6 +179,8 @@ def look_at(question: Question, controller: Controller, lookout: Lookout) -> Con
 
     The log says it once when a controller steps aside or comes back.
     """
+    if lookout.home is None:
+        return controller
     doubt = lookout.see(question)
     if (news := lookout.tell()) is not None:
         log.warning("%s", news)
@@ -194,7 +200,7 @@ async def solve_many(
     controller: Controller,
     *,
     budget: Budget | Ledger | None = None,
-    concurrency: int = 64,
+    concurrency: int | None = None,
     shared: bool = False,
     kept: Log | None = None,
     watch: Watch | None = None,
@@ -208,8 +214,13 @@ async def solve_many(
     One failing question is an Allocation with its error. With `shared`, nobody stops before the
     limit is spent, and the next block goes to the question where it promises most. What is to be
     skipped is looked at, and not asked.
+
+    `concurrency` is how many questions are under way at once; by default as many as keep the server
+    busy. Without a limit the first blocks of all then come first, and after them the questions
+    that will take longest, so that few are left in the end; with one, earlier questions do.
     """
-    check_count("concurrency", concurrency)
+    if concurrency is not None:
+        check_count("concurrency", concurrency)
     ledger, lookout = _ledger(budget), controller.make_lookout()
     if kept is not None:
         ledger.book(kept.paid)
@@ -217,45 +228,60 @@ async def solve_many(
     asked = ((each, by) for each, by in decided if not skip(each))
     if shared:
         made = SharedBudget([*asked], ledger, sampler)
-        for allocation in await made.spend(concurrency, kept=kept, watch=watch):
+        for allocation in await made.spend(concurrency or FEW, kept=kept, watch=watch):
             yield allocation
         return
     refusal: AeraError | None = None
 
-    async def solve_one(turn: int, run: Run) -> Allocation:
+    async def solve_one(place: int, run: Run) -> Allocation:
         nonlocal refusal
         if refusal is not None:  # a wrong key, model or address is wrong for every question
             run.fail(refusal)
             return run.make_allocation()
+        in_order = ledger.limited or ledger.deadline is not None
+        turn = (lambda run: float(place)) if in_order else _turn
         done = await drive(run, sampler, ledger, kept=kept, watch=watch, turn=turn)
         if isinstance(run.error, UpstreamError) and run.error.final:
             refusal = run.error.after(0)
         return done
 
     waiting = enumerate(by.start(question) for question, by in asked)
-    active: set[asyncio.Task[Allocation]] = set()
+    active, done = set[asyncio.Task[Allocation]](), asyncio.Queue[asyncio.Task[Allocation]]()
     try:
         while True:
-            while len(active) < concurrency and (next_one := next(waiting, None)) is not None:
-                active.add(asyncio.create_task(solve_one(*next_one)))
+            most = concurrency or _at_once(sampler, controller, ledger)
+            while len(active) < most and (next_one := next(waiting, None)) is not None:
+                active.add(task := asyncio.create_task(solve_one(*next_one)))
+                task.add_done_callback(done.put_nowait)
             if not active:
                 return
-            done, active = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
-            failed = [error for task in done if (error := task.exception()) is not None]
-            if failed:
-                raise failed[0]
-            for task in done:
-                yield task.result()
+            active.discard(task := await done.get())
+            yield task.result()
     finally:
-        await _end(active)
+        await cancel_all(active)
 
 
-async def _end(tasks: Iterable[asyncio.Task[object]]) -> None:
-    """End what has not ended, and wait until it has."""
-    tasks = [*tasks]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _turn(run: Run) -> float:
+    """First blocks of all come first, then the questions that seem to be farthest from an end."""
+    if not run.steps:
+        return -inf
+    chance, leaders = run.steps[-1].decision.p_continue, run.prefix.tally.leaders
+    return beta_confidence(leaders.weight, leaders.runner_up) - 1 if chance is None else -chance
+
+
+def _at_once(sampler: Sampler, controller: Controller, ledger: Ledger) -> int:
+    """Questions under way: with a limit no more than the server takes, so that few are unfinished.
+
+    A sampler that says nothing of its server gets a few.
+    """
+    if not isinstance(sampler, OpenAISampler):
+        return FEW
+    if ledger.limited or ledger.deadline is not None:
+        upstream = sampler.upstream
+        return upstream.endpoint.concurrency or max(
+            FEW, upstream.allowed // controller.schedule.first
+        )
+    return MANY
 
 
 @dataclass(frozen=True)
@@ -324,7 +350,7 @@ class SharedBudget:
                     if watch is not None:
                         watch(self.runs[place])
         finally:
-            await _end(active)
+            await cancel_all(active)
         return [run.make_allocation(seconds=time.monotonic() - begun) for run in self.runs]
 
     async def _feed(self, place: int, held: Held, kept: Log | None) -> None:

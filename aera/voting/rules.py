@@ -6,32 +6,17 @@ from dataclasses import dataclass, replace
 from math import ceil, exp, isfinite, isinf, isnan, nan
 from typing import Any, ClassVar, Protocol
 
-from aera.core import Prefix, Question, Response, Tally, Vote
+from aera.core import Leaders, Prefix, Question, Response, Tally, Vote, Weighting
 from aera.errors import ControllerError, UsageError
 from aera.files import attempt, load_named
-from aera.reading.task import Reader
 from aera.trace import FULL, TRACE_NAMES, UNKNOWN
-from aera.voting.traits import traits
-from aera.voting.weigher import Weigher, Weighting
+
+Rule = Callable[[Prefix], Leaders]
 
 
-@dataclass(frozen=True)
-class Aggregate:
-    """The answer a rule selects, the weight behind it, and whether it won only by being first."""
-
-    answer: str | None
-    support: float
-    total: float
-    tied: bool = False
-
-
-Rule = Callable[[Prefix], Aggregate]
-
-
-def plain_vote(prefix: Prefix) -> Aggregate:
+def plain_vote(prefix: Prefix) -> Leaders:
     """The answer with the most weight; the one seen first wins a tie; None without a vote."""
-    leaders = prefix.tally.leaders
-    return Aggregate(leaders.answer, leaders.weight, prefix.tally.total, leaders.tied)
+    return prefix.tally.leaders
 
 
 def find_winner(prefix: Prefix, answer: str | None) -> Response | None:
@@ -44,7 +29,7 @@ def find_winner(prefix: Prefix, answer: str | None) -> Response | None:
     return max(given, key=lambda pair: pair[0])[1] if given else None
 
 
-def re2_vote(prefix: Prefix) -> Aggregate:
+def re2_vote(prefix: Prefix) -> Leaders:
     """The Re2 evaluator's vote, kept for comparison: raw boxed text, redo filtered.
 
     When every response is a redo, all boxed contents vote. Ties go to the shortest string, then
@@ -53,11 +38,8 @@ def re2_vote(prefix: Prefix) -> Aggregate:
     boxed = [vote for vote in prefix.votes if vote.raw is not None]
     kept = [vote for vote in boxed if not vote.redo] or boxed
     counts = Counter(vote.raw for vote in kept if vote.raw is not None)
-    if not counts:
-        return Aggregate(None, 0.0, 0.0)
-    best = max(counts.values())
-    winners = sorted((len(raw), raw) for raw, count in counts.items() if count == best)
-    return Aggregate(winners[0][1], float(best), float(len(kept)), tied=len(winners) > 1)
+    ranked = sorted(counts, key=lambda raw: (-counts[raw], len(raw), raw))
+    return Tally().add(Vote(raw, weight=counts[raw]) for raw in ranked).leaders
 
 
 RULES: dict[str, Rule] = {"vote": plain_vote, "re2-vote": re2_vote}
@@ -129,7 +111,7 @@ FEWEST = 16
 """Votes that it keeps in any case: a handful of the surest is no vote."""
 
 
-def cisc_vote(prefix: Prefix) -> Aggregate:
+def cisc_vote(prefix: Prefix) -> Leaders:
     """Confidence-informed self-consistency: softmax weights of the mean confidence."""
     votes, sureness = _sure_votes(prefix)
     most = max(sureness, default=0.0)
@@ -137,7 +119,7 @@ def cisc_vote(prefix: Prefix) -> Aggregate:
     return _count(votes, weights)
 
 
-def deepconf_vote(prefix: Prefix) -> Aggregate:
+def deepconf_vote(prefix: Prefix) -> Leaders:
     """DeepConf's filter: the surest tenth, at least sixteen, each weighing its confidence."""
     votes, sureness = _sure_votes(prefix)
     keep = max(FEWEST, ceil(CONFIDENT_SUREST * len(votes)))
@@ -158,11 +140,9 @@ def _sure_votes(prefix: Prefix) -> tuple[list[Vote], list[float]]:
     return [vote for vote, _ in pairs], [s if isfinite(s) else usual for _, s in pairs]
 
 
-def _count(votes: Sequence[Vote], weights: Sequence[float]) -> Aggregate:
+def _count(votes: Sequence[Vote], weights: Sequence[float]) -> Leaders:
     weighed = [replace(v, weight=w, scored=False) for v, w in zip(votes, weights, strict=True)]
-    tally = Tally().add(weighed)
-    leaders = tally.leaders
-    return Aggregate(leaders.answer, leaders.weight, tally.total, leaders.tied)
+    return Tally().add(weighed).leaders
 
 
 CONFIDENT = {"cisc": cisc_vote, "deepconf": deepconf_vote}
@@ -233,25 +213,6 @@ class BestOfN:
 def gives_weights(weigher: Weighting | None) -> bool:
     """Whether votes get weights; without a weigher they do not, and a score is no weight."""
     return weigher is not None and not isinstance(weigher, BestOfN)
-
-
-@dataclass(frozen=True, eq=False)
-class ChanceRight:
-    """A trained weigher as a small local reward model: the chance that a response is right.
-
-    What the task cannot read gets 0.
-    """
-
-    weigher: Weigher
-    task: Reader
-
-    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-        votes = [self.task.read(response) for response in responses]
-        chances = self.weigher.weights(traits(question, responses, votes))
-        return [
-            0.0 if vote.answer is None else float(chance)
-            for vote, chance in zip(votes, chances, strict=True)
-        ]
 
 
 def load_scorer(named: str) -> Scorer:

@@ -5,14 +5,12 @@ can look at it as at any other answer. No two texts are alike, so long strings d
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from aera.core import Prefix, Response, Tally, Vote
+from aera.core import Leaders, Prefix, Reader, Response, Tally, Vote
+from aera.reading.canonical import canonical_json, parse_json
 from aera.reading.find import visible
-from aera.reading.json_values import canonical_json, parse_json
-from aera.reading.task import Reader
-from aera.voting.rules import Aggregate
 
 TEXT = "(text)"
 """The name of a reply that calls no tool where it could have."""
@@ -91,13 +89,13 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) > SHORT
 
 
-def structure_vote(prefix: Prefix) -> Aggregate:
+def structure_vote(prefix: Prefix) -> Leaders:
     """The name that most replies have, and the arguments that most of those with it have."""
     names = Tally().add(Vote(name_of(vote.answer)) for vote in prefix.votes)
     name = names.leaders.answer
     own = Tally().add(v for v in prefix.votes if v.answer and name_of(v.answer) == name)
     tied = names.leaders.tied or own.leaders.tied
-    return Aggregate(own.leaders.answer, own.leaders.weight, prefix.tally.total, tied)
+    return replace(own.leaders, tied=tied)
 
 
 def name_of(answer: str | None) -> str | None:

@@ -8,16 +8,16 @@ logprob, the trace of its tokens, or nothing beyond the counts that everybody ha
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isfinite, isnan, log, log1p, nan
 
 import numpy as np
 
 from aera.arrays import Flags, Floats
 from aera.core import Question, Response, Vote
-from aera.trace import TRACE_NAMES, TRACES, UNKNOWN
+from aera.trace import TRACE_NAMES, TRACES, UNKNOWN, Feature
 
 COUNTS, TEXT, LOGPROBS, TRACE = "counts", "text", "logprobs", "traces"
 GROUPS = (TEXT, LOGPROBS, TRACE)
@@ -63,65 +63,37 @@ def _numbers(text: str) -> list[float]:
     return [float(number) for number in _NUMBER.findall(plain)]
 
 
-@dataclass(frozen=True)
 class Seen:
     """One response beside its question, read once for all traits."""
 
-    asked: Asked
-    response: Response
-    answer: str | None
-
-    @property
-    def text(self) -> str:
-        return self.response.text
-
-    @property
-    def textless(self) -> bool:
-        """Whether only its answer was recorded."""
-        return self.response.answer is not None and not self.response.text
-
-    @cached_property
-    def tokens(self) -> int:
-        return max(1, self.response.tokens)
-
-    @cached_property
-    def numbers(self) -> list[float]:
-        return _numbers(self.text)
-
-    @cached_property
-    def distinct(self) -> frozenset[float]:
-        return frozenset(self.numbers)
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        return frozenset(_WORD.findall(self.text.lower()))
-
-    @cached_property
-    def sums(self) -> tuple[int, int]:
+    def __init__(self, asked: Asked, response: Response, answer: str | None) -> None:
+        self.asked, self.response, self.answer = asked, response, answer
+        self.text = response.text
+        self.tokens = max(1, response.tokens)
+        self.numbers = _numbers(self.text)
+        self.distinct = frozenset(self.numbers)
+        self.words = frozenset(_WORD.findall(self.text.lower()))
+        self.sums = check_sums(self.text)
         """How many sums written out, as 3 * 4 = 12, are right and how many are wrong."""
-        return check_sums(self.text)
-
-    @cached_property
-    def box(self) -> int:
-        return self.text.rfind("\\boxed")
-
-    @property
-    def boxed(self) -> bool:
-        return self.box >= 0
-
-    @cached_property
-    def value(self) -> float:
+        self.box = self.text.rfind("\\boxed")
+        self.boxed = self.box >= 0
+        self.value = _as_number(answer)
         """The answer as a number, NaN where it is none."""
-        top, _, bottom = (self.answer or "").partition("/")
-        try:
-            value = float(top) / float(bottom or 1)
-        except (ValueError, ZeroDivisionError, OverflowError):
-            return nan
-        return value if isfinite(value) else nan
+        self.mentions = self.numbers.count(self.value)
 
-    @cached_property
-    def mentions(self) -> int:
-        return self.numbers.count(self.value)
+
+def _textless(response: Response) -> bool:
+    """Whether only its answer was recorded."""
+    return response.answer is not None and not response.text
+
+
+def _as_number(answer: str | None) -> float:
+    top, _, bottom = (answer or "").partition("/")
+    try:
+        value = float(top) / float(bottom or 1)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return nan
+    return value if isfinite(value) else nan
 
 
 def check_sums(text: str) -> tuple[int, int]:
@@ -165,19 +137,6 @@ def _share(part: int, whole: int) -> float:
 
 # --- the table ------------------------------------------------------------------------------------
 
-Measure = Callable[[Seen], float]
-
-
-@dataclass(frozen=True)
-class Trait:
-    """One row of the table."""
-
-    name: str
-    meaning: str
-    measure: Measure
-    group: str = TEXT
-    """What a response must bring for it."""
-
 
 def _logprob(seen: Seen) -> float:
     logprob = seen.response.logprob
@@ -204,127 +163,122 @@ def _given(seen: Seen) -> float:
     return _if_number(seen, seen.value in seen.asked.numbers)
 
 
-def _traced(place: int, seen: Seen) -> float:
-    number = (seen.response.trace or UNKNOWN)[place]
-    return number if isfinite(number) else nan
-
-
-TRAITS: tuple[Trait, ...] = (
-    Trait("mean_logprob", "mean token logprob", lambda s: _logprob(s) / s.tokens, LOGPROBS),
-    Trait("logprob", "sum of the token logprobs", _logprob, LOGPROBS),
-    Trait("log_tokens", "log of its completion tokens", lambda s: log(s.tokens), COUNTS),
-    Trait("token_length", "characters per token", lambda s: len(s.text) / s.tokens),
-    Trait(
+TRAITS: tuple[Feature, ...] = (
+    Feature("mean_logprob", "mean token logprob", lambda s: _logprob(s) / s.tokens, LOGPROBS),
+    Feature("logprob", "sum of the token logprobs", _logprob, LOGPROBS),
+    Feature("log_tokens", "log of its completion tokens", lambda s: log(s.tokens), COUNTS),
+    Feature("token_length", "characters per token", lambda s: len(s.text) / s.tokens),
+    Feature(
         "truncated",
         "cut off by the token limit",
         lambda s: float(s.response.truncated),
         COUNTS,
     ),
-    Trait("log_lines", "log(1 + lines)", lambda s: log1p(_lines(s))),
-    Trait("line_length", "characters per line", lambda s: len(s.text) / _lines(s)),
-    Trait("digits", "share of digits among characters", _digits),
-    Trait("latex", "backslashes per character", lambda s: _share(s.text.count("\\"), len(s.text))),
-    Trait("steps", "headings, items and steps", lambda s: float(len(_STEP.findall(s.text)))),
-    Trait("code", "code fences", lambda s: float(s.text.count("```"))),
-    Trait("boxes", "boxed answers", lambda s: float(s.text.count("\\boxed"))),
-    Trait(
+    Feature("log_lines", "log(1 + lines)", lambda s: log1p(_lines(s))),
+    Feature("line_length", "characters per line", lambda s: len(s.text) / _lines(s)),
+    Feature("digits", "share of digits among characters", _digits),
+    Feature(
+        "latex", "backslashes per character", lambda s: _share(s.text.count("\\"), len(s.text))
+    ),
+    Feature("steps", "headings, items and steps", lambda s: float(len(_STEP.findall(s.text)))),
+    Feature("code", "code fences", lambda s: float(s.text.count("```"))),
+    Feature("boxes", "boxed answers", lambda s: float(s.text.count("\\boxed"))),
+    Feature(
         "box_place",
         "where the last box stands",
         lambda s: _share(s.box, len(s.text)) if s.boxed else nan,
     ),
-    Trait(
+    Feature(
         "after_box",
         "log of the text behind the last box",
         lambda s: log1p(len(s.text) - s.box) if s.boxed else nan,
     ),
-    Trait("hedges", "distinct words of doubt", lambda s: float(len(s.words & _HEDGES))),
-    Trait("right_sums", "sums written out that are right", lambda s: float(s.sums[0])),
-    Trait("wrong_sums", "sums written out that are wrong", lambda s: float(s.sums[1])),
-    Trait("no_sums", "no sum is written out", lambda s: float(not any(s.sums))),
-    Trait("log_numbers", "log(1 + numbers)", lambda s: log1p(len(s.numbers))),
-    Trait("log_distinct", "log(1 + distinct numbers)", lambda s: log1p(len(s.distinct))),
-    Trait(
+    Feature("hedges", "distinct words of doubt", lambda s: float(len(s.words & _HEDGES))),
+    Feature("right_sums", "sums written out that are right", lambda s: float(s.sums[0])),
+    Feature("wrong_sums", "sums written out that are wrong", lambda s: float(s.sums[1])),
+    Feature("no_sums", "no sum is written out", lambda s: float(not any(s.sums))),
+    Feature("log_numbers", "log(1 + numbers)", lambda s: log1p(len(s.numbers))),
+    Feature("log_distinct", "log(1 + distinct numbers)", lambda s: log1p(len(s.distinct))),
+    Feature(
         "numbers_used",
         "share of the question's numbers it uses",
         lambda s: _share(len(s.asked.numbers & s.distinct), len(s.asked.numbers)),
     ),
-    Trait(
+    Feature(
         "numbers_unused",
         "numbers of the question it leaves out",
         lambda s: float(len(s.asked.numbers - s.distinct)),
     ),
-    Trait(
+    Feature(
         "numbers_given",
         "share of its numbers that the question has",
         lambda s: _share(len(s.asked.numbers & s.distinct), len(s.distinct)),
     ),
-    Trait(
+    Feature(
         "numbers_new",
         "numbers that the question does not have",
         lambda s: float(len(s.distinct - s.asked.numbers)),
     ),
-    Trait(
+    Feature(
         "words_given",
         "share of its words that the question has",
         lambda s: _share(len(s.words & s.asked.words), len(s.words)),
     ),
-    Trait(
+    Feature(
         "words_used",
         "share of the question's words it uses",
         lambda s: _share(len(s.words & s.asked.words), len(s.asked.words)),
     ),
-    Trait("answer_given", "the question has the answer", _given, COUNTS),
-    Trait("answer_mentions", "how often the answer is said", lambda s: float(s.mentions)),
-    Trait("answer_first", "where the answer is said first", _first_mention),
-    Trait("answer_size", "log(1 + size of the answer)", lambda s: log1p(abs(s.value)), COUNTS),
-    Trait(
+    Feature("answer_given", "the question has the answer", _given, COUNTS),
+    Feature("answer_mentions", "how often the answer is said", lambda s: float(s.mentions)),
+    Feature("answer_first", "where the answer is said first", _first_mention),
+    Feature("answer_size", "log(1 + size of the answer)", lambda s: log1p(abs(s.value)), COUNTS),
+    Feature(
         "answer_whole",
         "the answer is a whole number",
         lambda s: _if_number(s, s.value % 1 == 0),
         COUNTS,
     ),
-    Trait(
+    Feature(
         "answer_negative",
         "the answer is below zero",
         lambda s: _if_number(s, s.value < 0),
         COUNTS,
     ),
-    Trait(
+    Feature(
         "answer_length",
         "characters of the answer",
         lambda s: float(len(s.answer or "")),
         COUNTS,
     ),
-    Trait(
+    Feature(
         "answer_round",
         "the answer is a multiple of ten",
         lambda s: _if_number(s, s.value % 10 == 0),
         COUNTS,
     ),
-    Trait(
+    Feature(
         "question_length",
         "log of the question's length",
         lambda s: log1p(s.asked.length),
         COUNTS,
     ),
-    Trait(
+    Feature(
         "question_numbers",
         "numbers in the question",
         lambda s: float(len(s.asked.numbers)),
         COUNTS,
     ),
-    *(
-        Trait(number.name, number.meaning, partial(_traced, place), TRACE)
-        for place, number in enumerate(TRACES)
-    ),
+    *(replace(number, group=TRACE) for number in TRACES),
 )
 TRAIT_NAMES: tuple[str, ...] = tuple(trait.name for trait in TRAITS)
+_MEASURED = TRAITS[: -len(TRACES)]
+"""Those before the numbers of the trace, which are taken as they are."""
 UNTRACED: tuple[str, ...] = tuple(trait.name for trait in TRAITS if trait.group != TRACE)
 """Those that need no trace."""
 _TELLING = {TEXT: "token_length", LOGPROBS: "mean_logprob", TRACE: "trace_confidence"}
 """A trait of each group that every response has that brings what the group needs."""
 _CONFIDENCE = TRACE_NAMES.index(_TELLING[TRACE])
-_NOTHING_ASKED = Asked(frozenset(), frozenset(), 0)
 
 
 def columns_of(names: Iterable[str]) -> list[int]:
@@ -340,20 +294,19 @@ def having(seen: Floats, group: str) -> Flags:
 
 def brought(response: Response) -> frozenset[str]:
     """The groups whose traits a response has; the same that its row of traits tells."""
-    seen = Seen(_NOTHING_ASKED, response, None)
     has = {
-        TEXT: not seen.textless,
-        LOGPROBS: not isnan(_logprob(seen)),
-        TRACE: not isnan(_traced(_CONFIDENCE, seen)),
+        TEXT: not _textless(response),
+        LOGPROBS: isfinite(nan if response.logprob is None else response.logprob),
+        TRACE: isfinite((response.trace or UNKNOWN)[_CONFIDENCE]),
     }
     return frozenset(group for group in GROUPS if has[group])
 
 
 def traits(question: Question, responses: Sequence[Response], votes: Sequence[Vote]) -> Floats:
     """The traits of some responses to one question, shape (responses, traits)."""
-    known = describe_question(question)
-    rows = [
-        [nan if trait.group == TEXT and seen.textless else trait.measure(seen) for trait in TRAITS]
-        for seen in (Seen(known, r, v.answer) for r, v in zip(responses, votes, strict=True))
-    ]
+    known, rows = describe_question(question), []
+    for response, vote in zip(responses, votes, strict=True):
+        seen, silent = Seen(known, response, vote.answer), _textless(response)
+        row = [nan if silent and t.group == TEXT else t.measure(seen) for t in _MEASURED]
+        rows.append([*row, *(n if isfinite(n) else nan for n in response.trace or UNKNOWN)])
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAITS))

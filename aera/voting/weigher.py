@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from aera.arrays import Flags, Floats
-from aera.core import Question, Response, Vote
+from aera.core import Question, Reader, Response, Vote
 from aera.network import Network, check_features, sigmoid
 from aera.trace import FULL, PLAIN
 from aera.voting.traits import (
@@ -134,15 +133,20 @@ def _weighed_by(weigher: Weigher | None) -> str:
     return f"were weighed by their {known} alone"
 
 
-class Weighting(Protocol):
-    """Anything that gives votes their weights; a Weigher does.
+@dataclass(frozen=True, eq=False)
+class ChanceRight:
+    """A trained weigher as a small local reward model: the chance that a response is right.
 
-    It is given one block at a time. One with a true `looks_back` is given everything from the first
-    response on, and what it gave to a vote must not change with what comes after.
+    What the task cannot read gets 0.
     """
 
-    def weigh(
-        self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]
-    ) -> Sequence[Vote]:
-        """The same votes with their weights."""
-        ...
+    weigher: Weigher
+    task: Reader
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        votes = [self.task.read(response) for response in responses]
+        chances = self.weigher.weights(traits(question, responses, votes))
+        return [
+            0.0 if vote.answer is None else float(chance)
+            for vote, chance in zip(votes, chances, strict=True)
+        ]

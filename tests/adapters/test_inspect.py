@@ -84,29 +84,28 @@ def played(
     return asyncio.run(scene())
 
 
-def test_epochs_stop_once_the_votes_are_decided() -> None:
-    begun, told = played(["\\boxed{42}"] * 8)
-    assert begun == [1, 2]
-    assert told["samples"]["q"] == {"answer": "42", "epochs": 2, "reason": "confident leader"}
-    assert told["stopped_epochs"] == 6
-
-
-def test_votes_that_disagree_go_on_to_the_last_checkpoint() -> None:
-    begun, told = played([f"\\boxed{{{n}}}" for n in range(8)])
-    assert begun == [*range(1, 9)]
-    assert told["samples"]["q"]["reason"] == "full budget"
+@pytest.mark.parametrize(
+    ("answers", "epochs", "answer", "reason"),
+    [
+        ([42] * 8, 2, "42", "confident leader"),
+        (range(8), 8, "0", "full budget"),
+        ([None, None, 42, 42, 1, 1, 1, 1], 4, "42", "confident leader"),
+    ],
+    ids=["decided", "of many minds", "failed epochs abstain"],
+)
+def test_epochs_stop_once_the_votes_are_decided(
+    answers: Sequence[int | None], epochs: int, answer: str, reason: str
+) -> None:
+    begun, told = played([None if a is None else f"\\boxed{{{a}}}" for a in answers])
+    assert begun == [*range(1, epochs + 1)]
+    assert told["samples"]["q"] == {"answer": answer, "epochs": epochs, "reason": reason}
+    assert told["stopped_epochs"] == 8 - epochs
 
 
 def test_epochs_vote_in_their_order_whichever_ends_first() -> None:
     texts = ["\\boxed{1}", "\\boxed{2}", "\\boxed{3}", "\\boxed{3}", *["\\boxed{3}"] * 4]
     run_in_order = played(texts)[1]["samples"]["q"]
     assert played(texts, [4, 3, 2, 1, 8, 7, 6, 5])[1]["samples"]["q"] == run_in_order
-
-
-def test_an_epoch_that_failed_abstains() -> None:
-    begun, told = played([None, None, "\\boxed{42}", "\\boxed{42}", *["\\boxed{1}"] * 4])
-    assert begun == [1, 2, 3, 4]
-    assert told["samples"]["q"]["answer"] == "42"
 
 
 def test_an_epoch_tried_again_votes_once() -> None:

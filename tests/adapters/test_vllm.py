@@ -1,13 +1,13 @@
-"""The vLLM sampler, against a stand-in of the shape of `vllm.LLM`."""
+"""The vLLM sampler, against stand-ins of the shape of `vllm.LLM` and `AsyncLLM`."""
 
 import asyncio
-import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes import StandInAsyncLLM, StandInLLM
 
 from aera import ASC, Chat, Controller, Question, Schedule, get_task, solve, solve_many
 from aera.adapters.vllm import VLLMSampler
@@ -18,40 +18,9 @@ TASK = get_task("numeric")
 CONTROLLER = Controller(TASK, Schedule((4, 8)), ASC(0.9))
 
 
-@dataclass
-class Engine:
-    """As `vllm.LLM`: blocking, one call at a time, many conversations in each."""
-
-    slow: float = 0.0
-    broken: bool = False
-
-    def __post_init__(self) -> None:
-        self.calls: list[tuple[list[Any], list[SimpleNamespace]]] = []
-        self._one = threading.Lock()
-
-    def chat(self, messages: Any, sampling_params: Any, *, use_tqdm: bool) -> list[Any]:
-        assert self._one.acquire(blocking=False), "two calls at once"
-        try:
-            self.calls.append((messages, sampling_params))
-            time.sleep(self.slow)
-            if self.broken:
-                raise RuntimeError("out of memory")
-            return [self._output(each) for each in sampling_params]
-        finally:
-            self._one.release()
-
-    def _output(self, params: SimpleNamespace) -> SimpleNamespace:
-        made = [
-            SimpleNamespace(
-                text="\\boxed{42}",
-                token_ids=[1, 2, 3],
-                cumulative_logprob=-0.5,
-                finish_reason="stop",
-                logprobs=_likely(params),
-            )
-            for _ in range(params.n)
-        ]
-        return SimpleNamespace(outputs=made, prompt_token_ids=[1] * 7)
+def complete(prompt: str, params: SimpleNamespace) -> list[SimpleNamespace]:
+    said: Any = {"text": "\\boxed{42}", "token_ids": [1, 2, 3], "finish_reason": "stop"}
+    return [SimpleNamespace(**said, cumulative_logprob=-0.5, logprobs=_likely(params))] * params.n
 
 
 def _likely(params: SimpleNamespace) -> list[dict[int, SimpleNamespace]] | None:
@@ -67,76 +36,98 @@ def _likely(params: SimpleNamespace) -> list[dict[int, SimpleNamespace]] | None:
     ]
 
 
-def sampler(engine: Engine, **settings: Any) -> VLLMSampler:
-    return VLLMSampler(engine, Chat("m", TASK, settings), SimpleNamespace)
+def sampler(engine: Any, *, wishes: Any = None, **settings: Any) -> VLLMSampler:
+    chat = Chat("m", TASK, settings, wishes=wishes or {})
+    return VLLMSampler(engine, chat, SimpleNamespace)
 
 
-def test_completions_become_responses() -> None:
-    engine = Engine()
-    got = asyncio.run(
-        sampler(engine, temperature=0.6, seed=10).sample(Question("q", "?"), 2, start=4)
-    )
+KINDS = pytest.mark.parametrize("kind", [lambda llm: llm, StandInAsyncLLM], ids=["LLM", "AsyncLLM"])
+Kind = Callable[[StandInLLM], Any]
+
+
+@KINDS
+def test_completions_become_responses(kind: Kind) -> None:
+    llm = StandInLLM(complete)
+    asking = sampler(kind(llm), temperature=0.6, seed=10)
+    got = asyncio.run(asking.sample(Question("q", "?"), 2, start=4))
     assert [(r.text, r.tokens, r.logprob, r.seed) for r in got] == [
         ("\\boxed{42}", 3, -0.5, 14),
         ("\\boxed{42}", 3, -0.5, 15),
     ]
-    assert [r.prompt_tokens for r in got] == [7, 0]
-    ((messages, (params,)),) = engine.calls
-    assert messages[0][-1]["role"] == "user"
+    ((prompt, params),) = llm.added
+    assert prompt == TASK.prompt(Question("q", "?"))
+    assert [r.prompt_tokens for r in got] == [len(prompt), 0]
     assert (params.n, params.seed, params.temperature) == (2, 14, 0.6)
 
 
 def test_likely_tokens_become_a_trace() -> None:
-    engine = Engine()
-    chat = Chat("m", TASK, {}, wishes=FULL)
-    [response] = asyncio.run(
-        VLLMSampler(engine, chat, SimpleNamespace).sample(Question("q", "?"), 1)
-    )
-    assert engine.calls[0][1][0].logprobs == 20
+    llm = StandInLLM(complete)
+    [response] = asyncio.run(sampler(llm, wishes=FULL).sample(Question("q", "?"), 1))
+    assert (llm.added[0][1].logprobs, llm.added[0][1].seed) == (20, None)
     assert response.trace is not None
     trace = dict(zip(TRACE_NAMES, response.trace, strict=True))
     assert trace["trace_answer_logprob"] == pytest.approx(-0.2)
     assert trace["trace_confidence"] == pytest.approx(0.2 + 9.5)
 
 
-def test_without_a_seed_none_is_given() -> None:
-    engine = Engine()
-    asyncio.run(sampler(engine).sample(Question("q", "?"), 1, start=4))
-    assert engine.calls[0][1][0].seed is None
-
-
-def test_questions_that_wait_go_into_one_call() -> None:
-    engine = Engine(slow=0.05)
+def test_questions_join_what_the_engine_works_on() -> None:
+    llm = StandInLLM(complete, steps=5, seconds=0.005)
 
     async def scene() -> list[str | None]:
         asked = [Question(str(i), "6 x 7?") for i in range(32)]
-        many = solve_many(asked, sampler(engine), CONTROLLER, concurrency=32)
+        many = solve_many(asked, sampler(llm), CONTROLLER, concurrency=32)
         return [done.answer async for done in many]
 
     assert asyncio.run(scene()) == ["42"] * 32
-    assert len(engine.calls) <= 3
+    assert max(llm.together) == 32
+    assert len(llm.together) < 4 * llm.steps
 
 
-def test_an_engine_that_fails_fails_the_question_and_not_the_batch() -> None:
-    engine = Engine(broken=True)
+@KINDS
+def test_an_engine_that_fails_fails_the_question_and_not_the_batch(kind: Kind) -> None:
+    def broken(prompt: str, params: Any) -> list[SimpleNamespace]:
+        raise RuntimeError("out of memory")
+
     with pytest.raises(UpstreamError, match="out of memory"):
-        asyncio.run(sampler(engine).sample(Question("q", "?"), 1))
-    done = asyncio.run(solve("6 x 7?", sampler(engine), CONTROLLER))
+        asyncio.run(sampler(kind(StandInLLM(broken))).sample(Question("q", "?"), 1))
+    done = asyncio.run(solve("6 x 7?", sampler(kind(StandInLLM(broken))), CONTROLLER))
     assert done.error is not None
 
 
-def test_what_is_late_is_not_waited_for() -> None:
-    async def scene() -> tuple[float, list[str | None]]:
-        begun = time.monotonic()
-        late = sampler(Engine(slow=0.5))
-        got = await late.sample(Question("q", "?"), 2, deadline=begun + 0.05)
-        return time.monotonic() - begun, [r.error for r in got]
+def test_a_request_that_is_refused_leaves_the_others_alone() -> None:
+    llm = StandInLLM(complete)
 
-    seconds, errors = asyncio.run(scene())
-    assert errors == ["the deadline passed"] * 2
-    assert seconds < 0.4
+    async def scene() -> list[Any]:
+        asking = sampler(llm)
+        asked = [Question("long", 5_000 * "?"), Question("short", "?")]
+        return await asyncio.gather(
+            *[asking.sample(each, 1) for each in asked], return_exceptions=True
+        )
+
+    refused, [fine] = asyncio.run(scene())
+    assert isinstance(refused, UpstreamError)
+    assert "too long" in str(refused)
+    assert fine.text == "\\boxed{42}"
+
+
+@KINDS
+def test_what_is_late_is_taken_out_of_the_engine(kind: Kind) -> None:
+    llm = StandInLLM(complete, steps=1_000, seconds=0.01)
+
+    async def scene() -> list[str | None]:
+        late = sampler(kind(llm))
+        got = await late.sample(Question("q", "?"), 2, deadline=time.monotonic() + 0.05)
+        for _ in range(100):
+            if llm.aborted:
+                break
+            await asyncio.sleep(0.01)
+        return [r.error for r in got]
+
+    assert asyncio.run(scene()) == ["the deadline passed"] * 2
+    assert len(llm.aborted) == 1
+    assert not llm.has_unfinished_requests()
 
 
 def test_without_vllm_one_sentence_says_so() -> None:
     with pytest.raises(UsageError, match="needs vLLM"):
-        VLLMSampler(Engine(), Chat("m", TASK))
+        VLLMSampler(StandInLLM(complete), Chat("m", TASK))

@@ -1,28 +1,19 @@
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Done, refused, run
 from foreign_questions import DEMO, short_questions
 from small_study import Bench
 
-from aera.cli.lab import train
-from aera.lab import VoteLearner
-from aera.lab.learning.perceptron import Perceptron
-from aera.lab.learning.weigher import WeigherFit
-from aera.paper.features import NAMES
+from aera.paper.features import NAMES, PaperGate
 from aera.policies.features import VOTE_FEATURE_NAMES
-from aera.policies.gate import PaperGate, VoteGate
+from aera.policies.gate import VoteGate
 from aera.solving.controller import Controller
-
-Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
@@ -32,11 +23,7 @@ class Shell:
     folder: Path
 
     def __call__(self, *arguments: object) -> Done:
-        command = [sys.executable, "-W", "error", "-m", "aera", *map(str, arguments)]
-        env = {**os.environ, "COLUMNS": "100"}
-        return subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False
-        )
+        return run(self.folder, *arguments, COLUMNS="100")
 
     def json(self, *arguments: object) -> dict[str, Any]:
         """Call it with --json, which must succeed, and read what it wrote."""
@@ -65,15 +52,6 @@ def paper(shell: Shell) -> Done:
     return shell("train", "pool", "--out", "P", "--paper", "--baseline", "asc", "--max-loss", 0.5)
 
 
-def refused(done: Done, code: int) -> str:
-    """The one line with which a call ended."""
-    assert done.returncode == code, done
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("aera: ")
-    return done.stderr
-
-
 def test_training_writes_a_controller_and_says_what_it_is(shell: Shell, trained: Done) -> None:
     assert (trained.returncode, trained.stderr) == (0, "")
     loaded = Controller.load(shell.folder / "C")
@@ -94,37 +72,39 @@ def test_the_papers_gate_is_trained_on_request(shell: Shell, paper: Done) -> Non
     assert loaded.weigher is None
     assert set(loaded.calibration["tried"]) == {"aera", "asc"}
     assert (len(loaded.fitted), len(loaded.calibrated)) == (42, 18)
-    assert shell("audit", "P").returncode == 0
+    assert shell("leaks", "P").returncode == 0
 
 
-@pytest.mark.parametrize("option", [("--baseline", "asc"), ("--encoder", "somewhere")])
-def test_what_only_the_papers_gate_knows_needs_it(shell: Shell, option: tuple[str, str]) -> None:
-    sentence = refused(shell("train", "pool", "--out", "X", *option), 2)
-    assert "--paper" in sentence
-    assert not (shell.folder / "X").exists()
-
-
-def test_a_baseline_nobody_knows_is_refused(shell: Shell) -> None:
-    done = shell("train", "pool", "--out", "X", "--paper", "--baseline", "luck")
-    assert '"luck"' in refused(done, 2)
-    assert not (shell.folder / "X").exists()
-
-
-def test_a_certificate_is_asked_for_by_its_chance_of_error(
-    bench: Bench,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("train pool --out X --baseline asc", 2, "--paper"),
+        ("train pool --out X --encoder somewhere", 2, "--paper"),
+        ("train pool --out X --paper --baseline luck", 2, '"luck"'),
+        (
+            "evaluate pool --workers many",
+            2,
+            'workers are a number of processes, "ray" or "ray:ADDRESS"',
+        ),
+        ("evaluate pool --controller C --protocol holdout", 1, "60 of these questions"),
+        ("leaks pool pool", 2, '"pool" is no controller'),
+    ],
+)
+@pytest.mark.usefixtures("trained")
+def test_a_wrong_call_is_one_line_and_leaves_nothing(
+    shell: Shell, words: str, code: int, said: str
 ) -> None:
-    quick = WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32))
-    learner = partial(VoteLearner, weigher=quick)
-    monkeypatch.setattr("aera.lab.learning.crowd.VoteLearner", learner)
-    train(str(bench.pool.path), tmp_path / "S", certify=0.1)
-    loaded = Controller.load(tmp_path / "S")
+    assert said in refused(shell(*words.split()), code)
+    assert not (shell.folder / "X").exists()
+
+
+def test_a_certificate_is_asked_for_by_its_chance_of_error(shell: Shell) -> None:
+    done = shell("train", "pool", "--out", "S", "--certify", "0.1")
+    loaded = Controller.load(shell.folder / "S")
     assert (len(loaded.fitted), len(loaded.calibrated)) == (30, 30)
     assert not loaded.fitted & loaded.calibrated
     assert str(loaded.policy) == "fixed-32"
-    assert "NOT FEASIBLE" in capsys.readouterr().out
+    assert "NOT FEASIBLE" in done.stdout
 
 
 @pytest.mark.usefixtures("trained")
@@ -139,11 +119,8 @@ def test_a_controller_on_its_own_questions_is_marked_in_sample(shell: Shell) -> 
 
 
 def test_a_pool_of_another_kind_is_remarked_upon(shell: Shell) -> None:
-    lines = [
-        {"id": each.id, "question": each.text, "answer": "7", "responses": said}
-        for each in short_questions(40)
-        for said in [[{"text": "\\boxed{7}", "tokens": 5}] * 4]
-    ]
+    said = {"answer": "7", "responses": [{"text": "\\boxed{7}", "tokens": 5}] * 4}
+    lines = [{"id": each.id, "question": each.text, **said} for each in short_questions(40)]
     (shell.folder / "short.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert shell("import", "short.jsonl", "--out", "short", "--task", "gsm8k").returncode == 0
     known = ("--controller", DEMO / "controller", "--schedule", "2,4")
@@ -167,36 +144,22 @@ def test_training_with_workers_gives_the_same_controller(shell: Shell, trained: 
         assert (shell.folder / "D" / name).read_bytes() == (shell.folder / "C" / name).read_bytes()
 
 
-def test_workers_nobody_knows_are_refused(shell: Shell) -> None:
-    said = refused(shell("evaluate", "pool", "--workers", "many"), 2)
-    assert 'workers are a number of processes, "ray" or "ray:ADDRESS"' in said
-
-
-@pytest.mark.usefixtures("trained")
-def test_a_holdout_on_its_own_questions_is_refused(shell: Shell) -> None:
-    done = shell("evaluate", "pool", "--controller", "C", "--protocol", "holdout")
-    sentence = refused(done, 1)
-    assert "60 of these questions" in sentence
-    assert "never seen" in sentence
-
-
 @pytest.mark.usefixtures("trained")
 def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: Shell) -> None:
-    assert shell("audit", "C").returncode == 0
-    both = shell("audit", "C", "pool")
+    assert shell("leaks", "C").returncode == 0
+    both = shell("leaks", "C", "pool")
     assert both.returncode == 0
     told = " ".join(both.stdout.split())
     assert "the same 60: each was judged" in told
     info = " ".join(shell("info", "C").stdout.split())
     assert "taught on 60 questions, calibrated on the same, out of fold" in info
     assert "60 of 60" in told
-    assert '"pool" is no controller' in refused(shell("audit", "pool", "pool"), 2)
     planted = shell.folder / "planted"
     shutil.copytree(shell.folder / "C", planted)
     config = json.loads((planted / "config.json").read_text())
     config["features"] = [*VOTE_FEATURE_NAMES[:-1], "z_next"]
     (planted / "config.json").write_text(json.dumps(config))
-    done = shell("audit", "planted")
+    done = shell("leaks", "planted")
     assert done.returncode == 1
     assert done.stderr == "aera: 2 leaks, the first is z_next\n"
 

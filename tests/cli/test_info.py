@@ -1,34 +1,25 @@
 """What a pool or a controller is, said in lines and as JSON."""
 
-import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import said
 from live import controller_of
 from small_study import Bench
-from typer.testing import CliRunner
 
 from aera import BestOfN, Controller, Question, Record, Response, get_task
-from aera.cli import app
 from aera.errors import AeraError, ControllerError, UsageError
 from aera.lab import Truths, export_pool
-from aera.pools.log import Log
-from aera.pools.pool import Plan, write_pool
-from aera.sampling.sampler import record
+from aera.pools.pool import Log, Plan, write_pool
 
 NUMERIC = get_task("numeric")
 
 
 def info(path: object, *options: str) -> str:
-    """What the command prints, on one line."""
-    done = CliRunner().invoke(app, ["info", str(path), *options])
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.output
+    """What the command prints."""
+    return said("info", path, *options)
 
 
 def told(path: object) -> Any:
@@ -48,35 +39,28 @@ def pool(tmp_path: Path) -> Path:
         Record(Question("b", "??"), (good, good, lost, failed)),
         Record(Question("c", "???"), (good,)),
     ]
-    (tmp_path / "pool").mkdir()
     settings = {"model": "m", "system": "think"}
     write_pool(tmp_path / "pool", records, task=NUMERIC, sampler=settings, seed=3)
     Truths({"a": "7", "c": "7"}).save(tmp_path / "pool")
     return tmp_path / "pool"
 
 
-def test_a_pool_says_what_is_in_it(pool: Path) -> None:
+def test_a_pool_says_what_is_in_it_as_values_and_in_lines(pool: Path) -> None:
     found = told(pool)
     assert (found["kind"], found["questions"], found["responses"]) == ("pool", 2, 8)
     assert (found["responses_each"], found["checkpoints"]) == (4, [4])
-    shares = {
-        name: found["readability"][name] for name in ("read", "unread", "truncated", "failed")
-    }
-    assert shares == {"read": 4, "unread": 2, "truncated": 1, "failed": 1}
+    counts = {"read": 4, "unread": 2, "truncated": 1, "failed": 1}
+    assert counts.items() <= found["readability"].items()
     assert len(found["readability"]["examples"]) == 2
     assert found["tokens"] == {"all": 71, "each": 8.9}
     assert found["models"] == {"m": 4, "other": 2}
     assert (found["texts"], found["answers_only"]) == (6, 1)
     assert (found["truths"], found["groups"], found["own_systems"]) == (1, 1, 1)
     assert found["left_out"] == {"c": "has 1 response, fewer than 4"}
-    assert found["prompt"]["template"] == NUMERIC.template
-    assert (found["prompt"]["system"], found["prompt"]["as_sampled"]) == ("think", True)
-    assert found["task"]["read_from"] == NUMERIC.describe()
+    prompt = {"template": NUMERIC.template, "system": "think", "as_sampled": True}
+    assert found["prompt"] == prompt
     assert (found["seed"], found["growing"]) == (3, None)
-
-
-def test_the_lines_say_the_same(pool: Path) -> None:
-    said = info(pool)
+    shown = info(pool)
     for line in (
         "2 questions with 4 responses each, 8 in all; checkpoints 4",
         NUMERIC.describe(),
@@ -89,9 +73,9 @@ def test_the_lines_say_the_same(pool: Path) -> None:
         "texts: 6 responses have one, 1 with only an answer",
         "truths: for 1 questions",
         "groups: 1",
-        "left out: c has 1 response, fewer than 4",
+        "left out: 1 question: c (has 1 response, fewer than 4)",
     ):
-        assert line in said, said
+        assert line in shown, shown
 
 
 def test_an_exported_pool_says_it_too(bench: Bench, tmp_path: Path) -> None:
@@ -105,28 +89,20 @@ def test_an_exported_pool_says_it_too(bench: Bench, tmp_path: Path) -> None:
 # --- on the way -----------------------------------------------------------------------------------
 
 
-class Failing:
-    """A sampler that gives out after some calls."""
-
-    def __init__(self, calls: int) -> None:
-        self.left = calls
-
-    async def sample(
-        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
-    ) -> list[Response]:
-        self.left -= 1
-        error = "no" if self.left < 0 else None
-        return [Response("" if error else "\\boxed{7}", 3, error=error) for _ in range(n)]
-
-
-def sampled(out: Path, responses: int, calls: int) -> None:
+def filled(out: Path, responses: int, calls: int) -> None:
+    """Bring a log two responses a call, all of which fail after so many calls."""
     questions = [Question(f"q{i}", "?") for i in range(3)]
     with Log.open(out, Plan(NUMERIC, responses, {"model": "m"}, 0), questions) as log:
-        asyncio.run(record(log, Failing(calls), concurrency=1, block=2))
+        for question in questions:
+            for places in log.missing(question, block=2):
+                said = Response("\\boxed{7}", 3) if calls > 0 else Response("", error="no")
+                log.add(question, places.start, [said] * len(places))
+                calls -= 1
+        log.seal()
 
 
 def test_a_pool_that_is_being_filled_says_how_far_it_is(tmp_path: Path) -> None:
-    sampled(tmp_path, 4, calls=3)
+    filled(tmp_path, 4, calls=3)
     with (tmp_path / "open-00000.jsonl").open("a") as file:
         file.write('{"question_id": "q')
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
@@ -134,16 +110,16 @@ def test_a_pool_that_is_being_filled_says_how_far_it_is(tmp_path: Path) -> None:
     assert (found["kind"], found["done"], found["wanted"]) == ("unfinished pool", 6, 12)
     assert (found["fewest"], found["most"], found["finished_questions"]) == (0, 4, 1)
     assert (found["failures"], found["readability"]["read"]) == (6, 6)
-    said = info(tmp_path)
-    assert "6 of 12 responses are there: 0 to 4 of 4 for each of 3 questions" in said
-    assert "6 failures" in said
-    assert "100.0 % of 6 responses read" in said
+    shown = info(tmp_path)
+    assert "6 of 12 responses are there: 0 to 4 of 4 for each of 3 questions" in shown
+    assert "6 failures" in shown
+    assert "100.0 % of 6 responses read" in shown
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_a_pool_that_grows_is_a_pool_and_says_how_far_it_is(tmp_path: Path) -> None:
-    sampled(tmp_path, 2, calls=99)
-    sampled(tmp_path, 4, calls=1)
+    filled(tmp_path, 2, calls=99)
+    filled(tmp_path, 4, calls=1)
     found = told(tmp_path)
     assert (found["kind"], found["responses"], found["responses_each"]) == ("pool", 6, 2)
     assert (found["growing"]["done"], found["growing"]["wanted"]) == (8, 12)
@@ -155,18 +131,18 @@ def test_a_pool_that_grows_is_a_pool_and_says_how_far_it_is(tmp_path: Path) -> N
 
 def test_a_controller_says_what_it_was_taught_on(bench: Bench, tmp_path: Path) -> None:
     path = Path(__file__).parents[2] / "aera" / "demo" / "controller"
-    found, said = told(path), info(path)
+    found, shown = told(path), info(path)
     assert found["kind"] == "controller"
-    assert found["label"] in said
-    assert found["calibration"]["summary"] in said
-    assert f"taught on {found['fitted']:,} questions" in said
-    assert f"home: {found['home']['questions']} questions" in said
-    assert found["home"]["models"][0] in said
+    assert found["label"] in shown
+    assert found["calibration"]["summary"] in shown
+    assert f"taught on {found['fitted']:,} questions" in shown
+    assert f"home: {found['home']['questions']} questions" in shown
+    assert found["home"]["models"][0] in shown
     controller_of().save(tmp_path / "plain")
-    said = info(tmp_path / "plain")
-    assert "the controller asc-0.95, written by aera " in said
-    assert "taught on nothing" in said
-    assert "home: not recorded" in said
+    shown = info(tmp_path / "plain")
+    assert "the controller asc-0.95, written by aera " in shown
+    assert "taught on nothing" in shown
+    assert "home: not recorded" in shown
 
 
 def test_a_controller_with_a_scorer_needs_none_to_be_looked_at(tmp_path: Path) -> None:
@@ -182,31 +158,25 @@ def test_a_controller_with_a_scorer_needs_none_to_be_looked_at(tmp_path: Path) -
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def nothing(path: Path) -> None:
-    pass
-
-
-def empty(path: Path) -> None:
-    path.mkdir()
-
-
-def foreign(path: Path) -> None:
-    path.mkdir()
-    (path / "config.json").write_text('{"format": 9, "written_by": "9.1"}')
-    (path / "calibration.json").write_text("{}")
+CONFIG = '{"format": 9, "written_by": "9.1"}'
 
 
 @pytest.mark.parametrize(
-    ("make", "kind", "sentence"),
+    ("files", "kind", "sentence"),
     [
-        (nothing, UsageError, "there is no pool and no controller at"),
-        (empty, AeraError, "there is no pool at"),
-        (foreign, ControllerError, "aera 9.1 wrote, .* update aera"),
+        (None, UsageError, "there is no pool and no controller at"),
+        ({}, AeraError, "there is no pool at"),
+        (
+            {"config.json": CONFIG, "calibration.json": "{}"},
+            ControllerError,
+            "aera 9.1 wrote, .* update aera",
+        ),
     ],
 )
 def test_what_is_neither_is_refused(
-    tmp_path: Path, make: Callable[[Path], None], kind: type[AeraError], sentence: str
+    tmp_path: Path, files: dict[str, str] | None, kind: type[AeraError], sentence: str
 ) -> None:
-    make(tmp_path / "x")
+    for name, content in (files or {}).items():
+        (tmp_path / name).write_text(content)
     with pytest.raises(kind, match=sentence):
-        info(tmp_path / "x")
+        info(tmp_path / "x" if files is None else tmp_path)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from aera import parse_policy
 from aera.cli import app
 from aera.errors import UsageError
-from aera.lab.judging.asked import parse_policies
+from aera.lab.asked import parse_policies
 from aera.reading.task import TASKS
 
 SETTINGS = {"N": "8", "W": "8", "M": "8"}
@@ -25,17 +25,13 @@ def listed(command: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], st
     return [row[0] for row in rows if row], done.output
 
 
-def kinds_known(bench: Bench) -> set[str]:
-    """The kinds of policies an evaluation knows, as it tells whoever names another."""
-    with pytest.raises(UsageError) as caught:
-        parse_policies("nobody", bench.records.schedule)
-    return {f"{kind}-" for kind in re.findall(r"(\w+)-N", str(caught.value))} | {"first-valid"}
-
-
 def test_every_policy_is_listed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError) as caught:  # it tells whoever names another
+        parse_policies("nobody", bench.records.schedule)
+    known = {f"{kind}-" for kind in re.findall(r"(\w+)-N", str(caught.value))} | {"first-valid"}
     labels, said = listed("policies", monkeypatch)
     kinds = {re.sub("[A-Z]$", "", label) for label in labels}
-    assert kinds == kinds_known(bench) | {"aera-"}
+    assert kinds == known | {"aera-"}
     assert len(kinds) == len(labels)
     assert all(limit in said for limit in ("+minN", "+maxN", "+vote", "+weighted"))
 

@@ -1,21 +1,18 @@
 """`aera serve` as people start it: options, environment variables, and its file."""
 
-import http.client
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeUpstream
+from fakes import FakeUpstream, in_background
 from gateways import BODY, CONTROLLER, ask, free_port, served
-from live import boxed, in_background
+from live import boxed
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -111,44 +108,17 @@ def test_it_serves_by_options_and_stops_on_sigterm() -> None:
     assert "how many" not in said
 
 
-def test_sigterm_waits_for_what_is_under_way() -> None:
-    port = free_port()
-    slow = FakeUpstream(boxed, delay=lambda call: 0.5)
-    with (
-        in_background(slow) as upstream,
-        served(port, AERA_UPSTREAM=upstream.base_url) as process,
-    ):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        connection.request("POST", "/v1/chat/completions", json.dumps(BODY))
-        time.sleep(0.2)
-        process.send_signal(signal.SIGTERM)
-        status = connection.getresponse().status
-        connection.close()
-        process.communicate(timeout=20)
-    assert (status, process.returncode) == (200, 0)
-
-
-def test_a_short_key_is_refused_in_one_sentence() -> None:
-    code, said = refused(AERA_UPSTREAM="http://127.0.0.1:1/v1", AERA_KEYS=f"{KEY},short")
-    assert (code, said.count("\n")) == (2, 1)
-    assert said.startswith("aera: a key in AERA_KEYS has 5 characters and could be guessed")
-    assert KEY not in said
-
-
-def test_a_refusal_is_one_sentence_and_exit_code_two() -> None:
-    code, said = refused("--host", "0.0.0.0", AERA_UPSTREAM="http://127.0.0.1:1/v1", AERA_KEYS="")
-    assert code == 2
-    assert said.startswith("aera: 0.0.0.0 can be reached from outside")
-    assert said.count("\n") == 1
-
-
-def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_announced() -> None:
+def test_what_cannot_be_served_is_one_sentence_and_nothing_is_announced() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        code, said = refused(AERA_UPSTREAM="http://127.0.0.1:1/v1", AERA_PORT=port)
-    assert code == 2
-    assert said.startswith(f"aera: cannot listen on 127.0.0.1, port {port}: ")
-    assert said.count("\n") == 1
+        for variables, told in (
+            ({"AERA_KEYS": f"{KEY},short"}, "a key in AERA_KEYS has 5 characters and could be"),
+            ({"AERA_PORT": port}, f"cannot listen on 127.0.0.1, port {port}: "),
+        ):
+            code, said = refused(AERA_UPSTREAM="http://127.0.0.1:1/v1", **variables)
+            assert (code, said.count("\n")) == (2, 1)
+            assert said.startswith(f"aera: {told}")
+            assert KEY not in said
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -294,6 +264,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         (SMALL.replace("[[model]]", "api_key_env = 'GONE_KEY'\n[[model]]"),
          '[[upstream]] "gpu": api_key_env names the variable GONE_KEY, which is not set'),
         (SMALL + "[[key]]\nname = 'x'\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
+        (SMALL + "[[key]]\nname = 'x'\nenv = 'HOME'\nmodels = ['y']", 'names the model "y"'),
         (SMALL + "[keys]\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
         (SMALL + "[keys]\nfile = 'gone'", "the file of keys"),
         (SMALL + "[keys]\nfile = 'empty.txt'", "has none, and without a key anybody may ask"),
@@ -315,15 +286,30 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, text: str, said: 
 def test_a_check_says_what_would_be_served(tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text(WHOLE)
-    first, second, last = (
-        CliRunner().invoke(app, ["serve", "--config", str(file), "--check"]).output.splitlines()
-    )
+    done = CliRunner().invoke(app, ["serve", "--config", str(file), "--check"])
+    first, second = done.stdout.splitlines()
     assert first.startswith('"small" as "qwen2.5-7b" at http://gpu-1.test/v1, http://gpu-2.test/v1')
     assert "policy asc-0.9, checkpoints 4, 8, votes by default, and every other name" in second
-    assert last == "3 keys (blue by name); all is well"
+    assert "http://gpu-2.test/v1 does not answer: is the model server running there?" in done.stderr
+    assert done.exit_code == 1, "nobody is there"
     file.write_text(WHOLE.replace('"mine"', '"gone"'))
     code, said = refused("--config", str(file), "--check")
     assert (code, said.count("\n"), '[[model]] "small"' in said) == (2, 1, True)
+
+
+def test_a_check_asks_the_model_servers() -> None:
+    with in_background(server := FakeUpstream(boxed)):
+        done = CliRunner().invoke(
+            app, ["serve", "--upstream", server.base_url, "--model", "m", "--check"]
+        )
+        wrong = server.base_url.removesuffix("/v1")
+        lost = CliRunner().invoke(app, ["serve", "--upstream", wrong, "--model", "m", "--check"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.endswith("0 keys, every model server answers; all is well\n")
+    assert (lost.exit_code, lost.stderr) == (
+        1,
+        f"{wrong} has no list of models: did you forget /v1?\n",
+    )
 
 
 def test_a_file_is_served_beside_options_that_name_its_server(tmp_path: Path) -> None:

@@ -1,61 +1,18 @@
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Call, FakeUpstream, Fault
-from foreign_questions import DEMO, short_questions
-from live import boxed, controller_of, in_background
+from commands import Aera, Done, refused
+from fakes import Call, FakeUpstream, Fault, in_background
+from foreign_questions import DEMO, GATED, short_questions
+from live import boxed, controller_of
 
 from aera import BestOfN, Fixed, Pool
-from aera.cli import main
-
-Done = subprocess.CompletedProcess[str]
-Aera = Callable[..., Done]
-
-
-@pytest.fixture
-def aera(tmp_path: Path) -> Aera:
-    """Call the command line from an empty directory."""
-
-    def call(*arguments: object, stdin: str = "", **environment: str) -> Done:
-        return subprocess.run(
-            [sys.executable, "-m", "aera", *map(str, arguments)],
-            cwd=tmp_path,
-            input=stdin,
-            env={"PATH": "", "LANG": "C.UTF-8", **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return call
-
-
-@pytest.fixture
-def here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Aera:
-    """The same within this process, which is quicker: for calls that end at once."""
-
-    def call(*arguments: object, stdin: str = "") -> Done:
-        command = ["aera", *map(str, arguments)]
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.argv", command)
-        monkeypatch.setattr("sys.stdin", StringIO(stdin))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Done(command, int(ended.value.code or 0), *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture
@@ -87,16 +44,6 @@ def sampling(tmp_path: Path, server: FakeUpstream) -> list[object]:
     (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = "--model m --task numeric --responses 8 --out pool --block 4"
     return ["sample", "questions.jsonl", "--base-url", server.base_url, *options.split()]
-
-
-def refused(done: Done, code: int) -> str:
-    """The one line with which a call ended, after what it was about to ask."""
-    assert done.returncode == code, done
-    assert done.stdout == ""
-    told = [line for line in done.stderr.splitlines() if not line.startswith("asking ")]
-    assert len(told) == 1, done.stderr
-    assert told[0].startswith("aera: ")
-    return told[0]
 
 
 def lines(done: Done) -> list[dict[str, Any]]:
@@ -150,16 +97,6 @@ def test_a_failing_question_is_a_line_and_exit_3(aera: Aera, solving: list[objec
     assert done.stderr.endswith("\naera: 1 question without an answer\n")
 
 
-def test_a_limit_over_all_questions_is_kept(
-    aera: Aera, solving: list[object], server: FakeUpstream
-) -> None:
-    done = aera("solve", *solving, "--max-responses", 6, stdin="1?\n2?\n3?\n")
-    assert done.returncode == 3
-    assert "aera: 1 question got nothing: 3\n" in done.stderr
-    assert sum(call.n for call in server.calls) == 6
-    assert "limit: responses" in {line["reason"] for line in lines(done)}
-
-
 def test_the_key_comes_from_the_environment(
     aera: Aera, solving: list[object], server: FakeUpstream
 ) -> None:
@@ -169,19 +106,23 @@ def test_the_key_comes_from_the_environment(
     assert server.calls[0].headers["X-Team"] == "votes"
 
 
-def test_wrong_calls_of_solve_are_one_line(here: Aera, solving: list[object]) -> None:
-    assert "no file" in refused(here("solve", "--file", "none.jsonl", *solving), 2)
-    assert "name=value" in refused(here("solve", "?", *solving, "--set", "warm"), 2)
-    assert "seed" in refused(here("solve", "?", *solving, "--set", "seed=lucky"), 2)
-    assert "Name: value" in refused(here("solve", "?", *solving, "--header", "odd"), 2)
-    assert "none.pem" in refused(here("solve", "?", *solving, "--ca-file", "none.pem"), 2)
-    assert "concurrency" in refused(here("solve", "?", *solving, "--concurrency", 0), 2)
-    assert "line 1: there is no question" in refused(here("solve", *solving, stdin="{}\n"), 1)
-
-
-def test_a_missing_controller_is_one_line_and_exit_1(here: Aera, solving: list[object]) -> None:
-    options = ["none" if option == "controller" else option for option in solving]
-    assert "there is no controller" in refused(here("solve", "?", *options), 1)
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--file", "none.jsonl"], 2, "no file"),
+        (["?", "--set", "warm"], 2, "name=value"),
+        (["?", "--set", "seed=lucky"], 2, "seed"),
+        (["?", "--header", "odd"], 2, "Name: value"),
+        (["?", "--ca-file", "none.pem"], 2, "none.pem"),
+        (["?", "--concurrency", 0], 2, "concurrency"),
+        (["?", "--controller", "none"], 1, "there is no controller"),
+        ([], 1, "line 1: there is no question"),
+    ],
+)
+def test_wrong_calls_of_solve_are_one_line(
+    aera: Aera, solving: list[object], words: list[object], code: int, said: str
+) -> None:
+    assert said in refused(aera("solve", *solving, *words, stdin="{}\n"), code)
 
 
 # --- solve with equal expressions, or a scorer ----------------------------------------------------
@@ -198,14 +139,14 @@ def test_solve_counts_equal_expressions_together(aera: Aera) -> None:
 
 
 def test_solve_refuses_equivalence_where_it_cannot_apply(
-    here: Aera, solving: list[object], server: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+    aera: Aera, solving: list[object], server: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = ["solve", "?", "--equivalence", "--base-url", server.base_url, "--model", "m"]
-    said = refused(here("solve", "?", "--equivalence", *solving), 2)
+    said = refused(aera("solve", "?", "--equivalence", *solving), 2)
     assert 'the votes that "controller" was made for' in said
-    assert "equivalence is for expressions" in refused(here(*plain, "--task", "numeric"), 2)
+    assert "equivalence is for expressions" in refused(aera(*plain, "--task", "numeric"), 2)
     monkeypatch.setattr("aera.reading.equivalence.find_spec", lambda name: None)
-    assert "equivalence needs math-verify" in refused(here(*plain), 2)
+    assert "equivalence needs math-verify" in refused(aera(*plain), 2)
     assert server.calls == []
 
 
@@ -235,15 +176,15 @@ def test_solve_scores_with_a_scorer_from_the_working_directory(
 
 
 def test_a_scorer_goes_exactly_where_one_is_needed(
-    here: Aera, scored: list[object], solving: list[object], server: FakeUpstream, tmp_path: Path
+    aera: Aera, scored: list[object], solving: list[object], server: FakeUpstream, tmp_path: Path
 ) -> None:
     (tmp_path / "referee.py").write_text("class Judge:\n    def score(self, q, r): ...\n")
     bare = scored[2:]
     named = ["--scorer", "referee:Judge"]
-    assert "--scorer MODULE:NAME" in refused(here("solve", "?", *scored), 1)
-    assert "takes no scorer" in refused(here("solve", "?", *solving, *named), 1)
-    assert "--scorer needs --controller" in refused(here("solve", "?", *bare, *named), 2)
-    assert "no_such" in refused(here("solve", "?", *scored, "--scorer", "no_such:Judge"), 2)
+    assert "--scorer MODULE:NAME" in refused(aera("solve", "?", *scored), 1)
+    assert "takes no scorer" in refused(aera("solve", "?", *solving, *named), 1)
+    assert "--scorer needs --controller" in refused(aera("solve", "?", *bare, *named), 2)
+    assert "no_such" in refused(aera("solve", "?", *scored, "--scorer", "no_such:Judge"), 2)
     assert server.calls == []
 
 
@@ -257,6 +198,7 @@ def test_sample_makes_a_pool_with_truths_apart(
     assert done.returncode == 0
     assert done.stderr.endswith(
         "/v1, 3 questions: 24 responses, at most 393,216 tokens, for max_tokens is 16,384\n"
+        "readable: 100.0 % of 24 responses read\n"
     )
     assert done.stdout == "pool: 24 responses, 0 were there already\n"
     pool = Pool.open(tmp_path / "pool")
@@ -267,32 +209,20 @@ def test_sample_makes_a_pool_with_truths_apart(
     assert [len(record.responses) for record in pool] == [8, 8, 8]
     assert json.loads((tmp_path / "pool/truths.jsonl").read_text().splitlines()[0])["answer"] == "7"
     assert sorted({call.body["seed"] for call in server.calls}) == [9, 13]
+    asked = len(server.calls)
+    assert "other settings" in refused(aera(*sampling, "--seed", 10), 2)
+    again = aera(*sampling, "--set", "top_k=20", "--seed", 9, "--system", "Be brief.")
+    assert again.stdout == "pool: 24 responses, 24 were there already\n"
+    assert len(server.calls) == asked
 
 
-def test_sample_again_finds_everything_there(
-    aera: Aera, sampling: list[object], server: FakeUpstream
-) -> None:
-    aera(*sampling)
-    before = len(server.calls)
-    assert aera(*sampling).stdout == "pool: 24 responses, 24 were there already\n"
-    assert len(server.calls) == before
-
-
-def test_sample_with_failures_says_how_many_and_exits_with_1(
+def test_sample_with_failures_says_how_many_and_drops_a_half_written_line(
     aera: Aera, sampling: list[object], tmp_path: Path
 ) -> None:
     with (tmp_path / "questions.jsonl").open("a") as file:
         file.write('{"question": "bad?"}\n')
     assert "8 of 32 responses" in refused(aera(*sampling), 1)
     assert (tmp_path / "pool/failures.jsonl").read_text().count("\n") == 8
-
-
-def test_sample_reports_a_half_written_line(
-    aera: Aera, sampling: list[object], tmp_path: Path
-) -> None:
-    questions = (tmp_path / "questions.jsonl").read_text()
-    (tmp_path / "questions.jsonl").write_text(questions + '{"question": "bad?"}\n')
-    aera(*sampling)
     segment = tmp_path / "pool/open-00000.jsonl"
     segment.write_bytes(segment.read_bytes()[:-5])
     done = aera(*sampling)
@@ -301,7 +231,7 @@ def test_sample_reports_a_half_written_line(
 
 
 def test_wrong_calls_of_sample_are_one_line_and_leave_nothing(
-    here: Aera, sampling: list[object], tmp_path: Path
+    aera: Aera, sampling: list[object], tmp_path: Path
 ) -> None:
     for options, told in (
         (["--task", "cookery"], "cookery"),
@@ -310,20 +240,15 @@ def test_wrong_calls_of_sample_are_one_line_and_leave_nothing(
         (["--responses", 0], "responses"),
         (["--concurrency", 0], "concurrency"),
     ):
-        assert told in refused(here(*sampling, *options), 2)
+        assert told in refused(aera(*sampling, *options), 2)
     assert not (tmp_path / "pool").exists()
 
 
-def test_sample_with_other_settings_is_refused(aera: Aera, sampling: list[object]) -> None:
-    aera(*sampling)
-    assert "other settings" in refused(aera(*sampling, "--seed", 3), 2)
-
-
 def test_sample_with_a_bad_line_names_it(
-    here: Aera, sampling: list[object], tmp_path: Path
+    aera: Aera, sampling: list[object], tmp_path: Path
 ) -> None:
     (tmp_path / "questions.jsonl").write_text('{"question": "?"}\nwhat\n')
-    assert "questions.jsonl, line 2: not JSON" in refused(here(*sampling), 1)
+    assert "questions.jsonl, line 2: not JSON" in refused(aera(*sampling), 1)
 
 
 def test_sample_with_a_refused_key_is_one_line_and_exit_1(
@@ -347,36 +272,43 @@ def bundled(tmp_path: Path, server: FakeUpstream) -> list[object]:
 
 
 def test_questions_of_another_kind_are_solved_by_plain_votes_and_that_is_said(
-    here: Aera, bundled: list[object]
+    aera: Aera, bundled: list[object], tmp_path: Path
 ) -> None:
-    done = here(*bundled, "--out", "answers.jsonl")
+    done = aera(*bundled, "--out", "answers.jsonl")
     assert done.returncode == 0
     told = re.search(r"(\d+) questions decided by plain votes, for they are not", done.stderr)
     assert told is not None
-    policies = [
-        json.loads(line)["policy"] for line in Path("answers.jsonl").read_text().splitlines()
-    ]
-    assert policies.count("asc-0.95+vote") == int(told[1]) > 20
-    again = here(*bundled, "--out", "answers.jsonl")
+    answers = (tmp_path / "answers.jsonl").read_text().splitlines()
+    policies = [json.loads(line)["policy"] for line in answers]
+    assert policies.count("lead-4+vote") == int(told[1]) > 20
+    again = aera(*bundled, "--out", "answers.jsonl")
     assert "30 answers and " in again.stderr
     assert again.returncode == 0
 
 
-def test_who_knows_better_keeps_the_controller(here: Aera, bundled: list[object]) -> None:
-    done = here(*bundled, "--trust")
+def test_who_knows_better_keeps_the_controller(aera: Aera, bundled: list[object]) -> None:
+    done = aera(*bundled, "--trust")
     assert "taught on" not in done.stderr
-    assert {json.loads(line)["policy"] for line in done.stdout.splitlines()} == {"aera-0.17+vote"}
+    assert {json.loads(line)["policy"] for line in done.stdout.splitlines()} == {GATED}
 
 
-# --- demo -----------------------------------------------------------------------------------------
-
-
-def test_the_demo_finishes_and_tells_accuracy_and_saving(aera: Aera) -> None:
-    done = aera("demo", "--questions", 20, "--pace", 0)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "accuracy" in done.stdout
-    assert "completion tokens saved" in done.stdout
-
-
-def test_a_demo_without_questions_is_one_line(here: Aera) -> None:
-    assert "questions" in refused(here("demo", "--questions", 0), 2)
+@pytest.mark.parametrize(
+    ("code", "path", "advice"),
+    [
+        (401, "/v1", "(the key in OPENAI_API_KEY was refused)"),
+        (404, "", "(did you forget /v1 in --base-url?)"),
+    ],
+)
+def test_the_first_error_and_what_to_do_stand_on_standard_error(
+    aera: Aera, tmp_path: Path, code: int, path: str, advice: str
+) -> None:
+    with in_background(FakeUpstream(boxed, faults=[Fault.status(code)] * 9)) as server:
+        address = server.base_url.removesuffix("/v1") + path
+        options = ["--base-url", address, "--model", "m", "--task", "numeric"]
+        done = aera("solve", "how many?", *options)
+        asked = tmp_path / "asked.jsonl"
+        asked.write_text('{"question": "how many?"}\n')
+        sampled = aera("sample", asked, *options, "--out", tmp_path / "pool", "--responses", 4)
+    assert [advice in line for line in done.stderr.splitlines()].count(True) == 1
+    assert json.loads(done.stdout)["error"].startswith(f"upstream {code}")
+    assert sampled.stderr.splitlines()[-1].endswith(advice)

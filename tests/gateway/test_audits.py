@@ -16,7 +16,7 @@ from live import controller_of
 
 from aera import ASC, Controller, Pool, Response, Schedule, get_task
 from aera.errors import UsageError
-from aera.lab import import_jsonl
+from aera.lab import import_file
 from aera.sampling.recorded import RecordedUpstream
 
 Act = Callable[[House], Awaitable[Any]]
@@ -90,11 +90,9 @@ def test_answers_leave_before_their_audit() -> None:
 
 def test_a_stream_is_audited_when_it_is_over() -> None:
     async def scene(house: House) -> Any:
-        async with house.http.post(
-            f"{house.url}/v1/chat/completions", json=asking("they turn", stream=True)
-        ) as reply:
-            said = await reply.text()
-        return "[DONE]" in said, await settled(house)
+        body = asking("they turn", stream=True)
+        said = (await house.fetch("/v1/chat/completions", "POST", json=body))[2]
+        return b"[DONE]" in said, await settled(house)
 
     done, seen = audited(scene)
     assert done
@@ -176,7 +174,7 @@ def test_after_the_tokens_of_a_day_none_is_drawn() -> None:
             seen = await settled(house)
         return seen["seen"], (await house.get("/metrics"))[1]
 
-    seen, metrics = audited(scene, audit_tokens=1)
+    seen, metrics = audited(scene, audit_tokens=36)
     assert seen == 1
     assert 'aera_audits_total{model="m",outcome="skipped"} 2.0' in metrics
 
@@ -200,7 +198,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     folder = tmp_path_factory.mktemp("recorded")
     with gzip.open(CONTROLLER.parent / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
         (folder / "rows.jsonl").write_text("".join(islice(lines, 32)), "utf-8")
-    return import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
+    return import_file(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k")).pool
 
 
 @pytest.mark.parametrize("full", [False, True])

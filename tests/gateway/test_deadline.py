@@ -13,8 +13,9 @@ from aera import ASC, BestOfN, Controller, Schedule, get_task
 from aera.reading import equivalence as module
 
 SOON = 0.4
-SPARE = 0.1
-"""Seconds after a deadline within which the answer must be there."""
+SPARE = 1.6
+"""Seconds after a deadline within which the answer is there on a busy machine; all that is waited
+for here would take five and more."""
 EQUAL = replace(get_task("expression"), equivalence=True)
 
 
@@ -42,7 +43,7 @@ def timed(server: FakeUpstream, **settings: Any) -> tuple[dict[str, Any], float]
     return visit(act, server, **settings)
 
 
-@pytest.mark.parametrize("seconds", [0.15, 3.0])
+@pytest.mark.parametrize("seconds", [0.15, 6.0])
 def test_comparing_ends_with_the_deadline(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "shared_equivalence", lambda: Slow(seconds))
     answers = ["x+1", "2x", "x+1", "x+1", *[f"x+{place}" for place in range(2, 99)]]
@@ -60,7 +61,7 @@ def test_scoring_ends_with_the_deadline() -> None:
 
         def score(self, question: Any, responses: Any) -> list[float]:
             self.asked += 1
-            time.sleep(3.0 if self.asked > 1 else 0.0)
+            time.sleep(6.0 if self.asked > 1 else 0.0)
             return [0.5] * len(responses)
 
     controller = Controller(
@@ -68,15 +69,12 @@ def test_scoring_ends_with_the_deadline() -> None:
     )
     told, took = timed(numbers(*SPLIT), controller=controller)
     assert took < SOON + SPARE
-    assert (told["reason"], told["samples"], told["answer"]) == (
-        "limit: seconds",
-        8,
-        "so \\boxed{0}",
-    )
+    assert (told["reason"], told["samples"]) == ("limit: seconds", 8)
+    assert told["answer"] == "so \\boxed{0}"
 
 
 def test_escalation_ends_with_the_deadline() -> None:
-    second = FakeUpstream(boxed, faults=[Fault.hang(5)] * 9)
+    second = FakeUpstream(boxed, faults=[Fault.hang(9)] * 9)
     short = Controller(get_task("numeric"), Schedule((4,)), ASC(0.95))
     told, took = timed(numbers(*SPLIT), second=(second, "large"), controller=short)
     assert took < SOON + SPARE
@@ -89,11 +87,9 @@ def test_sampling_ends_with_the_deadline(honours_n: bool) -> None:
     counted = iter(range(999))
     server = FakeUpstream(
         lambda call, place: f"\\boxed{{{next(counted)}}}",
-        delay=lambda call: 5.0 if call.number > 5 else 0.0,
+        delay=lambda call: 5.0 if call.number > (0 if honours_n else 5) else 0.0,
         honours_n=honours_n,
     )
-    if honours_n:
-        server._delay = lambda call: 5.0 if call.number else 0.0
     told, took = timed(server)
     assert took < SOON + SPARE
     assert told["reason"] == "limit: seconds"

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 from fakes import FakeUpstream
-from foreign_questions import home_questions, short_questions
-from gateways import CONTROLLER, House, account, visit
+from foreign_questions import BUNDLED, GATED, home_questions, short_questions
+from gateways import House, account, visit
 from live import boxed
 
 from aera import Question
 from aera.gateway.vote import DOUBT, DRIFTED
-from aera.solving.controller import Controller
 
-BUNDLED = Controller.load(CONTROLLER)
 SHORT = short_questions(40)
 
 
@@ -35,8 +33,8 @@ def test_a_gateway_out_of_distribution_votes_plainly_counts_it_and_says_so_once(
 ) -> None:
     caplog.set_level(logging.WARNING, "aera.gateway")
     accounts, state, metrics = visit(visit_all, FakeUpstream(boxed), controller=BUNDLED)
-    assert accounts[0]["policy"] == "aera-0.17+vote"
-    assert accounts[-1]["policy"] == "asc-0.95+vote"
+    assert accounts[0]["policy"] == GATED
+    assert accounts[-1]["policy"] == "lead-4+vote"
     warned = [each["warnings"] for each in accounts]
     assert [DOUBT] in warned
     assert warned[-1] == [DRIFTED]
@@ -52,7 +50,7 @@ def test_a_gateway_in_distribution_is_its_controllers() -> None:
         state = json.loads((await house.get("/state"))[1])
         return {each["policy"] for each in asked}, state["models"][0]["drifted"]
 
-    assert visit(act, FakeUpstream(boxed), controller=BUNDLED) == ({"aera-0.17+vote"}, False)
+    assert visit(act, FakeUpstream(boxed), controller=BUNDLED) == ({GATED}, False)
 
 
 def test_what_a_request_names_it_gets_wherever_it_is() -> None:
@@ -68,6 +66,6 @@ def test_what_a_request_names_it_gets_wherever_it_is() -> None:
 def test_a_trusted_controller_stays() -> None:
     trusted = replace(BUNDLED, home=None)
     accounts, state, metrics = visit(visit_all, FakeUpstream(boxed), controller=trusted)
-    assert {each["policy"] for each in accounts} == {"aera-0.17+vote"}
+    assert {each["policy"] for each in accounts} == {GATED}
     assert state["models"][0]["drifted"] is False
     assert "aera_drifted_total 0.0" in metrics

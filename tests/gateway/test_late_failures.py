@@ -5,22 +5,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from fakes import FakeUpstream, Fault
-from gateways import (
-    BODY,
-    SPLIT,
-    House,
-    Scripted,
-    account,
-    anything,
-    found,
-    gateway,
-    numbers,
-    visit,
-)
+from fakes import FakeUpstream, Fault, serving
+from gateways import BODY, SPLIT, House, account, found, gateway, numbers, visit
 from live import boxed
-
-from aera.policies.gate import NO_AGREEMENT
 
 FAULTS = {
     "429": (Fault.status(429, "slow down", retry_after="9"), "slow down"),
@@ -48,16 +35,6 @@ def test_a_failure_after_some_blocks_leaves_the_best_answer_so_far(kind: str, go
     assert (told["escalate"], told["tokens_saved"]) == (True, 0)
 
 
-@pytest.mark.parametrize("kind", ["429", "400", "401", "500", "503"])
-def test_a_request_without_one_reply_fails_as_the_upstream_did(kind: str) -> None:
-    fault, said = FAULTS[kind]
-    server = FakeUpstream(boxed, faults=[fault] * 9)
-    status, headers, told = visit(lambda house: house.post(BODY), server)
-    assert (status, told["error"]["message"]) == (fault.code, said)
-    assert told["error"] == fault.body["error"]
-    assert headers.get("Retry-After") == ("9" if kind == "429" else None)
-
-
 def test_fields_beside_the_error_object_come_along() -> None:
     fault = Fault("status", code=422, body={"detail": [{"loc": ["n"]}], "error": "odd"})
     server = FakeUpstream(boxed, faults=[fault] * 9)
@@ -74,7 +51,7 @@ def test_a_choice_that_fails_leaves_the_others() -> None:
         return web.json_response({"choices": choices})
 
     async def scene() -> Any:
-        async with anything(handler) as url, gateway(url) as house:
+        async with serving(handler) as url, gateway(url) as house:
             return await house.ask(n=2, seed=0)
 
     reply = asyncio.run(scene())
@@ -94,38 +71,3 @@ def test_a_stream_ends_with_what_there_is_when_a_later_block_fails() -> None:
     *_, last = visit(act, server, keep_alive=0.01)
     assert last.choices[0].finish_reason == "stop"
     assert "overloaded" in str(last.model_extra["aera"]["warnings"])
-
-
-def test_a_pause_that_is_asked_for_late_is_no_reason_to_lose_the_answer() -> None:
-    server = numbers(*SPLIT)
-    server._faults = iter([None, None, *[Fault.status(429, retry_after="60")] * 9])
-    told = found(server, serving={"tries": 3})
-    assert told["samples"] - told["failures"] == 8
-
-
-def test_tools_that_never_agree_stop_and_say_so() -> None:
-    calls = iter(range(999))
-
-    def message(call: Any, place: int) -> dict[str, Any]:
-        arguments = f'{{"text": "wording {next(calls)}"}}'
-        function = {"name": "say", "arguments": arguments}
-        return {
-            "content": None,
-            "tool_calls": [{"id": "x", "type": "function", "function": function}],
-        }
-
-    tools = [{"type": "function", "function": {"name": "say"}}]
-    told = found(Scripted(message), tools=tools)
-    assert (told["reason"], told["samples"], told["escalate"]) == (NO_AGREEMENT, 8, True)
-
-
-def test_json_that_agrees_in_part_goes_on() -> None:
-    kinds = iter([*"abcdefga", *"a" * 99])
-    server = FakeUpstream(lambda call, place: f'{{"kind": "{next(kinds)}"}}')
-    told = found(server, response_format={"type": "json_object"})
-    assert (told["answer"], told["reason"]) == ('{"kind":"a"}', "confident leader")
-
-
-def test_answers_of_a_task_may_differ_for_longer() -> None:
-    told = found(numbers(*SPLIT), {"max_samples": 32})
-    assert (told["samples"], told["reason"]) == (32, "maximum reached")

@@ -2,22 +2,17 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from aiohttp import web
-from fakes import FakeUpstream
-from gateways import BODY, House, anything, housed
+from fakes import FakeUpstream, serving
+from gateways import BODY, House, housed
 from live import boxed, controller_of
 
 from aera import Fixed
-from aera.errors import UsageError
-from aera.gateway.config import Config, KeyConfig, ModelConfig, UpstreamConfig
-
-KEYS = ("the-first-key-of-two", "the-second-key-of-two")
+from aera.gateway.config import Config, ModelConfig, UpstreamConfig
 
 
 def team(one: str, two: str, **settings: Any) -> Config:
@@ -63,21 +58,6 @@ def test_a_name_goes_to_its_server_in_that_servers_words() -> None:
     assert [reply["aera"]["samples"] for _, reply in told[1::2]] == [4, 8]
 
 
-def test_a_request_without_a_name_gets_the_default_model() -> None:
-    async def act(house: House) -> int:
-        return (await ask_for(house, None))[0]
-
-    assert visit_team(act) == (200, ["qwen-7b"], [])
-    assert visit_team(act, default="large") == (200, [], ["large"])
-
-
-@pytest.mark.parametrize("name", ["other", "aera/other", "qwen-7b"])
-def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(name: str) -> None:
-    (status, told), one, two = visit_team(lambda house: ask_for(house, name))
-    assert (status, told["error"]["code"], one, two) == (404, "model_not_found", [], [])
-    assert told["error"]["message"].endswith("here; there are small, large")
-
-
 def takes_others(settings: Config) -> Config:
     small, large = settings.model
     return replace(settings, model=(small, replace(large, other_names=True)))
@@ -100,21 +80,17 @@ def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:
 
     async def scene() -> list[int]:
         async with (
-            anything(named("one")) as one,
-            anything(named("two")) as two,
+            serving(named("one")) as one,
+            serving(named("two")) as two,
             housed(team(one, two)) as house,
         ):
-            url, statuses = f"{house.url}/v1", []
-            for path, given in (
-                ("embeddings", {"json": {"model": "large", "input": "x"}}),
-                ("embeddings", {"json": {"model": "small", "input": "x"}}),
-                ("embeddings", {"json": {"model": "other", "input": "x"}}),
-                ("audio", {"data": b"\xff\x00"}),
-            ):
-                async with house.http.post(f"{url}/{path}", **given) as reply:  # type: ignore[arg-type]
-                    statuses.append(reply.status)
-            async with house.http.get(f"{url}/files") as reply:
-                return [*statuses, reply.status]
+            replies = [
+                await house.fetch("/v1/embeddings", "POST", json={"model": name, "input": "x"})
+                for name in ("large", "small", "other")
+            ]
+            replies += [await house.fetch("/v1/audio", "POST", data=b"\xff\x00")]
+            replies += [await house.fetch("/v1/files")]
+            return [reply[0] for reply in replies]
 
     assert asyncio.run(scene()) == [200, 200, 404, 200, 200]
     assert [(name, path) for name, path, _ in seen] == [
@@ -123,60 +99,3 @@ def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:
     ]  # fmt: skip
     assert json.loads(seen[1][2]) == {"model": "qwen-7b", "input": "x"}
     assert seen[2][2] == b"\xff\x00"
-
-
-def test_the_list_has_every_model_under_both_names() -> None:
-    async def act(house: House) -> list[str]:
-        return [model.id async for model in house.client.models.list()]
-
-    names, _, _ = visit_team(act)
-    assert names == ["small", "large", "aera/small", "aera/large"]
-    names, _, _ = visit_team(act, takes_others)
-    plain = ["small", "large", "recorded"]
-    assert names == [*plain, *(f"aera/{name}" for name in plain)]
-
-
-def test_a_key_may_be_for_some_models_and_have_a_name(caplog: pytest.LogCaptureFixture) -> None:
-    keys = (KeyConfig(secret=KEYS[0]), KeyConfig("blue", models=("large",), secret=KEYS[1]))
-
-    async def act(house: House) -> Any:
-        own = {"headers": {"Authorization": f"Bearer {KEYS[1]}"}}
-        asked = [await ask_for(house, name, **own) for name in ("large", "aera/small", None)]
-        listed = json.loads((await house.get("/v1/models", **own))[1])["data"]
-        return asked, [model["id"] for model in listed]
-
-    with caplog.at_level(logging.INFO, "aera.gateway"):
-        (asked, listed), one, two = visit_team(act, key=keys)
-    assert [status for status, _ in asked] == [200, 403, 403]
-    assert asked[1][1]["error"]["code"] == "model_not_allowed"
-    assert (listed, one, two) == (["large", "aera/large"], [], ["large"])
-    assert '"key": "blue"' in caplog.text
-
-
-def test_each_model_is_told_of() -> None:
-    async def act(house: House) -> tuple[Any, Any]:
-        return json.loads((await house.get("/ready"))[1]), json.loads(
-            (await house.get("/state"))[1]
-        )
-
-    (ready, state), _, _ = visit_team(act)
-    assert [row["models"] for row in ready["replicas"]] == [["small"], ["large"]]
-    assert [(model["name"], model["policy"]) for model in state["models"]] == [
-        ("small", "asc-0.95"), ("large", "fixed-8"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"default": "other"}, 'the default model "other" is none of m'),
-        ({"model": ()}, "there are no models"),
-        ({"key": (KeyConfig(models=("x",)),)}, 'names the model "x"'),
-    ],
-)
-def test_settings_that_contradict_themselves_are_refused(change: Any, said: str) -> None:
-    model, server = ModelConfig("m"), (UpstreamConfig("one", ("http://127.0.0.1:1/v1",)),)
-    with pytest.raises(UsageError, match=said):
-        Config(**{"upstream": server, "model": (model,), **change})
-    with pytest.raises(UsageError, match='two models are called "m"'):
-        Config(upstream=server, model=(model, model))

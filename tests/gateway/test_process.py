@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeUpstream
+from fakes import FakeUpstream, in_background
 from gateways import BODY, House, ask, free_port, served, visit
-from live import boxed, in_background
+from live import boxed
 
 from aera.gateway.app import IDLE, bind
 
@@ -46,7 +46,7 @@ def wait_for_calls(server: FakeUpstream, count: int = 1) -> None:
 # --- the end --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_turns_readiness_off_and_finishes_what_is_under_way(number: int) -> None:
     port, server = free_port(), FakeUpstream(boxed, delay=lambda call: 1.5)
     with in_background(server), served(port, AERA_UPSTREAM=server.base_url) as process:
@@ -126,9 +126,30 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             yield found
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:{port}", "[::1]:{port}", "gate.test"])
-def test_its_own_names_are_taken(port: int, host: str) -> None:
-    assert ask(port, CHAT, BODY, Host=host.format(port=port))[0] == 200
+STATUS = {None: 200, "foreign_origin": 403, "unsupported_media_type": 415}
+
+
+@pytest.mark.parametrize(
+    ("header", "code", "values"),
+    [
+        ("Host", None, ["localhost", "127.0.0.1:{port}", "[::1]:{port}", "gate.test"]),
+        ("Origin", None, ["http://127.0.0.1:{port}"]),  # its own page
+        ("Origin", "foreign_origin", ["http://evil.test", "null", "http://127.0.0.1:1"]),
+        (
+            "Content_Type",  # as a form could send it
+            "unsupported_media_type",
+            ["text/plain", "application/x-www-form-urlencoded; charset=x"],
+        ),
+    ],
+)
+def test_its_own_names_and_pages_may_ask(
+    port: int, header: str, code: str | None, values: list[str]
+) -> None:
+    for value in values:
+        given = {header: value.format(port=port)}
+        status, told = ask(port, CHAT, BODY, **given)
+        assert (status, told.get("error", {}).get("code")) == (STATUS[code], code)
+        assert header != "Content_Type" or ask(port, "/v1/embeddings", BODY, **given)[0] == 415
 
 
 @pytest.mark.parametrize("host", ["evil.test", "evil.test:{port}", "127.0.0.1.evil.test", ""])
@@ -141,23 +162,6 @@ def test_a_name_that_was_bound_to_this_machine_is_refused(port: int, host: str, 
 
 def test_whether_it_lives_is_for_anybody(port: int) -> None:
     assert ask(port, "/health", Host="10.0.0.7:8001")[0] == 200
-
-
-@pytest.mark.parametrize("origin", ["http://evil.test", "null", "http://127.0.0.1:1"])
-def test_pages_of_other_origins_are_refused(port: int, origin: str) -> None:
-    status, told = ask(port, CHAT, BODY, Origin=origin)
-    assert (status, told["error"]["code"]) == (403, "foreign_origin")
-
-
-def test_its_own_page_may_ask(port: int) -> None:
-    assert ask(port, CHAT, BODY, Origin=f"http://127.0.0.1:{port}")[0] == 200
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded; charset=x"])
-def test_bodies_that_a_form_could_send_are_refused(port: int, kind: str) -> None:
-    status, told = ask(port, CHAT, BODY, Content_Type=kind)
-    assert (status, told["error"]["code"]) == (415, "unsupported_media_type")
-    assert ask(port, "/v1/embeddings", BODY, Content_Type=kind)[0] == 415
 
 
 # --- connections ----------------------------------------------------------------------------------

@@ -16,26 +16,25 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from fakes import FakeUpstream, Fault
-from gateways import BODY, House, anything, free_port, gateway, numbers, served, visit
-from live import boxed, in_background
-from prometheus_client.parser import text_string_to_metric_families
+from fakes import FakeUpstream, Fault, in_background
+from gateways import (
+    BODY,
+    House,
+    free_port,
+    gateway,
+    lines_of,
+    numbers,
+    proxied,
+    served,
+    values_of,
+    visit,
+)
+from live import boxed
 
-CHAT = "/v1/chat/completions"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 TRACED = {"traceparent": PARENT, "tracestate": "a=1,b=2", "x-request-id": "client-7"}
 AT_ONCE = {**BODY, "aera": {"policy": "fixed-8"}}
-
-
-def values_of(metrics: str) -> dict[tuple[str, ...], float]:
-    """Every value by its name and its labels, which stand in alphabetical order."""
-    families = text_string_to_metric_families(metrics)
-    return {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
-
-
-def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    return [json.loads(r.message) for r in caplog.records if r.name == "aera.gateway"]
 
 
 def lower(headers: Any) -> dict[str, str]:
@@ -110,13 +109,11 @@ def test_the_log_has_id_trace_key_and_model(caplog: pytest.LogCaptureFixture, mo
     with caplog.at_level(logging.INFO, "aera.gateway"):
         visit(lambda house: house.post(body, headers=given), FakeUpstream(boxed), keys=keys)
     [line] = lines_of(caplog)
-    named = {
-        "id": "client-7",
-        "trace": TRACE,
-        "key": sha256(keys[0].encode()).hexdigest()[:8],
-        "model": "m",
-    }
-    assert named.items() <= line.items()
+    key = sha256(keys[0].encode()).hexdigest()[:8]
+    assert {"id": "client-7", "trace": TRACE, "key": key, "model": "m"}.items() <= line.items()
+    assert line["ms"] > 0
+    if model == "aera/m":
+        assert (line["samples"], line["stop-reason"]) == ("4", "lead")
     assert keys[0] not in caplog.text
 
 
@@ -126,14 +123,10 @@ def test_the_clients_id_stands_before_an_upstreams_which_is_logged(
     async def handler(request: web.Request) -> web.Response:
         return web.Response(text="x", headers={"x-request-id": "theirs"})
 
-    async def scene() -> Any:
-        async with anything(handler) as url, gateway(url) as house:
-            sent = {"x-request-id": "client-7"}
-            async with house.http.get(f"{house.url}/v1/x", headers=sent) as reply:
-                return reply.headers.getall("x-request-id")
-
+    sent = {"x-request-id": "client-7"}
     with caplog.at_level(logging.INFO, "aera.gateway"):
-        assert asyncio.run(scene()) == ["client-7"]
+        (_, headers, _), _ = proxied(lambda house: house.fetch("/v1/x", headers=sent), handler)
+    assert headers.getall("x-request-id") == ["client-7"]
     [line] = lines_of(caplog)
     assert (line["id"], line["upstream_id"]) == ("client-7", "theirs")
 
@@ -156,11 +149,7 @@ def test_models_that_answered_are_labels_and_made_up_ones_are_not() -> None:
         message = {"message": {"content": "\\boxed{7}"}}
         return web.json_response({"choices": [message] * body.get("n", 1)})
 
-    async def scene() -> str:
-        async with anything(handler) as url, gateway(url, keys=("k",)) as house:
-            return await act(house)
-
-    seen = values_of(asyncio.run(scene()))
+    seen = values_of(proxied(act, handler, keys=("k",))[0])
     assert seen["aera_requests_total", "big", "chat", "200"] == 2
     assert seen["aera_requests_total", "small", "chat", "200"] == 1
     assert seen["aera_requests_total", "other", "chat", "404"] == 1
@@ -169,7 +158,7 @@ def test_models_that_answered_are_labels_and_made_up_ones_are_not() -> None:
     assert seen["aera_key_tokens_total", key, "big"] == (
         seen["aera_tokens_total", "completion", "big"] + seen["aera_tokens_total", "prompt", "big"]
     )
-    assert seen["aera_stops_total", "big", "confident leader"] == 1
+    assert seen["aera_stops_total", "big", "lead"] == 1
 
 
 # --- gauges ---------------------------------------------------------------------------------------
@@ -220,10 +209,8 @@ def test_the_same_address_twice_is_two_replicas() -> None:
     server = FakeUpstream(boxed)
 
     async def scene() -> str:
-        async with server:
-            url = server.base_url
-            async with gateway(url, url) as house:
-                return (await house.get("/metrics"))[1]
+        async with server, gateway(server.base_url, server.base_url) as house:
+            return (await house.get("/metrics"))[1]
 
     metrics = asyncio.run(scene())
     origin = server.base_url.removesuffix("/v1")
@@ -311,18 +298,15 @@ def test_numbers_beyond_all_bounds_are_not_sent_as_infinity(model: str) -> None:
 @pytest.mark.parametrize("count", [10**400, -5, "many", None])
 def test_counts_that_cannot_be_leave_the_counters_sound(model: str, count: Any) -> None:
     async def handler(request: web.Request) -> web.Response:
-        choices = [{"message": {"content": "\\boxed{7}"}}] * json.loads(await request.read()).get(
-            "n", 1
-        )
+        n = json.loads(await request.read()).get("n", 1)
+        choices = [{"message": {"content": "\\boxed{7}"}}] * n
         usage = {"prompt_tokens": count, "completion_tokens": count}
         return web.json_response({"choices": choices, "usage": usage}, status=201)
 
-    async def scene() -> tuple[int, str]:
-        async with anything(handler) as url, gateway(url) as house:
-            status, _, _ = await house.post({**BODY, "model": model})
-            return status, (await house.get("/metrics"))[1]
+    async def act(house: House) -> tuple[int, str]:
+        return (await house.post({**BODY, "model": model}))[0], (await house.get("/metrics"))[1]
 
-    status, metrics = asyncio.run(scene())
+    (status, metrics), _ = proxied(act, handler)
     assert status == (201 if model == "m" else 200)
     tokens = [value for key, value in values_of(metrics).items() if key[0] == "aera_tokens_total"]
     assert all(0 <= value < 1e6 for value in tokens)
@@ -332,11 +316,7 @@ def test_an_error_in_a_reply_of_200_is_an_error_in_its_own_words() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response({"error": {"message": "out of memory", "type": "server"}})
 
-    async def scene() -> Any:
-        async with anything(handler) as url, gateway(url) as house:
-            return await house.post(BODY)
-
-    status, _, told = asyncio.run(scene())
+    (status, _, told), _ = proxied(lambda house: house.post(BODY), handler)
     assert status >= 400
     assert "out of memory" in told["error"]["message"]
     assert "{" not in told["error"]["message"]

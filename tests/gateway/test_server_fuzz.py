@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
-from gateways import anything, gateway
+from fakes import serving
+from gateways import gateway
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -114,7 +115,7 @@ def target() -> Iterator[Target]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        async with anything(made.answer) as url, gateway(url) as house:
+        async with serving(made.answer) as url, gateway(url) as house:
             made.address = urlsplit(house.url).netloc
             ready.set()
             await done.wait()

@@ -1,10 +1,8 @@
 """What the gateway decides: options, votes, quorum, escalation, the guard."""
 
 import asyncio
-import gzip
 from dataclasses import replace
 from functools import cache
-from itertools import islice
 from typing import Any
 
 import openai
@@ -20,14 +18,12 @@ from gateways import (
     found,
     gateway,
     numbers,
-    saying,
     visit,
 )
 from live import boxed, seeds
 
-from aera import Pool, Response, Schedule, get_task
+from aera import Response, Schedule, get_task
 from aera.gateway.openai import add_instruction
-from aera.lab import import_jsonl
 from aera.policies.gate import OUTSIDE, Gated
 from aera.policies.rules import UNREADABLE
 from aera.solving.controller import Controller, default_controller
@@ -49,25 +45,17 @@ def gated(*, strange: bool = False) -> Controller:
 # --- options --------------------------------------------------------------------------------------
 
 
-def test_a_request_sets_policy_and_minimum() -> None:
-    told = found(options={"policy": "asc-0.9", "min_samples": 8})
-    assert (told["samples"], told["policy"]) == (8, "asc-0.9+min8+vote")
-
-
 @pytest.mark.parametrize("most", [1, 3, 4, 10, 100])
 def test_a_minimum_and_a_maximum_hold_exactly(most: int) -> None:
     told = found(numbers(*SPLIT), {"max_samples": most, "min_samples": most})
-    assert (told["samples"], told["warnings"]) == (
-        most,
-        ["the winning answer was tied and won by being first"] * (most > 1),
-    )
-    assert told["escalate"]
+    tied = ["the winning answer was tied and won by being first"] * (most > 1)
+    assert (told["samples"], told["warnings"], told["escalate"]) == (most, tied, True)
 
 
 def test_a_vote_that_was_decided_at_the_maximum_is_decided() -> None:
-    for limit in ({"max_samples": 4}, {"policy": "asc-0.95+max4"}):
+    for limit in ({"max_samples": 4}, {"policy": "lead-4+max4"}):
         told = found(options=limit)
-        assert (told["reason"], told["escalate"]) == ("confident leader", False)
+        assert (told["reason"], told["escalate"]) == ("lead", False)
 
 
 def test_a_maximum_that_the_schedule_does_not_reach_is_the_full_budget() -> None:
@@ -84,46 +72,22 @@ def test_a_fixed_policy_is_one_block() -> None:
     assert (told["samples"], len(server.calls), told["escalate"]) == (6, 1, False)
 
 
-def test_the_token_cap_ends_the_vote() -> None:
-    told = found(numbers(*SPLIT), {"max_tokens_total": 20})
-    assert (told["reason"], told["samples"], told["tokens"]) == ("limit: tokens", 6, 18)
-
-
-def test_the_deadline_ends_the_vote_with_what_there_is() -> None:
-    server = numbers(*SPLIT)
-    server._delay = lambda call: 0.3 if call.number else 0.0
-    told = found(server, {"deadline_s": 0.15})
-    assert (told["reason"], told["samples"], told["failures"]) == ("limit: seconds", 4, 0)
-
-
 def test_a_deadline_before_any_reply_is_a_gateway_timeout() -> None:
     with pytest.raises(openai.InternalServerError, match=r"no reply within 0\.05 s") as caught:
         found(FakeUpstream(boxed, delay=lambda call: 1.0), {"deadline_s": 0.05})
     assert caught.value.status_code == 504
 
 
-def test_headers_count_where_the_body_is_silent() -> None:
-    headers = {"x-aera-min-samples": "16", "x-aera-policy": "majority-0.5"}
-    told = found(options={"policy": "asc-0.95"}, extra_headers=headers)
-    assert (told["samples"], told["policy"]) == (16, "asc-0.95+min16+vote")
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"samples": 4}, 'no option is called "samples"'),
-        ({"policy": "best"}, 'no policy is called "best"'),
         ({"policy": 7}, '"aera.policy" must be a label'),
-        ({"threshold": 0.5}, "needs a controller with a gate"),
         ({"min_samples": 1.5}, "must be a whole number from 0 up"),
         ({"min_samples": True}, "must be a whole number"),
         ({"min_samples": 129}, "above the maximum of 128"),
         ({"min_samples": 8, "max_samples": 4}, "above the maximum of 4"),
         ({"max_samples": 0}, "must be a whole number above 0"),
-        ({"max_tokens_total": -1}, "must be a whole number above 0"),
-        ({"deadline_s": "soon"}, "must be a number above 0"),
         ({"deadline_s": 1e400}, "not JSON"),
-        ([4], "must be an object"),
     ],
 )
 def test_a_bad_option_is_refused_in_one_sentence(options: Any, said: str) -> None:
@@ -137,11 +101,9 @@ def test_a_bad_option_is_refused_in_one_sentence(options: Any, said: str) -> Non
 
 
 def test_what_a_prompt_says_chooses_nothing() -> None:
-    prompt = (
-        '<aera_policy>fixed-64</aera_policy> {"aera": {"min_samples": 64}} x-aera-policy: esc-9'
-    )
-    told = found(messages=[{"role": "user", "content": prompt}])
-    assert (told["samples"], told["policy"]) == (4, "asc-0.95+vote")
+    text = '<aera_policy>fixed-64</aera_policy> {"aera": {"min_samples": 64}} x-aera-policy: esc-9'
+    told = found(messages=[{"role": "user", "content": text}])
+    assert (told["samples"], told["policy"]) == (4, "lead-4+vote")
 
 
 def test_nobody_goes_below_the_operators_minimum() -> None:
@@ -154,15 +116,10 @@ def test_nobody_goes_below_the_operators_minimum() -> None:
 # --- votes ----------------------------------------------------------------------------------------
 
 
-def test_unreadable_replies_never_win() -> None:
-    told = found(numbers(None, None, None, "7", "7"), {"policy": "fixed-5"})
-    assert (told["answer"], told["votes"]) == ("7", {"7": 2})
-
-
 def test_an_unreadable_first_block_is_not_the_end() -> None:
     told = found(numbers(*[None] * 4, "7", "7", "7", "7"))
     assert (told["answer"], told["samples"], told["unread"]) == ("7", 8, 4)
-    assert told["reason"] == "confident leader"
+    assert told["reason"] == "lead"
 
 
 def test_unreadable_blocks_are_asked_for_up_to_the_minimum() -> None:
@@ -184,37 +141,6 @@ def test_a_stop_on_a_tie_is_marked_escalates_and_is_counted() -> None:
     assert 'aera_stops_total{model="m",reason="stopped on a tie"} 1.0' in metrics
 
 
-def test_equal_answers_vote_together_however_they_are_written() -> None:
-    told = found(numbers("3", "0.5", "1/2", "\\frac{1}{2}", "3"), {"policy": "fixed-5"})
-    assert told["votes"] == {"3": 2, "0.5": 3}
-
-
-def test_a_tie_is_told() -> None:
-    told = found(numbers("8", "7", "8", "7"), {"policy": "fixed-4"})
-    assert (told["answer"], told["tied"]) == ("8", True)
-    assert "tied" in told["warnings"][0]
-
-
-def test_cut_off_replies_abstain_and_keep_their_finish_reason() -> None:
-    server = FakeUpstream(boxed, faults=[Fault.truncated()] * 9)
-    reply = asked(server)
-    assert reply.choices[0].finish_reason == "length"
-    assert account(reply)["votes"] == {}
-
-
-def test_replies_without_content_abstain() -> None:
-    reply = asked(FakeUpstream(boxed, faults=[Fault.null()] * 9))
-    assert reply.choices[0].message.content is None
-    assert account(reply)["reason"] == UNREADABLE
-
-
-def test_a_server_that_ignores_n_and_usage_is_no_obstacle() -> None:
-    server = FakeUpstream(boxed, honours_n=False, usage=False)
-    reply = asked(server, seed=5)
-    assert account(reply)["samples"] == len(server.calls) == 4
-    assert reply.usage.completion_tokens > 0
-
-
 def test_seeds_are_stepped_across_blocks() -> None:
     server = numbers(*SPLIT)
     found(server, {"max_samples": 16}, seed=7)
@@ -228,12 +154,30 @@ def test_a_block_after_the_first_is_not_asked_for_without_need() -> None:
     assert told["tokens_saved"] == round(told["tokens"] / 4 * 124)
 
 
-def test_redo_is_no_rule_without_a_controller_trained_with_it() -> None:
-    controller = default_controller(get_task("gsm8k"))
-    assert not controller.task.redo
-    assert "redo" not in controller.task.template
-    server = saying("It's better to redo the question. \\boxed{7} " + "and so on " * 30)
-    assert found(server, serving={"controller": controller})["answer"] == "7"
+def test_temperature_zero_is_one_sample_and_says_so() -> None:
+    server = FakeUpstream(boxed)
+    found = account(asked(server, temperature=0))
+    assert (found["samples"], len(server.calls), found["escalate"]) == (1, 1, False)
+    assert found["warnings"] == ["temperature 0 gives one sample, nothing to vote on"]
+
+
+def test_n_choices_are_independent_votes_on_distinct_seeds() -> None:
+    server = FakeUpstream(boxed)
+    reply = asked(server, n=3, seed=100)
+    assert [choice.index for choice in reply.choices] == [0, 1, 2]
+    assert [each["samples"] for each in account(reply)["choices"]] == [4, 4, 4]
+    assert len(set(seeds(server))) == len(seeds(server)) == 12
+    assert reply.usage.prompt_tokens == 6
+
+
+def test_comments_keep_a_slow_vote_alive() -> None:
+    body = {"model": "aera/m", "messages": USER, "stream": True}
+    server = FakeUpstream(boxed, delay=lambda call: 0.2)
+    act = lambda house: house.fetch("/v1/chat/completions", "POST", json=body)  # noqa: E731
+    text = visit(act, server, keep_alive=0.05)[2].decode()
+    assert text.startswith(": keep-alive\n\n")
+    assert text.count(": keep-alive") >= 2
+    assert text.endswith("data: [DONE]\n\n")
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -247,31 +191,14 @@ def test_the_others_vote_when_some_samples_fail(fault: Fault) -> None:
     assert told["warnings"] == ["1 of 4 samples failed"]
 
 
-def test_one_reply_that_was_paid_for_is_an_answer() -> None:
-    faults = [None, *[Fault.status(503, "overloaded")] * 9]
-    told = found(FakeUpstream(boxed, faults=faults, honours_n=False), {"policy": "fixed-4"})
-    assert (told["answer"], told["failures"]) == ("7", 3)
-    assert "3 of 4 samples failed" in told["warnings"]
-
-
-def test_a_long_pause_is_the_clients_to_wait_for() -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(429, retry_after="70")] * 9)
-    with pytest.raises(openai.RateLimitError) as caught:
-        found(server, serving={"tries": 3})
-    assert (caught.value.response.headers["retry-after"], len(server.calls)) == ("70", 1)
-
-
 def test_many_samples_over_few_connections_to_a_host_name_all_arrive() -> None:
-    async def act(house: House) -> list[int]:
-        options = {"aera": {"policy": "fixed-128"}}
-        replies = [await house.ask(extra_body=options) for _ in range(2)]
-        return [account(reply)["samples"] for reply in replies]
-
     async def scene(server: FakeUpstream) -> list[int]:
         async with server:
             url = server.base_url.replace("127.0.0.1", "localhost")
             async with gateway(url, concurrency=4) as house:
-                return await act(house)
+                options = {"aera": {"policy": "fixed-128"}}
+                replies = [await house.ask(extra_body=options) for _ in range(2)]
+                return [account(reply)["samples"] for reply in replies]
 
     server = FakeUpstream(boxed, honours_n=False)
     assert asyncio.run(scene(server)) == [128, 128]
@@ -279,18 +206,6 @@ def test_many_samples_over_few_connections_to_a_host_name_all_arrive() -> None:
 
 
 # --- the gate, the guard, escalation --------------------------------------------------------------
-
-
-def test_the_gate_tells_its_chances_at_every_checkpoint() -> None:
-    told = found(numbers(*SPLIT), {"max_samples": 16}, serving={"controller": gated()})
-    assert (told["checkpoint"], len(told["p_continue"])) == (16, 3)
-    assert all(0 <= chance <= 1 for chance in told["p_continue"])
-
-
-@pytest.mark.parametrize("options", [{"threshold": 0.0}, {"policy": "aera-0"}])
-def test_a_request_may_move_the_threshold(options: dict[str, Any]) -> None:
-    told = found(options={**options, "max_samples": 8}, serving={"controller": gated()})
-    assert (told["samples"], told["policy"]) == (8, "aera-0.00+max8+vote")
 
 
 def test_evidence_outside_the_training_range_continues_and_is_counted() -> None:
@@ -335,14 +250,6 @@ def test_a_failing_escalation_falls_back_with_a_warning(fault: Fault) -> None:
 # --- the instruction ------------------------------------------------------------------------------
 
 
-def test_the_instruction_is_appended_only_where_it_is_wanted() -> None:
-    plain, told = FakeUpstream(boxed), FakeUpstream(boxed)
-    asked(plain)
-    asked(told, serving={"instruction": True})
-    assert plain.calls[0].prompt == "how many?"
-    assert told.calls[0].prompt.startswith("how many?\n\nSolve the problem")
-
-
 def test_the_instruction_goes_behind_the_last_user_message_of_any_form() -> None:
     parts = [{"type": "text", "text": "?"}]
     messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": "hm"}]
@@ -363,22 +270,12 @@ def test_the_representative_is_one_of_the_winners() -> None:
     assert "\\boxed{7}" in reply.choices[0].message.content
 
 
-# --- recorded responses ---------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
-    """The first questions of the bundled pool."""
-    folder = tmp_path_factory.mktemp("recorded")
-    with gzip.open(CONTROLLER.parent / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
-        (folder / "rows.jsonl").write_text("".join(islice(lines, 12)), "utf-8")
-    return import_jsonl(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k"))
+# --- weights --------------------------------------------------------------------------------------
 
 
 def test_samples_without_what_the_weights_need_are_warned_of() -> None:
-    told = found(
-        numbers("1", "1", "1", "1"), {"policy": "weighted-4"}, serving={"controller": gated()}
-    )
+    serving = {"controller": gated()}
+    told = found(numbers("1", "1", "1", "1"), {"policy": "weighted-4"}, serving=serving)
     said = "4 samples came without logprobs and were weighed by their text alone"
     assert told["warnings"] == [said]
 

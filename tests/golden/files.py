@@ -27,7 +27,7 @@ _TEXTS = [
 GONE = {"hurry", "unused", "generation", "since", "gives"}
 """Fields of prefetching and of reloading, which are being taken out; `gives` comes with use."""
 MOVING = {
-    *("created", "created_at", "completed_at", "active", "resting"),
+    *("created", "created_at", "completed_at", "active", "cooling_down"),
     *("seconds", "milliseconds", "gate_ms", "encoder_ms"),
 }
 """Times, and what depends on requests before; only what they are called is compared."""

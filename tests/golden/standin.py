@@ -14,12 +14,12 @@ import json
 import os
 import re
 import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from aiohttp import web
+from fakes import in_background, serving
 
 SHOWN = ("authorization", "traceparent", "x-request-id", "x-team")
 Body = Mapping[str, Any]
@@ -141,26 +141,10 @@ async def _get(request: web.Request) -> web.Response:
     return web.json_response(found[0]) if found else _refusal(404, "")
 
 
-@contextmanager
-def standin() -> Iterator[str]:
-    """The server in a thread of its own; gives its address, up to the port."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    app = web.Application()
-    app.router.add_post("/{path:.*}", _post)
-    app.router.add_get("/{path:.*}", _get)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2)
+async def _answer(request: web.Request) -> web.StreamResponse:
+    return await (_get if request.method == "GET" else _post)(request)
 
-    async def begin() -> str:
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
-    try:
-        yield asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
+def standin() -> AbstractContextManager[str]:
+    """The server in a thread of its own; gives its address."""
+    return in_background(serving(_answer))

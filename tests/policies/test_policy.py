@@ -1,6 +1,12 @@
+"""Rules, limits around them, their labels, and what is added where people get the answer."""
+
 import math
 from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from math import factorial
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,12 +24,18 @@ from aera import (
     Policy,
     Prefix,
     Schedule,
+    Vote,
+    parse_policy,
+    standard_policies,
 )
+from aera.core import beta_confidence
 from aera.errors import UsageError
 from aera.policies.gate import Live
-from aera.policies.rules import UNREADABLE, bounds_of, range_of
+from aera.policies.rules import UNREADABLE, bounds_of, label_of, range_of, strip_weighted
 
 LEARNING = [FirstValid(), Majority(0), Entropy(1), Lead(0.1), ASC(0), ESC(1)]
+Prefixes = Callable[..., list[Prefix]]
+PrefixOf = Callable[..., Prefix]
 
 
 def stop_of(policy: Policy, prefixes: list[Prefix]) -> int | None:
@@ -31,50 +43,75 @@ def stop_of(policy: Policy, prefixes: list[Prefix]) -> int | None:
     return next((len(p) for p in prefixes if policy.decide(p).stop), None)
 
 
+# --- rules ----------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("policy", [*LEARNING, *(Bounded(p, minimum=2) for p in LEARNING)], ids=str)
-def test_abstentions_alone_stop_no_policy(
-    policy: Policy, prefixes_of: Callable[..., list[Prefix]]
-) -> None:
+def test_abstentions_alone_stop_no_policy(policy: Policy, prefixes_of: Prefixes) -> None:
     assert stop_of(policy, prefixes_of("." * 128)) is None
 
 
 @pytest.mark.parametrize("policy", LEARNING, ids=str)
-def test_an_empty_prefix_stops_no_policy(policy: Policy, prefix_of: Callable[..., Prefix]) -> None:
+def test_an_empty_prefix_stops_no_policy(policy: Policy, prefix_of: PrefixOf) -> None:
     assert not policy.decide(prefix_of([])).stop
 
 
-def test_a_fixed_budget_stops_even_without_an_answer(
-    prefixes_of: Callable[..., list[Prefix]],
+@pytest.mark.parametrize(
+    ("policy", "answers", "stops"),
+    [
+        (Majority(0.8), "aaaab", True),
+        (Majority(0.81), "aaaab", False),
+        (Majority(0.8), "aaaab...", True),
+        (Majority(0.5), "ab", True),
+        *((Entropy(1), "abcdefgh"[:n], True) for n in range(1, 9)),
+        (Lead(3), "aaa", True),
+        (Lead(3), "aab", False),
+        (Lead(3), "aa.a", True),
+        (Lead(3), "babaaaa", True),
+        (ESC(3), "baaa", True),
+        (ESC(3), "aaaa.", False),
+        (ESC(3), "a.aa", False),
+        (ESC(3), "...", False),
+        (ASC(0.96875), "aaaa", True),  # exactly as sure
+        (ASC(0.96876), "aaaa", False),
+        (ASC(0.95), [Vote("a", weight=0.5)] * 4, False),
+        (ASC(0.95), [Vote("a", weight=0.5)] * 8, True),
+    ],
+)
+def test_a_rule_looks_at_its_number_of_the_valid_votes(
+    prefix_of: PrefixOf, policy: Policy, answers: str | list[Vote], stops: bool
 ) -> None:
-    assert stop_of(Fixed(8), prefixes_of("." * 128)) == 8
-
-
-@pytest.mark.parametrize(("budget", "stop"), [(1, 4), (4, 4), (5, 8), (100, 128)])
-def test_a_fixed_budget_between_checkpoints_waits_for_the_next(
-    prefixes_of: Callable[..., list[Prefix]], budget: int, stop: int
-) -> None:
-    assert stop_of(Fixed(budget), prefixes_of("a" * 128)) == stop
-
-
-def test_first_valid_stops_at_the_first_block_with_a_vote(
-    prefixes_of: Callable[..., list[Prefix]],
-) -> None:
-    assert stop_of(FirstValid(), prefixes_of("." * 9 + "a" * 7)) == 16
+    assert policy.decide(prefix_of(answers)).stop == stops
 
 
 @pytest.mark.parametrize(
-    ("answers", "share", "stops"),
-    [("aaaab", 0.8, True), ("aaaab", 0.81, False), ("aaaab...", 0.8, True), ("ab", 0.5, True)],
+    ("policy", "answers", "stop"),
+    [
+        (Fixed(8), "." * 128, 8),
+        *((Fixed(n), "a" * 128, stop) for n, stop in ((1, 4), (4, 4), (5, 8), (100, 128))),
+        (FirstValid(), "." * 9 + "a" * 7, 16),
+        *(
+            (Bounded(FirstValid(), minimum=n), "a" * 128, stop)
+            for n, stop in ((1, 4), (4, 4), (5, 8), (17, 32), (128, 128))
+        ),
+        *(  # the maximum is never passed unless the first block does
+            (Bounded(ESC(), maximum=n), "ab" * 64, stop)
+            for n, stop in ((3, 4), (7, 4), (8, 8), (100, 64), (128, 128), (999, 128))
+        ),
+        (Bounded(ASC(), maximum=16), "." * 128, 16),
+        (Bounded(Fixed(4), need_vote=True), "." * 8 + "a" * 8, 16),
+        (Bounded(Fixed(4), need_vote=False), "." * 8 + "a" * 8, 4),
+    ],
 )
-def test_majority_is_a_share_of_the_valid_votes(
-    prefix_of: Callable[..., Prefix], answers: str, share: float, stops: bool
+def test_a_policy_stops_at_its_checkpoint(
+    prefixes_of: Prefixes, policy: Policy, answers: str, stop: int
 ) -> None:
-    assert Majority(share).decide(prefix_of(answers)).stop == stops
+    assert stop_of(policy, prefixes_of(answers)) == stop
 
 
 @given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=6), ceiling=st.floats(0, 1))
 def test_entropy_stops_at_its_ceiling(
-    prefix_of: Callable[..., Prefix], counts: list[int], ceiling: float
+    prefix_of: PrefixOf, counts: list[int], ceiling: float
 ) -> None:
     answers = [str(rank) for rank, count in enumerate(counts) for _ in range(count)]
     shares = [count / sum(counts) for count in counts]
@@ -83,19 +120,54 @@ def test_entropy_stops_at_its_ceiling(
         assert Entropy(ceiling).decide(prefix_of(answers)).stop == (entropy < ceiling)
 
 
-def test_full_disagreement_is_within_an_entropy_ceiling_of_one(
-    prefix_of: Callable[..., Prefix],
-) -> None:
-    assert all(Entropy(1).decide(prefix_of("abcdefgh"[:n])).stop for n in range(1, 9))
+@cache
+def exact_confidence(first: int, second: int) -> Fraction:
+    """The beta integral from 1/2 to 1, term by term after expanding (1 - x) ** second."""
+    total, half = Fraction(0), Fraction(1, 2)
+    for k in range(second + 1):
+        choose = factorial(second) // factorial(k) // factorial(second - k)
+        power = first + k + 1
+        total += (-1) ** k * choose * (1 - half**power) / power
+    return total * factorial(first + second + 1) / factorial(first) / factorial(second)
 
 
 @pytest.mark.parametrize(
-    ("answers", "stops"), [("aaa", True), ("aab", False), ("aa.a", True), ("babaaaa", True)]
+    ("confidence", "needed"),
+    [
+        (0.90, [3, 5, 6, 8, 9, 11, 12, 13, 15, 16, 17]),
+        (0.95, [4, 6, 8, 9, 11, 12, 14, 15, 17, 18, 19]),
+        (0.99, [6, 9, 11, 13, 14, 16, 18, 19, 21, 23, 24]),
+    ],
 )
-def test_lead_counts_votes_ahead_of_the_runner_up(
-    prefix_of: Callable[..., Prefix], answers: str, stops: bool
+def test_asc_needs_as_many_votes_as_the_published_table(
+    prefix_of: PrefixOf, confidence: float, needed: list[int]
 ) -> None:
-    assert Lead(3).decide(prefix_of(answers)).stop == stops
+    for rivals, least in enumerate(needed):
+        stops = [ASC(confidence).decide(prefix_of("a" * n + "b" * rivals)).stop for n in range(30)]
+        assert next(n for n in range(rivals, 30) if stops[n]) == least
+
+
+def quadrature(first: float, second: float) -> float:
+    x = (np.arange(200_000) + 0.5) / 200_000
+    density = np.exp(first * np.log(x) + second * np.log1p(-x))
+    return float(density[x > 0.5].sum() / density.sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0, 60), st.floats(0, 60), st.floats(1e-3, 4))
+def test_the_confidence_is_the_beta_integral(first: float, second: float, more: float) -> None:
+    confidence, whole = beta_confidence(first, second), (int(first), int(second))
+    assert confidence == pytest.approx(quadrature(first, second), abs=1e-5)
+    assert beta_confidence(*whole) == float(exact_confidence(*whole))
+    assert beta_confidence(whole[0] + 1e-10, whole[1]) == pytest.approx(beta_confidence(*whole))
+    assert beta_confidence(first + more, second) >= confidence - 1e-12
+    assert beta_confidence(first, second + more) <= confidence + 1e-12
+
+
+def test_thousands_of_votes_neither_overflow_nor_fail() -> None:
+    assert 0.5 < beta_confidence(1100, 1095) < 0.6
+    assert beta_confidence(1100.5, 1095.5) == pytest.approx(beta_confidence(1100, 1095), abs=1e-3)
+    assert beta_confidence(1500, 10) == 1
 
 
 @pytest.mark.parametrize(
@@ -119,33 +191,7 @@ def test_impossible_settings_are_refused_in_one_sentence(make: Callable[[], Poli
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("minimum", "stop"), [(1, 4), (4, 4), (5, 8), (17, 32), (128, 128)])
-def test_no_stop_before_the_minimum(
-    prefixes_of: Callable[..., list[Prefix]], minimum: int, stop: int
-) -> None:
-    assert stop_of(Bounded(FirstValid(), minimum=minimum), prefixes_of("a" * 128)) == stop
-
-
-@pytest.mark.parametrize(
-    ("maximum", "stop"), [(3, 4), (4, 4), (7, 4), (8, 8), (100, 64), (128, 128), (999, 128)]
-)
-def test_the_maximum_is_never_passed_unless_the_first_block_does(
-    prefixes_of: Callable[..., list[Prefix]], maximum: int, stop: int
-) -> None:
-    assert stop_of(Bounded(ESC(), maximum=maximum), prefixes_of("ab" * 64)) == stop
-
-
-def test_the_maximum_holds_without_a_vote(prefixes_of: Callable[..., list[Prefix]]) -> None:
-    assert stop_of(Bounded(ASC(), maximum=16), prefixes_of("." * 128)) == 16
-
-
-@pytest.mark.parametrize(("need_vote", "stop"), [(True, 16), (False, 4)])
-def test_a_vote_may_be_demanded(
-    prefixes_of: Callable[..., list[Prefix]], need_vote: bool, stop: int
-) -> None:
-    policy = Bounded(Fixed(4), need_vote=need_vote)
-    assert stop_of(policy, prefixes_of("." * 8 + "a" * 8)) == stop
-
+# --- limits, and what live answers add ------------------------------------------------------------
 
 limits = st.none() | st.integers(1, 64)
 
@@ -155,15 +201,11 @@ limits = st.none() | st.integers(1, 64)
     answers=st.text("ab.", min_size=64, max_size=64), low=limits, high=limits, vote=st.booleans()
 )
 def test_limits_change_a_decision_only_where_they_say(
-    prefixes_of: Callable[..., list[Prefix]],
-    answers: str,
-    low: int | None,
-    high: int | None,
-    vote: bool,
+    prefixes_of: Prefixes, answers: str, low: int | None, high: int | None, vote: bool
 ) -> None:
     minimum, maximum = sorted((low, high)) if low and high else (low, high)
     bounded = Bounded(Lead(2), minimum=minimum, maximum=maximum, need_vote=vote)
-    for prefix in prefixes_of(answers, Schedule((4, 8, 16, 32, 64, 128)).upto(64)):
+    for prefix in prefixes_of(answers, Schedule().upto(64)):
         if maximum and (prefix.next_checkpoint or 10**9) > maximum:
             assert bounded.decide(prefix).stop
         elif minimum and len(prefix) < minimum:
@@ -172,15 +214,21 @@ def test_limits_change_a_decision_only_where_they_say(
             assert bounded.decide(prefix) == Lead(2).decide(prefix)
 
 
-def test_a_stop_at_the_maximum_is_forced_only_where_the_policy_would_go_on(
-    prefixes_of: Callable[..., list[Prefix]],
+@pytest.mark.parametrize(
+    ("policy", "answers", "decision"),
+    [
+        (Lead(3), "aaaa", Decision(True, "lead")),
+        (Lead(3), "abab", Decision(False, "not yet: lead")),
+        (Bounded(Lead(3), minimum=9), "aaaa", Decision(False, "below the minimum")),
+        (Bounded(Lead(3), maximum=4), "abab", Decision(True, "maximum reached", forced=True)),
+        (Bounded(Lead(3), maximum=4), "aaaa", Decision(True, "lead")),
+        (Bounded(Fixed(4), maximum=4), "....", Decision(True, "maximum reached", forced=True)),
+    ],
+)
+def test_a_decision_says_why(
+    prefixes_of: Prefixes, policy: Policy, answers: str, decision: Decision
 ) -> None:
-    undecided, decided = prefixes_of("abab")[0], prefixes_of("aaaa")[0]
-    limited = Bounded(Lead(3), maximum=4)
-    assert limited.decide(undecided) == Decision(True, "maximum reached", forced=True)
-    assert limited.decide(decided) == Decision(True, "lead")
-    silent = Bounded(Fixed(4), maximum=4).decide(prefixes_of("....")[0])
-    assert (silent.reason, silent.forced) == ("maximum reached", True)
+    assert policy.decide(prefixes_of(answers)[0]) == decision
 
 
 def test_a_forced_stop_keeps_the_reason_of_a_gate_that_was_not_trusted() -> None:
@@ -190,9 +238,7 @@ def test_a_forced_stop_keeps_the_reason_of_a_gate_that_was_not_trusted() -> None
     assert outside == Decision(True, "never seen", 0.1, forced=True, outside=True)
 
 
-def test_live_a_second_block_that_cannot_be_read_ends_it(
-    prefixes_of: Callable[..., list[Prefix]],
-) -> None:
+def test_live_a_second_block_that_cannot_be_read_ends_it(prefixes_of: Prefixes) -> None:
     live = Live.of(Lead(3))
     first, second = prefixes_of("....", Schedule((2, 4, 8)))[:2]
     assert live.decide(first) == Decision(False, "nothing could be read yet")
@@ -200,12 +246,6 @@ def test_live_a_second_block_that_cannot_be_read_ends_it(
     later = prefixes_of("a..." + "." * 12)
     assert not any(live.decide(prefix).stop for prefix in later)
     assert str(live) == "lead-3+vote"
-
-
-def test_a_decision_says_why(prefix_of: Callable[..., Prefix]) -> None:
-    assert Lead(3).decide(prefix_of("aaa")).reason == "lead"
-    assert Lead(3).decide(prefix_of("a")).reason == "not yet: lead"
-    assert Bounded(Lead(3), minimum=9).decide(prefix_of("aaa")).reason == "below the minimum"
 
 
 @pytest.mark.parametrize(
@@ -224,3 +264,83 @@ def test_limits_are_found_through_every_layer(
     policy: Policy, bounds: tuple[int, int], taken: tuple[int, int]
 ) -> None:
     assert (bounds_of(policy, 128), range_of(policy, 128)) == (bounds, taken)
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+counts = st.integers(1, 10**7)
+shares = st.floats(0, 1)
+plain = st.one_of(
+    st.builds(Fixed, counts),
+    st.builds(ESC, counts),
+    st.builds(ASC, shares),
+    st.builds(Majority, shares),
+    st.builds(Entropy, shares),
+    st.builds(Lead, st.floats(0, 1e30, exclude_min=True)),
+    st.just(FirstValid()),
+)
+bounded = st.builds(
+    lambda policy, low, more: Bounded(policy, minimum=low, maximum=low + more),
+    plain,
+    counts,
+    counts,
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "label", "weighted"),
+    [
+        (Fixed(128), "fixed-128", "weighted-128"),
+        (ASC(0.95), "asc-0.95", "asc-0.95+weighted"),
+        (FirstValid(), "first-valid", "first-valid+weighted"),
+        (Bounded(Fixed(8)), "fixed-8+vote", "weighted-8+vote"),
+        (
+            Bounded(ESC(5), minimum=8, maximum=64),
+            "esc-5+min8+max64+vote",
+            "esc-5+min8+max64+vote+weighted",
+        ),
+        (Bounded(Lead(3), maximum=64, need_vote=False), "lead-3+max64", "lead-3+max64+weighted"),
+    ],
+)
+def test_a_label_names_its_policy_and_the_votes_it_looks_at(
+    policy: Policy, label: str, weighted: str
+) -> None:
+    assert parse_policy(label) == policy
+    assert label_of(policy, weighted=False) == str(policy) == label
+    assert label_of(policy, weighted=True) == weighted
+
+
+@given(plain | bounded)
+def test_every_label_reads_back_as_the_same_policy(policy: Policy) -> None:
+    assert parse_policy(str(policy)) == policy
+    assert strip_weighted(label_of(policy, weighted=True)) == str(policy)
+    assert strip_weighted(str(policy)) == str(policy)
+
+
+MEANINGLESS = (
+    "|asc|asc-|asc-much|asc-1.5|asc-nan|esc-2.5|esc-0|fixed--4|lead-nan|lead-0|first-valid-3|"
+    "esc-5+min|esc-5+max0|esc-5+min8+max4|esc-5+sometimes|esc-5+|+min4"
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        *((label, ".") for label in MEANINGLESS.split("|")),
+        ("best", r'"best".*asc-N.*first-valid'),
+        ("asc-0.9+weighted", "weights belong to a controller"),
+        ("weighted-128", "weights belong to a controller"),
+        ("esc-5+vote+weighted", "weights belong to a controller"),
+    ],
+)
+def test_a_label_that_makes_no_sense_is_refused_in_one_sentence(label: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        parse_policy(label)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_standard_set_is_the_documented_one() -> None:
+    labels = " ".join(str(policy) for policy in standard_policies(Schedule((4, 8))))
+    assert labels == (
+        "fixed-4 fixed-8 asc-0.8 asc-0.9 asc-0.95 asc-0.99 esc-3 esc-5 lead-3 first-valid"
+    )

@@ -1,5 +1,8 @@
+"""Pools on disk: what is written is read back, in parts too, and damage is one sentence."""
+
 import gzip
 import json
+import pickle
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -8,14 +11,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from small_study import Bench
 
-from aera import Pool, Question, Record, Response, Schedule, Task
-from aera.errors import PoolError, UsageError
-from aera.pools.pool import PoolWriter, response_line, write_pool
+from aera import Pool, Question, Record, Response, Schedule, Task, get_task, open_pool
+from aera.errors import AeraError, PoolError
+from aera.lab import HeldRecords, export_pool, hold, read_votes
+from aera.pools.pool import write_pool
+from aera.pools.stats import name_few, tell_pool
 
 RecordOf = Callable[[str, str], Record]
 SEALED = "responses-00000.jsonl.gz"
-OPEN = "responses-00001.jsonl"
+FIELDS = "question_id index text tokens logprob finish_reason seed latency_ms error model"
 optional_number = st.none() | st.floats(-1e6, 1e6)
 responses = st.builds(
     Response,
@@ -43,17 +49,6 @@ def lines_of(pool: Pool) -> list[str]:
         return list(file)
 
 
-def reseal(pool: Pool, lines: list[str]) -> Pool:
-    """The same pool with these lines as its only segment."""
-    data = "".join(lines).encode("utf-8", "surrogatepass")
-    (pool.path / SEALED).write_bytes(gzip.compress(data))
-    return Pool.open(pool.path)
-
-
-def edited(line: str, **changes: Any) -> str:
-    return json.dumps({**json.loads(line), **changes}) + "\n"
-
-
 def trouble(pool: Pool) -> str:
     with pytest.raises(PoolError) as caught:
         list(pool)
@@ -64,21 +59,6 @@ def trouble(pool: Pool) -> str:
 # --- reading what was written ---------------------------------------------------------------------
 
 
-def test_a_writer_seals_what_it_is_given_and_the_manifest_comes_last(
-    tmp_path: Path, numeric: Task, record_of: RecordOf
-) -> None:
-    first, second = [record_of("a", "12"), record_of("b", "1.")], [record_of("c", "22")]
-    writer = PoolWriter(tmp_path, task=numeric, sampler={"top_p": 1}, seed=3)
-    writer.add(first)
-    writer.add(second)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [SEALED, f"{OPEN}.gz"]
-    pool = writer.finish()
-    assert list(Pool.open(tmp_path)) == [*first, *second]
-    assert [list(part) for part in pool.parts()] == [first, second]
-    assert (pool.manifest.sampler, pool.manifest.seed) == ({"top_p": 1}, 3)
-    assert set(pool.manifest.hashes) == {"questions.jsonl", SEALED, f"{OPEN}.gz"}
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.lists(responses, min_size=1, max_size=3), min_size=1, max_size=4))
 def test_what_is_written_is_read_back(
@@ -86,8 +66,10 @@ def test_what_is_written_is_read_back(
 ) -> None:
     records = [
         Record(
-            Question(f"q{i}", "é\n?", ("x", "y")[: i % 3], ("", None)[i % 2], (None, "g")[i % 2]),
-            tuple(column),
+            Question(
+                f"q{i}", "é\ud83d?", ("x", "y")[: i % 3], ("", None)[i % 2], (None, "g")[i % 2]
+            ),
+            (*column, Response("cut \ude00 short", 3)),
         )
         for i, column in enumerate(columns)
     ]
@@ -95,19 +77,20 @@ def test_what_is_written_is_read_back(
     assert list(written) == list(Pool.open(tmp_path)) == records
 
 
-def test_half_a_surrogate_pair_survives(tmp_path: Path, numeric: Task) -> None:
-    record = Record(Question("q", "\ud83d"), (Response("cut \ude00 short", 3),))
-    write_pool(tmp_path, [record], task=numeric, sampler={})
-    assert list(Pool.open(tmp_path)) == [record]
-
-
-def test_the_manifest_says_what_is_inside(pool: Pool, numeric: Task) -> None:
+def test_files_say_what_is_documented_and_equal_records_give_equal_bytes(
+    pool: Pool, tmp_path: Path, numeric: Task
+) -> None:
     opened = Pool.open(pool.path)
     assert (len(opened), opened.manifest.responses, opened.task) == (3, 12, numeric)
     fields = json.loads((pool.path / "manifest.json").read_text())
     assert fields["counts"] == {"questions": 3, "responses": 12}
+    assert (fields["format"], fields["written_by"]) == (4, metadata.version("aera"))
     assert fields["sampler"] == {"temperature": 0.6}
     assert {"task", "prompt_template", "schedule", "seed", "hashes"} <= set(fields)
+    assert all(list(json.loads(line)) == FIELDS.split() for line in lines_of(pool))
+    again = write_pool(tmp_path / "again", list(pool), task=numeric, sampler={"temperature": 0.6})
+    for file in (SEALED, "questions.jsonl", "manifest.json"):
+        assert (again.path / file).read_bytes() == (pool.path / file).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -132,241 +115,176 @@ def test_the_pool_is_as_long_as_keeps_most_responses(
     assert list(pool) == [record for record in records if len(record.responses) >= each]
 
 
-def test_segments_hold_exactly_the_documented_fields(pool: Pool) -> None:
-    names = "question_id index text tokens logprob finish_reason seed latency_ms error model"
-    assert all(list(json.loads(line)) == names.split() for line in lines_of(pool))
-
-
-def test_large_pools_are_cut_into_segments_of_whole_questions(
+def test_a_question_with_too_few_responses_is_there_passed_over_and_told(
     tmp_path: Path, numeric: Task, record_of: RecordOf
 ) -> None:
-    records = [record_of(f"q{i}", "1" * 6_000) for i in range(7)]
-    pool = write_pool(tmp_path, records, task=numeric, sampler={})
-    assert len(pool.segments) == 3
-    assert list(pool) == records
-
-
-def test_equal_records_give_equal_bytes(pool: Pool, tmp_path: Path, numeric: Task) -> None:
-    (tmp_path / "again").mkdir()
-    again = write_pool(tmp_path / "again", list(pool), task=numeric, sampler={"temperature": 0.6})
-    for file in (SEALED, "questions.jsonl", "manifest.json"):
-        assert (again.path / file).read_bytes() == (pool.path / file).read_bytes()
-
-
-def test_a_pool_of_nothing_is_refused(tmp_path: Path, numeric: Task) -> None:
-    with pytest.raises(PoolError, match="at least one question"):
-        write_pool(tmp_path, [], task=numeric, sampler={})
-
-
-# --- questions left out ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def uneven(tmp_path: Path, numeric: Task, record_of: RecordOf) -> Pool:
-    """Three questions with eight responses, one with two, one with none and one with ten."""
-    counts = {"a": 8, "short": 2, "b": 8, "empty": 0, "long": 10, "c": 8}
+    counts = {"a": 8, "short": 2, "b": 8, "empty": 0, "long": 10, "c": 1}
     records = [record_of(name, "1" * count) for name, count in counts.items()]
-    (tmp_path / "uneven").mkdir()
-    return write_pool(tmp_path / "uneven", records, task=numeric, sampler={})
-
-
-@pytest.mark.parametrize("sealed", [True, False])
-def test_a_question_with_too_few_responses_is_there_and_passed_over(
-    uneven: Pool, sealed: bool
-) -> None:
-    if not sealed:
-        (uneven.path / OPEN).touch()
-    pool = Pool.open(uneven.path)
-    why = {
-        "short": "has 2 responses, fewer than 8",
-        "empty": "has 0 responses, fewer than 8",
-    }
+    write_pool(tmp_path, records, task=numeric, sampler={})
+    pool = Pool.open(tmp_path)
+    why = {name: f"has {n} responses, fewer than 8" for name, n in counts.items() if n < 8}
+    why["c"] = "has 1 response, fewer than 8"
     assert pool.left_out == why
-    assert json.loads((pool.path / "manifest.json").read_text())["left_out"] == why
-    counting = ["a", "b", "long", "c"]
+    assert json.loads((tmp_path / "manifest.json").read_text())["left_out"] == why
+    counting = ["a", "b", "long"]
     assert [record.question.id for record in pool] == counting
     assert [record.question.id for part in pool.parts() for record in part] == counting
-    assert (list(pool.questions), len(pool), pool.manifest.responses) == (counting, 4, 34)
-    pool.check_whole(counting)
+    assert (list(pool.questions), len(pool), pool.manifest.responses) == (counting, 3, 26)
     everything = [(record.question.id, len(record.responses)) for record in pool.everything()]
-    assert everything == [("a", 8), ("short", 2), ("b", 8), ("long", 10), ("c", 8)]
+    assert everything == [(name, count) for name, count in counts.items() if count]
+    assert tell_pool(pool.manifest, "here") == [
+        "here: 3 questions, 26 responses, task numeric, checkpoints 4, 8",
+        f"left out: {name_few(why)}",
+        "some questions have more than the 8 responses that count; --responses raises it",
+    ]
+    assert name_few(dict.fromkeys("abc", "late")) == "3 questions: a (late), b (late), c (late)"
+    assert name_few(dict.fromkeys("abcd", "late")).endswith("c (late), …")
+    for many, names in ((10, ["long"]), (2, ["a", "short", "b", "long"])):
+        write_pool(tmp_path / "ten", records, task=numeric, sampler={}, responses=many)
+        assert [record.question.id for record in Pool.open(tmp_path / "ten")] == names
 
 
-def test_a_pool_can_be_opened_for_another_number_of_responses(uneven: Pool) -> None:
-    two = Pool.open(uneven.path).with_responses(2)
-    assert (len(two), two.manifest.responses, two.schedule) == (5, 36, Schedule((2,)))
-    assert two.left_out == {"empty": "has 0 responses, fewer than 2"}
-    ten = two.with_responses(10)
-    assert ([record.question.id for record in ten], len(ten.left_out)) == (["long"], 5)
-    assert ten.left_out["a"] == "has 8 responses, fewer than 10"
-    assert ten.with_responses(8).manifest == uneven.manifest
-    with pytest.raises(PoolError, match="no question has 11 responses, the most are 10"):
-        two.with_responses(11)
-    with pytest.raises(UsageError, match="from 1 up"):
-        two.with_responses(0)
-
-
-def test_the_number_of_responses_can_be_given(tmp_path: Path, uneven: Pool) -> None:
-    records = [*uneven.everything()]
-    (tmp_path / "ten").mkdir()
-    ten = write_pool(tmp_path / "ten", records, task=uneven.task, sampler={}, responses=10)
-    assert [record.question.id for record in Pool.open(ten.path)] == ["long"]
-    with pytest.raises(PoolError, match="no question has 11 responses"):
-        write_pool(tmp_path / "ten", records, task=uneven.task, sampler={}, responses=11)
-
-
-def test_responses_to_nothing_are_refused(
-    tmp_path: Path, numeric: Task, record_of: RecordOf
+@pytest.mark.parametrize(
+    ("counts", "responses", "message"),
+    [
+        ([], None, "at least one question"),
+        ([0], None, "at least one response"),
+        ([3], 11, "no question has 11 responses, the most are 3"),
+    ],
+)
+def test_a_pool_of_nothing_is_refused(
+    tmp_path: Path,
+    numeric: Task,
+    record_of: RecordOf,
+    counts: list[int],
+    responses: int | None,
+    message: str,
 ) -> None:
-    with pytest.raises(PoolError, match="at least one response"):
-        write_pool(tmp_path, [record_of("a", "")], task=numeric, sampler={})
+    records = [record_of(f"q{count}", "1" * count) for count in counts]
+    with pytest.raises(PoolError, match=message):
+        write_pool(tmp_path, records, task=numeric, sampler={}, responses=responses)
 
 
-# --- older formats --------------------------------------------------------------------------------
-
-
-def as_format_1(pool: Pool) -> Pool:
-    """The pool as version 0.1 wrote it."""
+def test_a_pool_of_format_1_opens(pool: Pool) -> None:
     file = pool.path / "manifest.json"
     newer = ("responses_each", "other_counts", "left_out", "written_by")
     fields = {k: v for k, v in json.loads(file.read_text()).items() if k not in newer}
     file.write_text(json.dumps({**fields, "format": 1}))
-    return Pool.open(pool.path)
-
-
-def test_a_pool_of_format_1_opens(pool: Pool) -> None:
-    old = as_format_1(pool)
+    old = Pool.open(pool.path)
     assert list(old) == list(pool)
     assert (len(old), old.left_out, old.schedule) == (3, {}, pool.schedule)
     assert old.manifest.written_by is None
-    assert [len(record.responses) for record in old.with_responses(4)] == [4, 4, 4]
-    with pytest.raises(PoolError, match="the most are 4"):
-        old.with_responses(5)
+    assert old.stored_counts == {"a": 4, "b": 4, "c": 4}
 
 
-def test_the_manifest_says_who_wrote_it(pool: Pool) -> None:
-    fields = json.loads((pool.path / "manifest.json").read_text())
-    assert (fields["format"], fields["written_by"]) == (4, metadata.version("aera"))
+# --- parts ----------------------------------------------------------------------------------------
 
 
-def test_open_and_sealed_segments_merge(pool: Pool) -> None:
-    before = list(pool)
-    lines = lines_of(pool)
-    opened = reseal(pool, lines[:5])
-    (pool.path / OPEN).write_text("".join(reversed(lines[5:])))
-    merged = sorted(opened, key=lambda record: record.question.id)
-    assert merged == before
-
-
-def test_an_open_segment_may_add_to_a_sealed_question(pool: Pool) -> None:
-    line = response_line("b", 4, response=Response("late", 1))
-    (pool.path / OPEN).write_text(line)
-    counts = {record.question.id: len(record.responses) for record in Pool.open(pool.path)}
-    assert counts == {"a": 4, "b": 5, "c": 4}
+def test_parts_are_segments_that_travel_and_are_held_in_memory(
+    tmp_path: Path, numeric: Task, record_of: RecordOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 16)
+    records = [record_of(f"q{i}", "12345678") for i in range(5)]
+    pool = write_pool(tmp_path, records, task=numeric, sampler={})
+    monkeypatch.chdir(pool.path.parent)
+    parts = Pool.open(pool.path.name).parts()
+    monkeypatch.chdir("/")  # whoever works on it may be somewhere else
+    size = len(pickle.dumps(parts[0]))
+    assert [[*part] for part in parts] == [records[:2], records[2:4], records[4:]]
+    assert len(pickle.dumps(parts[0])) == size  # without what has been read
+    assert [*pickle.loads(pickle.dumps(parts[0]))] == records[:2]
+    voted, held = read_votes(records, numeric), hold(pool)
+    assert [*held] == voted
+    assert (held.name, held.folder, len(held)) == (pool.name, pool.folder, len(pool))
+    assert (held.task, held.schedule) == (pool.task, pool.schedule)
+    assert held.questions == pool.questions
+    made = HeldRecords(voted, numeric, pool.schedule)
+    assert [read_votes(part, numeric) for part in parts] == made.parts()
 
 
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def test_a_damaged_segment_is_found_when_read_not_when_opened(pool: Pool) -> None:
-    (pool.path / SEALED).write_bytes(b"\x1f\x8bnot gzip at all")
-    opened = Pool.open(pool.path)
-    assert len(opened) == 3
-    assert trouble(opened).startswith(f"{SEALED}, line 1: ")
-
-
-def test_a_truncated_segment_is_reported_after_its_whole_questions(
+def test_a_damaged_segment_is_found_when_read_after_its_whole_questions(
     tmp_path: Path, numeric: Task, record_of: RecordOf
 ) -> None:
     records = [record_of(f"q{i}", "12" * 500) for i in range(8)]
     pool = write_pool(tmp_path, records, task=numeric, sampler={})
     data = (pool.path / SEALED).read_bytes()
-    (pool.path / SEALED).write_bytes(data[: len(data) // 2])
-    assert trouble(Pool.open(pool.path)).startswith(f"{SEALED}, line ")
-    assert next(iter(Pool.open(pool.path))) == records[0]
+    for damaged in (data[: len(data) // 2], b"\x1f\x8bnot gzip", b'{"question_id": "\xff"}\n'):
+        (pool.path / SEALED).write_bytes(damaged)
+        opened = Pool.open(pool.path)
+        assert len(opened) == 8
+        assert trouble(opened).startswith(f"{SEALED}, line ")
+        if damaged == data[: len(data) // 2]:
+            assert next(iter(opened)) == records[0]
 
 
-def test_a_half_written_last_line_is_reported(pool: Pool) -> None:
-    line = response_line("a", 4, response=Response("late", 1))
-    (pool.path / OPEN).write_text(line + line[:20])
-    assert trouble(Pool.open(pool.path)) == f"{OPEN}, line 2: half-written, no end of line"
+def without(line: str, name: str) -> str:
+    return json.dumps({k: v for k, v in json.loads(line).items() if k != name}) + "\n"
 
 
-@pytest.mark.parametrize("line", ["nonsense\n", "\n", "[1]\n", "7\n", '"a"\n', "[" * 9_999 + "\n"])
-def test_a_line_that_is_no_object_is_reported(pool: Pool, line: str) -> None:
-    lines = lines_of(pool)
-    lines[5] = line
-    assert trouble(reseal(pool, lines)).startswith(f"{SEALED}, line 6: ")
+def other(line: str, **changes: Any) -> str:
+    return json.dumps({**json.loads(line), **changes}) + "\n"
 
 
-@pytest.mark.parametrize("name", ["question_id", "index", "text", "tokens", "logprob", "model"])
-def test_a_missing_field_is_named(pool: Pool, name: str) -> None:
-    lines = lines_of(pool)
-    fields = json.loads(lines[2])
-    del fields[name]
-    lines[2] = json.dumps(fields) + "\n"
-    assert trouble(reseal(pool, lines)) == f"{SEALED}, line 3: the field '{name}' is missing"
+WRONG = {
+    "question_id": (5,),
+    "index": ("1", 1.0, None, True),
+    "text": (None,),
+    "tokens": (None, "12"),
+    "logprob": ("low",),
+    "finish_reason": (3,),
+    "seed": ("x",),
+    "latency_ms": ([],),
+    "error": ({},),
+    "model": (7,),
+}
+Change = Callable[[list[str]], list[str]]
+DAMAGE: list[tuple[Change, str]] = [
+    (lambda rows: [*rows[:5], rows[5][:20]], f"{SEALED}, line 6: half-written, no end of line"),
+    (lambda rows: [*rows[:2], rows[1], *rows[2:]], 'question a in "'),
+    (lambda rows: [*rows[:2], rows[1], *rows[2:]], "has response 1 twice"),
+    (lambda rows: rows[:1] + rows[2:], "has response 2 but not 1"),
+    (
+        lambda rows: [*rows, other(rows[0], question_id="z")],
+        "responses to z, not in questions.jsonl",
+    ),
+    (lambda rows: rows[:8], "1 of 3 questions"),
+    (lambda rows: rows[:8], "the first is c"),
+    (lambda rows: [*rows[:3], *rows[4:], rows[3]], "has response 3 but not 0"),
+    (lambda rows: [*rows, *rows[:4]], "split question a"),
+    *(
+        (lambda rows, line=line: [*rows[:5], line, *rows[6:]], f"{SEALED}, line 6: ")
+        for line in ["nonsense\n", "\n", "[1]\n", "7\n", '"a"\n', "[" * 9_999 + "\n"]
+    ),
+    *(
+        (
+            lambda rows, name=name: [*rows[:2], without(rows[2], name), *rows[3:]],
+            f"{SEALED}, line 3: the field '{name}' is missing",
+        )
+        for name in WRONG
+    ),
+    *(
+        (
+            lambda rows, name=name, value=value: [
+                rows[0],
+                other(rows[1], **{name: value}),
+                *rows[2:],
+            ],
+            f'{SEALED}, line 2: the field "{name}" is ',
+        )
+        for name, values in WRONG.items()
+        for value in values
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("question_id", 5),
-        ("index", "1"),
-        ("index", 1.0),
-        ("index", None),
-        ("index", True),
-        ("text", None),
-        ("tokens", None),
-        ("tokens", "12"),
-        ("logprob", "low"),
-        ("finish_reason", 3),
-        ("seed", "x"),
-        ("latency_ms", []),
-        ("error", {}),
-        ("model", 7),
-    ],
-)
-def test_a_field_of_the_wrong_type_is_named(pool: Pool, name: str, value: object) -> None:
-    lines = lines_of(pool)
-    lines[1] = edited(lines[1], **{name: value})
-    assert f'{SEALED}, line 2: the field "{name}" is ' in trouble(reseal(pool, lines))
-
-
-def test_a_response_held_twice_is_reported(pool: Pool) -> None:
-    lines = lines_of(pool)
-    assert "question a" in trouble(reseal(pool, [*lines[:2], lines[1], *lines[2:]]))
-    assert "has response 1 twice" in trouble(reseal(pool, [*lines[:2], lines[1], *lines[2:]]))
-
-
-def test_a_gap_is_reported(pool: Pool) -> None:
-    lines = lines_of(pool)
-    assert "question a" in trouble(reseal(pool, lines[:1] + lines[2:]))
-    assert "has response 2 but not 1" in trouble(reseal(pool, lines[:1] + lines[2:]))
-
-
-def test_responses_to_an_unknown_question_are_reported(pool: Pool) -> None:
-    lines = [*lines_of(pool), response_line("z", 0, response=Response("", 1))]
-    assert "responses to z, not in questions.jsonl" in trouble(reseal(pool, lines))
-
-
-@pytest.mark.parametrize("open_too", [False, True])
-def test_a_question_without_responses_is_reported(pool: Pool, open_too: bool) -> None:
-    if open_too:
-        (pool.path / OPEN).touch()
-    message = trouble(reseal(pool, lines_of(pool)[:8]))
-    assert "1 of 3 questions" in message
-    assert message.endswith("the first is c")
-
-
-def test_a_question_split_over_sealed_places_is_reported(pool: Pool) -> None:
-    lines = lines_of(pool)
-    assert "split question a" in trouble(reseal(pool, lines[:3] + lines[4:] + [lines[3]]))
-
-
-def test_bytes_that_are_no_text_are_reported(pool: Pool) -> None:
-    (pool.path / OPEN).write_bytes(b'{"question_id": "\xff"}\n')
-    assert f"{OPEN}, line 1" in trouble(Pool.open(pool.path))
+@pytest.mark.parametrize(("change", "message"), DAMAGE)
+def test_damaged_responses_are_reported(pool: Pool, change: Change, message: str) -> None:
+    data = "".join(change(lines_of(pool))).encode("utf-8", "surrogatepass")
+    (pool.path / SEALED).write_bytes(gzip.compress(data))
+    assert message in trouble(Pool.open(pool.path))
 
 
 @pytest.mark.parametrize(
@@ -378,22 +296,14 @@ def test_bytes_that_are_no_text_are_reported(pool: Pool) -> None:
         ("[]\n", "questions.jsonl, line 1"),
         ('{"id": "a", "question": "?"}\n' * 2, "question a twice"),
         ('{"id": "a", "question": "?"}', "half-written"),
+        (None, 'questions.jsonl" is missing'),
     ],
 )
-def test_damaged_questions_are_reported(pool: Pool, content: str, message: str) -> None:
-    (pool.path / "questions.jsonl").write_text(content)
-    assert message in trouble(Pool.open(pool.path))
-
-
-def test_missing_questions_are_reported(pool: Pool) -> None:
+def test_damaged_questions_are_reported(pool: Pool, content: str | None, message: str) -> None:
     (pool.path / "questions.jsonl").unlink()
-    assert 'questions.jsonl" is missing' in trouble(Pool.open(pool.path))
-
-
-def test_a_place_without_a_manifest_is_no_pool(tmp_path: Path) -> None:
-    for place in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(PoolError, match=r"no pool at .*manifest\.json is missing"):
-            Pool.open(place)
+    if content is not None:
+        (pool.path / "questions.jsonl").write_text(content)
+    assert message in trouble(Pool.open(pool.path))
 
 
 @pytest.mark.parametrize(
@@ -411,19 +321,59 @@ def test_a_place_without_a_manifest_is_no_pool(tmp_path: Path) -> None:
         ({"task": {"name": "x", "kind": "poetry"}}, "poetry"),
         ({"task": {}}, "cannot be understood"),
         ({"counts": None}, "cannot be understood"),
+        *((text, "cannot be understood") for text in ("", "{", "[]", "null", "\x00")),
     ],
 )
-def test_a_manifest_from_elsewhere_is_refused(
-    pool: Pool, changes: dict[str, Any], message: str
+def test_a_manifest_from_elsewhere_or_damaged_is_refused(
+    pool: Pool, changes: dict[str, Any] | str, message: str
 ) -> None:
     file = pool.path / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    known = json.loads(file.read_text())
+    file.write_text(changes if isinstance(changes, str) else json.dumps({**known, **changes}))
     with pytest.raises(PoolError, match=message):
         Pool.open(pool.path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
-def test_a_damaged_manifest_is_refused(pool: Pool, text: str) -> None:
-    (pool.path / "manifest.json").write_text(text)
-    with pytest.raises(PoolError, match="cannot be understood"):
-        Pool.open(pool.path)
+# --- an address is opened as whatever is stored there ---------------------------------------------
+
+
+def test_a_directory_with_a_manifest_is_a_pool(bench: Bench, pool_copy: Path) -> None:
+    path = bench.pool.path
+    for address in (path, str(path), path.as_uri()):
+        opened = open_pool(address)
+        assert isinstance(opened, Pool)
+        assert (opened.path, opened.manifest) == (path, bench.pool.manifest)
+    export_pool(Pool.open(pool_copy), pool_copy / "one.parquet")
+    assert isinstance(open_pool(pool_copy), Pool)  # also where tables lie beside its files
+
+
+def test_equivalence_is_a_matter_of_the_task_alone(record_of: RecordOf, tmp_path: Path) -> None:
+    records = [record_of("a", "xxyy"), record_of("b", "zzzz")]
+    pool = write_pool(tmp_path / "pool", records, task=get_task("expression"), sampler={})
+    export_pool(pool, tmp_path / "export")
+    for address in (tmp_path / "pool", tmp_path / "export"):
+        plain, merging = open_pool(address), open_pool(address, equivalence=True)
+        assert (plain.task.equivalence, merging.task.equivalence) == (False, True)
+        assert (merging.schedule, [*merging]) == (plain.schedule, records)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", r"no pool at .*manifest\.json is missing"),
+        ("empty", r"no pool at .*manifest\.json is missing"),
+        ("rows.jsonl", "is a file and no pool"),
+        ("begun", r"begun with several workers; .*/parts/\* --out POOL"),
+        ("tables", "make a pool of it with aera import"),
+    ],
+)
+def test_what_is_no_pool_is_refused_in_one_sentence(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    for folder in ("empty", "begun/parts/00000", "tables"):
+        (tmp_path / folder).mkdir(parents=True)
+    wide = Path(__file__).parents[1] / "data" / "wide.parquet"
+    (tmp_path / "tables" / "wide.parquet").write_bytes(wide.read_bytes())
+    with pytest.raises(AeraError, match=message):
+        open_pool(tmp_path / name)

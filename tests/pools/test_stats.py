@@ -1,4 +1,4 @@
-"""The interval and the alarm of audits; bench/audits.py measures both at length."""
+"""The interval and the alarm of audits."""
 
 import numpy as np
 import pytest

@@ -19,7 +19,10 @@ NUMBERS = {
     "-1.5": r"-1\frac{1}{2}|-1 1/2|-3/2",
     "1/3": r"1/3|\frac{1}{3}|2/6|\frac{2}{6}",
     "2000000": r"2 million|2,000,000|2 million dollars|2e6|20,00,000",
-    "0": r"0|-0|0.0|0/7|\frac{0}{7}",
+    "0": r"0|-0|0.0|0/7|\frac{0}{7}|zero",
+    "12": r"12|twelve|Twelve",
+    "1249.5": r"1249.50|1.249,50 €|1 249,50 €|€1,249.50|1249,5 Euro",
+    "1500": r"1500|1.500 Euro|€ 1.500|1,500 euros",
     "0.1": r"0.1|1/10|0.10",
     "10": r"10|10%|10\%|10 percent",
 }
@@ -27,9 +30,9 @@ NO_NUMBERS = r"""|none|2 or 3|2 and 3|2, 3|x=2, y=3|4x|55h|x + 5|5 to 6|5-6|1/0|
     |5!|12:30
     |1. First add|5 hours 30 minutes|\sqrt{2}|5\pi|2^{10}|\infty|\frac362|abc|-|.|%|$
     |\frac{1}{x}|3 + 5
-    |(1,2)|1,2,3|5 mod 7|two|nan|inf|0x10|1_000"""
+    |(1,2)|1,2,3|5 mod 7|many|nan|inf|0x10|1_000|1,50|twenty-five"""
 DIFFERENT_NUMBERS = [
-    *(("5", "-5"), ("16", "1/16"), ("0.1", "10%"), ("1.08", "1,080"), ("5", "5 million")),
+    *(("5", "-5"), ("16", "1/16"), ("0.1", "10%"), ("1.500", "1.500 Euro"), ("5", "5 million")),
 ]
 
 CHOICES = {
@@ -62,7 +65,8 @@ EXPRESSIONS = {
     r"2\sqrt{3}": r"2\sqrt{3}|\sqrt{12}|2 \sqrt{3}|2\cdot\sqrt{3}|2\sqrt3|\frac{6}{\sqrt{3}}",
     r"\frac{2\pi}{3}": r"\frac{2\pi}{3}|\frac{2}{3}\pi|2\pi/3|\frac{2 \pi}{3}|\tfrac{2}{3} \pi",
     "4x": r"4x|4 x|4\cdot x|4 * x|4 \times x|$4x$",
-    "x^2+1": r"x^2+1|x^{2} + 1|x^2 + 1|y = x^2+1|x²+1|f(x) = x^{2}+1",
+    "10000x": r"10000x|10,000x|10{,}000x",
+    "x^2+1": r"x^2+1|x**2 + 1|f'(x) = x^2+1|x^{2} + 1|x^2 + 1|y = x^2+1|x²+1|f(x) = x^{2}+1",
     r"3+\sqrt{5}, 3-\sqrt{5}": r"3 \pm \sqrt{5}|3+\sqrt{5}, 3-\sqrt{5}|3-\sqrt5 or 3+\sqrt5",
     r"\begin{pmatrix}1&2\\3&4\end{pmatrix}": r"""\begin{pmatrix}1&2\\3&4\end{pmatrix}
         |\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}""",

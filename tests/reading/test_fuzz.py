@@ -1,8 +1,8 @@
 """Whatever a model writes, reading it raises nothing, and what is canonical stays as it is."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,24 @@ FRAGMENTS = [
     *("\\frac{", "\\frac12", "\\dfrac{1}{2}", "}{", "\\sqrt{", "\\sqrt 3", "\\text{", "\\text{B}"),
     *("\\left(", "\\right)", "\\pm ", "\\cup ", "\\cdot ", "\\times 10^", "\\pi", "\\infty"),
     *("^\\circ", "\\lbrace", "\\rbrace", "\\le", "\\leq ", "\\in ", "\\quad", "\\,", "\\!", "{,}"),
+    *(
+        "[THINK]",
+        "<answer>",
+        "</answer>",
+        "<|channel|>final<|message|>",
+        "\u25c1think\u25b7",
+        "\nQ:",
+    ),
+    *(
+        "**",
+        "twelve",
+        "1.249,00",
+        " \u20ac",
+        " is correct",
+        "\u7b54\u6848\u662f",
+        "\nA. ",
+        "analysis",
+    ),
     *("<think>", "</think>", "think>", "answer is ", "Answer:", "**Answer: ", "#### ", "option: "),
     *(" and ", " or ", "x=", "y = ", "f(x)=", "18"),
     *("1,080", "0.5", "36/2", "-3", "10%", "1e9", "9" * 50),
@@ -24,8 +42,7 @@ FRAGMENTS = [
     *("\x00", "\x1b", "\r", "\x0b", "\u200b", "\u00a0", "\ufeff", "\u4e2d", "e\u0301"),
 ]
 TASKS = [
-    *map(get_task, ("numeric", "choice", "expression", "gsm8k")),
-    replace(get_task("gsm8k"), redo=False),
+    *map(get_task, ("numeric-loose", "choice-loose", "expression", "numeric", "choice")),
 ]
 
 
@@ -44,15 +61,20 @@ def check(task: Task, text: str) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_hundred_thousand_strings_are_read_without_a_fault(seed: int) -> None:
+def more(*later: int) -> list[Any]:
+    """What is too long for every change."""
+    return [pytest.param(each, marks=pytest.mark.nightly) for each in later]
+
+
+@pytest.mark.parametrize("seed", [0, *more(*range(1, 10))])
+def test_strings_are_read_without_a_fault(seed: int) -> None:
     for text in strings(seed, count=10_000, most=9):
         for task in TASKS[:3]:
             check(task, text)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_thousand_long_strings_are_read_without_a_fault(seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, *more(*range(1, 10))])
+def test_long_strings_are_read_without_a_fault(seed: int) -> None:
     pieces = list(strings(100 + seed, count=100, most=6_000))
     random = Random(seed)
     for turn in range(100):
@@ -64,8 +86,8 @@ def test_a_thousand_long_strings_are_read_without_a_fault(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["numeric", "choice", "expression"])
-@pytest.mark.parametrize("piece", FRAGMENTS, ids=ascii)
-def test_one_fragment_for_ever_is_read_without_a_fault(piece: str, kind: str) -> None:
-    for times in (1, 2, 3, 50, 20_000):
+@pytest.mark.parametrize("times", [1, 2, 3, 50, 1_000, *more(20_000)])
+def test_one_fragment_for_ever_is_read_without_a_fault(times: int, kind: str) -> None:
+    for piece in FRAGMENTS:
         check(get_task(kind), piece * times)
         check(get_task(kind), f"\\boxed{{{piece * times}}} answer: {piece * times}")

@@ -1,6 +1,6 @@
-"""What a response votes for under each task."""
+"""Tasks: what they are made of, and what is special about reading with each."""
 
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,71 +12,12 @@ from aera.reading.task import (
     Task,
     get_task,
     needs_redo,
+    readable_answers,
     task_from_json,
     with_redo,
 )
 
 PAPER = with_redo(get_task("gsm8k"))
-
-
-def vote(name: str, text: str) -> str | None:
-    return get_task(name).read(Response(text)).answer
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "answer"),
-    [
-        ("numeric", r"\boxed{1} The answer is 2", "1"),
-        ("numeric", "The answer is $1,080.", "1080"),
-        ("numeric", r"\boxed{none} The answer is 2", None),
-        ("numeric", "it makes 7", None),
-        ("numeric", r"<think>\boxed{3}</think>The answer is 4", "4"),
-        ("numeric", r"<think>\boxed{3}", None),
-        ("choice", r"\boxed{\text{(B)}}", "B"),
-        ("choice", "**Answer: C**", "C"),
-        ("choice", "perhaps B", None),
-        ("expression", r"\boxed{x = \dfrac{1}{2}}", "0.5"),
-        ("expression", "The answer is $2x$.", "2x"),
-        ("gpqa", r"\boxed{E}", None),
-        ("mmlu-pro", r"\boxed{E}", "E"),
-        ("gsm8k", "The answer is 7", "7"),
-        ("gsm8k", r"\boxed{7}", "7"),
-        ("gsm8k", r"<think>\boxed{7}</think> boxed", None),
-        ("gsm8k", "so 6 + 1 = 7\n#### 7", "7"),
-        ("gsm8k", r"\boxed{7}" + " Feel free to ask for more." * 8, "7"),
-        ("numeric", "Adding up:\n\n**42**", "42"),
-        ("numeric", "Adding up 3 and 4\nwe have 42 apples and 3 pears left", None),
-        ("choice", "It is blue.\n\n(B)", "B"),
-        ("choice", "It is blue.\nA dog", None),
-        ("expression", "Solving:\n\n$x^2 + 1$", "x^2+1"),
-        ("expression", "Solving gives\nno more than that", None),
-        ("text", r"so \boxed{The Eiffel Tower!}", "eiffel tower"),
-        ("text", "The answer is Paris. It is in France.", "paris"),
-        ("text", "Thinking.\nParis", "paris"),
-        ("yes-no", r"\boxed{\text{Yes}}", "yes"),
-        ("yes-no", "The answer is: **No**, because", "no"),
-        ("yes-no", "Hm.\nTrue", "yes"),
-        ("yes-no", "perhaps", None),
-        ("json", 'Here: {"answer": 4.0, "why": "so"} bye', "4"),
-        ("json", '```json\n{"answer": " Paris "}\n```', "Paris"),
-        ("json", '{"other": 1}', None),
-        ("json", "no object", None),
-    ],
-)
-def test_a_response_votes_for_what_it_says(name: str, text: str, answer: str | None) -> None:
-    assert vote(name, text) == answer
-
-
-def test_the_last_number_counts_only_where_somebody_asks_for_it() -> None:
-    assert vote("gsm8k", "3 and 4 make 7 of them.") is None
-    loose = replace(get_task("gsm8k"), loose=True)
-    assert loose.read(Response("3 and 4 make 7 of them.")).answer == "7"
-    assert not [name for name, task in TASKS.items() if task.loose]
-
-
-def test_half_votes_once_however_it_is_written() -> None:
-    halves = (r"\boxed{0.5}", r"\boxed{1/2}", r"\boxed{\frac{1}{2}}", "Answer: .50", "#### 0.5")
-    assert {vote("numeric", text) for text in halves} == {"0.5"}
 
 
 def test_the_redo_test_is_on_only_where_somebody_asks_for_it() -> None:
@@ -174,3 +115,105 @@ def test_an_unknown_task_or_kind_is_refused() -> None:
         get_task("nothing")
     with pytest.raises(UsageError, match="numeric, choice, expression, text, yes-no or json"):
         Task("mine", "essay")
+
+
+# --- by name, from a file, from Python ------------------------------------------------------------
+
+WHOLE = """
+kind = "numeric"
+prompt = "Q: {question}"
+system = "Be brief."
+pattern = 'Result: (\\d+)'
+thinking = ["<plan>", "</plan>"]
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    file = folder / "mine.toml"
+    file.write_text(text, "utf-8")
+    return str(file)
+
+
+def test_a_file_describes_a_task(tmp_path: Path) -> None:
+    task = get_task(write(tmp_path, WHOLE))
+    assert (task.name, task.template, task.system) == ("mine", "Q: {question}", "Be brief.")
+    assert task.read(Response("Result: 12 apples")).answer == "12"
+    assert task.read(Response("<plan>Result: 13")).answer is None
+
+
+def test_what_a_file_does_not_say_is_the_preset_of_its_kind(tmp_path: Path) -> None:
+    task = get_task(write(tmp_path, 'kind = "yes-no"\nname = "sure"'))
+    assert task == Task("sure", "yes-no", get_task("yes-no").template)
+    words = get_task(write(tmp_path, 'kind = "text"\nnormalise = ["case"]'))
+    assert words.read(Response(r"\boxed{The End}")).answer == "the end"
+
+
+@pytest.mark.parametrize(
+    ("text", "trouble"),
+    [
+        ("kind", "is not TOML"),
+        ("", 'the key "kind" is missing; it is one of numeric'),
+        ('kind = "essay"', '"kind" is one of numeric, .* but is "essay"'),
+        ('kind = "text"\nlike = 1', 'no key is called "like"; known are name, kind'),
+        ('kind = "text"\nprompt = 3', 'the key "prompt" must be a text, but is 3'),
+        ('kind = "text"\nprompt = "ask"', r"the prompt of the task .mine. has no \{question\}"),
+        ('kind = "text"\nloose = "yes"', 'the key "loose" must be true or false'),
+        ('kind = "text"\nnormalise = [1]', 'the key "normalise" must be a list of texts'),
+        ('kind = "text"\nnormalise = ["x"]', '"x" cannot be normalised away'),
+        ('kind = "numeric"\npattern = "("', "is no regular expression"),
+        ('kind = "numeric"\nthinking = ["<a>"]', "needs pairs: a marker that opens"),
+        ('kind = "numeric"\npath = "a"', 'the key "path" goes with kind = "json"'),
+    ],
+)
+def test_a_bad_file_says_which_key_is_wrong(tmp_path: Path, text: str, trouble: str) -> None:
+    with pytest.raises(UsageError, match=trouble):
+        get_task(write(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(UsageError, match=r"there is no task file .*gone"):
+        get_task("gone.toml")
+
+
+def test_a_task_comes_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_tasks.py").write_text(
+        "from aera import Task\n"
+        "shout = Task('shout', 'text', 'SAY {question}', normalise=())\n"
+        "def first_word(text):\n    return text.split()[0] if text.split() else None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert get_task("my_tasks:shout").template == "SAY {question}"
+    own = get_task("my_tasks:first_word")
+    assert own.read(Response("hello world")).answer == "hello"
+    assert own.read(Response("  ")).answer is None
+
+
+@pytest.mark.parametrize(
+    ("named", "trouble"),
+    [
+        ("nowhere:x", 'the module "nowhere" cannot be imported'),
+        ("math:nothing", 'the module "math" has no "nothing"'),
+        ("math:pi", "is neither a Task nor a function"),
+        (":x", "named as MODULE:NAME"),
+    ],
+)
+def test_what_python_cannot_give_is_refused(named: str, trouble: str) -> None:
+    with pytest.raises(UsageError, match=trouble):
+        get_task(named)
+
+
+# --- written answers ------------------------------------------------------------------------------
+
+COLOURS = Question("q", "Which?", ("red", "blue"))
+
+
+def test_a_worked_solution_counts_as_what_it_boxes_or_puts_behind_the_marker() -> None:
+    written = ["so \\boxed{7}", "x #### 7 ", "7", "many", "", None]
+    read = readable_answers([(COLOURS, text) for text in written], get_task("numeric"))
+    assert read == ["7", "7", "7", None, None, None]
+
+
+def test_a_choice_by_its_text_counts_as_its_letter() -> None:
+    written = [(COLOURS, "blue"), (COLOURS, "A"), (Question("p", "?"), "blue")]
+    assert readable_answers(written, get_task("choice")) == ["B", "A", None]

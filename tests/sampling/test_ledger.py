@@ -292,13 +292,13 @@ def test_a_ledger_with_a_period_forgets_and_says_how_long_to_wait(
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     key = Ledger(Budget(tokens=600, with_prompts=True), period=60.0)
-    key.charge(100, 800)
+    key.book(said(800, prompt=100))
     assert (key.take(1, Bound(10)), key.wait()) == (None, 30.0)
     now = 31.0
     assert key.wait() == 0
-    assert taken(key, 1, Bound(5)).responses == 1
+    assert taken(key, 1, Bound(5, 4)).responses == 1
     now = 10_000.0
-    key.charge(0, 700)
+    key.book(said(700))
     assert key.wait() == pytest.approx(10.0), "idle time is no credit"
 
 

@@ -1,74 +1,67 @@
 import asyncio
 import random
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
+from limits import VirtualClock
+from pace import Engine
 
-from aera.sampling.client import ModelPermits, Permits
+from aera import ASC, Allocation, Controller, Question, Schedule, get_task, solve_many
+from aera.sampling.client import Endpoint, Permits, Turn
+from aera.sampling.sampler import Chat, OpenAISampler
 
 
 async def hold(permits: Permits, seconds: float = 0.0) -> None:
-    async with permits:
+    async with permits.hold():
         await asyncio.sleep(seconds)
 
 
-def test_waiters_go_in_the_order_they_came() -> None:
-    async def scene() -> None:
-        permits, order = Permits(1), []
+@pytest.mark.parametrize(("turns", "order"), [("0000", "0123"), ("3120", "0312"), ("1010", "0132")])
+def test_the_lowest_turn_goes_first_then_who_came_first(turns: str, order: str) -> None:
+    async def scene() -> str:
+        permits, done = Permits(1), []
 
-        async def work(number: int) -> None:
-            async with permits:
-                order.append(number)
+        async def work(name: int, turn: str) -> None:
+            async with permits.hold(1, float(turn)):
+                done.append(str(name))
                 await asyncio.sleep(0)
 
-        await asyncio.gather(*(work(number) for number in range(20)))
-        assert order == list(range(20))
+        await asyncio.gather(*(work(name, turn) for name, turn in enumerate(turns)))
+        return "".join(done)
 
-    asyncio.run(scene())
+    assert asyncio.run(scene()) == order
 
 
-def test_soon_after_a_refusal_a_full_round_of_successes_allows_one_more() -> None:
-    permits = Permits(64, start=16)
-    permits.halve(0)
-    for _ in range(8):
-        permits.widen()
-    assert permits.limit == pytest.approx(9, abs=0.1)
-    for _ in range(10_000):
-        permits.widen()
-    assert permits.limit == 64
+async def refused(permits: Permits, count: int, under_way: int) -> float:
+    """The limit after `count` of so many calls under way together were refused."""
+    turns, left = list[Turn](), asyncio.Event()
+
+    async def call(number: int) -> None:
+        async with permits.hold() as turn:
+            turns.append(turn)
+            await left.wait()
+            if number < count:
+                permits.refused(turn)
+
+    calls = [asyncio.create_task(call(number)) for number in range(under_way)]
+    while len(turns) < under_way:
+        await asyncio.sleep(0)
+    left.set()
+    await asyncio.gather(*calls)
+    return permits.limit
 
 
 def test_a_server_that_takes_some_of_a_round_is_given_as_many_next_time() -> None:
-    async def scene() -> float:
-        permits = Permits(256)
-        turns = [await permits.__aenter__() for _ in range(200)]
-        for turn in turns[:190]:
-            permits.halve(turn)
-            await permits.__aexit__(None, None, None)
-        return permits.limit
-
-    assert asyncio.run(scene()) == 10
-
-
-def test_a_refusal_of_one_model_leaves_the_others_alone() -> None:
-    models = ModelPermits(64)
-    models.of("busy").halve(0)
-    assert (models.of("busy").limit, models.of("other").limit) == (32, 64)
-
-
-async def rounds(permits: Permits, count: int) -> list[float]:
-    """Rounds of eight calls under way together, all refused."""
-    limits = []
-    for _ in range(count):
-        turns = [await permits.__aenter__() for _ in range(int(permits.limit))]
-        for turn in turns:
-            permits.halve(turn)
-            await permits.__aexit__(None, None, None)
-        limits.append(permits.limit)
-    return limits
+    assert asyncio.run(refused(Permits(256), 190, 200)) == 10
 
 
 def test_a_refused_round_halves_once_and_the_next_halves_again() -> None:
-    assert asyncio.run(rounds(Permits(64, start=8), 5)) == [4, 2, 1, 1, 1]
+    async def scene() -> list[float]:
+        permits = Permits(8)
+        return [await refused(permits, int(permits.limit), int(permits.limit)) for _ in range(5)]
+
+    assert asyncio.run(scene()) == [4, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -90,13 +83,107 @@ def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
 
 def test_a_permit_that_arrives_with_the_cancellation_is_passed_on() -> None:
     async def scene() -> None:
-        permits = Permits(1)
-        await permits.__aenter__()
+        permits, left = Permits(1), asyncio.Event()
+
+        async def first() -> None:
+            async with permits.hold():
+                await left.wait()
+
+        holder = asyncio.create_task(first())
+        await asyncio.sleep(0)
         cancelled, patient = (asyncio.create_task(hold(permits)) for _ in range(2))
         await asyncio.sleep(0)
-        await permits.__aexit__(None, None, None)  # the permit goes to the first ...
-        cancelled.cancel()  # ... which is cancelled before it can run
+        left.set()
+        await holder  # the permit goes to the first who waits ...
+        cancelled.cancel()  # ... who is cancelled before it can run
         await asyncio.wait_for(patient, 5)
         assert permits.active == 0
 
     asyncio.run(scene())
+
+
+# --- as many as the server takes ------------------------------------------------------------------
+
+
+def solved(
+    engine: Engine, questions: int, concurrency: int | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[float, list[Allocation]]:
+    """Seconds on a virtual clock in which an engine serves so many questions, and the answers."""
+    loop = VirtualClock()
+    monkeypatch.setattr("time.monotonic", loop.time)
+    monkeypatch.setattr("aera.sampling.client.open_session", engine.open_session)
+    controller = Controller(get_task("numeric"), Schedule(), ASC(0.95))
+    settings = {"max_tokens": 1_024, "seed": 0}
+    endpoint = Endpoint("http://localhost/v1", concurrency=concurrency)
+
+    async def work() -> list[Allocation]:
+        asked = [Question(str(i), f"question {i}?") for i in range(questions)]
+        async with OpenAISampler(endpoint, Chat("m", controller.task, settings)) as sampler:
+            return [made async for made in solve_many(asked, sampler, controller)]
+
+    try:
+        done = loop.run_until_complete(work())
+        return loop.now, done
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    ("places", "best", "questions"), [(8, 8, 80), (64, 64, 150), (512, 512, 400)]
+)
+def test_a_server_of_any_size_is_kept_as_busy_as_by_the_best_number(
+    places: int, best: int, questions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, _ = solved(Engine(places), questions, best, monkeypatch)
+    found, done = solved(Engine(places), questions, None, monkeypatch)
+    assert found <= 1.1 * told
+    assert all(made.error is None for made in done)
+
+
+@pytest.mark.parametrize(("places", "questions"), [(8, 60), (64, 150), (512, 400)])
+def test_a_server_that_refuses_what_is_too_much_refuses_a_handful(
+    places: int, questions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(places, refuses=True)
+    _, done = solved(engine, questions, None, monkeypatch)
+    assert all(made.error is None for made in done)
+    assert engine.refused <= 20
+    assert engine.most >= places
+
+
+def test_a_small_server_is_soon_given_no_more_than_it_has_places_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What waits at the server could be billed, and nobody can put it into a better order."""
+
+    def waiting(concurrency: int | None) -> float:
+        engine, seen = Engine(8), list[int]()
+        generate: Any = engine.generate
+
+        async def watched(lengths: list[int]) -> None:
+            seen.append(len(engine._waiting))
+            await generate(lengths)
+
+        monkeypatch.setattr(engine, "generate", watched)
+        solved(engine, 150, concurrency, monkeypatch)
+        return sum(seen) / len(seen)
+
+    assert waiting(None) < 0.3 * waiting(512)
+
+
+def test_first_blocks_come_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(64)
+    solved(engine, 100, None, monkeypatch)
+    assert len(set(engine.begun[:105])) == 100
+
+
+def test_a_refusal_of_all_leaves_room_whatever_their_fractions_add_up_to() -> None:
+    async def scene() -> float:
+        permits = Permits(None, sure=64)
+        async with AsyncExitStack() as stack:
+            turns = [await stack.enter_async_context(permits.hold(n)) for n in (1, 1, 3)]
+            for turn in turns:  # what is left of the sum of their weights is 4e-16
+                permits.refused(turn)
+            return permits.limit
+
+    assert asyncio.run(scene()) >= 1

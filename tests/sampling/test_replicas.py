@@ -108,6 +108,21 @@ def test_a_request_is_passed_to_a_replica_that_lives() -> None:
     assert among(act, dead(), FakeUpstream(boxed)) == (1, [0, 1], [0, 0])
 
 
+def test_a_large_request_is_passed_on_whole() -> None:
+    big = {**BODY, "messages": [{"role": "user", "content": "x" * 2_000_000}]}
+    headers, content = {"Content-Type": "application/json"}, json.dumps(big).encode()
+
+    async def act(replicas: Replicas) -> None:
+        request = ProxiedRequest("POST", "/chat/completions", headers, content)
+        reply, place = await replicas.send(request)
+        await reply.read()
+        replicas.release(place)
+
+    server = FakeUpstream(boxed)
+    among(act, server)
+    assert server.calls[0].body == big
+
+
 def test_a_check_tells_of_every_replica() -> None:
     checked = among(lambda replicas: replicas.check(), FakeUpstream(boxed), dead())
     well = {"answers": True, "refused": False, "status": 200, "cooling_down": False, "active": 0}

@@ -13,8 +13,8 @@ from aera.errors import ControllerError, UsageError
 from aera.files import file_hash
 from aera.network import Layer, Network
 from aera.paper.encoder import StaticEncoder
-from aera.paper.features import Projection
-from aera.policies.gate import Gated, Live, OneShot, PaperGate
+from aera.paper.features import PaperGate, Projection
+from aera.policies.gate import Gated, Live, OneShot
 from aera.policies.rules import ASC, UNREADABLE, Bounded, Fixed, Policy, range_of
 from aera.solving.controller import Controller, question_hashes
 from aera.voting.traits import UNTRACED

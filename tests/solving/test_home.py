@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 from fakes import FakeUpstream
-from foreign_questions import DEMO, home_questions, short_questions
+from foreign_questions import BUNDLED, GATED, home_questions, short_questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live import boxed, gathered, sampler_of
 
-from aera import ASC, Allocation, Bounded, Budget, Fixed, Question, solve
+from aera import Allocation, Bounded, Budget, Fixed, Question, solve
 from aera.errors import ControllerError
 from aera.policies.domain import WINDOW, Home, Lookout
+from aera.policies.rules import UNTRAINED
 from aera.solving.controller import Controller
 
-BUNDLED = Controller.load(DEMO / "controller")
 AT_HOME = home_questions()
 SHORT = short_questions(WINDOW)
 
@@ -136,10 +136,10 @@ def test_who_uses_nothing_learned_needs_no_lookout() -> None:
 
 
 def test_plain_votes_stand_in_within_the_same_bounds() -> None:
-    assert (BUNDLED.plain.label, BUNDLED.plain.task) == ("asc-0.95", BUNDLED.task)
+    assert (BUNDLED.plain.label, BUNDLED.plain.task) == (str(UNTRAINED), BUNDLED.task)
     assert BUNDLED.run_by("weighted-64").plain.policy == Fixed(64)
     bounded = replace(BUNDLED, policy=Bounded(BUNDLED.policy, minimum=8))
-    assert bounded.plain.policy == Bounded(ASC(0.95), minimum=8)
+    assert bounded.plain.policy == Bounded(UNTRAINED, minimum=8)
 
 
 # --- what is made of it ---------------------------------------------------------------------------
@@ -167,20 +167,20 @@ def test_questions_are_looked_at_one_after_the_other(
 ) -> None:
     budget, at_home = (
         Budget(responses=200),
-        "shared-budget+weighted" if shared else "aera-0.17+vote",
+        "shared-budget+weighted" if shared else GATED,
     )
     known: Any = {"shared": True, "budget": budget} if shared else {}
     assert policies(solved(AT_HOME[:12], **known)) == {at_home}
     assert not caplog.records
     done = {each.question_id: each.policy for each in solved(SHORT, **known)}
     assert done["s0"] == at_home
-    away = "shared-budget" if shared else "asc-0.95+vote"
+    away = "shared-budget" if shared else "lead-4+vote"
     assert {done[each.id] for each in SHORT[10:]} == {away}
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
 
 
 def test_who_drops_the_home_is_trusted() -> None:
-    assert policies(solved(SHORT, replace(BUNDLED, home=None))) == {"aera-0.17+vote"}
+    assert policies(solved(SHORT, replace(BUNDLED, home=None))) == {GATED}
 
 
 def test_single_questions_can_share_a_lookout() -> None:
@@ -190,4 +190,4 @@ def test_single_questions_can_share_a_lookout() -> None:
             return [await solve(each, sampler, BUNDLED, lookout=lookout) for each in SHORT[:12]]
 
     done = asyncio.run(work())
-    assert (done[0].policy, done[-1].policy) == ("aera-0.17+vote", "asc-0.95+vote")
+    assert (done[0].policy, done[-1].policy) == (GATED, "lead-4+vote")

@@ -20,12 +20,15 @@ def check(job: Job, made: Outcome) -> None:
         assert made.spent + made.at_risk >= 0.9 * made.limit
 
 
-@pytest.mark.parametrize("concurrency", [1, 16, 256])
+@pytest.mark.parametrize(
+    "seeds", [range(4), pytest.param(range(4, 24), marks=pytest.mark.nightly)], ids=str
+)
+@pytest.mark.parametrize("concurrency", [1, 16, 256, None])
 @pytest.mark.parametrize("kind", ["responses", "tokens", "money", "seconds"])
 def test_a_limit_is_never_passed_and_is_used(
-    kind: str, concurrency: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, concurrency: int | None, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(12):
+    for seed in seeds:
         job = Job(kind, concurrency, seed)
         with monkeypatch.context() as patch:
             check(job, run_job(job, patch))

@@ -25,7 +25,7 @@ from aera import (
     unfold,
 )
 from aera.errors import RunError
-from aera.solving.replay import replay
+from aera.solving.run import replay
 from aera.voting.rules import re2_vote
 
 ResponsesOf = Callable[..., list[Response]]
@@ -157,7 +157,7 @@ def test_a_block_that_cannot_be_read_is_paid_for_and_abstains(responses_of: Resp
 def test_the_rule_decides_the_answer_but_not_the_stop(numeric: Task) -> None:
     run = Run(QUESTION, Fixed(2), task=numeric, schedule=SCHEDULE, rule=re2_vote)
     run.feed([Response("\\boxed{1/2}"), Response("\\boxed{8}")])
-    assert (run.allocation.answer, run.allocation.aggregate.tied) == ("8", True)
+    assert (run.allocation.answer, run.allocation.leaders.tied) == ("8", True)
 
 
 def test_a_response_is_read_once_and_on_delivery(numeric: Task, responses_of: ResponsesOf) -> None:

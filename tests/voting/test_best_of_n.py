@@ -40,9 +40,10 @@ from aera import (
 from aera.errors import ControllerError, UsageError
 from aera.policies.gate import Gated, Live
 from aera.pools.pool import VotedRecord, write_pool
-from aera.solving.replay import replay
-from aera.voting.rules import ChanceRight, load_scorer
+from aera.solving.run import replay
+from aera.voting.rules import load_scorer
 from aera.voting.traits import traits
+from aera.voting.weigher import ChanceRight
 
 QUESTION = Question("q", "how good?")
 SCHEDULE = Schedule((2, 4, 8))
@@ -115,13 +116,6 @@ def test_the_first_of_the_highest_scored_responses_leads_at_every_checkpoint(
         prefix = prefix.previous
 
 
-def test_the_same_text_twice_is_no_better_than_once() -> None:
-    scale = BestOfN(Table({"good": 0.9, "fair": 0.5}))
-    run = run_of(replies(*["fair"] * 3, "good", *["fair"] * 4), scale)
-    assert run.allocation.answer == "good"
-    assert run.allocation.votes == {"fair": 0.5, "good": 0.9}
-
-
 def test_a_text_is_worth_its_best_score() -> None:
     votes = [Vote("a", weight=w, scored=True) for w in (0.3, 0.7, 0.4)]
     prefix = Prefix(QUESTION, Schedule((4,))).extend(replies("a", "a", "a"), votes)
@@ -133,7 +127,7 @@ def test_what_cannot_be_read_as_an_answer_is_scored_all_the_same() -> None:
         replies("an ode", "an elegy in full", *["a"] * 6), BestOfN(Length())
     ).allocation
     assert allocation.answer == "an elegy in full"
-    assert allocation.aggregate.support == 1.6
+    assert allocation.leaders.weight == 1.6
 
 
 def test_what_failed_is_blank_or_unscored_abstains() -> None:
@@ -141,11 +135,6 @@ def test_what_failed_is_blank_or_unscored_abstains() -> None:
     scale = BestOfN(Table({"dull": nan}))
     votes = scale.weigh(QUESTION, responses, [Vote("7")] * 4)
     assert [vote.answer for vote in votes] == [None] * 4
-
-
-def test_a_policy_may_look_at_the_best_score() -> None:
-    run = run_of(replies("a", "b", "a" * 20, "b"), BestOfN(Length()), Enough(2.0))
-    assert (run.allocation.responses, run.allocation.reason) == (4, "good enough")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +186,7 @@ def test_a_saved_controller_gets_its_scorer_back(tmp_path: Path, uses_logprobs: 
     made.save(tmp_path / "c")
     again = Controller.load(tmp_path / "c", scorer=Length())
     assert again.weigher == made.weigher
-    assert again.asks == made.asks
+    assert again.asks == made.asks == ({"logprobs": True} if uses_logprobs else {})
     assert again.pace == "works"
     run = again.start(QUESTION)
     run.feed(replies(*"abcdefg", "long"))
@@ -299,10 +288,7 @@ def test_a_scorer_is_found_by_the_name_of_itself_or_of_what_makes_it(name: str) 
     ("named", "said"),
     [
         ("judges_here", 'named as MODULE:NAME, but got "judges_here"'),
-        (":Strict", "named as MODULE:NAME"),
-        ("judges_nowhere:Strict", "cannot be imported: ModuleNotFoundError"),
         ("judges_broken:Strict", "No module named 'no_such_library'"),
-        ("judges_here:Lenient", 'the module "judges_here" has no "Lenient"'),
         ("judges_here:number", '"judges_here:number" is no scorer: it has no method score'),
         ("builtins:dict", '"builtins:dict" is no scorer'),
         ("judges_here:wants", "makes no scorer: TypeError"),
@@ -317,16 +303,6 @@ def test_a_name_without_a_scorer_is_refused_in_one_sentence(named: str, said: st
 
 
 # --- in a controller, live ------------------------------------------------------------------------
-
-
-def test_log_probabilities_are_asked_for_where_the_scorer_looks_at_them() -> None:
-    assert controller_of(BestOfN(Length())).asks == {}
-    assert controller_of(BestOfN(Length(), uses_logprobs=True)).asks == {"logprobs": True}
-
-
-def test_a_scorer_is_kept_off_the_event_loop() -> None:
-    assert controller_of(BestOfN(Length())).pace == "works"
-    assert controller_of(None).pace == "quick"
 
 
 def test_an_unfinished_block_is_scored_off_the_event_loop_too(pool: Pool) -> None:

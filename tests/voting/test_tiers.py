@@ -160,10 +160,10 @@ def test_lower_weighers_are_saved_with_the_one_above_them(tmp_path: Path) -> Non
         assert weight(loaded.weigher, response) == weight(tiered(), response)
 
 
-def test_the_bundled_controller_knows_no_traces_and_weighs_as_before() -> None:
+def test_the_bundled_controller_knows_no_traces_and_weighs_by_logprobs() -> None:
     weigher = Controller.load(BUNDLED).weigher
     assert isinstance(weigher, Weigher)
     assert (weigher.features, weigher.tier) == (UNTRACED, "logprobs")
     assert [lower.tier for lower in weigher.lower] == ["text"]
     bare, traced = RESPONSES["no trace"], RESPONSES["all"]
-    assert weight(weigher, bare) == weight(weigher, traced) == pytest.approx(0.5324, abs=1e-4)
+    assert weight(weigher, bare) == weight(weigher, traced) == pytest.approx(0.9034, abs=1e-4)

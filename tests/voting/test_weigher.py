@@ -19,7 +19,7 @@ from aera.network import Layer, Network
 from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.policies.gate import Gated, VoteGate
 from aera.solving.controller import Controller
-from aera.solving.replay import replay
+from aera.solving.run import replay
 from aera.voting.traits import TRAIT_NAMES, UNTRACED, traits
 from aera.voting.weigher import Weigher
 
@@ -111,18 +111,6 @@ def test_a_table_of_questions_is_weighed_as_its_rows_are() -> None:
     np.testing.assert_allclose(table.ravel(), weigher.weights(seen.reshape(20, SIZE)), atol=1e-12)
 
 
-def test_an_answer_that_is_no_number_weighs_as_one_with_the_median() -> None:
-    weigher = weigher_of()
-    word, number = Vote("none of these"), Vote("0")
-    one = traits(QUESTION, [Response("\\boxed{}", 1, logprob=-1.0)], [word])
-    other = traits(QUESTION, [Response("\\boxed{}", 1, logprob=-1.0)], [number])
-    missing = np.isnan(one) & ~np.isnan(other)
-    assert missing.sum() == 5
-    np.testing.assert_array_equal(
-        weigher.weights(one), weigher.weights(np.where(missing, 0.25, one))
-    )
-
-
 def test_votes_get_their_weights_and_nothing_else_changes() -> None:
     weigher = wide_weigher()
     responses = some_responses(1)
@@ -141,10 +129,6 @@ def test_an_abstention_never_wins_however_heavy() -> None:
     run.feed([Response("no idea", 900, logprob=-1.0)] * 2)
     assert run.allocation.answer is None
     assert run.allocation.votes == {}
-
-
-def test_nobody_to_weigh_is_no_trouble() -> None:
-    assert weigher_of().weigh(QUESTION, [], []) == []
 
 
 @pytest.mark.parametrize(
@@ -197,13 +181,6 @@ def test_an_unfinished_block_is_weighed_too() -> None:
     assert [vote.weight for vote in run.prefix.votes] == pytest.approx([v.weight for v in votes])
 
 
-def test_a_fixed_budget_weighs_its_votes_as_well() -> None:
-    run = controller_of(Fixed(8)).start(QUESTION)
-    assert run.want == 8
-    run.feed(some_responses(2))
-    assert any(weight % 1 for weight in run.allocation.votes.values())
-
-
 # --- in a controller ------------------------------------------------------------------------------
 
 
@@ -223,23 +200,11 @@ def test_a_saved_weigher_gives_the_same_weights(policy: Policy | None, tmp_path:
     seen = np.random.default_rng(4).normal(size=(30, SIZE)) * 3
     np.testing.assert_array_equal(loaded.weigher.weights(seen), made.weigher.weights(seen))
     assert loaded.pace == "quick"
-
-
-def test_a_loaded_controller_decides_as_the_saved_one(saved: Path) -> None:
-    runs = [made.start(QUESTION) for made in (controller_of(), Controller.load(saved))]
+    runs, responses = [each.start(QUESTION) for each in (made, loaded)], some_responses(5)
     for run in runs:
-        responses = some_responses(5)
         while run.want:
             run.feed(responses[run.delivered : run.delivered + run.want])
     assert runs[0].allocation == runs[1].allocation
-    assert runs[0].allocation.steps[0].decision.p_continue is not None
-
-
-def test_a_weigher_needs_no_gate(tmp_path: Path) -> None:
-    Controller(TASK, SCHEDULE, ASC(0.9), weigher=wide_weigher()).save(tmp_path)
-    loaded = Controller.load(tmp_path)
-    assert loaded.gate is None
-    assert loaded.weigher is not None
 
 
 def test_a_controller_without_a_weigher_has_none(tmp_path: Path) -> None:
@@ -269,49 +234,48 @@ def no_weigher(tensors: dict[str, Any]) -> None:
         del tensors[name]
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no arrays of the weigher": (lambda p: rewrite(p, no_weigher), "does not hold a weigher"),
-    "an array missing": (
-        lambda p: rewrite(p, lambda t: t.pop("weigher.weight")),
-        "does not hold a weigher",
-    ),
-    "an array of another shape": (
-        lambda p: rewrite(p, lambda t: t.update({"weigher.medians": np.zeros(SIZE - 1)})),
-        "does not hold a weigher",
-    ),
-    "a range of another shape": (
-        lambda p: rewrite(p, lambda t: t.update({"weigher.lows": np.zeros(SIZE + 1)})),
-        "does not hold a weigher",
-    ),
-    "a layer half there": (
-        lambda p: rewrite(p, lambda t: t.pop("weigher.layer0.scale")),
-        "does not hold a weigher",
-    ),
-    "no arrays of the gate": (
-        lambda p: rewrite(p, lambda t: t.pop("weight")),
-        "does not hold a gate",
-    ),
-    "other traits": (lambda p: edit(p, traits=["truth"]), "other inputs"),
-    "traits in another order": (lambda p: edit(p, traits=[*UNTRACED[::-1]]), "other inputs"),
-    "traits that are no list": (lambda p: edit(p, traits=3), "not a controller"),
-    "no traits": (lambda p: edit(p, traits=[]), "other inputs"),
-    "no field for traits": (lambda p: edit(p, "traits"), "weigher"),
-    "traits without a model": (
-        lambda p: edit(p, model_sha256=None, threshold=None, policy="asc-0.9"),
-        "does not hold a weigher",
-    ),
-    "a standing in another order": (
-        lambda p: edit(p, features=[*VOTE_FEATURE_NAMES[::-1]]),
-        "other inputs",
-    ),
-}
+WEIGHER, INPUTS = "does not hold a weigher", "other inputs"
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_weigher_is_refused_in_one_sentence(name: str, saved: Path) -> None:
-    damage, complaint = DAMAGE[name]
-    damage(saved)
+def refused(saved: Path, complaint: str) -> None:
     with pytest.raises(ControllerError, match=complaint) as refusal:
         Controller.load(saved)
     assert "\n" not in str(refusal.value)
     assert "Error(" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (no_weigher, WEIGHER),
+        (lambda t: t.pop("weigher.weight"), WEIGHER),
+        (lambda t: t.update({"weigher.medians": np.zeros(SIZE - 1)}), WEIGHER),
+        (lambda t: t.update({"weigher.lows": np.zeros(SIZE + 1)}), WEIGHER),
+        (lambda t: t.pop("weigher.layer0.scale"), WEIGHER),
+        (lambda t: t.pop("weight"), "does not hold a gate"),
+    ],
+)
+def test_damaged_arrays_are_refused_in_one_sentence(
+    damage: Callable[[dict[str, Any]], Any], complaint: str, saved: Path
+) -> None:
+    rewrite(saved, damage)
+    refused(saved, complaint)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"traits": ["truth"]}, INPUTS),
+        ({"traits": [*UNTRACED[::-1]]}, INPUTS),
+        ({"traits": []}, INPUTS),
+        ({"traits": 3}, "not a controller"),
+        ({"traits": None}, "not a controller"),
+        ({"model_sha256": None, "threshold": None, "policy": "asc-0.9"}, WEIGHER),
+        ({"features": [*VOTE_FEATURE_NAMES[::-1]]}, INPUTS),
+    ],
+)
+def test_other_inputs_on_disk_are_refused_in_one_sentence(
+    fields: dict[str, Any], complaint: str, saved: Path
+) -> None:
+    edit(saved, *(name for name in ("traits",) if fields.get(name, 0) is None), **fields)
+    refused(saved, complaint)

@@ -4,9 +4,9 @@ A loss is one of accuracy, where there are truths, or of agreement: the share of
 answer differs from that of the full budget, which needs none.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, sqrt
-from typing import Protocol
+from math import ceil, inf, sqrt
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from aera.arrays import Columns, Floats
 from aera.errors import UsageError
 from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence, questions_needed
 from aera.lab.calibrating.families import Family
-from aera.lab.replay.trajectory import Trajectories, pick
+from aera.lab.replay.trajectory import Trajectories, by_question, pick
 
 ROUGH = 0.02
 """A margin above this, and above the allowed loss, says that too few questions were seen.
@@ -98,23 +98,8 @@ class Choice:
     def stops(self, family: Family, values: Floats) -> Columns:
         """Where the chosen setting stops on other questions; infeasible means the last column."""
         if self.setting is None:
-            return np.full(len(values), values.shape[1] - 1, dtype=np.int64)
+            return np.full(values.shape[:-1], values.shape[-1] - 1, dtype=np.int64)
         return family.stops(values, self.setting)
-
-
-class Goal(Protocol):
-    """What the setting of a family is chosen for."""
-
-    @property
-    def certified(self) -> bool:
-        """Whether it needs questions that nothing was learned from."""
-        ...
-
-    def choose(
-        self, family: Family, values: Floats, trajectories: Trajectories, *, seed: int
-    ) -> Choice:
-        """The setting that serves it best on these questions."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -132,6 +117,8 @@ class LossLimit:
     margin: float | None = None
     by_agreement: bool = False
     """Whether a loss is an answer that differs from the full budget's: no truth is looked at."""
+    metric: str = "vote"
+    """What a loss is one of: the vote, or "re2_mean", the paper's score, which is flattered."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_loss < 1:
@@ -149,46 +136,68 @@ class LossLimit:
         return self.alpha is not None
 
     def choose(
-        self, family: Family, values: Floats, trajectories: Trajectories, *, seed: int = 0
+        self,
+        family: Family,
+        trajectories: Trajectories,
+        *,
+        grid: Sequence[float] | None = None,
+        seed: int = 0,
     ) -> Choice:
-        """The cheapest setting within the limit; None of them where all lose more."""
-        grid = family.settings if self.alpha is None and self.margin is None else family.fine
-        columns = [family.stops(values, setting) for setting in grid]
-        grades = self.grades(trajectories)
-        losses = np.stack([grades[:, -1] - pick(grades, column) for column in columns], axis=1)
-        costs = [float(pick(trajectories.tokens, column).sum()) for column in columns]
-        best = min(self._allowed(losses, seed), key=lambda i: (costs[i], i), default=None)
-        reference = float(grades[:, -1].mean())
+        """The cheapest setting within the limit; None of them where all lose more.
+
+        A `grid` of one's own goes from the safest setting on, and is left where one loses more.
+        """
+        known, grades = trajectories.mixed, self.grades(trajectories.mixed)
+        settings = self._settings(family) if grid is None else grid
+        stops = [family.stops(known.values[family.name], setting) for setting in settings]
+        lost = [by_question(grades[..., -1] - pick(grades, columns)) for columns in stops]
+        losses = np.array(lost).reshape(len(lost), len(grades)).T
+        costs = [float(by_question(pick(known.tokens, columns)).sum()) for columns in stops]
+        allowed = self._allowed(losses, seed, in_order=grid is not None)
+        best = min(allowed, key=lambda i: (costs[i], i), default=None)
+        reference = float(by_question(grades[..., -1]).mean())
+        full = float(by_question(known.tokens[..., -1]).sum())
         return Choice(
             family=family.name,
-            setting=None if best is None else grid[best],
+            setting=None if best is None else settings[best],
             max_loss=self.max_loss,
             alpha=self.alpha,
             questions=len(losses),
             accuracy=reference if best is None else reference - float(losses[:, best].mean()),
             reference=reference,
-            token_saving=0.0 if best is None else _saving(costs[best], trajectories),
-            needed=self._needed(losses) if best is None else None,
-            margin=(self.margin or 0.0) if self.alpha is None else 0.0,
+            token_saving=0.0 if best is None or not full else 1 - costs[best] / full,
+            needed=self._needed(losses) if best is None and stops else None,
+            margin=self.errors if self.alpha is None else 0.0,
             by_agreement=self.by_agreement,
         )
 
+    @property
+    def errors(self) -> float:
+        """Standard errors that are added to a loss; none where no loss is allowed."""
+        return (self.margin or 0.0) if self.max_loss else 0.0
+
+    def _settings(self, family: Family) -> Sequence[float]:
+        return family.settings if self.alpha is None and self.margin is None else family.fine
+
     def grades(self, trajectories: Trajectories) -> Floats:
         """What is lost: accuracy, or agreement with the full budget."""
-        return trajectories.agreement if self.by_agreement else trajectories.known_grades
+        if self.by_agreement:
+            return trajectories.agreement
+        return trajectories.by(self.metric).known_grades
 
-    def _allowed(self, losses: Floats, seed: int) -> list[int]:
+    def _allowed(self, losses: Floats, seed: int, *, in_order: bool) -> list[int]:
         """The settings that stay within the limit, by their place on the grid."""
         if self.alpha is not None:
             p_values = betting_p_values(losses, self.max_loss, seed=seed, alpha=self.alpha)
             return list(range(fixed_sequence(p_values, self.alpha)))
-        margin = self.margin or 0.0
-        spare = margin * losses.std(axis=0) / np.sqrt(len(losses))
+        spare = self.errors * losses.std(axis=0) / np.sqrt(len(losses))
         if self.by_agreement:
-            spare = margin * unseen_error(losses)
+            spare = self.errors * unseen_error(losses)
         within = losses.mean(axis=0) + spare <= self.max_loss + 1e-12
-        known = spare <= max(self.max_loss, ROUGH) + 1e-12
-        allowed: list[int] = np.flatnonzero(within & known).tolist()
+        within &= spare <= max(self.max_loss, ROUGH) + 1e-12
+        if in_order:
+            within = np.logical_and.accumulate(within)
+        allowed: list[int] = np.flatnonzero(within).tolist()
         return allowed
 
     def _needed(self, losses: Floats) -> int | None:
@@ -205,7 +214,7 @@ class LossLimit:
 
     def _needed_to_spare(self, losses: Floats) -> int:
         """Questions with changes like these whose unseen error leaves the margin to spare."""
-        left, errors = self.max_loss - float(losses.mean()), self.margin or 0.0
+        left, errors = self.max_loss - float(losses.mean()), self.errors
         if left <= 0:
             return 0
         spread = errors**2 * float(losses.var())
@@ -223,6 +232,74 @@ def unseen_error(changes: Floats) -> Floats:
     return error
 
 
-def _saving(cost: float, trajectories: Trajectories) -> float:
-    full = float(trajectories.tokens[:, -1].sum())
-    return 1 - cost / full if full else 0.0
+@dataclass(frozen=True)
+class UtilityChoice(Choice):
+    """The setting that was worth most, and what it was worth."""
+
+    price: float = 0.0
+    utility: float = 0.0
+    """Reward minus the price of the tokens; at the full budget, `reference` minus the price."""
+
+    @property
+    def summary(self) -> str:
+        """One sentence for people."""
+        return (
+            f"{self.family} {self.setting:g}: worth most at a price of {self.price:g} on "
+            f"{self.questions} questions, reward {self.accuracy:.3f} against {self.reference:.3f} "
+            f"at the full budget, saving {100 * self.token_saving:.1f} % of the tokens"
+        )
+
+
+@dataclass(frozen=True)
+class MostUtility:
+    """The setting worth most on the questions it is chosen on: reward minus the price of tokens."""
+
+    price: float
+    certified: bool = False
+    metric: str = "vote"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.price < inf:
+            raise UsageError(f"the price of the full budget is 0 or more, but got {self.price}")
+
+    def utility(self, trajectories: Trajectories) -> Floats:
+        """What stopping at each checkpoint is worth; a point picks its own."""
+        tokens = trajectories.tokens
+        share = tokens / max(1e-12, float(tokens[..., -1].mean()))
+        worth: Floats = trajectories.by(self.metric).known_grades - self.price * share
+        return worth
+
+    def choose(
+        self,
+        family: Family,
+        trajectories: Trajectories,
+        *,
+        grid: Sequence[float] | None = None,
+        seed: int = 0,
+    ) -> Choice:
+        """The setting worth most."""
+        known = trajectories.mixed
+        settings = family.fine if grid is None else grid
+        stops = [family.stops(known.values[family.name], setting) for setting in settings]
+        worth = self.utility(known)
+        means = [float(pick(worth, columns).mean()) for columns in stops]
+        best = int(np.argmax(means))
+        rewards, tokens = known.by(self.metric).known_grades, known.tokens
+        full = max(1e-12, float(tokens[..., -1].sum()))
+        return UtilityChoice(
+            family=family.name,
+            setting=settings[best],
+            max_loss=0.0,
+            alpha=None,
+            questions=len(worth),
+            accuracy=float(pick(rewards, stops[best]).mean()),
+            reference=float(rewards[..., -1].mean()),
+            token_saving=1 - float(pick(tokens, stops[best]).sum()) / full,
+            needed=None,
+            price=self.price,
+            utility=means[best],
+        )
+
+
+Goal = LossLimit | MostUtility
+"""What the setting of a family is chosen for."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from aera.arrays import Columns, Floats
 from aera.core import Question
-from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
+from aera.workers import SERIAL, Workers
 
 FOLDS = 5
 Done = TypeVar("Done")
@@ -61,18 +61,6 @@ def deal(groups: Columns, *, folds: int = FOLDS, seed: int) -> list[Fold]:
     ]
 
 
-def each_fold(
-    work: Callable[[Fold], Done],
-    dealt: Sequence[Fold],
-    *,
-    name: str = "folds",
-    workers: Workers = SERIAL,
-    track: Track = quiet,
-) -> list[Done]:
-    """What the work makes of every fold."""
-    return map_tracked(workers, work, dealt, name=name, track=track)
-
-
 def out_of_fold(
     judge: Callable[[Fold], Floats],
     groups: Columns,
@@ -83,7 +71,7 @@ def out_of_fold(
 ) -> Floats:
     """One row per question, each by what the other folds taught."""
     dealt = deal(regroup(groups), folds=folds, seed=seed)
-    return gather(each_fold(judge, dealt, workers=workers), dealt)
+    return gather([*workers.map(judge, dealt)], dealt)
 
 
 def gather(parts: Sequence[Floats], dealt: Sequence[Fold]) -> Floats:

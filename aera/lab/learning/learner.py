@@ -1,9 +1,9 @@
-"""The contract of learning: a Learner is a frozen value that makes a Model of some questions.
+"""Learners: what some questions teach, and how a model sees others.
 
 learner = VoteLearner()                                  # its fields are its hyper-parameters
-table = learner.prepare(pool, truths)                    # everything known of a pool's questions
-model = learner.fit(table, rows, seed=0)                 # weights and a gate, from these rows alone
-judged = model.values(table, other_rows)                 # other questions as the model sees them
+data = learner.prepare(pool, truths)                     # everything known of a pool's questions
+model = learner.fit(data, rows, seed=0)                  # weights and a gate, from these rows alone
+seen = model.values(data, other_rows)                    # other questions as the model sees them
 policy = model.policy(0.3)                               # its own policy at one setting
 
 Whoever satisfies it is served by the same crossfit, nested, holdout and build (aera/lab/judging).
@@ -11,24 +11,23 @@ Whoever satisfies it is served by the same crossfit, nested, holdout and build (
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
-from aera.arrays import Columns, Floats
-from aera.core import Question, Schedule
+from aera.arrays import Columns
+from aera.core import Question, Schedule, Weighting
 from aera.errors import ProtocolError
 from aera.lab.calibrating.calibration import Choice, Goal
-from aera.lab.calibrating.families import GATE_FAMILY, Family
-from aera.lab.learning.folds import Fold, split_rows
+from aera.lab.calibrating.families import Family
+from aera.lab.learning.folds import split_rows
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Truths
 from aera.policies.gate import Gate
 from aera.policies.rules import Fixed, Policy
-from aera.pools.pool import Records, VotedRecord
+from aera.pools.pool import Records
 from aera.reading.task import Readability, Task
-from aera.voting.weigher import Weighting
-from aera.workers import SERIAL, Track, Workers, quiet
+from aera.workers import SERIAL, Workers
 
 FEWEST = 20
 """Questions below which nothing can be learned."""
@@ -38,69 +37,21 @@ class Table(Protocol):
     """Everything known of the questions of a pool that a learner works on, row by row."""
 
     @property
-    def name(self) -> str:
-        """Of the pool."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def task(self) -> Task:
-        """What its questions are."""
-        ...
-
+    def task(self) -> Task: ...
     @property
-    def schedule(self) -> Schedule:
-        """Its checkpoints."""
-        ...
-
+    def schedule(self) -> Schedule: ...
     @property
-    def questions(self) -> Sequence[Question]:
-        """One per row."""
-        ...
-
+    def questions(self) -> Sequence[Question]: ...
     @property
-    def readability(self) -> Readability:
-        """Which share of its responses could be read."""
-        ...
-
+    def readability(self) -> Readability: ...
     @property
     def groups(self) -> Columns:
         """A number per row, the same for questions that no split may part."""
         ...
 
     def __len__(self) -> int: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """Some questions as a model sees them, beside what each checkpoint was worth in hindsight."""
-
-    trajectories: Trajectories
-    values: Mapping[str, Floats]
-    """What every family looks at, by its name; shape (questions, checkpoints)."""
-    records: tuple[VotedRecord, ...] = ()
-    """The questions with their weights, where somebody may want to look at them."""
-
-    @property
-    def p_continue(self) -> Floats:
-        """What a gate says, under the name of its family; NaN where the model has none."""
-        silent = np.full(self.trajectories.tokens.shape, np.nan)
-        return self.values.get(GATE_FAMILY.name, silent)
-
-    def choose(self, family: Family, goal: Goal, *, seed: int) -> Choice:
-        """The setting of a family that serves the goal on these questions."""
-        return goal.choose(family, self.values[family.name], self.trajectories, seed=seed)
-
-    @classmethod
-    def join(cls, parts: "Sequence[Measured]", folds: Sequence[Fold]) -> "Measured":
-        """The questions of all folds, in their order."""
-        order = np.argsort(np.concatenate([fold.own for fold in folds]))
-        records = [record for part in parts for record in part.records]
-        names = parts[0].values
-        return cls(
-            Trajectories.join([part.trajectories for part in parts]).subset(order),
-            {name: np.concatenate([part.values[name] for part in parts])[order] for name in names},
-            tuple(records[place] for place in order) if records else (),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +63,11 @@ class Split:
     """Questions on which a fit is watched so that it ends in time; none where it needs none."""
     tune: Columns
     """Questions to calibrate on; none: those of the fit, each judged out of fold."""
+
+    @property
+    def taught(self) -> Columns:
+        """Those that had a part in the fit."""
+        return np.concatenate([self.fit, self.held])
 
     @property
     def calibrating(self) -> Columns:
@@ -130,17 +86,8 @@ def split_certified(
     return Split(fit, none, tune)
 
 
-T = TypeVar("T", bound=Table)
-T_contra = TypeVar("T_contra", bound=Table, contravariant=True)
-
-
-class Model(Protocol[T_contra]):
+class Model(Protocol):
     """What some questions taught."""
-
-    @property
-    def families(self) -> Mapping[str, Family]:
-        """What is calibrated and judged, by the name it is shown under; its own comes first."""
-        ...
 
     @property
     def gate(self) -> Gate | None:
@@ -153,7 +100,7 @@ class Model(Protocol[T_contra]):
         ...
 
     @property
-    def own(self) -> Measured | None:
+    def own(self) -> Trajectories | None:
         """The questions it was fitted on, each judged by models of others."""
         ...
 
@@ -162,7 +109,15 @@ class Model(Protocol[T_contra]):
         """How it was learned, in one sentence."""
         ...
 
-    def values(self, table: T_contra, rows: Columns) -> Measured:
+    def families(self, goal: Goal) -> Mapping[str, Family]:
+        """What is calibrated and judged, by the name it is shown under; its own comes first."""
+        ...
+
+    def grid(self, family: Family) -> Sequence[float] | None:
+        """The settings to choose from, the safest first; None: those that the family has."""
+        ...
+
+    def values(self, table: Any, rows: Columns) -> Trajectories:
         """Other questions as this model sees them."""
         ...
 
@@ -171,7 +126,7 @@ class Model(Protocol[T_contra]):
         ...
 
 
-class Learner(Protocol[T]):
+class Learner(Protocol):
     """A frozen value whose fields are its hyper-parameters."""
 
     @property
@@ -191,21 +146,25 @@ class Learner(Protocol[T]):
         *,
         schedule: Schedule | None = None,
         workers: Workers = SERIAL,
-        track: Track = quiet,
-    ) -> T:
+    ) -> Any:
         """Everything that it learns from."""
         ...
 
-    def split(self, table: T, rows: Columns, *, certified: bool, seed: int) -> Split:
+    def split(self, table: Any, rows: Columns, *, certified: bool, seed: int) -> Split:
         """Who teaches and who calibrates among these questions."""
         ...
 
-    def fit(self, table: T, rows: Columns, *, held: Columns | None = None, seed: int) -> Model[T]:
+    def fit(self, table: Any, rows: Columns, *, held: Columns | None = None, seed: int) -> Model:
         """A model of these questions alone."""
         ...
 
 
-def policy_of(model: Model[T], choice: Choice, family: Family, schedule: Schedule) -> Policy:
+def choose(model: Model, tuning: Trajectories, family: Family, goal: Goal, *, seed: int) -> Choice:
+    """The setting of a family that serves the goal on these questions."""
+    return goal.choose(family, tuning, grid=model.grid(family), seed=seed)
+
+
+def policy_of(model: Model, choice: Choice, family: Family, schedule: Schedule) -> Policy:
     """The calibrated policy; the full budget where nothing met the goal."""
     if choice.setting is None:
         return Fixed(schedule.last)

@@ -10,31 +10,33 @@ import numpy as np
 from aera.arrays import Columns, Flags, Floats
 from aera.core import Question, Schedule
 from aera.errors import UsageError
+from aera.lab.calibrating.calibration import Goal
 from aera.lab.calibrating.families import (
     GATE_FAMILY,
     ONE_SHOT_FAMILY,
     Family,
     answer_families,
-    consensus_family,
+    at_least,
+    grid,
 )
 from aera.lab.learning.folds import group_questions, split_rows
 from aera.lab.learning.labels import continuation_labels, one_shot_targets
-from aera.lab.learning.learner import Measured, Split, check_enough
+from aera.lab.learning.learner import Split, check_enough
 from aera.lab.learning.perceptron import Examples, Perceptron, fit_network
 from aera.lab.learning.states import States, recorded_encoder
-from aera.lab.replay.frontier import Kind, Point
+from aera.lab.replay.frontier import Point, sweep
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.truths import Truths
 from aera.network import Network, sigmoid
 from aera.paper.encoder import Encoder, StaticEncoder
-from aera.paper.features import FEATURES, SCALARS, describe_texts
-from aera.policies.gate import Gated, PaperGate
+from aera.paper.features import FEATURES, SCALARS, Consensus, PaperGate, consensus, describe_texts
+from aera.policies.gate import Gated
 from aera.policies.rules import Measure, Policy, measure_all
 from aera.pools.pool import Record, Records
 from aera.reading.task import NOTHING, Readability, Task
 from aera.voting.rules import Rule, plain_vote
-from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
+from aera.workers import SERIAL, Workers, map_named
 
 INNER = (0.6, 0.15, 0.25)
 """Shares of questions for fitting, for ending the fit in time, and for calibration."""
@@ -52,8 +54,6 @@ class PaperTable:
     trajectories: Trajectories
     states: States
     families: Mapping[str, Family]
-    measures: Mapping[str, Floats]
-    """What each family looks at, shape (questions, checkpoints)."""
     readability: Readability = NOTHING
     cost_weight: float = 0.1
     """Lambda: what the whole budget costs, in units of grade."""
@@ -94,30 +94,12 @@ class PaperTable:
 
     def sweep(self, name: str) -> list[Point]:
         """Every setting of a family, read off afterwards: a descriptive frontier."""
-        return sweep(self.families[name], self.measures[name], self.trajectories)
+        return sweep(self.families[name], self.trajectories)
 
     def graded_by(self, grades: Floats, *, cost_weight: float) -> "PaperTable":
         """The same table under other utilities."""
         trajectories = replace(self.trajectories, grades=grades)
         return replace(self, trajectories=trajectories, cost_weight=cost_weight)
-
-
-def sweep(
-    family: Family, values: Floats, trajectories: Trajectories, *, weighted: bool = False
-) -> list[Point]:
-    """Every setting that is shown of a family."""
-    return [
-        Point(
-            family.label(setting),
-            family.stops(values, setting),
-            trajectories,
-            kind=Kind.SWEPT,
-            family=family.name,
-            setting=setting,
-            weighted=weighted,
-        )
-        for setting in family.settings
-    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +110,7 @@ class PaperModel:
     epochs: int
     loss: float
     """Loss on the questions that decided when to end."""
-    families: Mapping[str, Family]
+    known: Mapping[str, Family]
     one_shot: PaperGate | None = None
     """A head that names the final checkpoint once, where it was asked for."""
     weigher: None = None
@@ -139,13 +121,20 @@ class PaperModel:
         """How it was learned, in one sentence."""
         return f"the paper's gate, fitted in {self.epochs} epochs"
 
-    def values(self, table: PaperTable, rows: Columns) -> Measured:
+    def families(self, goal: Goal) -> Mapping[str, Family]:
+        """The gate, and beside it every threshold on plain votes."""
+        return self.known
+
+    def grid(self, family: Family) -> None:
+        """The settings that the family has."""
+
+    def values(self, table: PaperTable, rows: Columns) -> Trajectories:
         """Other questions as this gate and the plain thresholds see them."""
-        values = {GATE_FAMILY.name: _chances(table, self.gate, rows)}
-        values |= {name: measured[rows] for name, measured in table.measures.items()}
+        seen = table.trajectories.take(rows)
+        values = {GATE_FAMILY.name: _chances(table, self.gate, rows), **seen.values}
         if self.one_shot is not None:
             values[ONE_SHOT_FAMILY.name] = _goals(table, self.one_shot, rows)
-        return Measured(table.trajectories.subset(rows), values)
+        return replace(seen, values=values)
 
     def policy(self, setting: float, family: Family | None = None) -> Policy:
         """The gate at one threshold, or another family at its own."""
@@ -190,15 +179,14 @@ class PaperLearner:
         *,
         schedule: Schedule | None = None,
         workers: Workers = SERIAL,
-        track: Track = quiet,
     ) -> PaperTable:
         """Embed, characterise and measure a pool; the embeddings are kept beside it."""
         parts = records.parts()
         folder = None if records.folder is None else records.folder.absolute()
         settings = ReplaySettings(records.task, schedule or records.schedule, truths, self.rule)
         work = partial(_share, settings=settings, encoder=self.encoder, folder=folder)
-        shares = map_tracked(workers, work, parts, name="evidence", track=track)
-        trajectories = Trajectories.join([share.trajectories for share in shares])
+        shares = map_named(workers, work, parts, "evidence")
+        trajectories = Trajectories.concat([share.trajectories for share in shares])
         records.check_whole(trajectories.question_ids)
         states = States(
             np.concatenate([share.states.scalars for share in shares]),
@@ -211,12 +199,14 @@ class PaperLearner:
             name=records.name,
             task=records.task,
             questions=tuple(question for share in shares for question in share.questions),
-            trajectories=trajectories.with_evidence("semantic_consensus", consensus),
+            trajectories=replace(
+                trajectories.with_evidence("semantic_consensus", consensus),
+                values={
+                    family.name: values for family, values in zip(families, measures, strict=True)
+                },
+            ),
             states=states,
             families={family.name: family for family in families},
-            measures={
-                family.name: values for family, values in zip(families, measures, strict=True)
-            },
             readability=Readability().join(share.readability for share in shares),
         )
 
@@ -324,3 +314,11 @@ def without_group(table: PaperTable, group: str) -> PaperTable:
     values = states.scalars.copy()
     values[:, :, [i for i, feature in enumerate(SCALARS) if feature.group == group]] = 0.0
     return replace(table, states=States(values, states.centroids))
+
+
+def consensus_family(encoder: Encoder) -> Family:
+    """The threshold on semantic consensus."""
+    measure, make = partial(consensus, encoder), partial(Consensus, encoder)
+    shares = grid(0.6, 0.98, 0.02)[::-1]
+    fine = grid(0.6, 0.99, 0.01)[::-1]
+    return Family("consensus", shares, fine, at_least, measure, make)

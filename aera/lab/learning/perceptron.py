@@ -9,6 +9,7 @@ import numpy as np
 
 from aera.arrays import Floats
 from aera.errors import UsageError
+from aera.lab.learning.weigher import statistics
 from aera.network import Layer, Network
 
 
@@ -56,16 +57,6 @@ def fit_network(
     return replace(network, lows=known.min(axis=0), highs=known.max(axis=0)), epoch, best
 
 
-def statistics(evidence: Floats) -> tuple[Floats, Floats, Floats]:
-    """Medians, then means and deviations after imputation, of the training partition."""
-    known = ~np.isnan(evidence).all(axis=0)
-    medians: Floats = np.zeros(evidence.shape[1])
-    medians[known] = np.nanmedian(evidence[:, known], axis=0)
-    filled = np.where(np.isnan(evidence), medians, evidence)
-    deviations = filled.std(axis=0)
-    return medians, filled.mean(axis=0), np.where(deviations > 1e-12, deviations, 1.0)
-
-
 @contextmanager
 def torch_alone(seed: int) -> Iterator[Any]:
     """Torch with its own chance and one thread: the order of additions must not vary."""
@@ -85,7 +76,7 @@ def _torch() -> Any:
         import torch
     except ImportError:
         raise UsageError(
-            'training needs torch; install it with pip install "aera[train]"'
+            'the paper\'s gate needs torch; install it with pip install "aera[paper]"'
         ) from None
     return torch
 

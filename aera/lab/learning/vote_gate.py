@@ -6,84 +6,58 @@ regression learns its sign, every example weighing as much as there is to win or
 shapes its own targets, so it is fitted a few times over.
 """
 
-from dataclasses import dataclass
-from functools import partial
-
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
 from aera.lab.learning.folds import Fold, out_of_fold
-from aera.lab.learning.labels import utilities
-from aera.lab.learning.perceptron import statistics
-from aera.network import Network
+from aera.lab.learning.weigher import statistics
+from aera.lab.replay.trajectory import Trajectories
+from aera.network import Network, sigmoid
 from aera.policies.gate import VoteGate
 
+PRICE = 1.0
+"""What the mean full budget costs, in units of grade, where nobody says otherwise."""
+ROUNDS = 4
+"""How often the rule is fitted to the targets that it shapes itself."""
+RIDGE = 20.0
 STEPS = 25
 """Of Newton's method, which needs a handful."""
 
 
-@dataclass(frozen=True, eq=False)
-class VoteStates:
-    """How the vote stands at every checkpoint, and what stopping there is worth."""
+def fit_gate(known: Trajectories, price: float = PRICE) -> VoteGate:
+    """A gate of all these questions, whose orders share their stakes."""
+    orders = known.mixed
+    assert orders.features is not None
+    evidence = orders.features.reshape(-1, *orders.features.shape[2:])
+    tokens = orders.tokens.reshape(len(evidence), -1)
+    share = tokens / max(1e-12, float(tokens[:, -1].mean()))
+    utility = orders.known_grades.reshape(len(evidence), -1) - price * share
+    examples = evidence[:, :-1].reshape(-1, evidence.shape[2])
+    medians, means, deviations = statistics(examples)
+    filled = np.where(np.isnan(examples), medians, examples)
+    inputs = np.column_stack([(filled - means) / deviations, np.ones(len(filled))])
+    goes_on: Flags = np.ones(utility[:, :-1].shape, dtype=np.bool_)
+    for _ in range(ROUNDS):
+        worth = advantages(utility, goes_on).ravel()
+        stakes = np.abs(worth) / orders.tokens.shape[1]
+        weights = logistic(inputs, worth > 0, stakes)
+        goes_on = (inputs @ weights > 0).reshape(goes_on.shape)
+    outputs = (weights[None, :-1], weights[-1:])
+    seen = {"lows": filled.min(axis=0), "highs": filled.max(axis=0)}
+    return VoteGate(Network(medians, means, deviations, (), *outputs, **seen))
 
-    evidence: Floats
-    """Shape (questions, checkpoints, features of the vote)."""
-    grades: Floats
-    tokens: Floats
 
-    def __len__(self) -> int:
-        return len(self.grades)
+def judge_out_of_fold(
+    known: Trajectories, *, groups: Columns, seed: int, price: float = PRICE
+) -> Floats:
+    """p_continue of every question by a gate of the other folds."""
 
-    def subset(self, rows: Columns) -> "VoteStates":
-        """The same for some of the questions."""
-        return VoteStates(self.evidence[rows], self.grades[rows], self.tokens[rows])
+    def judge(fold: Fold) -> Floats:
+        features = known.take(fold.own).features
+        assert features is not None
+        return fit_gate(known.take(fold.rest), price).chances(features)
 
-
-@dataclass(frozen=True)
-class VoteGateFit:
-    """How a gate on the vote features is fitted."""
-
-    price: float = 1.0
-    """What the mean full budget costs, in units of grade."""
-    rounds: int = 4
-    """How often the rule is fitted to the targets that it shapes itself."""
-    ridge: float = 20.0
-
-    def fit(self, states: VoteStates) -> VoteGate:
-        """A gate of all these questions."""
-        evidence, tokens = states.evidence, states.tokens
-        share = tokens / max(1e-12, float(tokens[:, -1].mean()))
-        utility = utilities(states.grades, share, self.price)
-        examples = evidence[:, :-1].reshape(-1, evidence.shape[2])
-        medians, means, deviations = statistics(examples)
-        filled = np.where(np.isnan(examples), medians, examples)
-        scaled = (filled - means) / deviations
-        inputs = np.column_stack([scaled, np.ones(len(scaled))])
-        goes_on: Flags = np.ones(utility[:, :-1].shape, dtype=np.bool_)
-        for _ in range(self.rounds):
-            worth = advantages(utility, goes_on).ravel()
-            weights = logistic(inputs, worth > 0, np.abs(worth), ridge=self.ridge)
-            goes_on = (inputs @ weights > 0).reshape(goes_on.shape)
-        return VoteGate(
-            Network(
-                medians,
-                means,
-                deviations,
-                (),
-                weights[None, :-1],
-                weights[-1:],
-                lows=filled.min(axis=0),
-                highs=filled.max(axis=0),
-            )
-        )
-
-    def out_of_fold(self, states: VoteStates, *, groups: Columns, seed: int) -> Floats:
-        """p_continue of every question by a gate of the other folds."""
-        return out_of_fold(partial(self._fold, states), groups, seed=seed)
-
-    def _fold(self, states: VoteStates, fold: Fold) -> Floats:
-        gate = self.fit(states.subset(fold.rest))
-        return gate.chances(states.evidence[fold.own])
+    return out_of_fold(judge, groups, seed=seed)
 
 
 def advantages(utility: Floats, goes_on: Flags) -> Floats:
@@ -96,12 +70,12 @@ def advantages(utility: Floats, goes_on: Flags) -> Floats:
     return worth
 
 
-def logistic(inputs: Floats, wanted: Flags, stakes: Floats, *, ridge: float) -> Floats:
+def logistic(inputs: Floats, wanted: Flags, stakes: Floats) -> Floats:
     """Ridge logistic regression by Newton's method; the last input is the constant, free."""
-    penalty = np.diag([*[ridge] * (inputs.shape[1] - 1), 1e-6])
+    penalty = np.diag([*[RIDGE] * (inputs.shape[1] - 1), 1e-6])
     weights: Floats = np.zeros(inputs.shape[1])
     for _ in range(STEPS):
-        chance = 0.5 * (1 + np.tanh(0.5 * (inputs @ weights)))
+        chance = sigmoid(inputs @ weights)
         slope = inputs.T @ (stakes * (chance - wanted)) + penalty @ weights
         bend = stakes * np.maximum(chance * (1 - chance), 1e-4)
         step = np.linalg.solve((inputs * bend[:, None]).T @ inputs + penalty, slope)

@@ -1,327 +1,422 @@
 """Our learner: votes that weigh, and a gate on the features of the weighted vote.
 
-Everything a choice rests on is out of fold within the questions given: weights are kept only where
-they gain (measured again where that is unclear), the gate only where it saves more than ASC on the
-same votes. Calibration and judgement belong to other questions.
+It has three teachers. Right answers teach weights and a gate. Where there are none the majority
+does: on questions whose full vote is clear its winner is called right, weights are used only where
+one half of the responses supports those that the other half taught, and ASC is calibrated by
+agreement with the full budget. For best-of-n the scores teach a gate, at a price of tokens.
+
+Everything a choice rests on is out of fold within the questions given, and the mean over random
+orders of their responses. Calibration and judgement belong to other questions.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from math import nan
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from aera.arrays import Columns, Floats
-from aera.core import Question, Schedule
-from aera.errors import ProtocolError
-from aera.lab.calibrating.calibration import LossLimit
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
-from aera.lab.learning.folds import group_questions
-from aera.lab.learning.learner import Measured, Split, check_enough, split_certified
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
-from aera.lab.learning.weigher import Responses, WeigherFit
-from aera.lab.replay.replay import ReplaySettings
-from aera.lab.replay.trajectory import Trajectories
-from aera.lab.truths import Grader, Truths
-from aera.policies.features import describe_votes
+from aera.arrays import Columns, Flags, Floats
+from aera.core import Schedule
+from aera.errors import ProtocolError, UsageError
+from aera.lab.calibrating.calibration import Goal, LossLimit, unseen_error
+from aera.lab.calibrating.families import (
+    ASC_FAMILY,
+    GATE_FAMILY,
+    SCORE_FAMILY,
+    Family,
+    answer_families,
+)
+from aera.lab.learning.dataset import (
+    Dataset,
+    concat,
+    count_votes,
+    describe_pool,
+    judge_all,
+    number_answers,
+)
+from aera.lab.learning.folds import Fold, out_of_fold
+from aera.lab.learning.learner import Split, check_enough, split_certified
+from aera.lab.learning.vote_gate import fit_gate, judge_out_of_fold
+from aera.lab.learning.weigher import Responses, fit_tiers, fit_weigher
+from aera.lab.replay.trajectory import Trajectories, by_question, silent
+from aera.lab.truths import Grader, Truths, TruthScorer
 from aera.policies.gate import Gated, VoteGate
-from aera.policies.rules import Policy, measure_all
-from aera.pools.pool import HeldRecords, Record, Records, VotedRecord, health_of, read_votes
-from aera.reading.task import NOTHING, Readability, Task
-from aera.voting.rules import Rule, plain_vote
-from aera.voting.traits import traits
+from aera.policies.rules import Policy
+from aera.pools.pool import Record, Records
+from aera.reading.task import Task
+from aera.voting.rules import BestOfN, Rule, Scorer, plain_vote
 from aera.voting.weigher import Weigher
-from aera.workers import SERIAL, Track, Workers, map_tracked, quiet
+from aera.workers import SERIAL, Workers, map_named
 
-LOSSES = tuple(step / 200 for step in range(11))
-"""Where the gate and ASC are compared, 0 to 5 points: the savings at a few small losses are luck,
-and whoever was lucky there is then set too boldly."""
-MEASURES = 3
-"""How often the gain of the weights is measured, each time on other folds, where it is unclear."""
-ANEW = 1000
-"""From the seed of one measurement to that of the next: beyond the seeds of its folds."""
+LABELS, MAJORITY, SCORES = "labels", "majority", "scores"
+MARGIN = 1.64
+"""Standard errors that a loss stays below its limit, and a gain above nothing: on few questions the
+cheapest setting that seemed to lose little loses more on others."""
+CLEAR = 0.6
+"""Share of the questions, those with the clearest votes, that the majority teaches on."""
+HARM = 0.05
+"""Agreement that weights may cost between the halves of the responses; more and they are refused.
 
+None to 0.05 where weights gained or did no harm in truth, 0.1 and more where they did most.
+"""
+UNSURE = 0.02
+"""Standard error of that cost above which nothing is known: two hundred questions bring it below.
 
-@dataclass(frozen=True, eq=False)
-class ReplayedVotes:
-    """How the vote stands at every checkpoint under some weights."""
-
-    trajectories: Trajectories
-    evidence: Floats
-    """Shape (questions, checkpoints, features of the vote)."""
-    measures: Mapping[str, Floats]
-    """What ASC, ESC and thresholds look at, by their family."""
-    records: tuple[VotedRecord, ...]
-    """The questions with their weights."""
-
-    @property
-    def confidence(self) -> Floats:
-        """What ASC looks at."""
-        return self.measures[ASC_FAMILY.name]
-
-    @property
-    def states(self) -> VoteStates:
-        """What a gate learns from."""
-        known = self.trajectories
-        return VoteStates(self.evidence, known.known_grades, known.tokens)
-
-    def measured(self, p_continue: Floats | None = None) -> Measured:
-        """The questions as ASC sees them, and a gate that says this."""
-        gate = {} if p_continue is None else {GATE_FAMILY.name: p_continue}
-        return Measured(self.trajectories, {**gate, **self.measures}, self.records)
-
-    @classmethod
-    def join(cls, parts: "Sequence[ReplayedVotes]") -> "ReplayedVotes":
-        """The questions of several, one after the other."""
-        return cls(
-            Trajectories.join([part.trajectories for part in parts]),
-            np.concatenate([part.evidence for part in parts]),
-            {
-                name: np.concatenate([part.measures[name] for part in parts])
-                for name in parts[0].measures
-            },
-            tuple(record for part in parts for record in part.records),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class VoteTable:
-    """Questions with the traits of every response and the grade of its answer."""
-
-    name: str
-    task: Task
-    schedule: Schedule
-    records: tuple[VotedRecord, ...]
-    """Without their texts, which have been read."""
-    responses: Responses
-    truths: Truths | None
-    readability: Readability = NOTHING
-    rule: Rule = plain_vote
-    """Which answer a prefix returns; one that counts raw boxes leaves nothing to weights."""
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    @property
-    def questions(self) -> tuple[Question, ...]:
-        """One per row."""
-        return tuple(record.question for record in self.records)
-
-    @cached_property
-    def groups(self) -> Columns:
-        """A number per row, the same for questions that no split may part."""
-        return group_questions(self.questions)
-
-    def weigh(self, rows: Columns, weights: Floats | None) -> list[VotedRecord]:
-        """The records of these rows with other weights; None leaves them plain."""
-        chosen = [self.records[row] for row in rows]
-        if weights is None:
-            return chosen
-        pairs = zip(chosen, weights, strict=True)
-        return [record.with_weights(own) for record, own in pairs]
-
-    def replay(
-        self, rows: Columns, weights: Floats | None, *, workers: Workers = SERIAL
-    ) -> ReplayedVotes:
-        """Replay these rows with these weights."""
-        records = HeldRecords(self.weigh(rows, weights), self.task, self.schedule)
-        settings = ReplaySettings(self.task, self.schedule, self.truths, self.rule)
-        return ReplayedVotes.join([*workers.map(partial(_stand, settings), records.parts())])
-
-    def replay_by(self, weigher: Weigher | None, rows: Columns) -> ReplayedVotes:
-        """Replay these rows with the weights of this weigher."""
-        weights = weigher.weights(self.responses.traits[rows]) if weigher else None
-        return self.replay(rows, weights)
-
-
-def _stand(settings: ReplaySettings, part: Sequence[VotedRecord]) -> ReplayedVotes:
-    chains = [record.prefixes(settings.schedule) for record in part]
-    families = [family for family in answer_families() if family.measure]
-    measured = measure_all([family.measure for family in families if family.measure], chains)
-    found = {family.name: np.array(own) for family, own in zip(families, measured, strict=True)}
-    trajectories = settings.replay(part).trajectories
-    return ReplayedVotes(trajectories, describe_votes(chains), found, tuple(part))
+Harm costs 4 to 13 points and what gains up to 5, so a looser measurement cannot tell them apart.
+"""
+DECIDING = 15
+"""Labelled questions on which plain and weighted votes differ, from which on labels decide."""
 
 
 @dataclass(frozen=True, eq=False)
 class VoteModel:
-    """A weigher, where it gains, and a gate; ASC in its place where that saves more."""
+    """What some questions taught: weights, where they gain, and a gate, where it has a teacher."""
 
-    weigher: Weigher | None
-    gate: VoteGate
-    family: Family
-    """The gate's, or ASC's where the gate stepped aside."""
-    own: Measured
+    teacher: str
+    weigher: Weigher | BestOfN | None
+    gate: VoteGate | None
+    own: Trajectories
     """The same questions out of fold: every one weighed and judged by models of others."""
-    gain: float
-    """Points the weigher gained there, mean over the checkpoints."""
-    borrowed: bool = False
-    """Whether the weights were taught elsewhere."""
-
-    @property
-    def families(self) -> Mapping[str, Family]:
-        """`aera` is the family that was learned, `gate` and `asc` are both, for comparison."""
-        return {"aera": self.family, "gate": GATE_FAMILY, "asc": ASC_FAMILY}
+    weights: str = ""
+    """What became of the weights, and why."""
+    price: float = 0.0
+    """Of the full budget, where scores teach."""
 
     @property
     def learned(self) -> str:
         """What was kept, what was left out, and why; all of it measured out of fold."""
-        which = "weights taught elsewhere" if self.borrowed else "learned weights"
-        votes = (
-            f"{which} gain {self.gain:+.1f} points and are used"
-            if self.weigher
-            else f"{which} ({self.gain:+.1f} points) do not clearly gain, so votes are plain"
-        )
-        gate, asc = (mean_saving(self.own, family) for family in (GATE_FAMILY, ASC_FAMILY))
-        chosen = "the gate" if self.family is GATE_FAMILY else "ASC"
-        both = f"at equal losses the gate saves {gate:.0%} of the tokens and ASC {asc:.0%}"
-        return f"{votes}; {both}, so {chosen} is what was calibrated"
+        if self.teacher == SCORES:
+            return f"a gate for best-of-n at a price of {self.price:g} for the full budget"
+        if self.teacher == MAJORITY:
+            return f"without truths: {self.weights}; ASC is what was calibrated"
+        return f"{self.weights}; the gate or ASC, whichever is cheaper at the allowed loss"
 
-    def values(self, table: VoteTable, rows: Columns) -> Measured:
+    def families(self, goal: Goal) -> Mapping[str, Family]:
+        """`aera` is what is used for this goal; the others stand beside it."""
+        if self.teacher == SCORES:
+            return {"aera": GATE_FAMILY, "score": SCORE_FAMILY}
+        if self.teacher == MAJORITY:
+            return {"aera": ASC_FAMILY, **{each.name: each for each in answer_families()}}
+        assert isinstance(goal, LossLimit)
+        tried = replace(goal, alpha=None)
+        both = [
+            (tried.choose(family, self.own, grid=self.grid(family)), family)
+            for family in (GATE_FAMILY, ASC_FAMILY)
+        ]
+        _, best = max(both, key=lambda pair: pair[0].token_saving)
+        return {"aera": best, "gate": GATE_FAMILY, "asc": ASC_FAMILY}
+
+    def grid(self, family: Family) -> tuple[float, ...]:
+        """Settings by what they cost on the questions that taught."""
+        known = self.own.mixed
+        return family.settings_by_cost(known.values[family.name], known.tokens)
+
+    def values(self, table: Dataset, rows: Columns) -> Trajectories:
         """Other questions as this weigher and this gate see them."""
-        replayed = table.replay_by(self.weigher, rows)
-        return replayed.measured(self.gate.chances(replayed.evidence))
+        weights = None
+        if isinstance(self.weigher, Weigher):
+            weights = self.weigher.weights(table.traits[rows])
+        seen = table.replay(rows, weights, mixed=table.exchangeable)
+        seen = replace(seen, records=tuple(table.weigh(rows, weights)))
+        if self.gate is None:
+            return seen
+        assert seen.features is not None
+        return _with_chances(seen, self.gate.chances(seen.features))
 
     def policy(self, setting: float, family: Family | None = None) -> Policy:
-        """The gate at one threshold, or ASC at one confidence."""
-        make = (family or self.family).make
-        return make(setting) if make else Gated(self.gate, setting)
+        """The gate at one threshold, or a rule on answers at its setting."""
+        if family is SCORE_FAMILY:
+            raise UsageError("a bar on the score is only shown beside the gate; it is no policy")
+        make = None if family is None else family.make
+        if make is not None:
+            return make(setting)
+        assert self.gate is not None, "every family of this model needs only answers"
+        return Gated(self.gate, setting)
 
 
-def mean_saving(measured: Measured, family: Family) -> float:
-    """Tokens saved, mean over a few allowed losses, as measured."""
-    limits = [LossLimit(loss, margin=0.0) for loss in LOSSES]
-    return float(np.mean([measured.choose(family, limit, seed=0).token_saving for limit in limits]))
-
-
-def describe_pool(
-    records: Records,
-    truths: Truths | None,
-    *,
-    schedule: Schedule | None = None,
-    workers: Workers = SERIAL,
-    track: Track = quiet,
-) -> VoteTable:
-    """The traits of the first responses to every question, and their grades by the truths."""
-    checkpoints = schedule or records.schedule
-    work = partial(_describe, truths=truths, task=records.task, responses=checkpoints.last)
-    parts = map_tracked(workers, work, records.parts(), name="traits", track=track)
-    voted = tuple(record for part, _, _ in parts for record in part)
-    records.check_whole(record.question.id for record in voted)
-    responses = Responses(
-        np.concatenate([seen.traits for _, seen, _ in parts]),
-        np.concatenate([seen.voted for _, seen, _ in parts]),
-        np.concatenate([seen.grades for _, seen, _ in parts]),
-    )
-    health = Readability().join(each for _, _, each in parts)
-    return VoteTable(records.name, records.task, checkpoints, voted, responses, truths, health)
+def _with_chances(seen: Trajectories, chances: Floats) -> Trajectories:
+    return replace(seen, values={GATE_FAMILY.name: chances, **seen.values})
 
 
 @dataclass(frozen=True)
 class VoteLearner:
     """Weights from the traits of single responses, a linear gate on the weighted vote."""
 
-    weigher: WeigherFit = field(default_factory=WeigherFit)
-    gate: VoteGateFit = field(default_factory=VoteGateFit)
-    shares: tuple[float, float] = (0.5, 0.5)
-    """Questions for learning and for a certificate."""
-    margin: float = 1.0
-    """On few questions the cheapest setting that seemed to lose little loses more on others."""
-    workers: Workers = SERIAL
-    """Who works on the parts of one fit."""
-    weighted: bool = True
+    teacher: str = LABELS
+    weigh: bool = True
+    """Whether weights are tried at all."""
     given: Weigher | None = None
     """Weights that were taught elsewhere, tried in the place of new ones."""
+    labels: Truths | None = None
+    """The right answers to a few questions: they decide on weights that the majority taught."""
     rule: Rule = plain_vote
+    best_of_n: BestOfN | None = None
+    """Who picks the response, where scores teach."""
+    price: float = 0.2
+    """What the mean full budget costs then, in units of reward."""
+    judge: Scorer | None = None
+    """Who says what a response is worth then; without one, the score itself is the reward."""
+    shares: tuple[float, float] = (0.5, 0.5)
+    """Questions for learning and for a certificate."""
+    workers: Workers = SERIAL
+    """Who works on the parts of one fit."""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether votes may carry weights; a score is none, for equal ones do not add up."""
+        return self.weigh and self.teacher != SCORES
+
+    @property
+    def margin(self) -> float | None:
+        """Standard errors that an uncertified loss must stay below its limit."""
+        return None if self.teacher == SCORES else MARGIN
 
     def prepare(
         self,
         records: Records,
-        truths: Truths | None,
+        truths: Truths | None = None,
         *,
         schedule: Schedule | None = None,
         workers: Workers = SERIAL,
-        track: Track = quiet,
-    ) -> VoteTable:
-        """Read the traits of the first responses to every question, and grade their answers."""
-        if truths is None:
+    ) -> Dataset:
+        """Read what the first responses to every question say and show, and grade them."""
+        known: dict[str, Any] = {"schedule": schedule, "workers": workers}
+        if self.best_of_n is not None:
+            return _score_pool(records, self.best_of_n, self.judge, **known)
+        if self.teacher == LABELS and truths is None:
             raise ProtocolError(f'"{records.name}" has no truths to learn weights from')
-        table = describe_pool(records, truths, schedule=schedule, workers=workers, track=track)
-        return replace(table, rule=self.rule)
+        return replace(describe_pool(records, truths, **known), rule=self.rule)
 
-    def split(self, table: VoteTable, rows: Columns, *, certified: bool, seed: int) -> Split:
+    def split(self, table: Dataset, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
         return split_certified(table, rows, self.shares, certified=certified, seed=seed)
 
     def fit(
-        self, table: VoteTable, rows: Columns, *, held: Columns | None = None, seed: int
+        self, table: Dataset, rows: Columns, *, held: Columns | None = None, seed: int
     ) -> VoteModel:
-        """Weigher, gate and family from these questions alone; nothing is held out."""
+        """Weights and gate from these questions alone; nothing is held out."""
         check_enough(table)
-        responses = table.responses.subset(rows)
-        groups = table.groups[rows]
-        plain = table.replay(rows, None, workers=self.workers)
-        weighted = self._weigh(table, rows, seed=seed)
-        gains = [_gains(weighted, plain)]
-        while self.given is None and len(gains) < MEASURES and 0 < _clarity(gains) < 2:
-            again = self._weigh(table, rows, seed=seed + ANEW * len(gains))
-            gains.append(_gains(again, plain))
-        keeps = _clarity(gains) > 1
-        seen = weighted if keeps else plain
-        own = seen.measured(self.gate.out_of_fold(seen.states, groups=groups, seed=seed))
-        better = mean_saving(own, GATE_FAMILY) >= mean_saving(own, ASC_FAMILY)
-        return VoteModel(
-            weigher=(self.given or self.weigher.fit_tiers(responses, seed=seed)) if keeps else None,
-            gate=self.gate.fit(seen.states),
-            family=GATE_FAMILY if better else ASC_FAMILY,
-            own=own,
-            gain=100 * float(np.mean(gains)),
-            borrowed=self.given is not None,
+        mixed = table.is_exchangeable(rows)
+        plain = table.replay(rows, mixed=mixed)
+        if self.teacher == SCORES:
+            own = self._judge(plain, table.groups[rows], seed)
+            gate = fit_gate(plain, self.price)
+            return VoteModel(SCORES, self.best_of_n, gate, own, price=self.price)
+        found = self._try_weights(table, rows, plain, seed=seed)
+        own = table.replay(rows, found.weights, mixed=mixed) if found.kept else plain
+        own = replace(own, records=tuple(table.weigh(rows, found.weights if found.kept else None)))
+        weigher = (self.given or fit_tiers(found.taught)) if found.kept else None
+        if self.teacher == MAJORITY:
+            return VoteModel(MAJORITY, weigher, None, own, found.told)
+        judged = self._judge(own, table.groups[rows], seed)
+        return VoteModel(LABELS, weigher, fit_gate(own), judged, found.told)
+
+    def _judge(self, seen: Trajectories, groups: Columns, seed: int) -> Trajectories:
+        """The questions with what gates of the other folds say."""
+        price = {"price": self.price} if self.teacher == SCORES else {}
+        return _with_chances(seen, judge_out_of_fold(seen, groups=groups, seed=seed, **price))
+
+    # --- weights ----------------------------------------------------------------------------------
+
+    def _try_weights(
+        self, table: Dataset, rows: Columns, plain: Trajectories, *, seed: int
+    ) -> "Tried":
+        """Weights out of fold, or by somebody who never saw these questions, and their worth."""
+        known = Responses(table.traits[rows], table.voted[rows], table.grades[rows])
+        teaches: Flags = np.ones(len(rows), dtype=np.bool_)
+        if self.teacher == MAJORITY:
+            known = replace(known, grades=majority_says(table.answers[rows]))
+            teaches = _clear(known)
+        taught = known.subset(np.flatnonzero(teaches))
+        if not self.weigh:
+            return Tried(False, np.ones(known.grades.shape), taught, "votes are plain")
+        weigh = partial(self._weigh_others, table.groups[rows], teaches, seed=seed)
+        weights = weigh(known, known)
+        if self.teacher == LABELS:
+            again = table.replay(rows, weights, mixed=plain.tokens.shape[1] > 1)
+            kept, found = _gain(again, plain)
+            which = "weights taught elsewhere" if self.given else "learned weights"
+            told = f"gain {found} and are used" if kept else f"({found}) do not clearly gain"
+            return Tried(
+                kept, weights, taught, f"{which} {told}{'' if kept else ', so votes are plain'}"
+            )
+        kept, found = self._ask_labels(table, rows, weights) or _support(
+            table.answers[rows], known, weigh
+        )
+        which = "taught elsewhere" if self.given else "taught by the clear votes"
+        told = f"weights {which} ({found}) are {'used' if kept else 'refused'}"
+        return Tried(kept, weights, taught, told)
+
+    def _weigh_others(
+        self,
+        groups: Columns,
+        teaches: Flags,
+        taught: Responses,
+        weighed: Responses,
+        *,
+        seed: int,
+    ) -> Floats:
+        """The weights of questions, each taught by those that teach among the others."""
+        if self.given is not None:
+            return self.given.weights(weighed.traits)
+        work = partial(_weigh_fold, taught, weighed, teaches)
+        return out_of_fold(work, groups, seed=seed, workers=self.workers)
+
+    def _ask_labels(
+        self, table: Dataset, rows: Columns, weights: Floats
+    ) -> tuple[bool, str] | None:
+        """What labels say of these weights; None where too few of them decide anything."""
+        if self.labels is None:
+            return None
+        plain, other = (winners(table.answers[rows], each) for each in (None, weights))
+        right, differ = np.zeros(2), 0
+        for row, pair in zip(rows, zip(plain, other, strict=True), strict=True):
+            record = table.records[row]
+            if record.question.id in self.labels.answers and pair[0] != pair[1]:
+                said = [_answer(table, row, number) for number in pair]
+                right += Grader(table.task, self.labels[record.question.id]).grade(said)
+                differ += 1
+        if differ < DECIDING:
+            return None
+        return bool(right[1] >= right[0]), (
+            f"right on {right[1]:g} of the {differ} labelled questions where they "
+            f"differ from plain votes, which are right on {right[0]:g}"
         )
 
-    def _weigh(self, table: VoteTable, rows: Columns, *, seed: int) -> ReplayedVotes:
-        """These questions with weights out of fold, or by somebody who never saw them."""
-        learned, groups = table.responses.subset(rows), table.groups[rows]
-        if self.given is not None:
-            return table.replay(rows, self.given.weights(learned.traits), workers=self.workers)
-        weights = self.weigher.out_of_fold(learned, groups=groups, seed=seed, workers=self.workers)
-        return table.replay(rows, weights, workers=self.workers)
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """Weights that were tried."""
+
+    kept: bool
+    weights: Floats
+    """Out of fold, shape (questions, responses)."""
+    taught: Responses
+    """What a weigher of all these questions is to be fitted on."""
+    told: str
 
 
-def _gains(weighted: ReplayedVotes, plain: ReplayedVotes) -> Floats:
-    """What weights gain on each question, mean over the checkpoints."""
-    difference = weighted.trajectories.known_grades - plain.trajectories.known_grades
-    gains: Floats = difference.mean(axis=1)
-    return gains
+def _weigh_fold(taught: Responses, weighed: Responses, teaches: Flags, fold: Fold) -> Floats:
+    teachers = taught.subset(fold.rest[teaches[fold.rest]])
+    return fit_weigher(teachers).weights(weighed.traits[fold.own])
 
 
-def _clarity(gains: Sequence[Floats]) -> float:
-    """The mean gain of some measurements, in standard errors over the questions.
+def _gain(weighted: Trajectories, plain: Trajectories) -> tuple[bool, str]:
+    """Whether weights clearly gain, mean over orders and checkpoints, and what, in words."""
+    after, before = weighted.mixed.known_grades, plain.mixed.known_grades
+    gains = 100 * by_question((after - before).mean(axis=-1))
+    mean, error = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
+    low, high = mean - 1.96 * error, mean + 1.96 * error
+    return mean > max(MARGIN * error, 1e-9), f"{mean:+.1f} points, 95 % [{low:+.1f}, {high:+.1f}]"
 
-    Folds dealt otherwise move it by almost as much as other questions would, so a gain around the
-    one standard error that is asked for is measured again.
+
+# --- the majority as a teacher --------------------------------------------------------------------
+
+
+def winners(answers: Columns, weights: Floats | None = None) -> Columns:
+    """What each question's vote says; shape (questions, responses) to (questions,)."""
+    given = np.ones((1, 1, 1)) if weights is None else weights[:, None]
+    last = np.array([answers.shape[1]])
+    found: Columns = count_votes(answers[:, None], given, last).winner[:, 0, 0]
+    return found
+
+
+def majority_says(answers: Columns) -> Floats:
+    """1 for every response that says what the vote says."""
+    said: Floats = ((answers == winners(answers)[:, None]) & (answers >= 0)).astype(np.float64)
+    return said
+
+
+def _clear(known: Responses) -> Flags:
+    """The questions whose full vote is clearest, by the winner's share of it."""
+    counts = np.maximum(1, known.voted.sum(axis=1))
+    shares = (known.grades * known.voted).sum(axis=1) / counts
+    clear: Flags = shares >= np.quantile(shares, 1 - CLEAR)
+    return clear
+
+
+def _support(answers: Columns, known: Responses, weigh: Any) -> tuple[bool, str]:
+    """One half of the responses teaches; what becomes of the vote of the other half?
+
+    Returns whether the weights may be used, and what was found, to be said after them.
     """
-    each = np.mean(gains, axis=0)
-    error = each.std() / np.sqrt(len(each))
-    return float(each.mean() / max(1e-12, error))
+    first, second = (
+        Responses(known.traits[:, i::2], known.voted[:, i::2], majority_says(answers[:, i::2]))
+        for i in (0, 1)
+    )
+    said = winners(answers[:, 0::2])
+    agrees = said == winners(answers[:, 1::2])
+    still = said == winners(answers[:, 1::2], weigh(first, second))
+    cost = float(agrees.mean() - still.mean())
+    error = float(unseen_error(agrees.astype(np.float64) - still))
+    found = f"{-100 * cost:+.1f} ± {100 * error:.1f} points of agreement between halves"
+    if error > UNSURE:
+        return False, f"{found}, too few questions to say"
+    return (
+        cost <= HARM,
+        f"{found}, {'within' if cost <= HARM else 'beyond'} the {100 * HARM:g} allowed",
+    )
 
 
-def _describe(
-    part: Iterable[Record], *, truths: Truths | None, task: Task, responses: int
-) -> tuple[list[VotedRecord], Responses, Readability]:
-    """The traits and grades of one part; texts stay behind."""
-    voted = [record.first(responses) for record in read_votes(part, task)]
-    grades = [
-        [nan] * len(record.votes)
-        if truths is None
-        else Grader(task, truths[record.question.id]).grade(vote.answer for vote in record.votes)
-        for record in voted
-    ]
-    answered = [[vote.answer is not None for vote in record.votes] for record in voted]
-    seen = Responses(_traits(voted), np.array(answered), np.array(grades))
-    return [record.without_texts() for record in voted], seen, health_of(voted)
+def _answer(table: Dataset, row: int, number: int) -> str | None:
+    """The answer behind a number."""
+    votes = table.records[row].votes
+    return None if number < 0 else votes[int(np.argmax(table.answers[row] == number))].answer
 
 
-def _traits(voted: Sequence[VotedRecord]) -> Floats:
-    return np.array([traits(each.question, each.responses, each.votes) for each in voted])
+def learn_votes(
+    truths: Truths | None,
+    weigher: Weigher | None = None,
+    *,
+    labels: Truths | None = None,
+    workers: Workers = SERIAL,
+) -> VoteLearner:
+    """What learns from truths, or where there are none, from the majority."""
+    teacher = MAJORITY if truths is None else LABELS
+    return VoteLearner(teacher, given=weigher, labels=labels, workers=workers)
+
+
+# --- scores as a teacher --------------------------------------------------------------------------
+
+
+def _score_pool(
+    records: Records,
+    best_of_n: BestOfN,
+    judge: Scorer | None,
+    *,
+    schedule: Schedule | None,
+    workers: Workers,
+) -> Dataset:
+    """Score every response once; each votes for its own text, and nothing has to be read."""
+    chosen = schedule or records.schedule
+    work = partial(_score, task=records.task, schedule=chosen, best_of_n=best_of_n, judge=judge)
+    parts = map_named(workers, work, records.parts(), "scoring")
+    return replace(concat(parts, records), name=records.name)
+
+
+def _score(
+    part: Iterable[Record],
+    *,
+    task: Task,
+    schedule: Schedule,
+    best_of_n: BestOfN,
+    judge: Scorer | None,
+) -> Dataset:
+    scored = [silent(record).first(schedule.last).weigh(best_of_n) for record in part]
+    scores = np.array([[vote.weight for vote in each.votes] for each in scored])
+    worth = scores if judge is None else np.array([judge_all(each, judge) for each in scored])
+    nothing = np.zeros((*scores.shape, 0))
+    return Dataset(
+        name="",
+        task=task,
+        schedule=schedule,
+        records=tuple(record.without_texts() for record in scored),
+        answers=number_answers([[vote.answer for vote in each.votes] for each in scored]),
+        grades=worth,
+        traits=nothing,
+        said=worth,
+        redo=scores < 0,
+        scores=scores,
+        rewarded=not isinstance(judge, TruthScorer),
+    )

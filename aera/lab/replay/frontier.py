@@ -1,7 +1,7 @@
 """Point and Frontier: accuracy and spend of each policy, and what mixtures of them can reach."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
@@ -11,10 +11,10 @@ import numpy as np
 
 from aera.arrays import Columns, Floats
 from aera.errors import UsageError
+from aera.lab.calibrating.families import Family
 from aera.lab.replay.money import PLAIN, QUESTIONS, Prices, Terms
-from aera.lab.replay.trajectory import Trajectories, pick
-from aera.policies.labels import name_policies
-from aera.policies.rules import Fixed, Policy
+from aera.lab.replay.trajectory import Trajectories, by_question, pick
+from aera.policies.rules import Fixed, Policy, name_policy
 from aera.reading.task import NOTHING, Readability
 from aera.voting.rules import CONFIDENT
 
@@ -51,6 +51,8 @@ class Point:
     """Its label."""
     columns: Columns
     trajectories: Trajectories
+    orders: tuple[Columns, Trajectories] | None = None
+    """The same in random orders of the responses, whose mean is what counts; None: stored only."""
     p_continue: Floats | None = None
     """What its gate said at every checkpoint, NaN where it was not asked; None without a gate."""
     kind: Kind = Kind.BASELINE
@@ -66,26 +68,39 @@ class Point:
         """The value of every question at its own stop."""
         return pick(values, self.columns)
 
+    @property
+    def stored(self) -> "Point":
+        """The same in the stored order alone."""
+        return replace(self, orders=None)
+
+    def mean(self, value: Callable[[Trajectories], Floats]) -> Floats:
+        """A number at every stop, question by question; the mean over the orders."""
+        if self.orders is None:
+            return pick(value(self.trajectories), self.columns)
+        columns, known = self.orders
+        return by_question(pick(value(known), columns))
+
     @cached_property
     def scores(self) -> Floats:
         """The grade of the returned answer, question by question."""
-        assert self.trajectories.grades is not None
-        return self.pick(self.trajectories.grades)
+        return self.mean(lambda known: known.known_grades)
 
     @cached_property
     def agreements(self) -> Floats:
         """1 where the returned answer is that of the full budget, question by question."""
-        return self.pick(self.trajectories.agreement)
+        return self.mean(lambda known: known.agreement)
 
     @cached_property
     def counts(self) -> Floats:
         """Responses used, question by question."""
-        return np.array(self.trajectories.schedule.checkpoints, dtype=np.float64)[self.columns]
+        points = np.array(self.trajectories.schedule.checkpoints, dtype=np.float64)
+        counts: Floats = points[self.columns if self.orders is None else self.orders[0]]
+        return by_question(counts)
 
     @cached_property
     def spent(self) -> Floats:
         """Completion tokens used, question by question."""
-        return self.pick(self.trajectories.tokens)
+        return self.mean(lambda known: known.tokens)
 
     @property
     def at_once(self) -> bool:
@@ -95,7 +110,8 @@ class Point:
     @property
     def blocks(self) -> Floats:
         """How often responses were asked for, question by question; a fixed budget asks once."""
-        blocks: Floats = np.where(self.at_once, 1.0, self.columns + 1.0)
+        columns = self.columns if self.orders is None else self.orders[0]
+        blocks: Floats = np.where(self.at_once, 1.0, by_question(columns.astype(np.float64)) + 1.0)
         return blocks
 
     @property
@@ -121,8 +137,13 @@ class Point:
 
     def utility(self, price: float) -> float:
         """Mean grade or reward minus the price of the tokens; the mean full budget costs it all."""
+        return float(self.worth(price).mean())
+
+    def worth(self, price: float) -> Floats:
+        """The same, question by question."""
         full = float(self.trajectories.tokens[:, -1].mean())
-        return float(self.scores.mean()) - (price * self.tokens / full if full else 0.0)
+        worth: Floats = self.scores - (price * self.spent / full if full else 0.0)
+        return worth
 
     def cost(self, prices: Prices) -> Floats:
         """Money spent, question by question."""
@@ -138,13 +159,14 @@ class Point:
     @property
     def re2_mean(self) -> float | None:
         """The paper's score in percent: rewards stopping on agreement, so it is no headline."""
-        means = self.trajectories.re2_mean
-        return None if means is None else 100 * float(self.pick(means).mean())
+        if self.trajectories.re2_mean is None:
+            return None
+        return 100 * float(self.mean(lambda known: known.by_mean.known_grades).mean())
 
     @property
     def agreement(self) -> float:
         """Percent of answers equal to those at the full budget."""
-        return 100 * float(self.pick(self.trajectories.agreement).mean())
+        return 100 * float(self.agreements.mean())
 
     @property
     def responses(self) -> float:
@@ -169,7 +191,7 @@ class Point:
 
     @property
     def stops(self) -> dict[str, int]:
-        """How many questions stopped at each checkpoint."""
+        """How many questions stopped at each checkpoint, in the stored order."""
         points = self.trajectories.schedule.checkpoints
         tally = np.bincount(self.columns, minlength=len(points))
         return {str(checkpoint): int(n) for checkpoint, n in zip(points, tally, strict=True)}
@@ -201,6 +223,9 @@ class Point:
             found["utility"] = round(self.utility(terms.price), 6)
         if terms.prices is not None:
             found["money"] = round(self.money(terms.prices), 6)
+        if self.orders is not None:
+            names = ("accuracy", "responses", "tokens", "token_saving")
+            found["stored_order"] = {name: _round(getattr(self.stored, name)) for name in names}
         return found
 
 
@@ -218,13 +243,13 @@ def replayed_points(
             name.label,
             columns[:, place],
             trajectories,
-            chances.get(place),
+            p_continue=chances.get(place),
             kind=Kind.FIXED if name.fixed else Kind.BASELINE,
             family=name.family,
             setting=name.setting,
             weighted=weighted,
         )
-        for place, name in enumerate(name_policies(policies, weighted=weighted))
+        for place, name in enumerate(name_policy(each, weighted=weighted) for each in policies)
     ]
 
 
@@ -239,12 +264,46 @@ def hindsight_point(label: str, columns: Columns, trajectories: Trajectories) ->
     return Point(label, columns, trajectories, kind=Kind.HINDSIGHT, family=label)
 
 
+def point_in_orders(label: str, stops: Columns, seen: Trajectories, **told: Any) -> Point:
+    """A policy whose stops are known in every order of the responses, the stored one first."""
+    if seen.tokens.ndim == 2:
+        return Point(label, stops, seen, **told)
+    mixed = stops[:, 1:] if stops.shape[1] > 1 else stops
+    return Point(label, stops[:, 0], seen.stored, (mixed, seen.mixed), **told)
+
+
 def fixed_points(trajectories: Trajectories, *, weighted: bool = False) -> list[Point]:
     """Every checkpoint of the schedule as a fixed budget."""
-    questions, checkpoints = trajectories.tokens.shape
     budgets = [Fixed(checkpoint) for checkpoint in trajectories.schedule.checkpoints]
-    columns = np.tile(np.arange(checkpoints), (questions, 1))
-    return replayed_points(budgets, columns, trajectories, weighted=weighted)
+    shape = trajectories.tokens.shape[:-1]
+    return [
+        point_in_orders(
+            name.label,
+            np.full(shape, column),
+            trajectories,
+            kind=Kind.FIXED,
+            family=name.family,
+            setting=name.setting,
+            weighted=weighted,
+        )
+        for column, name in enumerate(name_policy(each, weighted=weighted) for each in budgets)
+    ]
+
+
+def sweep(family: Family, seen: Trajectories, *, weighted: bool = False) -> list[Point]:
+    """Every setting that is shown of a family, read off afterwards: a descriptive frontier."""
+    return [
+        point_in_orders(
+            family.label(setting),
+            family.stops(seen.values[family.name], setting),
+            seen,
+            kind=Kind.SWEPT,
+            family=family.name,
+            setting=setting,
+            weighted=weighted,
+        )
+        for setting in family.settings
+    ]
 
 
 def _round(value: float | None) -> float | None:

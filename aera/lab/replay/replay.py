@@ -1,6 +1,6 @@
 """Evaluation: what each policy would have done on recorded responses, graded, in one pass."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
@@ -9,21 +9,18 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns, Floats
-from aera.core import Schedule
+from aera.core import Prefix, Schedule, Weighting
 from aera.errors import UsageError
 from aera.lab.replay.frontier import Frontier, hindsight_point, replayed_points
 from aera.lab.replay.hindsight import oracle
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.replay.trajectory import Trajectories, prompt_lengths, re2_means
 from aera.lab.truths import Grader, Truths
-from aera.policies.labels import confident_rule
-from aera.policies.rules import Policy
+from aera.policies.rules import Policy, confident_rule
 from aera.pools.pool import Record, Records, VotedRecord, health_of, read_votes
 from aera.reading.task import NOTHING, Readability, Task
-from aera.solving.replay import OBSERVED, Replay, replay_records
-from aera.solving.run import Run
+from aera.solving.run import Run, replay
 from aera.voting.rules import CONFIDENT, Rule, plain_vote
 from aera.voting.traits import TRACE, brought
-from aera.voting.weigher import Weighting
 from aera.workers import SERIAL, Workers
 
 
@@ -45,41 +42,52 @@ class ReplaySettings:
     def replay(self, part: Iterable[Record], policies: Sequence[Policy] = ()) -> "Replayed":
         """Replay every policy on every question of a part."""
         voted = self.read(part)
-        seen = replay_records(
-            voted, policies, task=self.task, schedule=self.schedule, rule=self.rule
-        )
+        paths = [record.prefixes(self.schedule) for record in voted]
+        answers = [[self.rule(prefix).answer for prefix in path] for path in paths]
+        runs = [
+            [replay(path, policy, task=self.task, rule=self.rule) for policy in policies]
+            for path in paths
+        ]
         health = health_of(voted)
+
+        def measure(value: Callable[[Prefix], float]) -> Floats:
+            return np.array([[value(prefix) for prefix in path] for path in paths])
+
         ids = tuple(record.question.id for record in voted)
         trajectories = Trajectories(
             question_ids=ids,
             schedule=self.schedule,
-            tokens=np.array([each.tokens for each in seen]),
-            agreement=np.array(
-                [[float(a == each.answers[-1]) for a in each.answers] for each in seen]
-            ),
-            evidence={name: np.array([each.observed[name] for each in seen]) for name in OBSERVED},
+            tokens=measure(lambda prefix: float(prefix.completion_tokens)),
+            agreement=np.array([[float(a == each[-1]) for a in each] for each in answers]),
+            evidence={
+                "majority_ratio": measure(lambda prefix: prefix.tally.majority),
+                "entropy": measure(lambda prefix: prefix.tally.entropy),
+            },
             prompts=prompt_lengths(voted),
-            **self._grade(voted, seen),
+            **self._grade(voted, answers),
         )
         return Replayed(
             trajectories,
-            stop_columns([each.runs for each in seen], self.schedule),
-            gate_chances([each.runs for each in seen], self.schedule),
+            stop_columns(runs, self.schedule),
+            gate_chances(runs, self.schedule),
             health,
         )
 
-    def _grade(self, voted: Sequence[VotedRecord], seen: Sequence[Replay]) -> dict[str, Any]:
+    def _grade(
+        self, voted: Sequence[VotedRecord], answers: Sequence[Sequence[str | None]]
+    ) -> dict[str, Any]:
         """Grades of the returned answers, and the paper's score, where there are truths."""
         if self.truths is None:
             return {}
         graders = [Grader(self.task, self.truths[record.question.id]) for record in voted]
-        pairs = zip(graders, voted, seen, strict=True)
+        pairs = zip(graders, voted, answers, strict=True)
         last, rows = len(self.schedule.checkpoints), []
         for grader, record, each in pairs:
             said = [vote.raw if vote.redo else vote.answer for vote in record.votes]
-            graded = grader.grade([*each.answers, *said])
+            graded = grader.grade([*each, *said])
             kept = [not vote.redo for vote in record.votes]
-            rows.append((graded[:last], re2_means(graded[last:], kept, self.schedule)))
+            ends = np.array(self.schedule.checkpoints)
+            rows.append((graded[:last], re2_means(np.array(graded[last:]), np.array(kept), ends)))
         grades, means = zip(*rows, strict=True)
         return {"grades": np.array(grades), "re2_mean": np.array(means)}
 
@@ -148,17 +156,11 @@ class Replayed:
         places = sorted({place for part in parts for place in part.chances})
         pairs = [*zip(parts, silent, strict=True)]
         return cls(
-            Trajectories.join([part.trajectories for part in parts]),
+            Trajectories.concat([part.trajectories for part in parts]),
             np.concatenate([part.columns for part in parts]),
             {i: np.concatenate([part.chances.get(i, no) for part, no in pairs]) for i in places},
             Readability().join(part.readability for part in parts),
         )
-
-
-def prompt_lengths(records: Sequence[Record]) -> Floats:
-    """Tokens of each question's prompt: the most that any of its responses recorded."""
-    lengths = [max((r.prompt_tokens for r in each.responses), default=0) for each in records]
-    return np.array(lengths, dtype=np.float64)
 
 
 def stop_columns(runs: Sequence[Sequence[Run]], schedule: Schedule) -> Columns:
@@ -197,16 +199,3 @@ def evaluate(
     """
     settings = ReplaySettings(records.task, schedule or records.schedule, truths, rule, weigher)
     return settings.evaluate(records, policies, workers=workers)
-
-
-def re2_means(grades: Sequence[float], kept: Sequence[bool], schedule: Schedule) -> Floats:
-    """The Re2 mean score of each prefix: the average grade of the responses that are no redo.
-
-    Where every response is a redo, all of them count, by what they boxed.
-    """
-    values, no_redo = np.array(grades), np.array(kept)
-    ends = np.array(schedule.checkpoints) - 1
-    right, valid = np.cumsum(values * no_redo)[ends], np.cumsum(no_redo)[ends]
-    everything = np.cumsum(values)[ends] / (ends + 1)
-    means: Floats = np.where(valid > 0, right / np.maximum(valid, 1), everything)
-    return means

@@ -6,14 +6,15 @@ from functools import partial
 
 import numpy as np
 
-from aera.core import Prefix, Schedule, Vote
+from aera.core import Prefix, Schedule
 from aera.lab.replay.frontier import Frontier, replayed_points
-from aera.lab.replay.replay import Replayed, gate_chances, prompt_lengths, stop_columns
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.replay.replay import Replayed, gate_chances, stop_columns
+from aera.lab.replay.trajectory import Trajectories, prompt_lengths, silent
+from aera.lab.truths import TruthScorer
 from aera.policies.rules import Policy
-from aera.pools.pool import Record, Records, VotedRecord, health_of, read_votes
+from aera.pools.pool import Record, Records, health_of, read_votes
 from aera.reading.task import NOTHING, Task
-from aera.solving.replay import replay
+from aera.solving.run import replay
 from aera.voting.rules import BestOfN, Scorer
 from aera.workers import SERIAL, Workers
 
@@ -27,14 +28,16 @@ class ScoredReplay:
     best_of_n: BestOfN
     judge: Scorer | None = None
     """Who says what a response is worth; without one, the score itself is the reward."""
-    rewarded: bool = True
-    """Whether rewards are any real numbers; a judge that knows the truth says right or wrong."""
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether rewards are any real numbers; who knows the truth says right or wrong."""
+        return not isinstance(self.judge, TruthScorer)
 
     def chain(self, record: Record) -> list[Prefix]:
         """Its prefixes, every response voting for itself; nothing has to be readable."""
-        silent = (Vote(None),) * len(record.responses)
-        unread = VotedRecord(record.question, record.responses, silent)
-        return unread.first(self.schedule.last).weigh(self.best_of_n).prefixes(self.schedule)
+        unread = silent(record).first(self.schedule.last)
+        return unread.weigh(self.best_of_n).prefixes(self.schedule)
 
     def judge_chains(self, chains: Sequence[list[Prefix]]) -> Trajectories:
         """Reward and cost of the best response at every checkpoint."""

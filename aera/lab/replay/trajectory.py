@@ -3,15 +3,18 @@
 Rows are questions, columns checkpoints. This is hindsight: no policy ever sees it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aera.arrays import Columns, Floats
-from aera.core import Schedule
+from aera.arrays import Columns, Flags, Floats
+from aera.core import Schedule, Vote
 from aera.errors import ProtocolError
+from aera.pools.pool import Record, VotedRecord
 
 TRANSITIONS = {
     "stable wrong": (0, 0),
@@ -30,14 +33,24 @@ SHAPES = (
 
 
 def pick(values: Floats, columns: Columns) -> Floats:
-    """The value of every question (row) at its own column."""
-    picked: Floats = values[np.arange(len(columns)), columns]
+    """The value of every row at its own column; the last axis are the columns."""
+    picked: Floats = np.take_along_axis(values, columns[..., None], -1)[..., 0]
     return picked
+
+
+def by_question(values: Floats) -> Floats:
+    """One number for each question: the mean over its orders, where there are several."""
+    mean: Floats = values if values.ndim == 1 else values.mean(axis=1)
+    return mean
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """What replaying a pool shows. `grades` and `re2_mean` are None where there are no truths."""
+    """What replaying a pool shows. `grades` and `re2_mean` are None where there are no truths.
+
+    Arrays are (questions, checkpoints), or (questions, orders, checkpoints) where the responses of
+    every question were replayed in several orders: the stored one first, then random ones.
+    """
 
     question_ids: tuple[str, ...]
     schedule: Schedule
@@ -53,39 +66,47 @@ class Trajectories:
     """Tokens of each question's prompt, the most that a response recorded; 0 where none did."""
     rewarded: bool = False
     """Whether grades are rewards, any real numbers, and not 1 for right and 0 for wrong."""
+    values: Mapping[str, Floats] = field(default_factory=dict)
+    """What every family of policies looks at, by its name."""
+    features: Floats | None = None
+    """What a gate on votes looks at, with one axis more."""
+    records: tuple[VotedRecord, ...] = ()
+    """The questions with their weights, where somebody may want to look at them."""
 
-    def subset(self, rows: Columns) -> "Trajectories":
+    def take(self, rows: Columns) -> "Trajectories":
         """The same for some of the questions."""
+        kept = self._each(lambda values: values[rows])
         return replace(
-            self,
+            kept,
             question_ids=tuple(self.question_ids[row] for row in rows),
-            tokens=self.tokens[rows],
-            agreement=self.agreement[rows],
-            evidence={name: values[rows] for name, values in self.evidence.items()},
-            grades=None if self.grades is None else self.grades[rows],
-            re2_mean=None if self.re2_mean is None else self.re2_mean[rows],
             prompts=None if self.prompts is None else self.prompts[rows],
+            records=tuple(self.records[row] for row in rows) if self.records else (),
         )
 
     @classmethod
-    def join(cls, parts: "Sequence[Trajectories]") -> "Trajectories":
+    def concat(cls, parts: "Sequence[Trajectories]") -> "Trajectories":
         """The questions of several, one after the other."""
-        first = parts[0]
-
-        def stack(name: str) -> Floats | None:
-            arrays = [getattr(part, name) for part in parts]
-            return None if arrays[0] is None else np.concatenate(arrays)
-
+        first, arrays = parts[0], [iter(part._arrays()) for part in parts]
+        joined = first._each(lambda _: np.concatenate([next(own) for own in arrays]))
+        prompts = [part.prompts for part in parts if part.prompts is not None]
         return replace(
-            first,
+            joined,
             question_ids=tuple(key for part in parts for key in part.question_ids),
-            tokens=np.concatenate([part.tokens for part in parts]),
-            agreement=np.concatenate([part.agreement for part in parts]),
-            evidence={n: np.concatenate([p.evidence[n] for p in parts]) for n in first.evidence},
-            grades=stack("grades"),
-            re2_mean=stack("re2_mean"),
-            prompts=stack("prompts"),
+            prompts=np.concatenate(prompts) if prompts else None,
+            records=tuple(record for part in parts for record in part.records),
         )
+
+    @cached_property
+    def stored(self) -> "Trajectories":
+        """The same in the stored order alone."""
+        return self if self.tokens.ndim == 2 else self._each(lambda values: values[:, 0])
+
+    @cached_property
+    def mixed(self) -> "Trajectories":
+        """The same in the random orders, or in the stored one where there are no others."""
+        if self.tokens.ndim == 2:
+            return self._each(lambda values: values[:, None])
+        return self._each(lambda values: values[:, 1:] if values.shape[1] > 1 else values)
 
     def with_evidence(self, name: str, values: Floats) -> "Trajectories":
         """One more observable quantity."""
@@ -94,15 +115,28 @@ class Trajectories:
     def up_to(self, checkpoint: int) -> "Trajectories":
         """The same as if no checkpoint beyond this one existed, but for what is agreed with."""
         last = self.schedule.checkpoints.index(checkpoint) + 1
-        return replace(
-            self,
-            schedule=Schedule(self.schedule.checkpoints[:last]),
-            tokens=self.tokens[:, :last],
-            agreement=self.agreement[:, :last],
-            evidence={name: values[:, :last] for name, values in self.evidence.items()},
-            grades=None if self.grades is None else self.grades[:, :last],
-            re2_mean=None if self.re2_mean is None else self.re2_mean[:, :last],
-        )
+        cut = replace(self, features=None)._each(lambda values: values[..., :last])
+        return replace(cut, schedule=Schedule(self.schedule.checkpoints[:last]))
+
+    def _arrays(self) -> list[Floats]:
+        """All of them, prompts aside."""
+        found: list[Floats] = []
+
+        def keep(values: Floats) -> Floats:
+            found.append(values)
+            return values
+
+        self._each(keep)
+        return found
+
+    def _each(self, change: Callable[[Floats], Floats]) -> "Trajectories":
+        """The same with every array changed, prompts aside; all of them in one order."""
+        single = ("tokens", "agreement", "grades", "re2_mean", "features")
+        known: dict[str, Any] = {name: getattr(self, name) for name in single}
+        for name in ("evidence", "values"):
+            known[name] = {key: change(array) for key, array in getattr(self, name).items()}
+        given = {name: known[name] for name in single if known[name] is not None}
+        return replace(self, **{**known, **{name: change(given[name]) for name in given}})
 
     @property
     def by_mean(self) -> "Trajectories":
@@ -110,6 +144,10 @@ class Trajectories:
         if self.re2_mean is None:
             raise ProtocolError("there are no truths, so responses have no mean grade")
         return replace(self, grades=self.re2_mean)
+
+    def by(self, metric: str) -> "Trajectories":
+        """The same graded in the vote, or in the paper's score, "re2_mean"."""
+        return self if metric == "vote" else self.by_mean
 
     @property
     def known_grades(self) -> Floats:
@@ -166,3 +204,27 @@ def shape(right: NDArray[np.bool_]) -> str:
     if changes == 1:
         return "monotonic recovery" if right[-1] else "monotonic collapse"
     return "oscillatory recovered" if right[-1] else "oscillatory failure"
+
+
+def prompt_lengths(records: Sequence[Record]) -> Floats:
+    """Tokens of each question's prompt: the most that any of its responses recorded."""
+    lengths = [max((r.prompt_tokens for r in each.responses), default=0) for each in records]
+    return np.array(lengths, dtype=np.float64)
+
+
+def re2_means(grades: Floats, kept: Flags, ends: Columns) -> Floats:
+    """The Re2 mean score of each prefix: the average grade of the responses that are no redo.
+
+    Where every response is a redo, all of them count, by what they boxed.
+    """
+    right = np.cumsum(grades * kept, axis=-1)[..., ends - 1]
+    valid = np.cumsum(kept, axis=-1)[..., ends - 1]
+    everything = np.cumsum(grades, axis=-1)[..., ends - 1] / ends
+    means: Floats = np.where(valid > 0, right / np.maximum(valid, 1), everything)
+    return means
+
+
+def silent(record: Record) -> VotedRecord:
+    """The same with no vote read: nothing has to be readable."""
+    votes = (Vote(None),) * len(record.responses)
+    return VotedRecord(record.question, record.responses, votes)

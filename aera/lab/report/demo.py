@@ -1,32 +1,26 @@
-"""The demo: recorded responses behind a real port, solved live, then graded."""
+"""The demo: recorded responses behind a real port, solved live."""
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aera.core import Schedule
+from aera.core import Question
 from aera.errors import check_count
-from aera.lab.formats.importing import import_jsonl
-from aera.lab.judging.difference import paired_gap
-from aera.lab.judging.live import LiveTest, check_answered
-from aera.lab.truths import Grader, Truths
-from aera.policies.rules import Fixed
-from aera.pools.pool import Pool, Record, read_votes
+from aera.lab.formats.pools import import_file
+from aera.lab.live import check_answered
+from aera.pools.pool import HeldRecords, Pool, hold
 from aera.reading.task import get_task
 from aera.sampling.client import Endpoint
-from aera.sampling.recorded import RecordedUpstream, prompt_tokens
+from aera.sampling.recorded import RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler
 from aera.solving.controller import Controller
-from aera.solving.replay import replay
 from aera.solving.run import Allocation, Run
 from aera.solving.solve import solve_many
 
@@ -35,43 +29,36 @@ LATEST = 12
 
 
 def run_demo(
-    console: Console, *, questions: int = 150, pace: float = 0.6, out: Path | None = None
-) -> list[Allocation]:
-    """Import the bundled pool, serve it, solve its questions live, and show what was saved."""
+    console: Console, place: Path, *, questions: int = 150, pace: float = 0.6
+) -> tuple[HeldRecords, list[Allocation]]:
+    """Import the bundled pool to a place, serve it, and solve its questions live."""
     check_count("questions", questions)
-    with tempfile.TemporaryDirectory() as scratch:
-        place = out or Path(scratch) / "pool"
-        if not place.exists():
-            import_jsonl(BUNDLED / "gsm8k.jsonl.gz", place, task=get_task("gsm8k"))
-        pool = Pool.open(place)
-        records = list(pool)[:questions]
-        controller = Controller.load(BUNDLED / "controller")
-        summary = controller.calibration.get("summary", "")
-        console.print(f"[bold]{len(records)} questions[/], controller [bold]{controller.label}[/]")
-        console.print(f"calibrated on other questions: {summary}", highlight=False)
-        story = controller.calibration.get("learned", "")
-        console.print(f"learned: {story}", style="dim", highlight=False)
-        view = _View(len(records))
-        begun = time.monotonic()
-        with Live(get_renderable=view.render, console=console, refresh_per_second=8):
-            allocations = asyncio.run(_solve(pool, records, controller, pace=pace, view=view))
-        seconds = time.monotonic() - begun
-        truths = Truths.open(place)
-        assert truths is not None
-        test = _grade_run(pool, records, truths, allocations)
-        console.print()
-        _outcome(console, test, seconds=seconds)
-    return allocations
+    if not place.exists():
+        import_file(BUNDLED / "gsm8k.jsonl.gz", place, task=get_task("gsm8k"))
+    pool, controller = Pool.open(place), Controller.load(BUNDLED / "controller")
+    held = hold(pool)
+    records = replace(held, records=held.records[:questions])
+    asked = [*records.questions.values()]
+    view = _View(len(asked))
+    begun = time.monotonic()
+    with Live(get_renderable=view.render, console=console, refresh_per_second=8):
+        done = asyncio.run(_solve(pool, asked, controller, pace=pace, view=view))
+    check_answered(done)
+    calls = sum(allocation.calls for allocation in done)
+    seconds = time.monotonic() - begun
+    told = f"\n{len(done)} questions solved live with {calls} calls in {seconds:.1f} s.\n"
+    console.print(told, highlight=False)
+    return records, done
 
 
 async def _solve(
-    pool: Pool, records: list[Record], controller: Controller, *, pace: float, view: "_View"
+    pool: Pool, questions: list[Question], controller: Controller, *, pace: float, view: "_View"
 ) -> list[Allocation]:
     """Ask the recorded upstream over HTTP, as any other server would be asked."""
     async with RecordedUpstream(pool, pace=pace) as upstream:
         chat = Chat("recorded", pool.task, {"seed": 0}, wishes=controller.asks)
         async with OpenAISampler(Endpoint(upstream.base_url), chat) as sampler:
-            done, questions = [], [each.question for each in records]
+            done = []
             many = solve_many(questions, sampler, controller, concurrency=16, watch=view.watch)
             async for allocation in many:
                 view.finish(allocation)
@@ -98,88 +85,26 @@ class _View:
         stops[allocation.checkpoint] = stops.get(allocation.checkpoint, 0) + 1
 
     def render(self) -> RenderableType:
-        table = Table(box=None, padding=(0, 2))
-        for name in ("question", "responses", "p_continue", "votes", ""):
-            table.add_column(name)
-        for allocation in self._latest:
-            table.add_row(*_row(allocation))
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for name in ("question", "responses", "leading answer", "its share", "what happens"):
+            table.add_column(name, no_wrap=True)
+        for each in self._latest:
+            ended = each.error or f"stops: {each.reason}"
+            votes = _leader(each.votes)
+            style = "green" if each.error is None else "red"
+            table.add_row(each.question_id, str(each.responses), *votes, Text(ended, style))
         for run in list(self._active.values())[: LATEST // 2]:
-            votes = _votes(run.prefix.tally.weights)
-            table.add_row(
-                run.question.id, str(run.delivered), "", votes, Text("continues", "yellow")
-            )
-        finished = sum(self._stops.values())
+            votes = _leader(run.prefix.tally.weights)
+            told = Text("continues", "yellow")
+            table.add_row(run.question.id, str(run.delivered), *votes, told)
         at = ", ".join(f"{count} at {stop}" for stop, count in sorted(self._stops.items()))
-        return Group(table, Text(f"{finished}/{self._total} stopped: {at}", "bold"))
+        finished = sum(self._stops.values())
+        return Group(table, Text(f"{finished}/{self._total} stopped: {at} responses", "bold"))
 
 
-def _votes(weights: Mapping[str, float]) -> str:
-    """The leading answers with their votes, short enough for a row."""
-    top = sorted(weights.items(), key=lambda vote: -vote[1])[:3]
-    return ", ".join(f"{answer}×{weight:.3g}" for answer, weight in top)[:40]
-
-
-def _row(allocation: Allocation) -> list[str | Text]:
-    chances = [step.decision.p_continue for step in allocation.steps]
-    shown = " ".join(f"{chance:.2f}" for chance in chances if chance is not None)
-    votes = _votes(allocation.votes)
-    ended = Text(f"{allocation.reason}: {allocation.answer}", "green")
-    if allocation.error is not None:
-        ended = Text(allocation.error, "red")
-    return [allocation.question_id, str(allocation.responses), shown, votes, ended]
-
-
-def _reference(pool: Pool, records: list[Record]) -> tuple[Allocation, ...]:
-    """The full budget on the recorded responses, in one call and so with one prompt each."""
-    last = pool.schedule.last
-    voted = read_votes(records, pool.task)
-    runs = [
-        replay(record.prefixes(Schedule((last,))), Fixed(last), task=pool.task) for record in voted
-    ]
-    prompts = [prompt_tokens(pool.task.prompt(record.question)) for record in records]
-    return tuple(
-        replace(run.allocation, prompt_tokens=prompt)
-        for run, prompt in zip(runs, prompts, strict=True)
-    )
-
-
-def _grade_run(
-    pool: Pool, records: list[Record], truths: Truths, allocations: list[Allocation]
-) -> LiveTest:
-    """The live run beside the full budget, both graded."""
-    check_answered(allocations)
-    found = {allocation.question_id: allocation for allocation in allocations}
-    ours = tuple(found[record.question.id] for record in records)
-    theirs = _reference(pool, records)
-    graders = [Grader(pool.task, truths[record.question.id]) for record in records]
-    scores = [
-        np.array([grader.grade([a.answer])[0] for grader, a in zip(graders, side, strict=True)])
-        for side in (ours, theirs)
-    ]
-    return LiveTest(ours, theirs, scores[0], scores[1], shared=True)
-
-
-def _outcome(console: Console, test: LiveTest, *, seconds: float) -> None:
-    """Accuracy against the full budget, tokens saved with an interval, and time."""
-    gap = paired_gap(test.scores, test.reference_scores)
-    saved, net = test.token_saving(prompts=False), test.token_saving(prompts=True)
-    used = float(np.mean([a.responses for a in test.allocations]))
-    full = test.reference[0].responses
-    ours, theirs = 100 * test.scores.mean(), 100 * test.reference_scores.mean()
-    rows = [
-        ("accuracy", f"{ours:.1f} %, {full} plain votes {theirs:.1f} %"),
-        ("difference", f"{gap.difference:+.1f} points, 95 % [{gap.low:+.1f}, {gap.high:+.1f}]"),
-        (
-            "completion tokens saved",
-            f"{saved.percent:.1f} %, 95 % [{saved.low:.1f}, {saved.high:.1f}]",
-        ),
-        ("net of prompts", f"{net.percent:.1f} %, each billed again for every block"),
-        ("responses per question", f"{used:.1f} of {full}"),
-        ("time", f"{seconds:.1f} s for {sum(a.calls for a in test.allocations)} calls"),
-    ]
-    table = Table(box=None, padding=(0, 2), show_header=False)
-    for name, value in rows:
-        table.add_row(name, value)
-    console.print(table, highlight=False)
-    note = "The full budget shares the recorded responses with the live run."
-    console.print(note, style="dim", highlight=False)
+def _leader(weights: Mapping[str, float]) -> tuple[str, str]:
+    """The answer with the most votes, and which share of them it has."""
+    if not weights:
+        return "", ""
+    answer, weight = max(weights.items(), key=lambda vote: vote[1])
+    return answer[:16], f"{100 * weight / sum(weights.values()):.0f} %"

@@ -1,26 +1,21 @@
 """Explorer: each question checkpoint by checkpoint, and why each policy stopped where it did."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from aera.arrays import Columns, Floats
-from aera.core import Prefix
-from aera.lab.calibrating.calibration import Choice
+from aera.core import Prefix, Response, Vote
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.replay.frontier import Kind, Point
 from aera.lab.replay.replay import ReplaySettings
 from aera.lab.replay.trajectory import Trajectories
-from aera.lab.report.figure import shown_columns
-from aera.lab.report.reliability import Predictions
-from aera.lab.report.responses import Room, show_responses
+from aera.lab.report.figures import Predictions, shown_columns
 from aera.lab.truths import Truths
-from aera.policies.rules import Policy
-from aera.pools.pool import Record, Records, VotedRecord
-from aera.solving.replay import replay
+from aera.pools.pool import HeldRecords, Record, Records, VotedRecord
 from aera.voting.rules import Rule
 from aera.workers import SERIAL, Workers
 
@@ -29,12 +24,73 @@ MOST_QUESTIONS = 2_000
 MOST_ANSWERS = 4
 LONGEST = 600
 """Characters of a question that are shown."""
+MOST_CHARACTERS = 550_000
+"""Of all responses on a page."""
+MOST_RESPONSES, FEWEST = 8, 2
+"""Responses of one question."""
+LONGEST_RESPONSE = 1_000
+"""Characters of one response; the middle of a longer one is left out."""
+WORTH = 600
+"""Characters that make a response worth showing, where there are many questions."""
 
 HINDSIGHT = {
     "oracle": "the cheapest checkpoint with the best grade, known in hindsight only",
     "matched-random": "the stops of another policy, dealt at random",
     "one-shot": "the checkpoint named once, at the first one",
+    "first-valid": "the first response that could be read",
 }
+Told = dict[str, Any]
+
+
+# --- responses -----------------------------------------------------------------------------------
+
+
+def find_room(questions: int) -> tuple[int, int]:
+    """How many responses of each of so many questions there is room for, and how much of each."""
+    own = MOST_CHARACTERS // max(1, questions)
+    count = max(FEWEST, min(MOST_RESPONSES, own // WORTH))
+    return count, min(LONGEST_RESPONSE, own // count)
+
+
+def show_responses(record: VotedRecord, room: tuple[int, int], *, count: int) -> list[Told]:
+    """Some of the first `count` responses, in their order.
+
+    The first one, one for each answer that many gave, one that could not be read, then the next.
+    """
+    most, characters = room
+    said = [vote.answer for vote in record.votes[:count]]
+    # By how many gave it, not by weight: whoever weighs otherwise sees the same responses.
+    frequent = [answer for answer, _ in Counter(a for a in said if a is not None).most_common(most)]
+    unread = [said.index(None)] if None in said else []
+    wanted = [0, *(said.index(answer) for answer in frequent[:4]), *unread]
+    wanted += [*(said.index(answer) for answer in frequent[4:]), *range(len(said))]
+    places = sorted(list(dict.fromkeys(wanted))[:most])
+    return [_show(at, record.responses[at], record.votes[at], characters) for at in places]
+
+
+def _show(place: int, response: Response, vote: Vote, characters: int) -> Told:
+    told = {
+        "number": place + 1,
+        "answer": vote.answer,
+        "weight": round(vote.weight, 3),
+        "tokens": response.tokens,
+        "text": shorten(response.text or (response.answer or ""), characters),
+    }
+    if vote.answer is not None:
+        return told
+    cut = "cut off before an answer" if response.truncated else "no answer could be found"
+    return {**told, "why": "failed" if response.error is not None else cut}
+
+
+def shorten(text: str, most: int) -> str:
+    """The beginning and, where an answer would stand, more of the end."""
+    if len(text) <= most:
+        return text
+    head, tail = most // 3, most - most // 3
+    return f"{text[:head]} … [{len(text) - most:,} characters left out] … {text[-tail:]}"
+
+
+# --- questions -----------------------------------------------------------------------------------
 
 
 def shown_rows(questions: int, *, seed: int) -> Columns:
@@ -44,81 +100,19 @@ def shown_rows(questions: int, *, seed: int) -> Columns:
     return np.sort(np.random.default_rng(seed).choice(questions, MOST_QUESTIONS, replace=False))
 
 
-@dataclass(frozen=True)
-class Explored:
-    """One question: what was asked and voted, and why each replayed policy stopped."""
-
-    told: Mapping[str, Any]
-    reasons: Mapping[str, str]
-
-    def over(self, other: "Explored") -> "Explored":
-        """This one's votes and weights, with the texts and the reasons that the other has."""
-        pairs = zip(self.told["responses"], other.told["responses"], strict=True)
-        texts = [{**own, "text": own["text"] or read["text"]} for own, read in pairs]
-        told = {**self.told, "responses": texts}
-        return Explored(told, {**other.reasons, **self.reasons})
-
-
-def explore(
-    records: Records,
-    question_ids: Sequence[str],
-    policies: Mapping[str, Policy],
-    *,
-    settings: ReplaySettings,
-    workers: Workers = SERIAL,
-) -> list[Explored]:
-    """These questions, read from wherever they are; nothing of the others is kept."""
-    wanted = frozenset(question_ids)
-    room = Room.of(len(question_ids))
-    work = partial(_explore_part, wanted=wanted, policies=policies, settings=settings, room=room)
-    found = {one.told["id"]: one for part in workers.map(work, records.parts()) for one in part}
-    return [found[question_id] for question_id in question_ids]
-
-
-def _explore_part(
-    part: Iterable[Record],
-    *,
-    wanted: frozenset[str],
-    policies: Mapping[str, Policy],
-    settings: ReplaySettings,
-    room: Room,
-) -> list[Explored]:
-    own = [record for record in part if record.question.id in wanted]
-    return [_explore(record, policies, settings, room) for record in settings.read(own)]
-
-
-def _explore(
-    record: VotedRecord, policies: Mapping[str, Policy], settings: ReplaySettings, room: Room
-) -> Explored:
-    prefixes, text = record.prefixes(settings.schedule), record.question.text
-    shown = [prefixes[column] for column in shown_columns(settings.schedule)]
-    told = {
-        "id": record.question.id,
-        "text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …",
-        **_votes(shown, settings.rule),
-        "responses": show_responses(record, room, count=settings.schedule.last),
-    }
-    reasons = {
-        label: replay(prefixes, policy, task=settings.task).allocation.reason
-        for label, policy in policies.items()
-    }
-    return Explored(told, reasons)
-
-
 def describe_questions(
-    explored: Sequence[Explored],
+    explored: Sequence[Told],
     trajectories: Trajectories,
     *,
-    rows: Columns,
     truths: Truths | None,
+    rows: Columns,
     seen: Predictions | None,
-) -> list[dict[str, Any]]:
+) -> list[Told]:
     """One record per question in these rows; lists run over checkpoints."""
-    columns = shown_columns(trajectories.schedule)
-    records = []
-    for row, one in zip(rows, explored, strict=True):
+    columns, records = shown_columns(trajectories.schedule), list[Told]()
+    for row, told in zip(rows, explored, strict=True):
         record = {
-            **one.told,
+            **told,
             "tokens": [int(value) for value in trajectories.tokens[row, columns]],
             "evidence": {
                 name: _short(values[row, columns]) for name, values in trajectories.evidence.items()
@@ -127,10 +121,65 @@ def describe_questions(
         if seen is not None:
             record["p_continue"] = _short(seen.p_continue[row, columns])
         if truths is not None:
-            record["truth"] = truths[one.told["id"]]
+            record["truth"] = truths[told["id"]]
             record["right"] = [int(right) for right in trajectories.right[row]]
         records.append(record)
     return records
+
+
+def explore(
+    records: Records,
+    names: Sequence[str],
+    settings: ReplaySettings,
+    *,
+    learned: Sequence[VotedRecord] = (),
+    workers: Workers = SERIAL,
+) -> list[Told]:
+    """These questions, read from wherever they are; nothing of the others is kept.
+
+    What a protocol learned has votes with the weights of their fold, but it may have no texts.
+    """
+    found = _read(records, names, settings, workers)
+    if learned:
+        own = HeldRecords(learned, settings.task, settings.schedule)
+        for name, told in _read(own, names, settings, workers).items():
+            texts = zip(told["responses"], found[name]["responses"], strict=True)
+            told["responses"] = [
+                {**one, "text": one["text"] or whole["text"]} for one, whole in texts
+            ]
+            found[name] = told
+    return [found[name] for name in names]
+
+
+def _read(
+    records: Records, names: Sequence[str], settings: ReplaySettings, workers: Workers
+) -> dict[str, Told]:
+    room = find_room(len(names))
+    work = partial(_read_part, wanted=frozenset(names), settings=settings, room=room)
+    return {told["id"]: told for part in workers.map(work, records.parts()) for told in part}
+
+
+def _read_part(
+    part: Iterable[Record],
+    *,
+    wanted: frozenset[str],
+    settings: ReplaySettings,
+    room: tuple[int, int],
+) -> list[Told]:
+    own = [record for record in part if record.question.id in wanted]
+    schedule, told = settings.schedule, list[Told]()
+    for record in settings.read(own):
+        prefixes, text = record.prefixes(schedule), record.question.text
+        shown = [prefixes[column] for column in shown_columns(schedule)]
+        told.append(
+            {
+                "id": record.question.id,
+                "text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …",
+                **_votes(shown, settings.rule),
+                "responses": show_responses(record, room, count=schedule.last),
+            }
+        )
+    return told
 
 
 def _votes(prefixes: Sequence[Prefix], rule: Rule) -> dict[str, Any]:
@@ -161,78 +210,38 @@ def _short(values: Floats) -> list[float | None]:
 # --- why policies stop --------------------------------------------------------------------------
 
 
-class Account:
-    """Collects the distinct reasons of one policy, and which of them each question had."""
-
-    def __init__(self) -> None:
-        self.reasons: dict[str, int] = {}
-        self.why: list[int] = []
-
-    def add(self, reason: str) -> None:
-        """The next question's reason."""
-        self.why.append(self.reasons.setdefault(reason, len(self.reasons)))
-
-    def as_json(self) -> dict[str, Any]:
-        """Reasons once, and their numbers question by question."""
-        return {"reasons": list(self.reasons), "why": self.why}
-
-
-def account(
-    point: Point, explored: Sequence[Explored], *, rows: Columns, seen: Predictions | None
-) -> Account:
-    """Why a policy stopped, question by question."""
-    if not explored or point.policy not in explored[0].reasons:
-        return learned_account(point, rows=rows, seen=seen)
-    replayed = Account()
-    for one in explored:
-        replayed.add(one.reasons[point.policy])
-    return replayed
-
-
-def learned_account(point: Point, *, rows: Columns, seen: Predictions | None) -> Account:
-    """Why a point that was never replayed stopped: its setting, fold by fold where calibrated."""
-    folds: Columns = seen.folds if seen else np.zeros(len(point.columns), dtype=np.int64)
-    last = len(point.trajectories.schedule) - 1
-    calibrated = point.kind is Kind.CALIBRATED and seen is not None
-    choices = seen.choices.get(point.family, ()) if seen and calibrated else ()
-    account = Account()
-    for column, number in zip(point.columns[rows], folds[rows], strict=True):
+def account(point: Point, *, rows: Columns, seen: Predictions | None) -> Told:
+    """Where a policy stopped and why, question by question; each reason is written once."""
+    folds = seen.folds if seen else np.zeros(len(point.columns), dtype=np.int64)
+    choices = seen.choices.get(point.family, ()) if seen and point.kind is Kind.CALIBRATED else ()
+    last, reasons, why, below = len(point.trajectories.schedule) - 1, dict[str, int](), [], []
+    for row in rows:
+        setting, family, where = point.setting, point.family, ""
         if choices:
-            fold = f", fold {number + 1}" if len(choices) > 1 else ""
-            account.add(_describe_choice(choices[number], fold, full=column == last))
-        elif point.family in HINDSIGHT:
-            account.add(HINDSIGHT[point.family])
-        else:
-            account.add(
-                "full budget" if column == last else _describe_stop(point.family, point.setting)
-            )
-    return account
+            choice = choices[folds[row]]
+            setting, family = choice.setting, choice.family
+            where = f"fold {folds[row] + 1}" if len(choices) > 1 else ""
+        said = None if seen is None else seen.p_continue[row, point.columns[row]]
+        asked = family != GATE_FAMILY.name or said is None or said < (setting or 0.0)
+        reason = _describe_stop(family, setting, full=point.columns[row] == last, asked=asked)
+        if choices:
+            origin = "kept by calibration" if setting is None else "chosen on other questions"
+            reason = ", ".join(filter(None, (reason, origin, where)))
+        why.append(reasons.setdefault(reason, len(reasons)))
+        below.append(setting if family == GATE_FAMILY.name else None)
+    told = {"policy": point.policy, "stops": point.columns[rows].tolist()}
+    told |= {"reasons": list(reasons), "why": why}
+    gated = seen is not None and point.family == GATE_FAMILY.name
+    return {**told, "thresholds": below} if gated else told
 
 
-def _describe_choice(choice: Choice, fold: str, *, full: bool) -> str:
-    origin = f"chosen on other questions{fold}"
-    if choice.setting is None:
-        return f"calibration kept the full budget{fold}"
-    if full:
-        return f"full budget ({choice.family} {choice.setting:g}, {origin})"
-    return f"{_describe_stop(choice.family, choice.setting)}, {origin}"
-
-
-def _describe_stop(family: str, setting: float | None) -> str:
-    shown = "" if setting is None else f"{setting:g}"
-    return (
-        f"p_continue below {shown}" if family == GATE_FAMILY.name else f"{family} reached {shown}"
-    )
-
-
-def thresholds(
-    point: Point, *, rows: Columns, seen: Predictions | None
-) -> list[float | None] | None:
-    """The gate's threshold for each question, None for a policy without a gate."""
-    if point.family != GATE_FAMILY.name or seen is None:
-        return None
-    if point.kind is not Kind.CALIBRATED:
-        return [point.setting] * len(rows)
-    choices = seen.choices[GATE_FAMILY.name]
-    own = [choice.setting if choice.family == GATE_FAMILY.name else None for choice in choices]
-    return [own[fold] for fold in seen.folds[rows]]
+def _describe_stop(family: str, setting: float | None, *, full: bool, asked: bool) -> str:
+    if family in HINDSIGHT:
+        return HINDSIGHT[family]
+    if family == Kind.FIXED.value:
+        return "fixed budget"
+    if full or setting is None:
+        return "full budget"
+    if family != GATE_FAMILY.name:
+        return f"{family} reached {setting:g}"
+    return f"p_continue below {setting:g}" if asked else "stopped before the gate was asked"

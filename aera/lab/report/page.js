@@ -127,22 +127,31 @@ function turns(figures) {
 }
 
 function section(content, starts) {
-  const made = element("section");
+  const made = element("section"), inside = content.folded ? element("details") : made;
   made.id = content.name;
-  made.append(element("h2", content.title));
-  if (content.lead) made.append(element("p", content.lead));
+  const title = element("h2", content.title);
+  if (content.folded) {
+    const head = element("summary");
+    head.append(title);
+    inside.append(head);
+    made.append(inside);
+  } else made.append(title);
+  if (content.lead) inside.append(element("p", content.lead));
   const tabs = content.figures.filter((figure) => figure.tab);
   const single = content.figures.filter((figure) => !figure.tab).map(picture);
-  const first = tabs.length ? [turns(tabs)] : [];
+  const first = tabs.length > 1 ? [turns(tabs)] : tabs.map(picture);
   const pair = element("div", undefined, single.length > 1 ? "pair" : "");
   pair.append(...single.map((one) => one.made));
-  made.append(...first.map((one) => one.made), pair);
+  inside.append(...first.map((one) => one.made), pair);
   for (const { caption, columns, rows } of content.sheets) {
     const box = element("div", undefined, "sheet");
     box.append(sheet(caption, columns, rows));
-    made.append(box);
+    inside.append(box);
   }
-  starts.push(...first.map((one) => one.start), ...single.map((one) => one.start));
+  const drawn = [...first, ...single].map((one) => one.start);
+  // A figure takes the width of its place, which has none before it is unfolded.
+  if (!content.folded) starts.push(...drawn);
+  else inside.addEventListener("toggle", () => drawn.splice(0).forEach((start) => start()), { once: true });
   return made;
 }
 
@@ -336,11 +345,11 @@ function explorer() {
 
 function head() {
   const made = element("header"), { pool, headline } = report;
-  const what = `${headline.policy} against ${headline.reference}, its full budget. ${pool.name}: ${whole.format(pool.questions)} questions, checkpoints ${pool.schedule.slice(0, 8).join(", ")}${pool.schedule.length > 8 ? " …" : ""}, ${report.protocol} (${headline.status})`;
+  const what = `${pool.name}: ${whole.format(pool.questions)} questions, checkpoints ${pool.schedule.slice(0, 8).join(", ")}${pool.schedule.length > 8 ? " …" : ""}, ${report.protocol} (${headline.status})`;
   const certificate = element("p", headline.certificate, `certificate${headline.certified ? " certified" : ""}`);
   const totals = element("dl");
   totals.append(...boxes(report.boxes));
-  made.append(element("p", what, "over"), element("h1", `${headline.claim}.`.replace(/([a-z])-(\d)/g, "$1\u2011$2")), certificate,
+  made.append(element("p", what, "over"), element("h1", `${headline.claim}.`.replace(/([a-z])-(\d)/g, "$1\u2011$2").replace(/(\d|%:) (?=%|[-+]\d)/g, "$1\u00a0")), certificate,
     ...headline.lines.slice(1, -1).map((line) => element("p", line, "grounds")), readability(), totals);
   return made;
 }
@@ -373,6 +382,7 @@ function contents(names) {
   for (const [name, title] of names) {
     const link = element("a", title);
     link.href = `#${name}`;
+    link.addEventListener("click", () => byId(name).querySelectorAll(":scope > details").forEach((one) => { one.open = true; }));
     made.append(link);
   }
   return made;

@@ -1,233 +1,324 @@
-"""Report: an evaluation with everything its page shows, written as one offline HTML file."""
+"""Report: an evaluation with its figures and questions, written as one offline HTML file."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aera.arrays import Columns
 from aera.errors import UsageError
 from aera.files import fill_template, palette, write_whole
 from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.judging.evaluation import Evaluation
-from aera.lab.judging.protocols import CrossFit, Judgement
-from aera.lab.replay.frontier import Frontier, Point
+from aera.lab.replay.frontier import Point
 from aera.lab.replay.replay import ReplaySettings
-from aera.lab.report.explorer import (
-    Explored,
-    account,
-    describe_questions,
-    explore,
-    shown_rows,
-    thresholds,
+from aera.lab.replay.trajectory import Trajectories
+from aera.lab.report.explorer import account, describe_questions, explore, shown_rows
+from aera.lab.report.figures import (
+    ALONE,
+    CONFIG,
+    Figure,
+    Predictions,
+    bracket,
+    calibrated_figure,
+    change_figure,
+    difficulty_figure,
+    flow_figure,
+    frontier_figure,
+    frontier_rows,
+    in_order,
+    pattern_figure,
+    reliability_figure,
+    shown_columns,
+    stop_figure,
+    threshold_figure,
 )
-from aera.lab.report.figure import ALONE, CONFIG, Figure, shown_columns
-from aera.lab.report.frontier import in_order
-from aera.lab.report.reliability import Predictions
-from aera.lab.report.sections import Section, make_sections
-from aera.lab.truths import Truths
-from aera.policies.gate import Live
-from aera.policies.rules import Policy
-from aera.pools.pool import HeldRecords, Records, VotedRecord
-from aera.solving.controller import Controller
-from aera.voting.rules import RULES, Rule, plain_vote
-from aera.workers import SERIAL, Workers
+from aera.lab.summary import Evaluation
+from aera.lab.words import signed
+from aera.voting.rules import RULES
 
 HERE = Path(__file__).parent
 COLOUR = re.compile(r"var\((--[a-z]+)\)")
+Sheet = dict[str, Any]
+Told = Mapping[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
-    """An evaluation, the votes behind it, and what the gate said."""
+@dataclass(frozen=True)
+class Section:
+    """A heading with figures and tables below it."""
 
-    evaluation: Mapping[str, Any]
-    """As `summarize` makes it."""
-    frontier: Frontier
-    records: Records
-    """The votes of at least the judged questions, plain; the pool itself where they are many."""
-    given: Sequence[Policy]
-    """The policies that were replayed, as opposed to swept or calibrated."""
-    truths: Truths | None = None
-    seen: Predictions | None = None
-    """What crossfit, nested and holdout leave behind of their gates."""
-    controller: Controller | None = None
-    """A replayed one, whose policy is among the given; it sees the votes with its own weights."""
-    rule: Rule = plain_vote
-    max_loss: float = 0.02
-    weighted: Sequence[VotedRecord] = ()
-    """The votes with weights that a protocol learned, where it did."""
-    workers: Workers = SERIAL
-
-    @classmethod
-    def of(cls, evaluation: Evaluation) -> "Report":
-        """The report of an evaluation."""
-        done, controller = evaluation.done, evaluation.controller
-        allowed = evaluation.settings.max_loss
-        return cls(
-            evaluation.summary,
-            evaluation.frontier,
-            evaluation.records,
-            evaluation.policies,
-            truths=evaluation.truths,
-            seen=_predictions(done) if done else None,
-            controller=controller,
-            rule=RULES[evaluation.settings.rule],
-            max_loss=controller.calibration.get("max_loss", allowed) if controller else allowed,
-            weighted=done.measured.records if isinstance(done, Judgement) else (),
-            workers=evaluation.workers,
-        )
-
-    @property
-    def headline(self) -> Mapping[str, Any]:
-        """What it shows, in words, as the evaluation has it."""
-        told: Mapping[str, Any] = self.evaluation["headline"]
-        return told
-
-    @cached_property
-    def points(self) -> tuple[Point, ...]:
-        """Those one may choose between; the sweeps of baselines stay on the frontier only."""
-        known, told = self.frontier.without_sweeps().points, self.headline
-        return tuple(in_order(known, shown=told["policy"], reference=told["reference"]))
-
-    @cached_property
-    def rows(self) -> Columns:
-        """The questions one can look at."""
-        questions = len(self.frontier.trajectories.question_ids)
-        return shown_rows(questions, seed=int(self.evaluation["seed"]))
-
-    @cached_property
-    def explored(self) -> list[Explored]:
-        """Those questions with the votes that the headline's policy saw."""
-        names = self.frontier.trajectories.question_ids
-        chosen = [names[row] for row in self.rows]
-        task, schedule = self.records.task, self.frontier.trajectories.schedule
-        plain = ReplaySettings(task, schedule, rule=self.rule)
-        settings, own = plain, {str(policy): policy for policy in self.given}
-        if self.controller is not None:
-            settings = replace(plain, weigher=self.controller.weigher)
-        known: dict[str, Any] = {"workers": self.workers}
-        others = explore(self.records, chosen, own, settings=plain, **known)
-        if self.controller is not None:
-            own = {self.headline["policy"]: Live.of(self.controller.policy)}
-        elif not self.weighted:
-            return others
-        weighted = HeldRecords(self.weighted, task, schedule) if self.weighted else self.records
-        deployed = own if self.controller is not None else {}
-        judged = explore(weighted, chosen, deployed, settings=settings, **known)
-        return [one.over(other) for one, other in zip(judged, others, strict=True)]
-
-    @cached_property
-    def predictions(self) -> Predictions | None:
-        """Of the protocol's gates, else of a replayed controller's."""
-        said = [p.p_continue for p in self.frontier.points if p.p_continue is not None]
-        if self.seen or not said:
-            return self.seen
-        return Predictions(said[0], np.zeros(len(said[0]), dtype=np.int64), {})
-
-    @cached_property
-    def sections(self) -> list[Section]:
-        """What the page shows below its headline; what is not there has no section."""
-        return make_sections(
-            self.frontier,
-            self.evaluation,
-            points=self.points,
-            shown=self.headline["policy"],
-            seen=self.predictions,
-            max_loss=self.max_loss,
-        )
+    name: str
+    title: str
+    lead: str = ""
+    figures: Sequence[Figure] = ()
+    sheets: Sequence[Sheet] = ()
+    folded: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Everything the page's script needs."""
-        trajectories = self.frontier.trajectories
-        return {
-            "pool": self.evaluation["pool"],
-            "protocol": self.evaluation["protocol"],
-            "seed": self.evaluation["seed"],
-            "version": metadata.version("aera"),
-            "headline": self.headline,
-            "readability": self._readability(),
-            "boxes": self._boxes(),
-            "prices": self.evaluation.get("prices"),
-            "weighted": self.frontier[self.headline["policy"]].weighted,
-            "config": CONFIG,
-            "alone": ALONE,
-            "palette": palette(),
-            "sections": [section.as_json() for section in self.sections],
-            "schedule": list(trajectories.schedule),
-            "columns": shown_columns(trajectories.schedule),
-            "points": [self._stops(point) for point in self.points],
-            "judged": len(trajectories.question_ids),
-            "questions": describe_questions(
-                self.explored,
-                trajectories,
-                rows=self.rows,
-                truths=self.truths,
-                seen=self.predictions,
+        """The section as the page holds it."""
+        return {**vars(self), "figures": [figure.as_json() for figure in self.figures]}
+
+
+def make_sections(made: Evaluation) -> list[Section]:
+    """Everything below the headline; what is not there has no section."""
+    told, trajectories = made.summary, made.frontier.trajectories
+    shown, points = made.spoken, _points(made)
+    known = made.controller.calibration if made.controller else {}
+    allowed = 100 * known.get("max_loss", made.settings.max_loss)
+    graded = trajectories.grades is not None
+    sections = [_frontier_section(made, allowed=allowed)]
+    seen = find_predictions(made)
+    if seen is not None and graded:
+        unseen = not told.get("controller", {}).get("seen")
+        choices = seen.choices.get(GATE_FAMILY.name, ())
+        gated = [c for c in choices if c.family == GATE_FAMILY.name]
+        chosen = [choice.setting for choice in gated]
+        gate = [
+            reliability_figure(seen, trajectories, unseen=unseen),
+            threshold_figure(made.frontier, told, chosen=chosen, allowed=allowed),
+        ]
+        lead = "The gate turns evidence into p_continue; one threshold turns that into a decision."
+        sections.append(_section("gate", "The gate and its threshold", lead, *gate))
+    stops = [stop_figure(points, policy=shown)]
+    stops += [difficulty_figure(points, policy=shown)] if graded else []
+    sections.append(_section("stops", "How a policy stops", "", *stops))
+    if graded and len(trajectories.schedule) > 1:
+        sections.append(_trajectory_section(trajectories, told))
+    return [*sections, *_sheet_sections(told)]
+
+
+def _section(name: str, title: str, lead: str, *figures: Figure | None) -> Section:
+    return Section(name, title, lead, [figure for figure in figures if figure is not None])
+
+
+def _points(made: Evaluation) -> list[Point]:
+    """Those one may choose between; the sweeps of baselines stay on the frontier only."""
+    headline = made.summary["headline"]
+    known = made.frontier.without_sweeps().points
+    return in_order(known, shown=headline["policy"], reference=headline["reference"])
+
+
+def find_predictions(made: Evaluation) -> Predictions | None:
+    """What the gates of a protocol said of questions they never saw, else a controller's."""
+    done = made.done
+    if done is not None and GATE_FAMILY.name in done.measured.values:
+        choices = done.choices
+        return Predictions(done.p_continue, done.folds, choices)
+    said = [p.p_continue for p in made.frontier.points if p.p_continue is not None]
+    return Predictions(said[0], np.zeros(len(said[0]), dtype=np.int64), {}) if said else None
+
+
+def _frontier_section(made: Evaluation, *, allowed: float) -> Section:
+    told = made.summary
+    rows = frontier_rows(made.frontier, told)
+    measure = "accuracy" if made.frontier.trajectories.grades is not None else "agreement"
+    spends = [s for s in ("money", "tokens", "responses") if all(row.get(s, 0) > 0 for row in rows)]
+    full = made.frontier.full_budget().policy
+    figures = [frontier_figure(rows, spend=s, measure=measure, full=full) for s in spends]
+    if "savings" in told:
+        figures.append(calibrated_figure(told, allowed=allowed))
+    leads = {
+        "replay": "Policies replayed as given. Picking the best of them afterwards is descriptive.",
+        "crossfit": "Gates judge questions they never saw; their thresholds, like every sweep, are "
+        "read off afterwards, which is descriptive.",
+    }
+    lead = leads.get(
+        told["protocol"],
+        "Only the calibrated points (diamonds) were fixed before these questions were judged; "
+        "sweeps are read off afterwards, which is descriptive.",
+    )
+    if made.controller is not None:
+        lead = (
+            "The controller was finished before; the other policies are replayed as given, and "
+            "picking the best of them afterwards is descriptive."
+        )
+    beside = [
+        (each["reference"], f"{each['accuracy']:.1f}", *_gap(each["gap"]),
+         each["gap"]["better"], each["gap"]["worse"])
+        for each in told["headline"]["beside"]
+    ]  # fmt: skip
+    sheets = _sheets(
+        f"{made.spoken} against fixed budgets of plain votes",
+        ("fixed budget", "accuracy, %", "difference, points", "95 %", "better", "worse"),
+        beside,
+    )
+    return Section("frontier", f"{measure.capitalize()} and compute", lead, figures, sheets)
+
+
+def _trajectory_section(trajectories: Trajectories, told: Told) -> Section:
+    total = len(trajectories.question_ids)
+    shapes = [
+        (name, count, f"{100 * count / total:.1f} %")
+        for name, count in trajectories.shapes().items()
+    ]
+    names = [name.replace("_", " ") for name in trajectories.evidence]
+    moves = [
+        (row.name, row.count, *(_or_dash(change, "+.3f") for change in row.changes.values()))
+        for row in trajectories.transitions()
+    ]
+    examples = told["trajectories"]["counter_examples"]
+    against = [
+        (row["transition"], row["count"], *row["against"].values(), row["all_against"])
+        for row in examples
+    ]
+    weighed = [name.replace("_", " ") for name in examples[0]["against"]]
+    figures = (flow_figure(trajectories), pattern_figure(trajectories), change_figure(trajectories))
+    return Section(
+        "trajectories",
+        "Trajectories and transitions",
+        "How answers change with more votes, and whether the evidence shows it.",
+        [figure for figure in figures if figure is not None],
+        [
+            *_sheets("Whole trajectories", ("shape", "questions", "share"), shapes),
+            *_sheets(
+                "Transitions between checkpoints, with the mean change of the evidence",
+                ("transition", "count", *(f"Δ {name}" for name in names)),
+                moves,
             ),
-        }
+            *_sheets(
+                "Evidence against correctness: collapses while it strengthens, recoveries while it "
+                "weakens",
+                ("transition", "count", *weighed, "all together"),
+                against,
+            ),
+        ],
+        folded=True,
+    )
 
-    def _readability(self) -> dict[str, Any]:
-        """What was read, and what must be said loudly."""
-        health = self.frontier.readability
-        return {
-            "summary": health.summary(),
-            "warning": health.warning(self.records.task),
+
+def _sheet_sections(told: Told) -> Iterator[Section]:
+    """Equal-compute mixtures and matched-random tests; ablations and transfer where present."""
+    mixtures = [
+        (row["policy"], f"{row['responses']:.1f}", f"{row['accuracy']:.1f}", *_gap(row),
+         _chance(row["p"]))
+        for row in told.get("mixtures", ())
+        if row["accuracy"] is not None
+    ]  # fmt: skip
+    matched = [
+        (row["policy"], f"{row['observed']:.1f}", f"{row['mean']:.1f}", _chance(row["p"]))
+        for row in told.get("matched_random", ())
+    ]
+    ahead = [
+        (row["group"], row["questions"], _or_dash(row["improvable"]), _or_dash(row["gain"]))
+        for row in told.get("diagnostics", {}).get("residual_opportunity", ())
+    ]
+    sheets = [
+        *_sheets(
+            "Against the best mixture of ASC settings that costs as many responses",
+            ("policy", "responses", "mixture, %", "difference, points", "95 %", "p"),
+            mixtures,
+        ),
+        *_sheets(
+            "Against the same stops dealt to other questions at random",
+            ("policy", "accuracy, %", "at random, %", "p"),
+            matched,
+        ),
+        *_sheets(
+            "What lay ahead at the first checkpoint",
+            ("questions that were", "count", "could still improve, %", "mean gain, points"),
+            ahead,
+        ),
+    ]
+    if sheets:
+        yield Section("tests", "Is the routing real?", "", (), sheets)
+    for name in ("ablations", "transfer"):
+        if rows := told.get(name):
+            cells = [[f"{v:.2f}" if isinstance(v, float) else v for v in r.values()] for r in rows]
+            yield Section(name, name.capitalize(), "", (), _sheets("", [*rows[0]], cells))
+
+
+def _sheets(
+    caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> Sequence[Sheet]:
+    """A table, whose first column names and whose others count; none without rows."""
+    cells = [[*map(str, row)] for row in rows]
+    return [{"caption": caption, "columns": [*columns], "rows": cells}] if rows else []
+
+
+def _gap(row: Told) -> tuple[str, str]:
+    return signed(row["difference"]), bracket(row["low"], row["high"])
+
+
+def _chance(p: float) -> str:
+    """A p-value; none is nothing."""
+    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
+
+
+def _or_dash(value: float | None, digits: str = ".1f") -> str:
+    return "–" if value is None or isnan(value) else format(value, digits)
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def page_content(made: Evaluation) -> dict[str, Any]:
+    """Everything the page's script needs."""
+    told, trajectories = made.summary, made.frontier.trajectories
+    health, task = made.readability, made.records.task
+    questions, seen = len(trajectories.question_ids), find_predictions(made)
+    rows = shown_rows(questions, seed=made.settings.seed)
+    weigher = made.controller.weigher if made.controller else None
+    rule = RULES[made.settings.rule]
+    explored = explore(
+        made.records,
+        [trajectories.question_ids[row] for row in rows],
+        ReplaySettings(task, trajectories.schedule, rule=rule, weigher=weigher),
+        learned=made.done.measured.records if made.done else (),
+        workers=made.workers,
+    )
+    return {
+        **{name: told[name] for name in ("pool", "protocol", "seed", "headline")},
+        "version": metadata.version("aera"),
+        "readability": {
+            "summary": health.summary(task),
+            "warning": health.warning(task),
             "examples": list(health.examples),
-        }
-
-    def _boxes(self) -> dict[str, str]:
-        """The headline's policy in a few figures."""
-        point, health = self.frontier[self.headline["policy"]], self.frontier.readability
-        quality = point.accuracy if point.graded else point.agreement
-        kept = {
-            "accuracy" if point.graded else "agreement": f"{quality:.2f} %",
-            "responses per question": f"{point.responses:.1f}",
-            "tokens per question": f"{point.tokens:,.0f}" if point.tokens else None,
-            "tokens saved": f"{point.token_saving:.1f} %" if point.tokens else None,
-            "money per 1,000 questions": self._money(point.policy),
-            "responses read": f"{100 * health.share:.1f} %" if health.responses else None,
-        }
-        return {name: value for name, value in kept.items() if value is not None}
-
-    def _money(self, policy: str) -> str | None:
-        """What a thousand questions cost, where prices were given."""
-        known = {point["policy"]: point.get("money") for point in self.evaluation["points"]}
-        money = known.get(policy)
-        return None if money is None else f"{money:,.2f}"
-
-    def _stops(self, point: Point) -> dict[str, Any]:
-        told = account(point, self.explored, rows=self.rows, seen=self.seen)
-        stops = {
-            "policy": point.policy,
-            "stops": point.columns[self.rows].tolist(),
-            **told.as_json(),
-        }
-        below = thresholds(point, rows=self.rows, seen=self.predictions)
-        return {**stops, "thresholds": below} if below else stops
+        },
+        "boxes": _boxes(made),
+        "prices": told.get("prices"),
+        "weighted": made.frontier[made.spoken].weighted,
+        "config": CONFIG,
+        "alone": ALONE,
+        "palette": palette(),
+        "sections": [section.as_json() for section in make_sections(made)],
+        "schedule": list(trajectories.schedule),
+        "columns": shown_columns(trajectories.schedule),
+        "points": [account(point, rows=rows, seen=seen) for point in _points(made)],
+        "judged": questions,
+        "questions": describe_questions(
+            explored, trajectories, truths=made.truths, rows=rows, seen=seen
+        ),
+    }
 
 
-def _predictions(done: CrossFit | Judgement) -> Predictions | None:
-    """What a protocol leaves behind of its gates; None where it learned none."""
-    if GATE_FAMILY.name not in done.measured.values:
-        return None
-    choices = done.choices if isinstance(done, Judgement) else {}
-    return Predictions(done.p_continue, done.folds, choices)
+def _boxes(made: Evaluation) -> dict[str, str]:
+    """The headline's policy in a few figures."""
+    point, health = made.frontier[made.spoken], made.readability
+    [money] = [p.get("money") for p in made.summary["points"] if p["policy"] == made.spoken]
+    kept = {
+        "right": f"{point.accuracy:.1f} %" if point.graded else None,
+        "agree with all votes": None if point.graded else f"{point.agreement:.1f} %",
+        "responses per question": f"{point.responses:.1f}",
+        "tokens per question": f"{point.tokens:,.0f}" if point.tokens else None,
+        "of all tokens": f"{100 - point.token_saving:.0f} %" if point.tokens else None,
+        "money per 1,000 questions": None if money is None else f"{money:,.2f}",
+        "responses read": f"{100 * health.share:.1f} %" if health.responses else None,
+    }
+    return {name: value for name, value in kept.items() if value is not None}
 
 
-def write_report(file: Path, report: Report) -> None:
+def write_report(file: Path, made: Evaluation) -> None:
     """Write the page; nothing in it asks for anything outside it."""
     library = converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # A question may hold anything, also what would end a script.
-    content = json.dumps(report.as_json(), separators=(",", ":"), ensure_ascii=False)
+    content = json.dumps(page_content(made), separators=(",", ":"), ensure_ascii=False)
+    name = f"{made.records.name}, {made.settings.protocol}"
     parts = {
-        "title": _title(report),
+        "title": f"{name.replace('&', '&amp;').replace('<', '&lt;')}: AERA evaluation",
         "page.js": (HERE / "page.js").read_text("utf-8"),
         "library": library.replace("</script", "<\\/script"),
         "report": content.replace("<", "\\u003c"),
@@ -235,29 +326,16 @@ def write_report(file: Path, report: Report) -> None:
     write_whole(file, fill_template(HERE / "page.html", parts))
 
 
-def _title(report: Report) -> str:
-    """Safe inside a title element."""
-    name = f"{report.evaluation['pool']['name']}, {report.evaluation['protocol']}"
-    return f"{name.replace('&', '&amp;').replace('<', '&lt;')}: AERA evaluation"
-
-
-def export_svg(folder: Path, report: Report) -> list[Path]:
+def export_svg(folder: Path, made: Evaluation) -> list[Path]:
     """Write every figure as an SVG file named after it; the folder is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
-    for figure in (figure for section in report.sections for figure in section.figures):
-        file = folder / f"{figure.name}.svg"
-        write_whole(file, _svg(figure))
-        made.append(file)
-    return made
-
-
-def _svg(figure: Figure) -> str:
-    colours = palette()
-    spec = {**figure.alone, "padding": 16, "config": ALONE}
-    resolved = COLOUR.sub(lambda found: colours[found[1]], json.dumps(spec))
-    svg: str = converter().vegalite_to_svg(json.loads(resolved))
-    return svg
+    files, colours = [], palette()
+    for figure in (figure for section in make_sections(made) for figure in section.figures):
+        spec = {**figure.spec, **figure.alone, "padding": 16, "config": ALONE}
+        resolved = COLOUR.sub(lambda found: colours[found[1]], json.dumps(spec))
+        files.append(folder / f"{figure.name}.svg")
+        write_whole(files[-1], converter().vegalite_to_svg(json.loads(resolved)))
+    return files
 
 
 def converter() -> Any:

@@ -9,12 +9,11 @@ from aera.lab.calibrating.families import (
     GATE_FAMILY,
     ONE_SHOT_FAMILY,
     answer_families,
-    consensus_family,
 )
-from aera.lab.learning.paper import PaperModel
+from aera.lab.learning.paper import PaperModel, consensus_family
 from aera.policies.gate import Gated
 from aera.policies.rules import Policy
-from aera.solving.replay import replay
+from aera.solving.run import replay
 
 ANSWER_FAMILIES = ("asc", "esc", "lead", "majority", "entropy")
 FAMILIES = (*ANSWER_FAMILIES, "consensus")
@@ -33,7 +32,7 @@ def replayed(chains: list[list[Prefix]], policy: Policy, bench: Bench) -> list[i
 
 
 def test_a_table_measures_every_family(bench: Bench, letters: Letters) -> None:
-    assert tuple(bench.table.families) == tuple(bench.table.measures) == FAMILIES
+    assert tuple(bench.table.families) == tuple(bench.table.trajectories.values) == FAMILIES
     assert [family.name for family in answer_families()] == [*ANSWER_FAMILIES]
     assert consensus_family(letters).name == "consensus"
 
@@ -42,7 +41,7 @@ def test_a_table_measures_every_family(bench: Bench, letters: Letters) -> None:
 def test_a_family_stops_where_its_policy_stops_at_every_setting(
     name: str, bench: Bench, chains: list[list[Prefix]]
 ) -> None:
-    family, values = bench.table.families[name], bench.table.measures[name]
+    family, values = bench.table.families[name], bench.table.trajectories.values[name]
     assert family.make is not None
     seen = set()
     for setting in family.settings:
@@ -62,7 +61,7 @@ def test_a_family_names_its_settings_as_the_policy_does(name: str, bench: Bench)
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_settings_go_from_the_safest_to_the_boldest(name: str, bench: Bench) -> None:
-    family, values = bench.table.families[name], bench.table.measures[name]
+    family, values = bench.table.families[name], bench.table.trajectories.values[name]
     for grid in (family.settings, family.fine):
         stops = np.stack([family.stops(values, setting) for setting in grid])
         assert (np.diff(stops, axis=0) <= 0).all()

@@ -26,8 +26,9 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_hostile_texts_are_read_without_a_fault(fuzz: ModuleType) -> None:
-    troubles, _ = fuzz.fuzz_strings(300, seed=1)
+    troubles, slowest = fuzz.fuzz_strings(100, seed=1)
     assert troubles == []
+    assert slowest[0] < 1, slowest  # seconds of the processor for one text
 
 
 def test_mangled_files_come_in_or_are_refused_in_one_sentence(fuzz: ModuleType) -> None:
@@ -40,7 +41,7 @@ def test_a_fault_is_found(fuzz: ModuleType, monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*_: object, **__: object) -> None:
         raise KeyError("planted")
 
-    monkeypatch.setattr(fuzz, "bring_in", broken)
+    monkeypatch.setattr(fuzz, "import_file", broken)
     troubles, _ = fuzz.fuzz_files(2, seed=1)
     assert len(troubles) == 2
     assert "planted" in troubles[0]

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -50,71 +51,35 @@ def marked(text: str) -> str:
     return text if boxed is None else f"{text.replace('boxed', 'text')}\n#### {boxed}"
 
 
-def lines(path: Path, rows: list[Row]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+def lines(rows: list[Row]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def write_marked(folder: Path, rows: list[Row]) -> Path:
-    return lines(folder / "marked.jsonl", with_texts(rows, marked))
+def strings(rows: list[Row]) -> list[Row]:
+    return [{**row, "responses": [each["text"] for each in row["responses"]]} for row in rows]
 
 
-def write_polite(folder: Path, rows: list[Row]) -> Path:
-    return lines(folder / "polite.jsonl", with_texts(rows, lambda text: text + POLITE))
+def in_csv(rows: list[Row]) -> str:
+    file, table = io.StringIO(newline=""), singles(rows)
+    writer = csv.DictWriter(file, [*table[0]])
+    writer.writeheader()
+    writer.writerows(table)
+    return file.getvalue()
 
 
-def write_uncut(folder: Path, rows: list[Row]) -> Path:
-    """Without saying which responses were cut off."""
-    stopped = [[{**each, "finish_reason": None} for each in row["responses"]] for row in rows]
-    told = [{**row, "responses": said} for row, said in zip(rows, stopped, strict=True)]
-    return lines(folder / "uncut.jsonl", told)
+def talked(row: Row) -> Row:
+    talk = [{"role": "user", "content": row["question"]}]
+    return {"messages": talk, **{name: row[name] for name in row if name != "question"}}
 
 
-def write_strings(folder: Path, rows: list[Row]) -> Path:
-    plain = [{**row, "responses": [each["text"] for each in row["responses"]]} for row in rows]
-    return lines(folder / "strings.jsonl", plain)
+def bare(row: Row) -> Row:
+    samples = [{k: each[k] for k in ("text", "finish_reason")} for each in row["responses"]]
+    return {"problem": row["question"], "gold": row["answer"], "samples": samples}
 
 
-def write_csv(folder: Path, rows: list[Row]) -> Path:
-    table = singles(rows)
-    with (folder / "rows.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*table[0]])
-        writer.writeheader()
-        writer.writerows(table)
-    return folder / "rows.csv"
-
-
-def write_singles(folder: Path, rows: list[Row]) -> Path:
-    return lines(folder / "singles.jsonl", singles(rows))
-
-
-def write_messages(folder: Path, rows: list[Row]) -> Path:
-    talk = [{**row, "messages": [{"role": "user", "content": row["question"]}]} for row in rows]
-    bare = [{name: row[name] for name in row if name != "question"} for row in talk]
-    return lines(folder / "messages.jsonl", bare)
-
-
-def write_bare(folder: Path, rows: list[Row]) -> Path:
-    bare = [
-        {
-            "problem": row["question"],
-            "gold": row["answer"],
-            "samples": [
-                {k: each[k] for k in ("text", "finish_reason")} for each in row["responses"]
-            ],
-        }
-        for row in rows
-    ]
-    return lines(folder / "bare.jsonl", bare)
-
-
-def write_array(folder: Path, rows: list[Row]) -> Path:
-    (folder / "rows.json").write_text("\ufeff" + json.dumps(rows, indent=1), "utf-8")
-    return folder / "rows.json"
-
-
-def accuracies(file: Path, out: Path) -> dict[str, Any]:
-    pool = import_file(file, out, task=get_task("gsm8k"))
+def accuracies(name: str, text: str, folder: Path) -> dict[str, Any]:
+    (folder / name).write_text(text, "utf-8", newline="")
+    pool = import_file(folder / name, folder / "pool", task=get_task("gsm8k")).pool
     assert (len(pool), pool.schedule.last) == (QUESTIONS, RESPONSES)
     found = evaluate(pool, standard_policies(pool.schedule), truths=Truths.open(pool.path))
     return {point.policy: point.accuracy for point in found.points}
@@ -122,37 +87,25 @@ def accuracies(file: Path, out: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def original(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("original")
-    return accuracies(lines(folder / "rows.jsonl", rows), folder / "pool")
+    return accuracies("rows.jsonl", lines(rows), tmp_path_factory.mktemp("original"))
 
 
-@pytest.mark.parametrize(
-    ("write", "within"),
-    [
-        (write_marked, 0.1),
-        (write_polite, 0.1),
-        (write_strings, 0.1),
-        (write_csv, 0.0),
-        (write_singles, 0.0),
-        (write_messages, 0.0),
-        (write_bare, 0.0),
-        (write_array, 0.0),
-    ],
-)
+WAYS: dict[str, tuple[Callable[[list[Row]], str], float]] = {
+    "marked.jsonl": (lambda rows: lines(with_texts(rows, marked)), 0.1),
+    "polite.jsonl": (lambda rows: lines(with_texts(rows, lambda text: text + POLITE)), 0.1),
+    "strings.jsonl": (lambda rows: lines(strings(rows)), 0.1),
+    "rows.csv": (in_csv, 0.0),
+    "singles.jsonl": (lambda rows: lines(singles(rows)), 0.0),
+    "messages.jsonl": (lambda rows: lines([*map(talked, rows)]), 0.0),
+    "bare.jsonl": (lambda rows: lines([*map(bare, rows)]), 0.0),
+    "rows.json": (lambda rows: "\ufeff" + json.dumps(rows, indent=1), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
 def test_a_pool_written_in_another_way_is_evaluated_alike(
-    tmp_path: Path,
-    rows: list[Row],
-    original: dict[str, Any],
-    write: Callable[[Path, list[Row]], Path],
-    within: float,
+    tmp_path: Path, rows: list[Row], original: dict[str, Any], name: str
 ) -> None:
-    found = accuracies(write(tmp_path, rows), tmp_path / "pool")
+    write, within = WAYS[name]
     assert min(original.values()) > 50
-    assert found == pytest.approx(original, abs=within)
-
-
-def test_texts_alone_are_evaluated_like_responses_that_do_not_say_they_were_cut_off(
-    tmp_path: Path, rows: list[Row]
-) -> None:
-    expected = accuracies(write_uncut(tmp_path, rows), tmp_path / "uncut")
-    assert accuracies(write_strings(tmp_path, rows), tmp_path / "pool") == expected
+    assert accuracies(name, write(rows), tmp_path) == pytest.approx(original, abs=within)

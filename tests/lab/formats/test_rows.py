@@ -6,8 +6,7 @@ import pytest
 
 from aera import Question, Response
 from aera.errors import AeraError
-from aera.lab.formats.entry import Entry
-from aera.lab.formats.rows import Columns, read_rows
+from aera.lab.formats.rows import Columns, Entry, read_rows
 
 Row = dict[str, Any]
 
@@ -24,7 +23,7 @@ def only(*rows: Row, **mapped: str) -> Entry:
 
 
 def said(entry: Entry) -> list[str]:
-    return [response.text for response in entry.record.responses]
+    return [response.text for response in entry.responses]
 
 
 @pytest.mark.parametrize("question", ["question", "problem", "prompt", "input", "query"])
@@ -32,7 +31,7 @@ def said(entry: Entry) -> list[str]:
 @pytest.mark.parametrize("truth", ["answer", "target", "ground_truth", "gold", "solution", "label"])
 def test_the_usual_names_are_known(question: str, many: str, truth: str) -> None:
     entry = only({question: "?", many: ["x", {"text": "y"}], truth: 7})
-    assert entry.record.question == Question("0", "?")
+    assert entry.question == Question("0", "?")
     assert (said(entry), entry.truth, entry.truth_name) == (["x", "y"], "7", truth)
 
 
@@ -43,7 +42,7 @@ def test_rows_of_one_response_are_grouped(one: str) -> None:
     rows = [{"question": q, one: f"{q}{n}", "index": n} for n in (2, 0, 1) for q in "ab"]
     first, second = entries(*rows)
     assert (said(first), said(second)) == (["a0", "a1", "a2"], ["b0", "b1", "b2"])
-    assert [each.record.question.id for each in (first, second)] == ["0", "1"]
+    assert [each.question.id for each in (first, second)] == ["0", "1"]
 
 
 def test_rows_are_grouped_by_id_where_there_is_one() -> None:
@@ -55,7 +54,7 @@ def test_rows_are_grouped_by_id_where_there_is_one() -> None:
 def test_an_id_of_every_row_does_not_part_a_question() -> None:
     rows = [{"id": n, "question": "ab"[n % 2], "text": str(n)} for n in range(8)]
     first, second = entries(*rows)
-    assert (first.record.question.id, said(second)) == ("0", ["1", "3", "5", "7"])
+    assert (first.question.id, said(second)) == ("0", ["1", "3", "5", "7"])
     assert len(entries(*({"id": n, "question": str(n), "text": "x"} for n in range(8)))) == 8
 
 
@@ -68,20 +67,20 @@ def test_a_conversation_is_a_question_a_system_message_and_perhaps_a_reply() -> 
         {"role": "user", "content": "how many?"},
     ]
     asked = Question("0", "look:\n\nhow many?", system="be brief")
-    assert only({"messages": talk, "responses": ["7"]}).record.question == asked
-    assert only({"prompt": talk, "completion": "7"}).record.question == asked
+    assert only({"messages": talk, "responses": ["7"]}).question == asked
+    assert only({"prompt": talk, "completion": "7"}).question == asked
     replies = [[*talk, {"role": "assistant", "content": text}] for text in "78"]
     entry = only(*({"messages": each} for each in replies))
-    assert (entry.record.question, said(entry)) == (asked, ["7", "8"])
+    assert (entry.question, said(entry)) == (asked, ["7", "8"])
     other = [{"role": "user", "content": "bye"}, *talk[2:]]
     assert len(entries({"messages": talk, "text": "7"}, {"messages": other, "text": "7"})) == 2
 
 
 def test_a_question_beside_messages_keeps_their_system_message() -> None:
     talk = [{"role": "system", "content": "s"}, {"role": "user", "content": "Q: how many?"}]
-    question = only({"question": "how many?", "messages": talk, "responses": ["7"]}).record.question
+    question = only({"question": "how many?", "messages": talk, "responses": ["7"]}).question
     assert question == Question("0", "how many?", system="s")
-    assert only({"question": "?", "system": "s", "text": "7"}).record.question.system == "s"
+    assert only({"question": "?", "system": "s", "text": "7"}).question.system == "s"
 
 
 def test_cells_may_hold_lists_and_numbers_as_text() -> None:
@@ -92,10 +91,10 @@ def test_cells_may_hold_lists_and_numbers_as_text() -> None:
         "group": 5,
     }
     entry = only(row)
-    assert entry.record.question == Question("0", "which?", ("tea", "milk"), group="5")
-    assert entry.record.responses[1] == Response("B", 12, -1.5, seed=3)
+    assert entry.question == Question("0", "which?", ("tea", "milk"), group="5")
+    assert entry.responses[1] == Response("B", 12, -1.5, seed=3)
     text = only({"question": "?", "text": "[1, 2]", "tokens": "209.0", "index": "0"})
-    assert text.record.responses == (Response("[1, 2]", 209),)
+    assert text.responses == (Response("[1, 2]", 209),)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +103,13 @@ def test_cells_may_hold_lists_and_numbers_as_text() -> None:
 )
 def test_choices_come_as_a_list_by_letter_or_with_labels(choices: Any) -> None:
     row = {"question": "?", "options": choices, "responses": ["A"]}
-    assert only(row).record.question.choices == ("tea", "2")
+    assert only(row).question.choices == ("tea", "2")
 
 
 def test_a_response_may_be_its_answer_alone() -> None:
     told = [{"answer": "33", "tokens": 9}, {"answer": None, "tokens": 5}, {"final_answer": 7}]
     entry = only({"question": "?", "answer": "1", "responses": [*told, {"prediction": ["x"]}, 8]})
-    assert entry.record.responses == (
+    assert entry.responses == (
         Response("", 9, answer="33"),
         Response("", 5),
         Response("", 1, answer="7"),
@@ -122,18 +121,18 @@ def test_a_response_may_be_its_answer_alone() -> None:
 
 def test_in_a_row_of_its_own_an_answer_is_told_from_the_truth() -> None:
     row = {"question": "?", "answer": "7", "prediction": "8"}
-    assert (only(row).truth, only(row).record.responses[0].answer) == ("7", "8")
+    assert (only(row).truth, only(row).responses[0].answer) == ("7", "8")
     row = {"question": "?", "answer": "8", "target": "7"}
-    assert (only(row).truth, only(row).record.responses[0].answer) == ("7", "8")
+    assert (only(row).truth, only(row).responses[0].answer) == ("7", "8")
     with pytest.raises(AeraError, match="there is no response"):
         only({"question": "?", "answer": "7"})
 
 
 def test_beside_a_text_only_an_answer_that_is_mapped_counts() -> None:
     row = {"question": "?", "text": "so 7", "extracted": "7", "answer": "6"}
-    assert only(row).record.responses == (Response("so 7", 1),)
+    assert only(row).responses == (Response("so 7", 1),)
     mapped = only(row, response_answer="extracted")
-    assert mapped.record.responses == (Response("so 7", 1, answer="7"),)
+    assert mapped.responses == (Response("so 7", 1, answer="7"),)
 
 
 def test_responses_may_be_choices_or_conversations() -> None:
@@ -150,7 +149,7 @@ def test_responses_may_be_choices_or_conversations() -> None:
 def test_a_column_that_is_empty_gives_way_to_the_next() -> None:
     row = {"question": None, "problem": "?", "answer": float("nan"), "solution": "#### 7"}
     entry = only({**row, "responses": None, "text": "7", "id": None})
-    assert (entry.record.question, entry.truth) == (Question("0", "?"), "#### 7")
+    assert (entry.question, entry.truth) == (Question("0", "?"), "#### 7")
 
 
 def test_mapped_columns_count_before_the_usual_ones() -> None:
@@ -164,8 +163,8 @@ def test_mapped_columns_count_before_the_usual_ones() -> None:
     }
     mapped = {"question": "q", "responses": "r", "text": "said", "tokens": "n", "answer": "t"}
     entry = only(row, **mapped, id="name", group="k")
-    assert entry.record.question == Question("a", "?", group="g")
-    assert (entry.record.responses, entry.truth) == ((Response("x", 3),), "7")
+    assert entry.question == Question("a", "?", group="g")
+    assert (entry.responses, entry.truth) == ((Response("x", 3),), "7")
 
 
 def test_a_mapped_column_may_be_missing_from_some_rows_but_not_from_all() -> None:
@@ -181,26 +180,3 @@ def test_a_mapped_column_may_be_missing_from_some_rows_but_not_from_all() -> Non
     )
     with pytest.raises(AeraError, match="none of ours: question, messages"):
         Columns({"truth": "t"})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"question": 3}, 'the field "question" is 3'),
-        ({"question": " "}, "there is no question"),
-        ({"id": 1.5}, 'the field "id" is 1.5'),
-        ({"choices": 5}, 'the field "choices" is 5'),
-        ({"index": "first"}, "the field \"index\" is 'first'"),
-        ({"tokens": "many"}, "the field \"tokens\" is 'many'"),
-        ({"logprob": "x"}, "the field \"logprob\" is 'x'"),
-        ({"text": {"a": 1}}, "a text is needed, but it is {'a': 1}"),
-        ({"index": 0, "id": 0}, "the question 0 has response 0 twice"),
-        ({"answer": "8", "id": 0}, "the question 0 has another answer than before"),
-    ],
-)
-def test_a_row_that_cannot_be_used_is_named(change: Row, message: str) -> None:
-    row = {"id": 0, "question": "?", "text": "x", "answer": "7", "index": 0}
-    with pytest.raises(AeraError) as caught:
-        entries(row, {**row, "id": 1, "index": 1, **change})
-    assert str(caught.value).startswith("f, line 2")
-    assert message in str(caught.value)

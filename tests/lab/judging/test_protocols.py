@@ -13,7 +13,6 @@ from aera.arrays import Columns
 from aera.errors import ProtocolError
 from aera.lab import (
     Choice,
-    CrossFit,
     Judgement,
     LossLimit,
     PaperLearner,
@@ -58,9 +57,9 @@ def watching() -> Iterator[Watched]:
         seen.networks.append((len(train.targets), len(held.targets), outputs))
         return fit_network(train, held, outputs=outputs, **rest)
 
-    def tuning(self: LossLimit, family: Any, values: Any, known: Any, **rest: Any) -> Choice:
+    def tuning(self: LossLimit, family: Any, known: Any, **rest: Any) -> Choice:
         seen.tunes.append(set(known.question_ids))
-        return choose(self, family, values, known, **rest)
+        return choose(self, family, known, **rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PaperLearner, "fit", fitting)
@@ -69,7 +68,7 @@ def watching() -> Iterator[Watched]:
         yield seen
 
 
-Crossed = tuple[CrossFit, Watched]
+Crossed = tuple[Judgement, Watched]
 Judged = tuple[Judgement, Watched]
 LIMIT = LossLimit(0.05)
 
@@ -158,7 +157,7 @@ def test_crossfit_shows_the_papers_nine_thresholds(crossed: Crossed) -> None:
     np.testing.assert_array_equal(points[2].columns, GATE_FAMILY.stops(done.p_continue, 0.3))
 
 
-def same(one: CrossFit | Judgement, other: CrossFit | Judgement) -> bool:
+def same(one: Judgement, other: Judgement) -> bool:
     return one.p_continue.tobytes() == other.p_continue.tobytes()
 
 
@@ -216,7 +215,10 @@ def test_each_question_stops_where_its_own_folds_choice_stops_it(
     bench: Bench, judged: Judged
 ) -> None:
     done, _ = judged
-    for name, values in (("aera", done.p_continue), ("asc", bench.table.measures["asc"])):
+    for name, values in (
+        ("aera", done.p_continue),
+        ("asc", bench.table.trajectories.values["asc"]),
+    ):
         family = GATE_FAMILY if name == "aera" else bench.table.families[name]
         for row, fold in enumerate(done.folds):
             wanted = done.choices[name][fold].stops(family, values[[row]])[0]
@@ -278,7 +280,7 @@ def test_a_judgement_shows_fixed_budgets_on_the_same_questions(
 
 def test_a_limit_keeps_the_margin_of_the_learner(quick: PaperLearner) -> None:
     assert limit_for(quick, 0.05) == LossLimit(0.05, None, None)
-    assert limit_for(VoteLearner(), 0.05, 0.1) == LossLimit(0.05, 0.1, 1.0)
+    assert limit_for(VoteLearner(), 0.05, 0.1) == LossLimit(0.05, 0.1, 1.64)
 
 
 # --- holdout --------------------------------------------------------------------------------------
@@ -312,9 +314,8 @@ def small(table: PaperTable, rows: int) -> PaperTable:
     return replace(
         table,
         questions=table.questions[:rows],
-        trajectories=table.trajectories.subset(some),
+        trajectories=table.trajectories.take(some),
         states=States(table.states.scalars[some], table.states.centroids[some]),
-        measures={name: values[some] for name, values in table.measures.items()},
     )
 
 

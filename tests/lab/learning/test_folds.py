@@ -11,7 +11,6 @@ from aera.lab.learning.folds import (
     FOLDS,
     Fold,
     deal,
-    each_fold,
     fold_numbers,
     gather,
     group_questions,
@@ -103,7 +102,7 @@ def test_every_row_is_judged_by_others_alone() -> None:
 
 def test_parts_are_gathered_from_wherever_they_were_dealt() -> None:
     dealt = deal(np.arange(10), folds=3, seed=5)
-    parts = each_fold(lambda fold: fold.own[:, None] * np.array([1.0, -1.0]), dealt)
+    parts = [fold.own[:, None] * np.array([1.0, -1.0]) for fold in dealt]
     assert gather(parts, dealt).tolist() == [[float(row), float(-row)] for row in range(10)]
 
 

@@ -7,7 +7,7 @@ from small_study import Bench, Letters
 
 from aera import Schedule
 from aera.errors import ProtocolError, UsageError
-from aera.lab import PaperLearner, Truths, evaluate
+from aera.lab import LossLimit, PaperLearner, Truths, evaluate
 from aera.lab.learning.labels import continuation_labels
 from aera.lab.learning.paper import GROUPS, PaperModel, PaperTable, without_group
 from aera.paper.features import FEATURES, SCALARS
@@ -36,8 +36,8 @@ def test_shuffled_truths_leave_every_bit_of_the_states(
         other = PaperLearner(letters).prepare(some, truths)
         assert other.states.scalars.tobytes() == prepared.states.scalars.tobytes()
         assert other.states.centroids.tobytes() == prepared.states.centroids.tobytes()
-        for name, values in prepared.measures.items():
-            assert other.measures[name].tobytes() == values.tobytes()
+        for name, values in prepared.trajectories.values.items():
+            assert other.trajectories.values[name].tobytes() == values.tobytes()
         assert other.trajectories.grades is not prepared.trajectories.grades
 
 
@@ -47,7 +47,7 @@ def test_rows_are_the_questions_of_the_pool_in_order(bench: Bench) -> None:
     assert [*table.questions] == [*bench.pool.questions.values()]
     assert len(table) == 60
     assert table.states.scalars.shape == (60, 4, 23)
-    assert {values.shape for values in table.measures.values()} == {(60, 4)}
+    assert {values.shape for values in table.trajectories.values.values()} == {(60, 4)}
 
 
 def test_grades_and_costs_are_those_of_a_plain_replay(bench: Bench) -> None:
@@ -117,10 +117,12 @@ def test_a_model_makes_the_policy_of_every_family_it_measures(
     bench: Bench, fitted: PaperModel
 ) -> None:
     measured = fitted.values(bench.table, np.arange(40, 60))
-    assert next(iter(fitted.families)) == "aera"
-    assert set(fitted.families) == set(measured.values) == {"aera", *bench.table.families}
+    assert next(iter(fitted.families(LossLimit()))) == "aera"
+    assert (
+        set(fitted.families(LossLimit())) == set(measured.values) == {"aera", *bench.table.families}
+    )
     assert fitted.policy(0.3) == Gated(fitted.gate, 0.3)
-    for family in fitted.families.values():
+    for family in fitted.families(LossLimit()).values():
         setting = family.settings[1]
         assert str(fitted.policy(setting, family)) == family.label(setting)
 

@@ -230,4 +230,6 @@ def test_without_torch_one_sentence_says_what_to_install() -> None:
         [sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == 'training needs torch; install it with pip install "aera[train]"\n'
+    assert (
+        done.stderr == 'the paper\'s gate needs torch; install it with pip install "aera[paper]"\n'
+    )

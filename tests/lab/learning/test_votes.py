@@ -1,400 +1,423 @@
-from dataclasses import dataclass, field, replace
-from typing import Any
+"""Three teachers by every protocol: what is learned, what is chosen, and who may see what."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from made_questions import SCHEDULE, made_records, made_table, table_of
+from made_questions import SCHEDULE, TASK, made_records, made_table, table_of
 from small_study import Bench
 
-from aera import Schedule
-from aera.arrays import Columns, Floats
-from aera.errors import ProtocolError
-from aera.lab import Choice, Judgement, LossLimit, VoteLearner, holdout, limit_for, nested
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
-from aera.lab.judging.protocols import learn_and_tune
-from aera.lab.learning import votes
-from aera.lab.learning.perceptron import Perceptron
-from aera.lab.learning.vote_gate import VoteGateFit, VoteStates
-from aera.lab.learning.votes import LOSSES, ReplayedVotes, VoteModel, VoteTable, mean_saving
-from aera.lab.learning.weigher import Responses, WeigherFit
-from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
-from aera.policies.gate import VoteGate
-from aera.policies.rules import confidence
-from aera.solving.replay import replay
+from aera import BestOfN, Question, Record, Response, Schedule
+from aera.arrays import Columns
+from aera.errors import ProtocolError, UsageError
+from aera.lab import (
+    ASC_FAMILY,
+    GATE_FAMILY,
+    Dataset,
+    Judgement,
+    LossLimit,
+    MostUtility,
+    Truths,
+    TruthScorer,
+    VoteLearner,
+    VoteModel,
+    build,
+    holdout,
+    learn_and_tune,
+    limit_for,
+    nested,
+)
+from aera.lab.calibrating.families import SCORE_FAMILY
+from aera.lab.learning.weigher import Responses, fit_weigher
+from aera.policies.gate import Gated
+from aera.pools.pool import HeldRecords, VotedRecord, read_votes
+from aera.solving.controller import question_hashes
+from aera.solving.run import replay
 from aera.voting.weigher import Weigher
 
-EVERY = np.arange(60)
-LEARNER = VoteLearner(WeigherFit(Perceptron((32, 32), 0.2, 1e-2, 1e-2, epochs=4, batch=32)))
-LOOSE, SURE = limit_for(LEARNER, 0.05), limit_for(LEARNER, 0.3, 0.2)
+EVERY, QUESTIONS = np.arange(200), 200
 
 
-@pytest.fixture(scope="module")
-def table() -> VoteTable:
-    return made_table()
+class Long:
+    """A response is worth more the fewer its words are."""
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        return [1 / len(response.text) for response in responses]
 
 
-@pytest.fixture(scope="module")
-def model(table: VoteTable) -> VoteModel:
-    return LEARNER.fit(table, np.arange(40), seed=0)
+TRUTHS = Truths(made_records(questions=QUESTIONS)[1])
+LEARNERS = {
+    "labels": VoteLearner(),
+    "majority": VoteLearner("majority"),
+    "scores": VoteLearner("scores", best_of_n=BestOfN(Long()), judge=TruthScorer(TASK, TRUTHS)),
+}
+GOALS: dict[str, LossLimit | MostUtility] = {
+    "labels": limit_for(LEARNERS["labels"], 0.05),
+    "majority": limit_for(LEARNERS["majority"], 0.1, by_agreement=True),
+    "scores": MostUtility(0.2),
+}
+each_teacher = pytest.mark.parametrize("teacher", LEARNERS)
 
 
-@dataclass
-class Watched:
-    """Which questions went into a fit of the weigher, of the gate, and into calibration."""
-
-    weighers: list[set[int]] = field(default_factory=list)
-    gates: list[int] = field(default_factory=list)
-    tunes: list[tuple[float | None, frozenset[str]]] = field(default_factory=list)
-
-
-@pytest.fixture
-def watched(table: VoteTable, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    seen = Watched()
-    fit_weigher, fit_gate, choose = WeigherFit.fit, VoteGateFit.fit, LossLimit.choose
-    row_of = {own.tobytes(): row for row, own in enumerate(table.responses.traits)}
-    assert len(row_of) == len(table), "questions are told apart by their traits"
-
-    def weighing(self: WeigherFit, learned: Responses, *, seed: int) -> Weigher:
-        seen.weighers.append({row_of[own.tobytes()] for own in learned.traits})
-        return fit_weigher(self, learned, seed=seed)
-
-    def gating(self: VoteGateFit, states: VoteStates) -> VoteGate:
-        seen.gates.append(len(states))
-        return fit_gate(self, states)
-
-    def tuning(self: LossLimit, family: Family, values: Any, known: Any, **rest: Any) -> Choice:
-        seen.tunes.append((self.alpha, frozenset(known.question_ids)))
-        return choose(self, family, values, known, **rest)
-
-    monkeypatch.setattr(WeigherFit, "fit", weighing)
-    monkeypatch.setattr(VoteGateFit, "fit", gating)
-    monkeypatch.setattr(LossLimit, "choose", tuning)
-    return seen
+def prepared(teacher: str, turned: Columns | None = None) -> Dataset:
+    """Two hundred questions; those `turned` have other responses and other truths."""
+    records, truths = made_records(questions=QUESTIONS)
+    if turned is not None:
+        other, wrong = made_records(seed=9, questions=QUESTIONS)
+        for row in turned:
+            records[row] = replace(other[row], question=records[row].question)
+            truths[f"q{row}"] = wrong[f"q{row}"]
+    known = Truths(truths)
+    learner = LEARNERS[teacher]
+    if learner.judge is not None:
+        learner = replace(learner, judge=TruthScorer(TASK, known))
+    return learner.prepare(HeldRecords(records, TASK, SCHEDULE), known)
 
 
-def names(rows: set[int] | Columns) -> frozenset[str]:
-    return frozenset(f"q{row}" for row in rows)
+@cache
+def data_of(teacher: str) -> Dataset:
+    return prepared(teacher)
 
 
-# --- a table --------------------------------------------------------------------------------------
+@cache
+def judged_by(protocol: str, teacher: str) -> Judgement:
+    learner, data = LEARNERS[teacher], data_of(teacher)
+    if protocol == "nested":
+        return nested(learner, data, [GOALS[teacher]], folds=3, seed=1)[0]
+    return holdout(learner, data, GOALS[teacher], seed=1)
 
 
-def test_replaying_takes_the_weighted_votes(table: VoteTable) -> None:
-    rows, weights = np.array([3, 8]), np.random.default_rng(0).random((2, 8))
-    replayed = table.replay(rows, weights)
-    grades = replayed.trajectories.known_grades
-    assert replayed.evidence.shape == (2, 3, len(VOTE_FEATURE_NAMES))
-    assert replayed.trajectories.question_ids == ("q3", "q8")
-    for place, record in enumerate(table.weigh(rows, weights)):
-        for column, prefix in enumerate(record.prefixes(SCHEDULE)):
-            np.testing.assert_array_equal(replayed.evidence[place, column], vote_features(prefix))
-            truth = table.truths[prefix.question.id]
-            right = prefix.tally.leaders.answer == truth
-            assert grades[place, column] == float(right)
-            assert replayed.confidence[place, column] == confidence(prefix)
+each_case = pytest.mark.parametrize(
+    ("protocol", "teacher"), [(p, t) for p in ("nested", "holdout") for t in LEARNERS]
+)
 
 
-def test_a_table_is_cut_to_the_schedule(bench: Bench) -> None:
-    some = replace(bench.records, records=bench.records.records[:20])
-    made = LEARNER.prepare(some, bench.truths, schedule=Schedule((2, 4)))
-    assert made.responses.traits.shape[:2] == (20, 4)
-    assert made.schedule == Schedule((2, 4))
+# --- every teacher by every protocol --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("questions", "schedule"), [(19, (4, 8)), (60, (8,))])
-def test_too_little_to_learn_from_is_refused(
-    bench: Bench, questions: int, schedule: tuple[int, ...]
+@each_case
+def test_each_question_is_judged_once_where_the_choice_of_its_fold_stops_it(
+    protocol: str, teacher: str
 ) -> None:
-    some = replace(bench.records, records=bench.records.records[:questions])
-    made = LEARNER.prepare(some, bench.truths, schedule=Schedule(schedule))
-    with pytest.raises(ProtocolError, match=f'"{bench.pool.path.name}"') as refusal:
-        LEARNER.fit(made, np.arange(questions), seed=0)
-    assert "\n" not in str(refusal.value)
+    done = judged_by(protocol, teacher)
+    assert len({*done.rows.tolist()}) == len(done.rows) == (200 if protocol == "nested" else 80)
+    known = data_of(teacher)
+    names = tuple(known.questions[row].id for row in done.rows)
+    assert done.trajectories.question_ids == names
+    assert [record.question.id for record in done.measured.records] == [*names]
+    for name, choices in done.choices.items():
+        for fold, (choice, model) in enumerate(zip(choices, done.models, strict=True)):
+            family = model.families(GOALS[teacher])[name]
+            assert choice.family == family.name
+            own = done.folds == fold
+            wanted = choice.stops(family, done.measured.values[family.name][own])
+            np.testing.assert_array_equal(done.stops[name][own], wanted)
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+@each_case
+def test_a_point_is_the_mean_over_orders_with_the_stored_one_beside(
+    protocol: str, teacher: str
+) -> None:
+    done = judged_by(protocol, teacher)
+    point, stops = done.point("aera"), done.stops["aera"]
+    spent = np.take_along_axis(done.measured.tokens, stops[..., None], 2)[..., 0]
+    np.testing.assert_allclose(point.spent, spent[:, 1:].mean(axis=1))
+    np.testing.assert_allclose(point.stored.spent, spent[:, 0])
+    told = point.as_json()
+    assert told["tokens"] == pytest.approx(spent[:, 1:].mean(), abs=1e-4)
+    assert told["stored_order"]["tokens"] == pytest.approx(spent[:, 0].mean(), abs=1e-4)
+    assert sum(told["stops"].values()) == len(done.rows)
+    full = done.fixed()[-1]
+    assert full.responses == SCHEDULE.last
 
 
-def test_a_weigher_is_kept_where_a_trait_reveals_the_truth(model: VoteModel) -> None:
-    assert model.weigher is not None
-    assert model.gain > 10
+@each_case
+def test_what_is_judged_shapes_nothing_that_judges_it(protocol: str, teacher: str) -> None:
+    """Other responses and other truths in the judged fold: the model's bytes stay."""
+    before, learner = judged_by(protocol, teacher), LEARNERS[teacher]
+    own = np.flatnonzero(before.folds == 0) if protocol == "nested" else before.rows
+    changed = prepared(teacher, own)
+    after = (
+        nested(learner, changed, [GOALS[teacher]], folds=3, seed=1)[0]
+        if protocol == "nested"
+        else holdout(learner, changed, GOALS[teacher], seed=1)
+    )
+    assert bytes_of(before.models[0]) == bytes_of(after.models[0])
+    for name in before.choices:
+        assert before.choices[name][0] == after.choices[name][0]
+    if protocol == "nested":
+        assert bytes_of(before.models[1]) != bytes_of(after.models[1])
 
 
-def test_a_weigher_is_left_out_where_traits_are_noise() -> None:
-    kept = [LEARNER.fit(made_table(seed, telling=False), EVERY, seed=0) for seed in range(4)]
-    assert [one.weigher for one in kept] == [None] * 4
-    assert all(one.gain < 10 for one in kept)
+def bytes_of(model: object) -> bytes:
+    assert isinstance(model, VoteModel)
+    parts = [model.learned.encode()]
+    if model.gate is not None:
+        parts += [array.tobytes() for array in model.gate.tensors().values()]
+    if isinstance(model.weigher, Weigher):
+        parts += [array.tobytes() for array in model.weigher.network.tensors().values()]
+    return b"".join([*parts, *(values.tobytes() for values in model.own.values.values())])
 
 
-def test_a_weigher_is_left_out_where_the_grades_are_shuffled() -> None:
-    records, truths = made_records()
-    rng = np.random.default_rng(0)
-    # Every question keeps its two answers, but chance says which of them is right.
-    for record in records:
-        said = sorted({vote.answer for vote in record.votes if vote.answer})
-        truths[record.question.id] = str(rng.choice(said))
-    assert LEARNER.fit(table_of(records, truths), EVERY, seed=0).weigher is None
+@each_teacher
+def test_a_built_controller_holds_what_was_learned_from_its_own_rows(teacher: str) -> None:
+    learner, data = LEARNERS[teacher], data_of(teacher)
+    made = build(learner, data, GOALS[teacher], seed=0)
+    hashes = {question_hashes(question)[0] for question in data.questions}
+    assert made.controller.fitted == made.controller.calibrated == hashes
+    assert made.choice is not None
+    assert made.choice.questions == 200
+    assert (made.controller.gate is None) == (teacher == "majority")
+    assert made.learned in made.card
+    assert made.controller.calibration["out_of_fold"] is True
 
 
-def test_without_a_weigher_the_votes_are_plain() -> None:
-    table, rows = made_table(0, telling=False), np.arange(40, 60)
-    model = LEARNER.fit(table, np.arange(40), seed=0)
+@pytest.mark.parametrize("teacher", ["labels", "majority"])
+def test_a_certificate_comes_from_questions_that_taught_nothing(teacher: str) -> None:
+    learner, data = LEARNERS[teacher], data_of(teacher)
+    goal = limit_for(learner, 0.3, 0.2, by_agreement=teacher == "majority")
+    made = build(learner, data, goal, seed=3).controller
+    assert (len(made.fitted), len(made.calibrated)) == (100, 100)
+    assert not made.fitted & made.calibrated
+    split = learner.split(data, EVERY, certified=True, seed=3)
+    again = build(learner, prepared(teacher, split.tune), goal, seed=3).controller
+    assert made.calibration["learned"] == again.calibration["learned"]
+    assert bytes_of(learner.fit(data, split.fit, seed=3)) == bytes_of(
+        learner.fit(prepared(teacher, split.tune), split.fit, seed=3)
+    )
+
+
+@each_teacher
+def test_learning_is_the_same_by_seed(teacher: str) -> None:
+    learner, data = LEARNERS[teacher], data_of(teacher)
+    one, two = (learner.fit(data, EVERY, seed=0) for _ in range(2))
+    assert bytes_of(one) == bytes_of(two)
+
+
+@each_teacher
+def test_too_little_to_learn_from_is_refused(teacher: str) -> None:
+    learner, records = LEARNERS[teacher], made_records(questions=QUESTIONS)[0]
+    for some, schedule in ((records[:19], SCHEDULE), (records, Schedule((8,)))):
+        few = learner.prepare(HeldRecords(some, TASK, schedule), TRUTHS)
+        with pytest.raises(ProtocolError) as refusal:
+            learner.fit(few, np.arange(len(few)), seed=0)
+        assert "\n" not in str(refusal.value)
+
+
+# --- right answers --------------------------------------------------------------------------------
+
+
+def test_weights_are_kept_where_a_trait_reveals_the_truth() -> None:
+    model = LEARNERS["labels"].fit(data_of("labels"), EVERY, seed=0)
+    assert isinstance(model.weigher, Weigher)
+    assert model.learned.startswith("learned weights gain +")
+    assert "points, 95 % [+" in model.learned
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_weights_are_left_out_where_traits_are_noise(seed: int) -> None:
+    table, rows = made_table(seed, telling=False), np.arange(40, 60)
+    model = LEARNERS["labels"].fit(table, np.arange(40), seed=0)
     assert model.weigher is None
-    plain, seen = table.replay(rows, None), model.values(table, rows)
-    np.testing.assert_array_equal(seen.values["asc"], plain.confidence)
-    np.testing.assert_array_equal(seen.values["aera"], model.gate.chances(plain.evidence))
+    assert "do not clearly gain, so votes are plain" in model.learned
+    plain, seen = table.replay(rows), model.values(table, rows)
+    np.testing.assert_array_equal(seen.values["asc"], plain.values["asc"])
     assert [*seen.records] == [table.records[row] for row in rows]
 
 
-def test_the_gain_is_measured_out_of_fold(table: VoteTable, model: VoteModel) -> None:
-    rows = np.arange(40)
-    weights = LEARNER.weigher.out_of_fold(table.responses.subset(rows), groups=rows, seed=0)
-    plain, weighted = (table.replay(rows, w).trajectories.known_grades for w in (None, weights))
-    assert model.gain == pytest.approx(100 * (weighted.mean() - plain.mean()))
-
-
-@pytest.mark.parametrize(
-    ("measured", "kept"),
-    [([3.0], True), ([-0.5], False), ([1.4, -0.7, -0.7], False), ([0.5, 3.0, 3.0], True)],
-)
-def test_a_gain_that_is_unclear_is_measured_on_other_folds(
-    table: VoteTable, monkeypatch: pytest.MonkeyPatch, measured: list[float], kept: bool
-) -> None:
-    """`measured`: standard errors gained, one measurement after the other."""
-    rows, left, seeds = np.arange(40), list(measured), []
-    out_of_fold, spread = WeigherFit.out_of_fold, np.where(rows % 2, 1.0, -1.0)
-
-    def weighing(self: WeigherFit, *given: Any, seed: int, **rest: Any) -> Floats:
-        seeds.append(seed)
-        return out_of_fold(self, *given, seed=seed, **rest)
-
-    def gaining(weighted: ReplayedVotes, plain: ReplayedVotes) -> Floats:
-        gains: Floats = spread + left.pop(0) / np.sqrt(len(rows))
-        return gains
-
-    monkeypatch.setattr(WeigherFit, "out_of_fold", weighing)
-    monkeypatch.setattr(votes, "_gains", gaining)
-    model = LEARNER.fit(table, rows, seed=5)
-    assert (model.weigher is not None) is kept
-    assert not left
-    assert len({*seeds}) == len(seeds) == len(measured)
-
-
-@pytest.mark.parametrize(
-    ("gate", "asc", "family"), [(0.3, 0.4, ASC_FAMILY), (0.4, 0.3, GATE_FAMILY)]
-)
-def test_the_gate_steps_aside_where_asc_saves_more(
-    table: VoteTable, monkeypatch: pytest.MonkeyPatch, gate: float, asc: float, family: Family
-) -> None:
-    savings = {GATE_FAMILY.name: gate, ASC_FAMILY.name: asc}
-    monkeypatch.setattr(votes, "mean_saving", lambda measured, asked: savings[asked.name])
-    assert LEARNER.fit(table, np.arange(30), seed=0).family is family
-    judged = holdout(LEARNER, table, LOOSE, test=0.5)
-    twin = "asc" if family is ASC_FAMILY else "gate"
-    assert judged.families["aera"] is family
-    assert judged.stops["aera"].tolist() == judged.stops[twin].tolist()
-    assert judged.choices["aera"] == judged.choices[twin]
-    assert judged.choices["aera"][0].family == family.name
-
-
-def test_a_saving_is_the_mean_over_a_few_losses(model: VoteModel) -> None:
-    savings = [
-        model.own.choose(GATE_FAMILY, LossLimit(loss, margin=0.0), seed=0).token_saving
-        for loss in LOSSES
-    ]
-    assert mean_saving(model.own, GATE_FAMILY) == pytest.approx(np.mean(savings))
-
-
-def test_learning_is_the_same_by_seed(table: VoteTable, model: VoteModel) -> None:
-    again, other = (LEARNER.fit(table, np.arange(40), seed=s) for s in (0, 1))
-    assert again.gate.identity == model.gate.identity
-    assert again.gain == model.gain
-    assert other.gate.identity != model.gate.identity
-
-
-def test_the_rest_of_a_pool_has_no_part_in_what_is_learned(model: VoteModel) -> None:
-    records, truths = made_records()
-    turned = table_of(records, truths | {f"q{row}": "1000" for row in range(40, 60)})
-    again = LEARNER.fit(turned, np.arange(40), seed=0)
-    assert again.gate.identity == model.gate.identity
-    assert again.family is model.family
-
-
-def test_what_is_judged_live_is_what_was_measured(table: VoteTable, model: VoteModel) -> None:
-    """A decision taken prefix by prefix equals the one read from the table."""
-    rows = np.arange(40, 60)
-    measured = model.values(table, rows)
-    assert model.weigher is not None
-    weights = model.weigher.weights(table.responses.traits[rows])
-    assert [*measured.records] == table.weigh(rows, weights)
+def test_what_is_judged_live_is_what_was_measured() -> None:
+    """A decision taken prefix by prefix equals the one read from the dataset."""
+    data, rows = data_of("labels"), np.arange(40, 60)
+    model = LEARNERS["labels"].fit(data, np.arange(40), seed=0)
+    measured = model.values(data, rows).stored
+    assert model.gate is not None
     for row, record in enumerate(measured.records):
         prefixes = record.prefixes(SCHEDULE)
         found = [model.gate.p_continue(prefix) for prefix in prefixes]
         assert found == pytest.approx(measured.values[GATE_FAMILY.name][row].tolist())
-        stop = replay(prefixes, model.policy(0.8, ASC_FAMILY), task=table.task).prefix
+        stop = replay(prefixes, model.policy(0.8, ASC_FAMILY), task=data.task).prefix
         column = ASC_FAMILY.stops(measured.values[ASC_FAMILY.name][[row]], 0.8)[0]
         assert len(stop) == SCHEDULE.checkpoints[column]
 
 
-# --- who may see what -----------------------------------------------------------------------------
-
-
-def test_own_questions_are_weighed_by_weighers_of_others(
-    table: VoteTable, watched: Watched
+@pytest.mark.parametrize("max_loss", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("alpha", [None, 0.2])
+def test_the_family_is_the_cheaper_one_at_the_allowed_loss(
+    max_loss: float, alpha: float | None
 ) -> None:
-    LEARNER.fit(table, np.arange(40), seed=3)
-    *folds, last = watched.weighers
-    assert last == set(range(40)), "what is kept learns from all of them"
-    held = [set(range(40)) - fold for fold in folds]
-    assert sorted(row for part in held for row in part) == list(range(40))
-    assert watched.gates == [32] * 5 + [40]
+    learner, data = LEARNERS["labels"], data_of("labels")
+    model, _ = learn_and_tune(learner, data, EVERY, certified=alpha is not None, seed=0)
+    families = model.families(limit_for(learner, max_loss, alpha))
+    tried = limit_for(learner, max_loss)
+    saved = {
+        name: tried.choose(families[name], model.own, grid=model.grid(families[name])).token_saving
+        for name in ("aera", "gate", "asc")
+    }
+    assert saved["aera"] == max(saved["gate"], saved["asc"])
+    policy = model.policy(0.5, families["aera"])
+    assert isinstance(policy, Gated) == (families["aera"] is GATE_FAMILY)
 
 
-def test_a_certificate_comes_from_questions_nothing_was_learned_from(
-    table: VoteTable, watched: Watched
-) -> None:
-    model, tuning = learn_and_tune(LEARNER, table, EVERY, certified=True, seed=1)
-    taught = set.union(*watched.weighers)
-    tuned = set(tuning.trajectories.question_ids)
-    assert names(taught) | tuned == names(EVERY)
-    assert not names(taught) & tuned
-    assert model.own is not None
-    assert set(model.own.trajectories.question_ids) == names(taught)
-    assert len(tuned) == len(taught) == 30
+def test_settings_spend_from_nearly_all_to_few() -> None:
+    model = LEARNERS["labels"].fit(data_of("labels"), EVERY, seed=0)
+    own = model.own.mixed
+    for family in (GATE_FAMILY, ASC_FAMILY):
+        grid = model.grid(family)
+        stops = [family.stops(own.values[family.name], setting) for setting in grid]
+        spent = [np.take_along_axis(own.tokens, s[..., None], 2).mean() for s in stops]
+        assert spent == sorted(spent, reverse=True)
+        assert len(grid) > 10
 
 
-def test_without_a_certificate_every_question_teaches(table: VoteTable) -> None:
-    model, tuning = learn_and_tune(LEARNER, table, EVERY, certified=False, seed=1)
-    assert tuning is model.own
-    assert tuning.trajectories.question_ids == tuple(f"q{row}" for row in EVERY)
+def test_a_looser_limit_is_cheaper_and_a_limit_nobody_meets_keeps_the_full_budget() -> None:
+    learner, data = LEARNERS["labels"], data_of("labels")
+    limits = [limit_for(learner, 0.01, 0.01), *(limit_for(learner, loss) for loss in (0.02, 0.2))]
+    sure, tight, loose = (holdout(learner, data, limit).point("aera") for limit in limits)
+    assert sure.responses == 8
+    assert tight.tokens >= loose.tokens
 
 
-def taught_by(watched: Watched, folds: Columns) -> dict[int, set[int]]:
-    """All questions that a weigher saw, by the outer fold it worked for: six fits or five each."""
-    by_fold: dict[int, set[int]] = {}
-    for rows in watched.weighers:
-        outside = set(range(len(folds))) - rows
-        home = [f for f in range(folds.max() + 1) if set(np.flatnonzero(folds == f)) <= outside]
-        for fold in home:
-            by_fold.setdefault(fold, set()).update(rows)
-    return by_fold
+def test_weights_of_others_are_used_as_they_are() -> None:
+    learner, data = LEARNERS["labels"], data_of("labels")
+    given = learner.fit(data, EVERY[:100], seed=0).weigher
+    assert isinstance(given, Weigher)
+    model = replace(learner, given=given).fit(data, EVERY[100:], seed=0)
+    assert model.weigher is given
+    assert model.learned.startswith("weights taught elsewhere gain +")
+    own = data.replay(EVERY[100:], given.weights(data.traits[EVERY[100:]]))
+    np.testing.assert_array_equal(model.own.values["asc"], own.values["asc"])
 
 
-@pytest.fixture(scope="module")
-def judgements(table: VoteTable) -> list[Judgement]:
-    return nested(LEARNER, table, [LOOSE, limit_for(LEARNER, 0.2)], folds=3, seed=1)
+def test_real_responses_go_through(bench: Bench) -> None:
+    data = VoteLearner().prepare(bench.records, bench.truths)
+    done = holdout(VoteLearner(), data, limit_for(VoteLearner(), 0.1), seed=0)
+    assert done.point("aera").tokens <= done.fixed()[-1].tokens
 
 
-def test_nested_judges_every_question_once(judgements: list[Judgement]) -> None:
-    assert len(judgements) == 2
-    for judged in judgements:
-        assert judged.trajectories.question_ids == tuple(f"q{row}" for row in EVERY)
-        assert [record.question.id for record in judged.measured.records] == [
-            *judged.trajectories.question_ids
-        ]
-        assert judged.rows.tolist() == EVERY.tolist()
-        assert np.bincount(judged.folds).tolist() == [20, 20, 20]
-        assert set(judged.stops) == set(judged.choices) == {"aera", "gate", "asc"}
-        assert all(len(stops) == 60 for stops in judged.stops.values())
-        assert all(len(choices) == 3 for choices in judged.choices.values())
-        assert {c.max_loss for c in judged.choices["aera"]} <= {0.05, 0.2}
-        assert [point.policy for point in judged.fixed()] == [f"weighted-{c}" for c in SCHEDULE]
+# --- the majority ---------------------------------------------------------------------------------
 
 
-def test_what_looks_at_weighted_votes_says_so(judgements: list[Judgement]) -> None:
-    points = judgements[0].points()
-    assert all(point.weighted for point in points)
-    assert [point.policy for point in points] == [
-        "aera-calibrated",
-        "gate-calibrated",
-        "asc-calibrated+weighted",
+def test_truths_change_nothing_that_the_majority_teaches() -> None:
+    learner, (records, truths) = LEARNERS["majority"], made_records(questions=QUESTIONS)
+    held = HeldRecords(records, TASK, SCHEDULE)
+    found = [
+        learner.fit(learner.prepare(held, known), EVERY, seed=1)
+        for known in (None, Truths(truths), Truths(dict.fromkeys(truths, "5")))
     ]
+    assert len({bytes_of(model) for model in found}) == 1
+    assert found[0].gate is None
+    assert found[0].learned.endswith("ASC is what was calibrated")
 
 
-def test_a_looser_limit_is_cheaper(judgements: list[Judgement]) -> None:
-    tight, loose = (judged.point("aera").tokens for judged in judgements)
-    assert loose <= tight
+def clear_records(questions: int) -> list[VotedRecord]:
+    """Questions on which nearly all responses agree."""
+    records, _ = made_records(questions=1500)
+    clear = [r for r in records if max(Counter(v.answer for v in r.votes).values()) > 6]
+    return clear[:questions]
 
 
-def test_each_fold_stops_where_its_own_choice_says(judgements: list[Judgement]) -> None:
-    (judged, _) = judgements
-    for row, fold in enumerate(judged.folds):
-        setting = judged.choices["gate"][fold].setting
-        wanted = 2 if setting is None else GATE_FAMILY.stops(judged.p_continue[[row]], setting)[0]
-        assert judged.stops["gate"][row] == wanted
-
-
-def test_judged_questions_have_no_part_in_their_own_judgement(
-    judgements: list[Judgement],
+@pytest.mark.parametrize(
+    ("questions", "said", "kept"),
+    [(40, "too few questions to say", False), (200, "within the 5 allowed", True)],
+)
+def test_weights_are_used_where_halves_of_the_responses_support_them(
+    questions: int, said: str, kept: bool
 ) -> None:
-    """Other truths for one fold: nothing about it moves but its grades; other folds do."""
-    before = judgements[0]
-    outer = np.flatnonzero(before.folds == 0)
-    records, truths = made_records()
-    turned = table_of(records, truths | {f"q{row}": "1000" for row in outer})
-    (after,) = nested(LEARNER, turned, [LOOSE], folds=3, seed=1)
-    assert before.p_continue[outer].tobytes() == after.p_continue[outer].tobytes()
-    for name in before.choices:
-        assert before.choices[name][0] == after.choices[name][0]
-        assert before.stops[name][outer].tolist() == after.stops[name][outer].tolist()
-        assert before.choices[name][1:] != after.choices[name][1:]
-    assert after.trajectories.grades is not None
-    assert not after.trajectories.grades[outer].any()
+    learner = LEARNERS["majority"]
+    data = learner.prepare(HeldRecords(clear_records(questions), TASK, SCHEDULE), None)
+    model = learner.fit(data, np.arange(len(data)), seed=0)
+    assert said in model.learned
+    assert (model.weigher is not None) == kept
+    assert model.learned.count("are used") == int(kept)
 
 
-@pytest.mark.parametrize("limits", [[SURE], [LOOSE, SURE], [SURE, LOOSE]])
-def test_nested_certifies_on_questions_nothing_was_learned_from(
-    table: VoteTable, watched: Watched, limits: list[LossLimit]
-) -> None:
-    (judged, *_) = nested(LEARNER, table, limits, folds=2, seed=1)
-    taught = taught_by(watched, judged.folds)
-    for alpha, tuned in watched.tunes:
-        if alpha is None:
-            continue
-        rows = {int(name[1:]) for name in tuned}
-        (fold,) = (f for f in (0, 1) if not rows & set(np.flatnonzero(judged.folds == f)))
-        assert not rows & taught[fold]
-        assert len(rows) == 15
-    assert any(alpha for alpha, _ in watched.tunes)
+def test_weights_that_lead_votes_astray_are_refused() -> None:
+    """Here most are wrong, and weights that know it turn votes round."""
+    learner = LEARNERS["majority"]
+    table = made_table(questions=1500)
+    truth = fit_weigher(Responses(table.traits, table.voted, table.grades))
+    model = replace(learner, given=truth).fit(table, np.arange(1500), seed=0)
+    assert model.weigher is None
+    assert "beyond the 5 allowed) are refused" in model.learned
+    plain = replace(learner, weigh=False).fit(table, np.arange(1500), seed=0)
+    np.testing.assert_array_equal(model.own.values["asc"], plain.own.values["asc"])
 
 
-def test_holdout_tests_on_questions_nobody_has_seen(table: VoteTable, watched: Watched) -> None:
-    judged = holdout(LEARNER, table, LOOSE, seed=1)
-    tested = set(judged.rows.tolist())
-    assert len(tested) == 24
-    assert set.union(*watched.weighers) == set(range(60)) - tested
-    assert not names(tested) & frozenset.union(*(tuned for _, tuned in watched.tunes))
-    assert judged.trajectories.question_ids == tuple(f"q{row}" for row in sorted(tested))
-    assert {len(stops) for stops in judged.stops.values()} == {24}
+@pytest.mark.parametrize("right", [True, False])
+def test_labels_decide_where_enough_of_them_differ(right: bool) -> None:
+    """Weights taught by right answers, and labels that say what they say, or what votes say."""
+    learner, data = LEARNERS["majority"], data_of("majority")
+    given = LEARNERS["labels"].fit(data_of("labels"), EVERY, seed=0).weigher
+    assert isinstance(given, Weigher)
+    plain = [str(winner_text(data, row)) for row in EVERY]
+    labels = TRUTHS if right else Truths({f"q{row}": each for row, each in enumerate(plain)})
+    model = replace(learner, given=given, labels=labels).fit(data, EVERY, seed=0)
+    assert "labelled questions where they differ" in model.learned
+    assert (model.weigher is given) == right
+    few = Truths({"q0": labels["q0"]})
+    again = replace(learner, given=given, labels=few).fit(data, EVERY, seed=0)
+    assert "between halves" in again.learned
 
 
-def test_a_certified_holdout_keeps_three_parts_apart(table: VoteTable, watched: Watched) -> None:
-    judged = holdout(LEARNER, table, SURE, seed=1)
-    taught = set.union(*watched.weighers)
-    tuned = {int(name[1:]) for alpha, ids in watched.tunes if alpha for name in ids}
-    tested = set(judged.rows.tolist())
-    assert [len(taught), len(tuned), len(tested)] == [18, 18, 24]
-    assert taught | tuned | tested == set(range(60))
+def winner_text(data: Dataset, row: int) -> str | None:
+    """The answer that the plain votes of a question give."""
+    return data.records[row].prefixes(SCHEDULE)[-1].tally.leaders.answer
 
 
-def test_holdout_ignores_the_truths_of_what_it_tests(table: VoteTable) -> None:
-    before = holdout(LEARNER, table, LOOSE, seed=1)
-    records, truths = made_records()
-    turned = table_of(records, truths | {f"q{row}": "1000" for row in before.rows})
-    after = holdout(LEARNER, turned, LOOSE, seed=1)
-    assert before.choices == after.choices
-    assert all((before.stops[n] == after.stops[n]).all() for n in before.stops)
+# --- scores ---------------------------------------------------------------------------------------
 
 
-def test_a_limit_nobody_meets_keeps_the_full_budget(table: VoteTable) -> None:
-    (judged,) = nested(LEARNER, table, [limit_for(LEARNER, 0.02, 0.1)], folds=2)
-    assert all((stops == 2).all() for stops in judged.stops.values())
-    assert not any(choice.feasible for choices in judged.choices.values() for choice in choices)
+def test_a_higher_price_buys_less_and_the_gate_beats_every_fixed_budget() -> None:
+    """On every other question all responses are good; on the rest a search pays."""
+    rng, records, spent = np.random.default_rng(0), [], []
+    for n in range(120):
+        scores = 0.8 + 0.02 * rng.random(8) if n % 2 else rng.random(8) ** 3
+        said = [Response(f"{score:.6f} {n}", tokens=10) for score in scores]
+        records.append(Record(Question(f"q{n}", f"what is {n}?"), tuple(said)))
+    learner = VoteLearner("scores", best_of_n=BestOfN(Said()))
+    data = learner.prepare(HeldRecords(read_votes(records, TASK), TASK, SCHEDULE))
+    for price in (0.02, 0.3, 2.0):
+        [done] = nested(replace(learner, price=price), data, [MostUtility(price)], folds=3)
+        own, best = done.point("aera"), max(p.utility(price) for p in done.fixed())
+        assert own.utility(price) > best - 0.01
+        spent.append(own.responses)
+    assert spent[0] > spent[1] > spent[2]
 
 
-def test_a_pool_of_real_responses_goes_through(bench: Bench) -> None:
-    made = LEARNER.prepare(bench.records, bench.truths)
-    (judged,) = nested(LEARNER, made, [limit_for(LEARNER, 0.02)], folds=3)
-    assert judged.trajectories.question_ids == tuple(bench.pool.questions)
-    assert np.isfinite(judged.p_continue).all()
-    assert judged.point("aera").tokens <= judged.fixed()[-1].tokens
+class Said:
+    """A response says its score itself."""
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        return [float(response.text.split()[0]) for response in responses]
+
+
+def test_a_bar_on_the_score_is_no_policy_of_a_controller() -> None:
+    model = LEARNERS["scores"].fit(data_of("scores"), EVERY, seed=0)
+    with pytest.raises(UsageError, match="a bar on the score is only shown"):
+        model.policy(0.5, SCORE_FAMILY)
+    assert isinstance(model.policy(0.5), Gated)
+
+
+def test_a_judge_scores_each_text_once() -> None:
+    asked: list[str] = []
+
+    class Judge:
+        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+            asked.extend(f"{question.id} {response.text}" for response in responses)
+            return [-1.0] * len(responses)
+
+    records, _ = made_records(questions=5)
+    learner = replace(LEARNERS["scores"], judge=Judge())
+    data = learner.prepare(HeldRecords(records, TASK, SCHEDULE))
+    assert len(asked) == len(set(asked))
+    assert (data.replay(np.arange(5)).known_grades == -1).all()
+    assert data.rewarded
+
+
+def test_a_pool_without_truths_has_no_labels_to_teach() -> None:
+    with pytest.raises(ProtocolError, match="no truths to learn weights from"):
+        VoteLearner().prepare(HeldRecords(made_records()[0], TASK, SCHEDULE), None)
+    assert len(table_of(*made_records())) == 60

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import aera
 from aera import Pool, Question, Record, Response, Schedule, Task, Vote, get_task, standard_policies
 from aera.errors import PoolError
-from aera.lab import Frontier, Truths, evaluate, import_jsonl
+from aera.lab import Frontier, Truths, evaluate, import_file
 from aera.lab.replay.replay import ReplaySettings
 from aera.policies.rules import ASC, FirstValid, Fixed, Lead
 from aera.pools.pool import HeldRecords, VotedRecord, hold, read_votes
@@ -38,7 +38,7 @@ class Demo:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     out = tmp_path_factory.mktemp("pools") / "demo"
-    pool = import_jsonl(DEMO, out, task=get_task("gsm8k"))
+    pool = import_file(DEMO, out, task=get_task("gsm8k")).pool
     frontier = evaluate(hold(pool), standard_policies(pool.schedule), truths=Truths.open(out))
     with gzip.open(DEMO, "rt", encoding="utf-8") as lines:
         return Demo(pool, frontier, [json.loads(line) for line in lines])
@@ -102,7 +102,7 @@ def test_the_figures_of_the_demo_stay(
 def test_the_re2_score_of_the_demo_rewards_stopping_on_agreement(demo: Demo) -> None:
     paper = replace(demo.pool.manifest, task=with_redo(demo.pool.task))
     truths = Truths.open(demo.pool.path)
-    found = evaluate(demo.pool.with_manifest(paper), [Fixed(128), ASC(0.95)], truths=truths)
+    found = evaluate(Pool(demo.pool.path, paper), [Fixed(128), ASC(0.95)], truths=truths)
     full, asc = found["fixed-128"], found["asc-0.95"]
     assert (full.re2_mean, asc.re2_mean) == pytest.approx((52.4507, 56.3243), abs=1e-3)
     assert asc.accuracy < full.accuracy

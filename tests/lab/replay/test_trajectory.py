@@ -83,8 +83,8 @@ def test_parts_joined_in_order_are_the_whole(grades: list[list[float]], chance: 
     order = chance.sample(range(len(grades)), len(grades))
     cut = chance.randrange(1, len(grades) + 1)
     parts = [np.array(order[:cut], dtype=np.int64), np.array(order[cut:], dtype=np.int64)]
-    joined = Trajectories.join([whole.subset(rows) for rows in parts if len(rows)])
-    again = joined.subset(np.argsort(order))
+    joined = Trajectories.concat([whole.take(rows) for rows in parts if len(rows)])
+    again = joined.take(np.argsort(order))
     assert joined.question_ids == tuple(f"q{row}" for row in order)
     assert again.question_ids == whole.question_ids
     assert again.schedule == whole.schedule
@@ -96,7 +96,7 @@ def test_parts_joined_in_order_are_the_whole(grades: list[list[float]], chance: 
 
 def test_parts_without_grades_have_none_together() -> None:
     one = replace(trajectories([[0.0, 1.0]]), grades=None)
-    joined = Trajectories.join([one, one])
+    joined = Trajectories.concat([one, one])
     assert joined.grades is None
     assert joined.tokens.shape == (2, 2)
 

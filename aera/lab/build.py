@@ -1,0 +1,418 @@
+"""Build a controller: learn, then calibrate or take the policy that was stated; write its card."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from aera.arrays import Columns
+from aera.core import Question, Schedule, Weighting
+from aera.errors import ProtocolError, UsageError, check_share
+from aera.lab.asked import check_fixed, gate_threshold, needs_controller
+from aera.lab.calibrating.calibration import Choice, Goal, LossLimit, UtilityChoice
+from aera.lab.calibrating.families import GATE_FAMILY, Family
+from aera.lab.judging.protocols import fit_split
+from aera.lab.learning.dataset import Dataset
+from aera.lab.learning.learner import (
+    Learner,
+    Model,
+    Split,
+    Table,
+    check_enough,
+    choose,
+    policy_of,
+)
+from aera.lab.learning.votes import VoteLearner
+from aera.lab.replay.frontier import Kind, Point, fixed_points, point_in_orders
+from aera.lab.replay.replay import ReplaySettings
+from aera.lab.replay.scored import ScoredReplay
+from aera.lab.replay.trajectory import Trajectories
+from aera.lab.stats import paired_bootstrap, paired_gap, saved_share
+from aera.lab.truths import Truths
+from aera.lab.words import (
+    ALPHA,
+    LOSSES,
+    advise,
+    describe_choice,
+    make_card,
+    tell_choice,
+    tell_kept,
+    tell_stated,
+)
+from aera.policies.domain import Home
+from aera.policies.gate import Gated
+from aera.policies.rules import (
+    FIXED,
+    GATED,
+    Policy,
+    check_runs_live,
+    name_policy,
+    parse_policy,
+    strip_weighted,
+)
+from aera.pools.pool import HeldRecords, Records
+from aera.reading.task import NOTHING, Readability
+from aera.solving.controller import Controller, question_hashes
+from aera.voting.rules import BestOfN, gives_weights
+from aera.voting.traits import COUNTS, LOGPROBS, TEXT, TRACE
+from aera.voting.weigher import Weigher
+from aera.workers import SERIAL, Workers
+
+BUILD_SHARES = (0.55, 0.15, 0.3)
+"""The paper's gate in a controller: questions to fit, to end the fit in time, to calibrate."""
+TIERS = {
+    TRACE: "traces, logprobs and text",
+    LOGPROBS: "logprobs and text",
+    TEXT: "text",
+    COUNTS: "counts",
+}
+"""What a weigher looks at, by the most that it needs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A controller with what is worth telling about how it came to be."""
+
+    controller: Controller
+    point: Point
+    """The policy on the questions that its figures come from."""
+    choice: Choice | None = None
+    """What calibration chose; None where somebody stated the policy."""
+    readability: Readability = NOTHING
+    """Which share of the pool's responses could be read."""
+    allows: float | None = None
+    """Where nothing was feasible, the smallest allowed loss for which something is."""
+    certified: float | None = None
+    """Where a certificate is possible, the share of the tokens that it would save."""
+
+    @property
+    def learned(self) -> str:
+        """How it was learned, in one sentence."""
+        return str(self.controller.calibration["learned"])
+
+    @property
+    def lines(self) -> list[str]:
+        """What it does and what that promises, one sentence each."""
+        if self.choice is None or isinstance(self.choice, UtilityChoice):
+            return [str(self.controller.calibration["summary"])]
+        return tell_choice(self.choice)
+
+    @property
+    def advice(self) -> list[str]:
+        """What would do better than too few questions."""
+        if self.choice is None or isinstance(self.choice, UtilityChoice):
+            return []
+        return advise(self.choice, self.allows, self.certified)
+
+    @property
+    def card(self) -> str:
+        """Its model card."""
+        return self.controller.card
+
+
+def build(
+    learner: Learner,
+    table: Any,
+    goal: Goal,
+    *,
+    baselines: Sequence[str] = (),
+    encoder_name: str | None = None,
+    seed: int = 0,
+    teacher: Controller | None = None,
+) -> Built:
+    """Learn from a pool and calibrate; where nothing meets the goal the full budget is kept.
+
+    With `baselines` (families such as "asc") the model steps aside to whichever meets the goal
+    most cheaply; a certificate is then shared out between them, so that it still holds.
+    """
+    check_enough(table)
+    split = learner.split(table, np.arange(len(table)), certified=goal.certified, seed=seed)
+    model, tuning = fit_split(learner, table, split, seed=seed)
+    families = model.families(goal)
+    tried = [next(iter(families.values())), *(families[name] for name in baselines)]
+    shared = _share(goal, len(tried))
+    choices = [choose(model, tuning, family, shared, seed=seed) for family in tried]
+    best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
+    choice, family = choices[best], tried[best]
+    policy = policy_of(model, choice, family, table.schedule)
+    lent = teacher if model.weigher else None
+    fitted = _hash(table.questions, split.taught)
+    calibrated = _hash(table.questions, split.calibrating)
+    controller = Controller(
+        task=table.task,
+        schedule=table.schedule,
+        policy=policy,
+        gate=model.gate,
+        weigher=model.weigher,
+        encoder_name=encoder_name,
+        calibration={
+            **_calibration(choice, choices, learned=model.learned, seed=seed),
+            "out_of_fold": not len(split.tune) and not (lent and lent.fitted & calibrated),
+            "tokens_per_response": _usual_tokens(tuning.stored),
+            **({"weights_from": _describe_teacher(lent, calibrated)} if lent else {}),
+        },
+        fitted=fitted | lent.fitted if lent else fitted,
+        calibrated=calibrated,
+        home=_find_home(table, model.weigher, split.calibrating),
+    )
+    carded = replace(controller, card=_card(controller, choice, split))
+    columns = choice.stops(family, tuning.values[family.name])
+    point = _point(policy, columns, tuning, model.weigher)
+    allows = None if choice.feasible else _allowed_loss(model, tuning, tried, shared, seed=seed)
+    certified = _certified_saving(model, tuning, family, goal, seed=seed)
+    return Built(carded, point, choice, table.readability, allows, certified)
+
+
+def _point(policy: Policy, stops: Columns, seen: Trajectories, weigher: Weighting | None) -> Point:
+    weighted = gives_weights(weigher)
+    name = name_policy(policy, weighted=weighted)
+    kind = Kind.FIXED if name.fixed else Kind.BASELINE
+    told = {"kind": kind, "family": name.family, "setting": name.setting, "weighted": weighted}
+    return point_in_orders(name.label, stops, seen, **told)
+
+
+def _describe_teacher(teacher: Controller, calibrated: frozenset[str]) -> str:
+    """Where weights come from that were brought along, and whether they know these questions."""
+    home, both = teacher.home, len(teacher.fitted & calibrated)
+    of = f" of {', '.join(home.models)}" if home is not None and home.models else ""
+    seen = f", {both} of which calibrate here too" if both else ""
+    return f"{teacher.label}, taught on {len(teacher.fitted)} questions{of}{seen}"
+
+
+def _allowed_loss(
+    model: Model, tuning: Trajectories, tried: Sequence[Family], goal: Goal, *, seed: int
+) -> float | None:
+    """The smallest loss, of some round ones, for which a setting can be found here."""
+    if not isinstance(goal, LossLimit):
+        return None
+    for loss in (loss for loss in LOSSES if loss > goal.max_loss):
+        wider = replace(goal, max_loss=loss)
+        if any(choose(model, tuning, each, wider, seed=seed).feasible for each in tried):
+            return loss
+    return None
+
+
+def _certified_saving(
+    model: Model, tuning: Trajectories, family: Family, goal: Goal, *, seed: int
+) -> float | None:
+    """About what a certificate would save, by half of these questions; None where none is had."""
+    if not isinstance(goal, LossLimit) or goal.certified or model.own is None:
+        return None
+    half = tuning.take(np.arange(0, len(tuning.question_ids), 2))
+    choice = choose(model, half, family, replace(goal, alpha=ALPHA), seed=seed)
+    return choice.token_saving if choice.feasible else None
+
+
+def _usual_tokens(trajectories: Trajectories) -> float:
+    """What a response took on average, so that later spending can be estimated."""
+    return round(float(trajectories.tokens[:, -1].mean()) / trajectories.schedule.last, 1)
+
+
+def _share(goal: Goal, between: int) -> Goal:
+    """A limit for each of several families, all judged on the fine grid of settings."""
+    if not isinstance(goal, LossLimit):
+        return goal
+    alpha = None if goal.alpha is None else goal.alpha / between
+    return replace(goal, alpha=alpha, margin=goal.margin or 0.0)
+
+
+def _calibration(
+    choice: Choice, choices: Sequence[Choice], *, learned: str, seed: int
+) -> dict[str, Any]:
+    told = {**asdict(choice), "feasible": choice.feasible, "summary": choice.summary}
+    told |= {"seed": seed, "learned": learned}
+    if isinstance(choice, UtilityChoice):  # a price was stated, and no loss was allowed
+        told = {name: told[name] for name in told if name not in ("max_loss", "alpha", "margin")}
+    if len(choices) > 1:
+        told["tried"] = {each.family: each.summary for each in choices}
+    return told
+
+
+def _hash(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
+    """What a controller remembers of the questions in these rows."""
+    return frozenset(each for row in rows for each in question_hashes(questions[row]))
+
+
+def _card(controller: Controller, choice: Choice, split: Split) -> str:
+    """The card of what calibration chose."""
+    calibration, home = controller.calibration, controller.home
+    brought, others = calibration.get("weights_from"), len(split.tune)
+    calibrated = f"{others} others" if others else "the same, out of fold"
+    chosen = describe_choice(controller, choice)
+    if isinstance(choice, UtilityChoice):
+        chosen = [f"**Calibration**: {choice.summary}."]
+    lines = [
+        *chosen,
+        f"**Learned**: {calibration['learned']}.",
+        *([f"**Weights** of another controller: {brought}."] if brought else []),
+        *([f"**Weighs by** {home.tier}."] if home and home.tier else []),
+        f"**Learned from** {len(split.taught)} questions, **calibrated on** {calibrated};\n"
+        "  their hashes are in `config.json`, so that a test on them is noticed.",
+    ]
+    return make_card(controller, lines)
+
+
+def _find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | None:
+    """The home that a table is; how many votes decide in effect is counted in these rows.
+
+    Best-of-n has none: a scorer is somebody else's, and without it there is nothing to fall back
+    to.
+    """
+    if isinstance(weigher, BestOfN):
+        return None
+    told: dict[str, Any] = {"read": round(table.readability.share, 4)}
+    if isinstance(table, Dataset):
+        responses = (each for record in table.records for each in record.responses)
+        told["models"] = tuple(sorted({each.model for each in responses if each.model}))
+        if isinstance(weigher, Weigher):
+            told["tier"] = TIERS[weigher.tier]
+            told["deciding"] = _deciding(table, weigher, rows)
+    return Home.of(table.questions, **told)
+
+
+def _deciding(table: Dataset, weigher: Weigher, rows: Columns) -> float:
+    """How many equal votes would decide as surely as the weighted ones: Kish's effective size."""
+    weights = np.where(table.voted[rows], weigher.weights(table.traits[rows]), 0.0)
+    squares = np.maximum(1e-12, (weights**2).sum(axis=1))
+    return round(float((weights.sum(axis=1) ** 2 / squares).mean()), 1)
+
+
+# --- a policy that somebody stated ----------------------------------------------------------------
+
+
+def check_label(label: str, schedule: Schedule, *, scored: bool, paper: bool) -> None:
+    """Refuse what no controller can run, before anything is learned."""
+    check_runs_live(label)
+    if "-calibrated" in label:
+        raise UsageError(
+            f'--policy "{label}" was chosen fold by fold, so no controller can run it; aera train '
+            "without --policy chooses one setting"
+        )
+    if label.startswith(GATED):
+        return check_share("aera", gate_threshold(label))
+    if scored and not label.startswith(FIXED):
+        raise UsageError(
+            f'--policy "{label}" counts votes, and best-of-n has none: a scorer goes with fixed-N '
+            "and aera-T"
+        )
+    if paper and needs_controller(label):
+        raise UsageError(f'--policy "{label}" needs learned weights, and --paper learns none')
+    return check_fixed(label, parse_policy(strip_weighted(label)), schedule)
+
+
+def build_stated(
+    label: str,
+    learner: Learner,
+    records: Records,
+    truths: Truths,
+    *,
+    schedule: Schedule,
+    encoder_name: str | None = None,
+    seed: int = 0,
+    workers: Workers = SERIAL,
+) -> Built:
+    """A controller that runs a stated policy; what that needs is learned, and nothing chosen."""
+    scored = learner if isinstance(learner, VoteLearner) and learner.best_of_n else None
+    if needs_controller(label):
+        table = learner.prepare(records, truths, schedule=schedule, workers=workers)
+        table.readability.check(records.task, records.name)
+        check_enough(table)
+        split = learner.split(table, np.arange(len(table)), certified=False, seed=seed)
+        model, tuning = fit_split(learner, table, split, seed=seed)
+        gated = label.startswith(GATED)
+        point, policy = _gated(label, model, tuning) if gated else _weighted(label, model, table)
+        learned, readability = model.learned, table.readability
+        controller = Controller(
+            task=table.task,
+            schedule=schedule,
+            policy=policy,
+            gate=model.gate,
+            weigher=model.weigher,
+            encoder_name=encoder_name,
+            fitted=_hash(table.questions, split.taught),
+            home=_find_home(table, model.weigher, split.fit),
+        )
+    else:
+        replaying = (
+            ScoredReplay(records.task, schedule, scored.best_of_n, scored.judge)
+            if scored and scored.best_of_n
+            else ReplaySettings(records.task, schedule, truths)
+        )
+        policy, learned = parse_policy(label), "nothing was learned"
+        done = replaying.evaluate(records, [policy], workers=workers)
+        point, readability = done.points[0], done.readability
+        weigher = scored.best_of_n if scored else None
+        controller = Controller(records.task, schedule, policy, weigher=weigher)
+    told = _figures(point, learned=bool(controller.fitted), seed=seed)
+    told |= {"stated": True, "summary": tell_stated(told), "learned": learned}
+    told |= {"feasible": True, "seed": seed, **({"price": scored.price} if scored else {})}
+    lines = [f"**Calibration**: {told['summary']}.", f"**There**: {tell_kept(told)}."]
+    lines.append(f"**Learned**: {learned}.")
+    if controller.fitted:
+        lines.append(
+            f"**Learned from** {len(controller.fitted)} questions; their hashes are in\n"
+            "  `config.json`, so that a test on them is noticed."
+        )
+    whole = replace(controller, calibration=told)
+    carded = replace(whole, card=make_card(whole, lines))
+    return Built(carded, point, readability=readability)
+
+
+def _gated(label: str, model: Model, tuning: Trajectories) -> tuple[Point, Policy]:
+    """The gate at the stated threshold, on questions that it was not fitted on."""
+    threshold = gate_threshold(label)
+    assert model.gate is not None, "every learner of a command has a gate"
+    policy = Gated(model.gate, threshold)
+    columns = GATE_FAMILY.stops(tuning.values[GATE_FAMILY.name], threshold)
+    return _point(policy, columns, tuning, model.weigher), policy
+
+
+def _weighted(label: str, model: Model, table: Dataset) -> tuple[Point, Policy]:
+    """A policy on learned weights, every question weighed by what others taught."""
+    plain = strip_weighted(label)
+    if model.weigher is None:
+        raise ProtocolError(
+            f'learned weights do not clearly gain on "{table.name}", so there are none for '
+            f'"{label}"; the policy without them is "{plain}"'
+        )
+    assert model.own is not None, "votes are judged out of fold"
+    policy = parse_policy(plain)
+    records = HeldRecords(model.own.records, table.task, table.schedule)
+    done = ReplaySettings(table.task, table.schedule, table.truths).replay(records, [policy])
+    return _point(policy, done.columns[:, 0], done.trajectories, model.weigher), policy
+
+
+def _figures(point: Point, *, learned: bool, seed: int) -> dict[str, Any]:
+    """What a stated policy kept, lost and saved on a pool, as fractions.
+
+    `accuracy` is the mean reward where a scorer picks the response, and `gain` is it minus the
+    `reference`, that of the policy's own full budget. `saved` says what is counted: tokens, or
+    responses where a pool does not know its tokens.
+    """
+    full = fixed_points(point.trajectories, weighted=point.weighted)[-1]
+    rewarded = point.trajectories.rewarded
+    scale, gain = (
+        (1, paired_bootstrap(point.scores, full.scores, seed=seed))
+        if rewarded
+        else (100, paired_gap(point.scores, full.scores))
+    )
+    unit, name = ("spent", "tokens") if full.tokens else ("counts", "responses")
+    saving = saved_share(getattr(point, unit), getattr(full, unit))
+    return {
+        "policy": point.policy,
+        "full_budget": full.policy,
+        "questions": len(point.columns),
+        "accuracy": float(point.scores.mean()),
+        "reference": float(full.scores.mean()),
+        "gain": gain.value / scale,
+        "gain_low": gain.low / scale,
+        "gain_high": gain.high / scale,
+        "agreement": point.agreement / 100,
+        "saved": name,
+        "token_saving": saving.value / 100,
+        "saving_low": saving.low / 100,
+        "saving_high": saving.high / 100,
+        "out_of_fold": learned,
+        "rewarded": rewarded,
+    }

@@ -1,0 +1,320 @@
+"""Foreign: logs of other programs as rows, each format one function; and allocations out.
+
+lm-eval's samples, Inspect's logs, and batches of OpenAI's, whose output `aera export` writes too.
+"""
+
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aera.core import Response
+from aera.errors import PoolError, UsageError
+from aera.files import to_line, whole_file
+from aera.lab.formats.rows import (
+    NAMES,
+    Row,
+    Rows,
+    asked_in,
+    choices_in,
+    is_reply,
+    need_field,
+    need_object,
+    parse_object,
+    read_lines,
+    read_reply,
+    read_whole,
+    whole_number,
+    written,
+)
+from aera.pools.parquet import arrow
+from aera.reading.canonical import canonical_json
+
+# --- lm-eval --------------------------------------------------------------------------------------
+
+
+def read_lm_eval(file: Path) -> Rows:
+    """The samples of a log, one per question and filter; every filter saw the same responses."""
+    seen: dict[str, object] = {}
+    for where, row in read_lines(file):
+        name = str(need_field(row, "doc_id", int, str, where=where))
+        if seen.setdefault(name, row.get("filter")) != row.get("filter"):
+            continue
+        requests = need_field(row, "resps", list, where=where)
+        said = requests[0] if len(requests) == 1 and isinstance(requests[0], list) else []
+        rows = [each if isinstance(each, dict) else {"text": each} for each in said]
+        if not rows or not all(isinstance(each.get("text"), str) for each in rows):
+            raise PoolError(
+                f'{where}: "resps" holds no generated texts, so there is nothing to vote'
+            )
+        told = [{name: each.get(name) for name in ("text", "logprobs")} for each in rows]
+        question = _find_prompt(row, where=where)
+        yield where, {"id": name, "question": question, "target": row.get("target"),
+                      "responses": told}  # fmt: skip
+
+
+def _find_prompt(row: Row, *, where: str) -> str:
+    """The question alone where the document has it, else the whole prompt with its examples."""
+    document = row.get("doc")
+    fields = document if isinstance(document, dict) else {}
+    for name in NAMES["question"]:
+        if isinstance(fields.get(name), str) and fields[name].strip():
+            return str(fields[name])
+    arguments = need_field(row, "arguments", dict, where=where)
+    first = need_field(arguments, "gen_args_0", dict, where=where)
+    return str(need_field(first, "arg_0", str, where=where))
+
+
+# --- Inspect --------------------------------------------------------------------------------------
+
+ZSTD = 93
+"""The compression of its archives, as zip numbers it."""
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError),
+    *(NotImplementedError, RuntimeError, ValueError, MemoryError),  # unknown, locked, foreign, huge
+)
+"""What is raised over an archive that is not whole."""
+_FINISH = {"max_tokens": "length", "model_length": "length"}
+"""Its names for what OpenAI calls otherwise."""
+
+
+def read_inspect(file: Path) -> Rows:
+    """The samples of a log, epochs in order; one that ended in an error is a failed response."""
+    # Rows, not samples, are kept: a log may be many times as large as its responses.
+    found = [(where, *_sample(sample, where=where)) for where, sample in _samples(file)]
+    found.sort(key=lambda each: each[1])
+    yield from ((where, row) for where, _, row in found)
+
+
+def _sample(sample: Row, *, where: str) -> tuple[int, Row]:
+    """The epoch of a sample, and its row."""
+    asked, name = asked_in(sample.get("input")), need_field(sample, "id", str, int, where=where)
+    told, failed = sample.get("output"), sample.get("error")
+    output: Row = told if isinstance(told, dict) else {}
+    row = {
+        "id": str(name),
+        "question": asked.text if asked.text.strip() else str(name),
+        "system": asked.system,
+        "choices": [*choices_in(sample, "choices", where=where)],
+        "target": sample.get("target"),
+    }
+    if failed or not output.get("choices"):
+        said = failed.get("message") if isinstance(failed, dict) else failed
+        model = written(output.get("model"))
+        row["responses"] = [Response("", error=str(said or "no output"), model=model)]
+    else:
+        usage, seconds = output.get("usage"), output.get("time")
+        tokens = usage.get("output_tokens") if isinstance(usage, dict) else None
+        choices = map(_choice, need_field(output, "choices", list, where=where))
+        took = round(1000 * seconds, 1) if isinstance(seconds, int | float) else None
+        beside = {"model": output.get("model"), "latency_ms": took}
+        reply = {**beside, "usage": {"completion_tokens": tokens}, "choices": [*choices]}
+        row["responses"] = _reply(reply, where=where)
+    return int(need_field(sample, "epoch", int, where=where)), row
+
+
+def _reply(body: Row, *, where: str) -> list[Any]:
+    """A completion in OpenAI's words, as the responses of a row; refused where it is none."""
+    return [body] if is_reply(body) else read_reply(body, where=where)[0]
+
+
+def _choice(choice: Any) -> Any:
+    """A choice in OpenAI's words; what the model thought stands in parts of its content."""
+    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
+        return choice
+    content, reason = choice["message"].get("content"), choice.get("stop_reason")
+    parts = content if isinstance(content, list) else []
+    thought = [part.get("reasoning") for part in parts if isinstance(part, dict)]
+    reasoning = "".join(each for each in thought if isinstance(each, str))
+    return {
+        "message": {"content": content, "reasoning": reasoning},
+        "finish_reason": _FINISH.get(reason, reason) if isinstance(reason, str) else None,
+    }
+
+
+def _samples(file: Path) -> Rows:
+    """The samples of a log in the order in which it holds them."""
+    if not zipfile.is_zipfile(file):
+        log = need_object(read_whole(file), where=file.name)
+        for place, sample in enumerate(need_field(log, "samples", list, where=file.name)):
+            where = f"{file.name}, sample {place}"
+            yield where, need_object(sample, where=where)
+        return
+    try:
+        opened = zipfile.ZipFile(file)
+    except _DAMAGED as error:
+        raise PoolError(f"{file.name} cannot be read, {error}") from None
+    with opened as archive:
+        for info in archive.infolist():
+            if info.filename.startswith("samples/"):
+                where = f"{file.name}, {info.filename}"
+                yield where, parse_object(_member(archive, info, where=where), where=where)
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, where: str) -> bytes:
+    """One file of an archive, also packed by zstd, which Python cannot unpack before 3.14."""
+    try:
+        if info.compress_type != ZSTD:
+            return archive.read(info)
+        assert archive.fp is not None
+        archive.fp.seek(info.header_offset + 26)
+        lengths = archive.fp.read(4)  # of the name and the extra field that stand before the bytes
+        archive.fp.seek(sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2)), 1)
+        packed, size = archive.fp.read(info.compress_size), info.file_size
+        unpacked: bytes = arrow().decompress(packed, size, codec="zstd", asbytes=True)
+    except _DAMAGED as error:
+        raise PoolError(f"{where}: cannot be read, {error}") from None
+    return unpacked
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+MOST_CHOICES = 10_000
+"""More responses nobody asks for in one request; a larger number is a mistake."""
+
+
+def read_batch(file: Path, questions: Path | None = None) -> Rows:
+    """The replies of a batch, by OpenAI or by vLLM; several choices are several responses.
+
+    The output names its requests only, and in any order. `questions` is the batch's input, or a
+    file of questions with these ids; it gives texts, order and truths, and requests with the same
+    prompt become one question. Without it a question is known by its id alone.
+    """
+    replies: dict[str, tuple[str, list[Row]]] = {}
+    for where, row in read_lines(file):
+        name = need_field(row, "custom_id", str, where=where)
+        replies.setdefault(name, (where, []))[1].append(row)
+    requests = _requests(questions) if questions else {}
+    if questions and (stray := [name for name in replies if name not in requests]):
+        raise PoolError(f"{replies[stray[0]][0]}: {questions.name} has no question {stray[0]}")
+    lists = [_body(row).get("choices") for _, rows in replies.values() for row in rows]
+    most = max((len(choices) for choices in lists if isinstance(choices, list)), default=1)
+    asked = requests or {name: {"id": name, "question": name} for name in replies}
+    for name, request in asked.items():
+        where, rows = replies.get(name, (file.name, []))
+        count = request.get("n") or most
+        told = [each for row in rows for each in _replied(row, count, where=where)]
+        missing = [Response("", error="the batch gave no reply")] * count
+        yield where, {"target": None, **request, "responses": told or missing}
+
+
+def _body(line: Row) -> Row:
+    """The completion of a line; vLLM's own pages show it without the envelope."""
+    told = line.get("response")
+    response: Row = told if isinstance(told, dict) else {}
+    body = response.get("body", response)
+    return body if isinstance(body, dict) else {}
+
+
+def _replied(line: Row, count: int, *, where: str) -> list[Any]:
+    """What one line brought; a request that failed failed as often as was asked."""
+    told, body = line.get("response"), _body(line)
+    trouble = line.get("error") or body.get("error")
+    status = told.get("status_code") if isinstance(told, dict) else None
+    if trouble or (isinstance(status, int) and status != 200) or not body:
+        said = _said(trouble) or (f"status {status}" if status else "no response")
+        return [Response("", error=said)] * count
+    return _reply(body, where=where)
+
+
+def _said(trouble: Any) -> str:
+    """What an error says, however deep it says it."""
+    while isinstance(trouble, Mapping):
+        trouble = trouble.get("message") or trouble.get("error") or json.dumps(trouble)
+    return str(trouble or "")
+
+
+def _requests(file: Path) -> dict[str, Row]:
+    """What was asked, by the id of the line; equal prompts share the question of the first."""
+    if not file.is_file():
+        raise UsageError(f'there is no file "{file}" with questions')
+    requests: dict[str, Row] = {}
+    known: dict[str | None, Row] = {}
+    for where, line in read_lines(file):
+        row = _request(line, where=where)
+        name = row["id"]
+        if name in requests:
+            raise PoolError(f"{where}: {name} comes a second time")
+        if "body" in line:
+            prompt = canonical_json(line["body"].get("messages") or line["body"].get("prompt"))
+            row["id"] = known.setdefault(prompt, row)["id"]
+        requests[name] = row
+    if not requests:
+        raise PoolError(f"{file.name} holds no question")
+    return requests
+
+
+def _request(line: Row, *, where: str) -> Row:
+    """A line of a batch's input, or of a file of questions, as the beginning of a row."""
+    if "custom_id" not in line:
+        choices = choices_in(line, "choices", where=where)
+        return {
+            "id": str(need_field(line, "id", str, int, where=where)),
+            "question": need_field(line, "question", str, where=where),
+            "choices": [*choices],
+            "target": line.get("answer"),
+        }
+    name = need_field(line, "custom_id", str, where=where)
+    body = need_field(line, "body", dict, where=where)
+    asked = asked_in(body.get("messages") or body.get("prompt"))
+    if not asked.text.strip():
+        raise PoolError(f"{where}: the request {name} holds no message of a user")
+    count = whole_number(body.get("n"))
+    often = count if count and 0 < count <= MOST_CHOICES else 1
+    return {"id": name, "question": asked.text, "system": asked.system, "n": often}
+
+
+LOGS: dict[str, Callable[[Path], Rows]] = {
+    "lm-eval": read_lm_eval,
+    "inspect": read_inspect,
+    "openai-batch": read_batch,
+}
+"""What other programs log, by the name of the format."""
+
+
+# --- out ------------------------------------------------------------------------------------------
+
+
+def export_allocations(file: Path, out: Path) -> int:
+    """Write what `aera solve` printed as the output of an OpenAI batch; returns the lines."""
+    rows = [_batch_row(row, where=where) for where, row in read_lines(file)]
+    if not rows:
+        raise PoolError(f"{file.name} holds no allocation")
+    with whole_file(out) as partial:
+        partial.write_text("".join(map(to_line, rows)), "utf-8")
+    return len(rows)
+
+
+def _batch_row(allocation: Row, *, where: str) -> Row:
+    question_id = need_field(allocation, "question_id", str, where=where)
+    request = f"aera-{question_id}"
+    row: Row = {"id": request, "custom_id": question_id, "response": None, "error": None}
+    if allocation.get("error"):
+        failure = {"code": "upstream_error", "message": str(allocation["error"])}
+        return {**row, "error": failure}
+    body = _completion(allocation, request, where=where)
+    return {**row, "response": {"status_code": 200, "request_id": request, "body": body}}
+
+
+def _completion(allocation: Row, name: str, *, where: str) -> Row:
+    """An allocation as a chat completion: the winning text, the account beside it."""
+    answer = need_field(allocation, "answer", str, type(None), where=where)
+    prompt = need_field(allocation, "prompt_tokens", int, where=where)
+    completion = need_field(allocation, "completion_tokens", int, where=where)
+    boxed = "" if answer is None else f"\\boxed{{{answer}}}"
+    text = allocation.get("text")
+    content = text if isinstance(text, str) else boxed
+    message = {"role": "assistant", "content": content, "refusal": None}
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return {
+        "id": name,
+        "object": "chat.completion",
+        "created": 0,
+        "model": "aera",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        "usage": {**usage, "total_tokens": prompt + completion},
+        "aera": {key: value for key, value in allocation.items() if key != "question_id"},
+    }

@@ -1,0 +1,470 @@
+"""Pools from files of any known format, as Parquet, and several as one: all of it, or nothing."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path, PurePath
+from typing import Any
+
+from aera.core import Question, Response
+from aera.errors import PoolError, UsageError
+from aera.files import already_there, whole_file, whole_folder
+from aera.lab.formats.foreign import LOGS, read_batch
+from aera.lab.formats.rows import (
+    SOURCES,
+    Columns,
+    Entry,
+    Rows,
+    read_rows,
+    read_table,
+    recognise,
+    shown,
+    shown_name,
+)
+from aera.lab.truths import Truths, open_truths
+from aera.pools.parquet import (
+    ANSWER,
+    RESPONSE_ANSWER,
+    TRACE,
+    ParquetPool,
+    arrow,
+    exported_schema,
+    list_files,
+    locate,
+    open_address,
+    open_pool,
+    reading,
+    show_address,
+    table_files,
+    tell_origin,
+    told_origin,
+)
+from aera.pools.pool import (
+    MANIFEST,
+    RESPONSE_FIELDS,
+    Pool,
+    Record,
+    batches,
+    draw_records,
+    health_of,
+    read_votes,
+    write_pool,
+)
+from aera.pools.stats import name_few, tell_pool
+from aera.reading.task import TASKS, Readability, Task, get_task, readable_answers, task_from_json
+from aera.trace import trace_to_json
+
+FORMATS: dict[str, Callable[[Path], Rows]] = {**SOURCES, **LOGS}
+"""Every format that is known by name: a function from a path to rows."""
+ESTIMATED = "estimated from the length of the texts"
+NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often they are right"
+
+
+# --- in -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Imported:
+    """The questions of a file on their way into a pool, and what was found out about them."""
+
+    task: Task
+    name: str
+    """Of the file."""
+    sampler: dict[str, Any]
+    """What the pool says of how it was made."""
+    readability: Readability = field(default_factory=Readability)
+    truthless: dict[str, str] = field(default_factory=dict)
+    """Questions whose right answer is not known, each with the reason; none where none is."""
+    answers: dict[str, str] = field(default_factory=dict)
+    count: int = 0
+    remark: str | None = None
+    """What was taken for what, where the file does not say."""
+    unreadable: Entry | None = None
+    """The first whose truth cannot be read."""
+    lines: Sequence[str] = ()
+    """What came in, what did not, and how much of it can be read."""
+    warning: str | None = None
+    """What must be said loudly, where little can be read."""
+    pool: Pool = field(init=False)
+
+    def records(self, entries: Iterable[Entry]) -> Iterator[Record]:
+        """Every question, once, while it is found out what they say."""
+        plain = replace(self.task, equivalence=False)  # which answers are equal is not asked here
+        for batch in batches(_checked(entries)):
+            records = [entry.with_traces(self.task) for entry in batch]
+            self.readability = self.readability.join([health_of(read_votes(records, plain))])
+            known = [(each.question, each.truth) for each in batch]
+            for entry, truth in zip(batch, readable_answers(known, self.task), strict=True):
+                self._take(entry, truth)
+            yield from records
+
+    def _take(self, entry: Entry, truth: str | None) -> None:
+        name = entry.question.id
+        self.count += 1
+        self.remark = self.remark or entry.remark
+        if entry.estimated:
+            self.sampler["tokens"] = ESTIMATED
+        if truth is not None:
+            self.answers[name] = truth
+        elif entry.truth is None:
+            self.truthless[name] = "none is given"
+        else:
+            self.unreadable = self.unreadable or entry
+            self.truthless[name] = f"{shown(entry.truth)} is no {self.task.kind} answer"
+
+    def finish(self, pool: Pool, out: Path) -> None:
+        """Write the truths; refuse a pool that nobody could use."""
+        task, readability = self.task, self.readability
+        if readability.failed == readability.responses:
+            raise PoolError(f"{self.name} holds nothing to read: every response failed or is empty")
+        readability.check(task, self.name)
+        if self.unreadable and not self.answers:
+            entry = self.unreadable
+            raise PoolError(
+                f"{entry.where}: not one truth can be read as {task.kind}, here the field "
+                f'"{entry.truth_name}" is {shown(entry.truth)}; give another --task, or --map '
+                "answer=NAME for another column"
+            )
+        lines = tell_pool(pool.manifest, out)
+        if self.answers:
+            Truths(self.answers).save(pool.path)
+            if self.truthless:
+                lines.append(f"without a truth: {name_few(self.truthless)}")
+        else:
+            self.truthless = {}
+            lines.append(NO_TRUTHS)
+        if self.sampler.get("tokens") == ESTIMATED:
+            lines.append(f"tokens are {ESTIMATED}: the file does not count them")
+        if self.remark:
+            lines.append(self.remark)
+        self.lines, self.warning = [*lines, *readability.lines(task)], readability.warning(task)
+
+
+def import_file(
+    file: str | Path,
+    out: str | Path,
+    *,
+    task: Task | str | None = None,
+    format_name: str | Callable[[Path], Rows] | None = None,
+    questions: str | Path | None = None,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    responses: int | None = None,
+) -> Imported:
+    """Import a file or folder of recorded responses; its format is recognised where not named.
+
+    A function from a path to rows is a format, too. `columns` maps our names of columns to the
+    file's, also as texts OURS=THEIRS. Questions with fewer than `responses` are left out; without
+    it, the number that keeps most responses counts. A URI is read as Parquet. `questions` goes
+    with openai-batch, whose lines do not say what was asked. Without `task` the file's own counts.
+    """
+    names = Columns(columns) if isinstance(columns, Mapping) else Columns.parse(columns or ())
+    wanted = get_task(task) if isinstance(task, str) else task
+    place, out = locate(file), Path(out)
+    if isinstance(place, Path) and not place.exists():
+        raise UsageError(f'there is no file "{place}" to import')
+    name = PurePath(show_address(place)).name
+    with whole_folder(out) as folder:
+        read = _choose_reader(place, name, format_name, names, questions)
+        origin = _read_origin(place) if read is read_table else {}
+        entries = read_rows(read(place), names)  # type: ignore[arg-type]
+        first = next(entries, None)
+        if first is None:
+            raise PoolError(f"{name} holds no question")
+        sampler = {**origin["sampler"]} if origin else {"imported_from": name}
+        found = Imported(wanted or _find_task(origin, first, name), name, sampler)
+        pool = write_pool(
+            folder,
+            found.records(chain([first], entries)),
+            task=found.task,
+            sampler=found.sampler,
+            seed=origin.get("seed"),
+            responses=responses or origin.get("each"),
+        )
+        there = origin.get("questions")
+        if there not in (None, found.count) and not name.endswith(".parquet"):
+            raise PoolError(
+                f"{name} holds {found.count} of the {there} questions it was exported with; "
+                "export the pool again, or import its files one by one"
+            )
+        found.finish(pool, out)
+    found.pool = Pool.open(out)
+    return found
+
+
+def _choose_reader(
+    place: Path | str,
+    name: str,
+    told: str | Callable[[Path], Rows] | None,
+    columns: Columns,
+    questions: str | Path | None,
+) -> Callable[[Path], Rows]:
+    """The function that reads what is at a place; mapped columns leave only tables."""
+    if callable(told):
+        return told
+    if isinstance(place, str):
+        if told not in (None, "parquet"):
+            raise UsageError(f"only Parquet is read from a URI, but --format is {told}")
+        if not table_files(place):
+            raise UsageError(f'"{show_address(place)}" holds no Parquet or Arrow file to import')
+        return read_table
+    found = told or recognise(place)
+    if found not in FORMATS:
+        raise UsageError(f'--format is one of {", ".join(FORMATS)}, but got "{found}"')
+    if place.is_dir() and (found != "parquet" or not table_files(place)):
+        if (place / MANIFEST).is_file():
+            raise UsageError(f'"{place}" is a pool already: aera evaluate "{place}"')
+        raise UsageError(f'the folder "{place}" holds no Parquet or Arrow file to import')
+    if columns.mapped and not told and found in ("lm-eval", "openai-batch"):
+        found = "jsonl"
+    if questions and found != "openai-batch":
+        raise UsageError(f"--questions goes with openai-batch, but {name} is {found}")
+    if columns.mapped and found not in SOURCES:
+        raise UsageError(f"--map goes with {', '.join(SOURCES)}, but {name} is {found}")
+    return partial(read_batch, questions=Path(questions)) if questions else FORMATS[found]
+
+
+def _read_origin(address: str | Path) -> dict[str, Any]:
+    """What an exported pool said of itself; nothing for a table from elsewhere."""
+    file = table_files(address)[0]
+    if file.endswith(".arrow"):
+        return {}
+    try:
+        with open_address(address)[0].open_input_file(file) as source:
+            return told_origin(arrow("pyarrow.parquet").read_schema(source)) or {}
+    except (arrow().ArrowException, OSError):
+        return {}
+
+
+def _find_task(origin: Mapping[str, Any], entry: Entry, name: str) -> Task:
+    """The task that the file names."""
+    try:
+        if origin:
+            return task_from_json(dict(origin["task"]))
+        if isinstance(entry.task, str) and entry.task in TASKS:
+            return TASKS[entry.task]
+        unknown = f"the task {shown(entry.task)} is unknown" if entry.task else "no task is named"
+        said = f"{entry.where}: {unknown}"
+    except (TypeError, ValueError, UsageError):
+        said = f"{name}: its task cannot be understood"
+    raise PoolError(f"{said}; give --task, one of {', '.join(TASKS)}")
+
+
+def _checked(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Refuse a question that comes twice, and what the pool could not be read with again."""
+    seen: set[str] = set()
+    for entry in entries:
+        name = entry.question.id
+        if name in seen:
+            raise PoolError(f"{entry.where}: the question {shown_name(name)} comes a second time")
+        seen.add(name)
+        for response in entry.responses:
+            for part, kinds in RESPONSE_FIELDS.items():
+                value = getattr(response, part)
+                if not isinstance(value, kinds) or isinstance(value, bool):
+                    raise PoolError(f"{entry.where}: the {part} of a response is {shown(value)}")
+        yield entry
+
+
+# --- out ------------------------------------------------------------------------------------------
+
+
+def export_pool(pool: Pool, out: str | Path) -> None:
+    """Write a pool as Parquet, a row per response: one file for *.parquet, else a folder of files.
+
+    A URI puts it on that file system. Truths go along where the pool has them, questions left out
+    do not. Half a surrogate pair, which Parquet cannot hold, becomes U+FFFD.
+    """
+    filesystem, path = open_address(out)
+    tables, single = _tables(pool), path.endswith(".parquet")
+    with _filled(out, single=single) as target:
+        for number, table in enumerate(tables):
+            file = target if single else f"{target}/part-{number:05}.parquet"
+            rest = tables if single else ()
+            make = arrow("pyarrow.parquet").ParquetWriter
+            with make(file, table.schema, filesystem=filesystem, compression="zstd") as writer:
+                for group in chain([table], rest):
+                    writer.write_table(group)
+
+
+@contextmanager
+def _filled(out: str | Path, *, single: bool) -> Iterator[str]:
+    """The path to write to. Away from this disk nothing can be renamed: what fails is removed.
+
+    A process that is killed removes nothing there, and who reads it notices what is missing.
+    """
+    place = locate(out)
+    if isinstance(place, Path):
+        with whole_file(place) if single else whole_folder(place) as unfinished:
+            yield str(unfinished)
+        return
+    if list_files(place):
+        raise already_there(show_address(place))
+    filesystem, path = open_address(place)
+    try:
+        with reading(show_address(place), UsageError):
+            yield path
+    except BaseException:
+        with suppress(UsageError, OSError):
+            for file in list_files(place):
+                filesystem.delete_file(file)
+        raise
+
+
+def _tables(pool: Pool) -> Iterator[Any]:
+    """Whole questions, about as many responses each as a segment holds."""
+    truths = Truths.open(pool.path)
+    schema = exported_schema(with_truths=truths is not None)
+    schema = schema.with_metadata(tell_origin(pool.manifest))
+    for records in batches(pool):
+        rows = [row for record in records for row in _rows(record, truths)]
+        yield arrow().Table.from_pylist(rows, schema=schema)
+
+
+def _rows(record: Record, truths: Truths | None) -> Iterator[dict[str, Any]]:
+    question = record.question
+    for index, response in enumerate(record.responses):
+        yield {
+            "question_id": _whole(question.id),
+            "index": index,
+            "question": _whole(question.text),
+            "choices": [_whole(choice) for choice in question.choices],
+            "system": _whole(question.system),
+            "group": _whole(question.group),
+            ANSWER: _whole(truths.answers.get(question.id)) if truths else None,
+            **{name: _whole(getattr(response, name)) for name in RESPONSE_FIELDS},
+            RESPONSE_ANSWER: _whole(response.answer),
+            "prompt_tokens": response.prompt_tokens,
+            TRACE: None if response.trace is None else trace_to_json(response.trace),
+        }
+
+
+def _whole(value: Any) -> Any:
+    """A value whose text, if it is one, every encoding takes."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+# --- several as one -------------------------------------------------------------------------------
+
+
+Stored = Pool | ParquetPool
+
+
+def merge_pools(
+    addresses: Sequence[str | Path], out: str | Path, *, responses: int | None = None
+) -> Pool:
+    """Write one pool with the questions of all, which need the same task and prompt.
+
+    A question that is in several has its responses one pool after the other. Questions with fewer
+    than `responses` are left out; without it, it is the number that keeps most responses.
+    """
+    pools = [open_pool(address) for address in addresses]
+    if not pools:
+        raise UsageError("there is nothing to merge; give at least one pool")
+    _check_alike(pools)
+    questions, truths = _merge_questions(pools), _merge_truths(pools)
+    seeds = {pool.manifest.seed for pool in pools}
+    out = Path(out)
+    with whole_folder(out) as folder:
+        write_pool(
+            folder,
+            _merge_records(pools, questions),
+            task=pools[0].task,
+            sampler=_merge_sampler(pools),
+            seed=seeds.pop() if len(seeds) == 1 else None,
+            responses=responses,
+        )
+        if truths:
+            truths.save(folder)
+    return Pool.open(out)
+
+
+def _check_alike(pools: Sequence[Stored]) -> None:
+    """Refuse pools whose responses were asked for, or would be read, in different ways."""
+    first = pools[0]
+    ours = _asked(first)
+    for pool in pools[1:]:
+        for name, value in _asked(pool).items():
+            if value != ours[name]:
+                raise UsageError(
+                    f'"{first.name}" and "{pool.name}" cannot be merged, their {name} differs: '
+                    f"{_shown(ours[name])} and {_shown(value)}; import or sample one of them again"
+                )
+
+
+def _asked(pool: Stored) -> dict[str, object]:
+    """What pools must have in common: the task with its prompt, and the system message."""
+    task = pool.task.as_json()
+    named = {f"task's {name}": value for name, value in task.items() if name != "template"}
+    return {"prompt": task["template"], **named, "system": pool.manifest.sampler.get("system")}
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else f"{value!r:.60}"
+
+
+def _merge_questions(pools: Sequence[Stored]) -> dict[str, Question]:
+    """All questions by id, in the order of the pools; one id for two questions is refused."""
+    merged: dict[str, Question] = {}
+    for pool in pools:
+        for question in pool.stored_questions.values():
+            known = merged.get(question.id, question)
+            if replace(known, group=None) != replace(question, group=None):
+                raise UsageError(
+                    f'question {question.id} in "{pool.name}" has another text, other choices or '
+                    "another system message than before; give one of the two another id"
+                )
+            merged[question.id] = replace(known, group=known.group or question.group)
+    return merged
+
+
+def _merge_records(pools: Sequence[Stored], questions: Mapping[str, Question]) -> Iterator[Record]:
+    """Every question with its responses in all pools, also those that are left out in some.
+
+    Responses that are there already, by the same seed and text, are refused.
+    """
+    for question, drawn in zip(questions.values(), draw_records(pools, questions), strict=True):
+        responses: list[Response] = []
+        for pool, found in zip(pools, drawn, strict=True):
+            added = found.responses if found else ()
+            known = {(r.seed, r.model, r.text) for r in responses if r.seed is not None}
+            for response in added:
+                if (response.seed, response.model, response.text) in known:
+                    raise UsageError(
+                        f"the response to question {question.id} with seed {response.seed} in "
+                        f'"{pool.name}" is in an earlier pool too; leave that pool out, or sample '
+                        "it with another --seed"
+                    )
+            responses += added
+        yield Record(question, tuple(responses))
+
+
+def _merge_sampler(pools: Sequence[Stored]) -> dict[str, Any]:
+    """The settings all pools share, and what each has of its own."""
+    samplers = [pool.manifest.sampler for pool in pools]
+    shared = {
+        name: value
+        for name, value in samplers[0].items()
+        if all(name in other and other[name] == value for other in samplers)
+    }
+    own = [{k: v for k, v in each.items() if k not in shared} for each in samplers]
+    sources = [{"pool": pool.name, **told} for pool, told in zip(pools, own, strict=True)]
+    return {**shared, "merged_from": sources}
+
+
+def _merge_truths(pools: Sequence[Stored]) -> Truths | None:
+    """The truths of all pools, None where none has any; two truths for one question are refused."""
+    merged: dict[str, str] = {}
+    for pool in pools:
+        truths = open_truths(pool)
+        for question_id, answer in (truths.answers if truths else {}).items():
+            known = merged.setdefault(question_id, answer)
+            if known != answer and not pool.task.same(known, answer):
+                raise UsageError(
+                    f'question {question_id} has the truth "{answer:.40}" in "{pool.name}" and '
+                    f'"{known:.40}" before; correct one of them in its truths.jsonl'
+                )
+    return Truths(merged) if merged else None

@@ -1,0 +1,722 @@
+"""Figures: every picture of a report as a Vega-Lite value with its words.
+
+Colours are names from `aera/web/style.css`; a page resolves them by itself, so that they follow it
+from light to dark, and an SVG file gets the light ones.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+from aera.arrays import Columns, Flags, Floats
+from aera.core import Schedule
+from aera.lab.calibrating.calibration import Choice
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.diagnostics import loss_by_difficulty
+from aera.lab.learning.labels import continuation_labels
+from aera.lab.replay.frontier import Frontier, Kind, Point
+from aera.lab.replay.trajectory import TRANSITIONS, Trajectories
+from aera.lab.stats import paired_gaps, share_interval
+from aera.lab.words import signed
+
+FORMATS = {
+    **dict.fromkeys(("quality", "money", "threshold"), ",.2f"),
+    **dict.fromkeys(("difference", "loss"), "+.1f"),
+    **dict.fromkeys(("tokens", "questions", "decisions", "count"), ",.0f"),
+    **dict.fromkeys(("low", "high", "p_continue", "paid"), ".3f"),
+    **dict.fromkeys(("first", "median", "third", "left", "right"), "+.3f"),
+    "responses": ".1f",
+}
+"""How a number is written, by its field, in tables and beside the pointer."""
+Row = dict[str, Any]
+Spec = dict[str, Any]
+
+LINES: Spec = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
+SIZES: Spec = {"labelFontSize": 12, "titleFontSize": 12, "titleColor": "var(--dim)"}
+LEGEND: Spec = {
+    **SIZES,
+    "labelColor": "var(--ink)",
+    "orient": "top",
+    "labelLimit": 260,
+    "symbolSize": 90,
+    "columnPadding": 16,
+    "layout": {"top": {"anchor": "start", "direction": "vertical", "margin": 8}},
+    "symbolOpacity": 1,
+    **dict.fromkeys(("symbolBaseFillColor", "symbolBaseStrokeColor"), "var(--ink)"),
+}
+CONFIG: Spec = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        **SIZES,
+        **LINES,
+        "labelColor": "var(--dim)",
+        "titlePadding": 10,
+        "labelOverlap": True,
+    },
+    "legend": LEGEND,
+    "text": {"color": "var(--ink)", "fontSize": 12},
+    "bar": {"color": "var(--blue)"},
+    "point": {"filled": True, "opacity": 1, "color": "var(--blue)"},
+    "line": {"color": "var(--blue)"},
+    "rule": {"color": "var(--dim)"},
+}
+TITLE: Spec = {"anchor": "start", "frame": "bounds", "color": "var(--ink)", "fontSize": 15}
+TITLE |= {"subtitleColor": "var(--dim)", "subtitleFontSize": 12, "subtitlePadding": 6, "offset": 24}
+# The widest of the usual fonts is measured with, so that no reader's is cut off.
+ALONE: Spec = {**CONFIG, "background": "white", "font": "Verdana, DejaVu Sans, Arial, sans-serif"}
+ALONE["legend"] = {**LEGEND, "columns": 4, "columnPadding": 24, "direction": "horizontal"}
+"""Of a figure in a file of its own, with a title and white paper."""
+WIDTH, LETTERS = 680, 92
+"""Pixels of such a figure; letters in a line of its caption."""
+MOST_CHECKPOINTS = 12
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with its words; the rows behind it are shown as a table on demand."""
+
+    name: str
+    title: str
+    caption: str
+    rows: Sequence[Row]
+    columns: Mapping[str, str]
+    """Keys of the rows with the headings of the table."""
+    layers: Sequence[Spec]
+    height: int = 260
+    tab: str = ""
+    """Its name among figures that take turns in one place."""
+    policy: str | None = None
+    """Whose rows are drawn, where the page lets one choose."""
+
+    @property
+    def spec(self) -> Spec:
+        """The whole Vega-Lite value but for CONFIG, which whoever shows it adds."""
+        body: Spec = {"data": {"values": list(self.rows)}, "layer": list(self.layers)}
+        if self.policy is not None:
+            body["params"] = [{"name": "policy", "value": self.policy}]
+            body["transform"] = [{"filter": "datum.policy == policy"}]
+        return {
+            "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+            "description": f"{self.title}. {self.caption}",
+            "width": "container",
+            "height": self.height,
+            "autosize": {"type": "fit-x", "contains": "padding"},
+            **body,
+        }
+
+    @property
+    def alone(self) -> Spec:
+        """What is different in a file of its own: its width, and a title with the caption."""
+        title = self.title if self.policy is None else f"{self.title}: {self.policy}"
+        told = {"text": title, "subtitle": wrap(self.caption, LETTERS)}
+        return {"width": WIDTH, "title": {**TITLE, **told}}
+
+    def as_json(self) -> dict[str, Any]:
+        """The figure as the page holds it."""
+        names = ("name", "title", "caption", "columns", "tab", "spec", "alone")
+        formats = {name: FORMATS[name] for name in self.columns if name in FORMATS}
+        return {**{name: getattr(self, name) for name in names}, "formats": formats}
+
+
+def number(field: str, title: str | None, **settings: Any) -> Spec:
+    """A quantity on an axis."""
+    return {"field": field, "type": "quantitative", "title": title, **settings}
+
+
+def name_axis(field: str) -> Spec:
+    """Names down the left side, in the order of the rows."""
+    axis = {"title": None, "labelLimit": 240, "domain": False, "ticks": False, "labelPadding": 8}
+    return {"field": field, "type": "nominal", "sort": None, "axis": axis}
+
+
+def steps(field: str, title: str, order: Sequence[str]) -> Spec:
+    """Checkpoints, evenly spaced, in their order."""
+    axis = {"title": title, "labelAngle": 0, "grid": False}
+    scale = {"domain": list(order)}
+    return {"field": field, "type": "ordinal", "sort": list(order), "scale": scale, "axis": axis}
+
+
+def encode_names(
+    field: str, codes: Mapping[str, str], used: Iterable[str], title: str | None = None
+) -> Spec:
+    """Names as colours or shapes, of which only the used ones are in the legend."""
+    present = set(used)
+    domain = [name for name in codes if name in present]
+    scale = {"domain": domain, "range": [codes[name] for name in domain]}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": {"title": title}}
+
+
+def tooltip(columns: Mapping[str, str]) -> list[Spec]:
+    """What the table says of a row, beside the pointer."""
+    return [
+        {"field": field, "title": title, **({"format": FORMATS[field]} if field in FORMATS else {})}
+        for field, title in columns.items()
+    ]
+
+
+def line(axis: str, value: float, **mark: Any) -> Spec:
+    """A straight line across the chart."""
+    place = {axis: {"field": "at", "type": "quantitative"}}
+    return {**layer("rule", place, **mark), "data": {"values": [{"at": value}]}}
+
+
+def layer(kind: str, encoding: Spec, *, where: str | None = None, **mark: Any) -> Spec:
+    """Marks of one kind, over all rows or some."""
+    some = {} if where is None else {"transform": [{"filter": where}]}
+    return {**some, "mark": {"type": kind, **mark}, "encoding": encoding}
+
+
+def words(place: Spec, field: str, **mark: Any) -> Spec:
+    """Text of a field."""
+    return layer("text", {**place, "text": {"field": field}}, **mark)
+
+
+def curve(x: Spec, y: Spec, columns: Mapping[str, str]) -> list[Spec]:
+    """Points with their intervals, joined by a line."""
+    bar = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    return [
+        layer("rule", bar, color="var(--blue)", opacity=0.6),
+        layer("line", {"x": x, "y": y}, strokeWidth=1.5, opacity=0.6),
+        layer("point", {"x": x, "y": y, "tooltip": tooltip(columns)}, size=80),
+    ]
+
+
+def limit(axis: str, value: float) -> Spec:
+    """What was allowed to be lost."""
+    return line(axis, value, strokeDash=[5, 4], color="var(--red)", strokeWidth=1.5)
+
+
+def bracket(low: float, high: float) -> str:
+    """An interval of a difference as text."""
+    return f"{signed(low)} to {signed(high)}"
+
+
+def shown_columns(schedule: Schedule) -> list[int]:
+    """All checkpoints, or a spread of them that keeps the first and the last."""
+    if len(schedule) <= MOST_CHECKPOINTS:
+        return list(range(len(schedule)))
+    places = np.geomspace(1, len(schedule), MOST_CHECKPOINTS).round().astype(int) - 1
+    return sorted(set(places.tolist()))
+
+
+# --- the frontier ---------------------------------------------------------------------------------
+
+
+FAMILIES = {
+    "learned gate": "var(--blue)",
+    "asc": "var(--orange)",
+    "esc": "var(--green)",
+    "lead": "var(--purple)",
+    "majority": "var(--gold)",
+    "fixed, plain votes": "var(--grey)",
+    "fixed, weighted votes": "var(--sky)",
+    "another rule": "var(--ink)",
+    "hindsight": "var(--red)",
+}
+"""Kinds of rules with their colours."""
+GATES, HINDSIGHT = ("aera", "gate", "one-shot"), ("oracle", "matched-random")
+SWEPT = "swept afterwards"
+KINDS = {
+    **dict.fromkeys(("calibrated, nested", "calibrated, holdout"), "diamond"),
+    "controller, unseen": "diamond",
+    "controller, in-sample": "cross",
+    "as given": "circle",
+    SWEPT: "square",
+    "hindsight": "triangle-up",
+}
+JOINED = ("fixed", "aera", "asc")
+"""Families whose settings are joined by a line, where nobody chose between them beforehand."""
+UNITS = {"responses": "responses per question", "tokens": "tokens per question"}
+UNITS |= {"money": "money per 1,000 questions"}
+
+
+def in_order(points: Sequence[Point], *, shown: str, reference: str) -> list[Point]:
+    """The policy spoken of, what else was calibrated, its own full budget, then the others."""
+
+    def rank(point: Point) -> int:
+        if point.policy == shown:
+            return 0
+        chosen = point.kind in (Kind.CALIBRATED, Kind.CONTROLLER)
+        return 1 if chosen else 2 if point.policy == reference else 3 + [*Kind].index(point.kind)
+
+    return sorted(points, key=rank)
+
+
+def kind_name(point: Point, protocol: str) -> str:
+    """How a policy came to be on the chart, which decides what may be said of it."""
+    if point.kind is Kind.CONTROLLER:
+        return "controller, in-sample" if point.in_sample else "controller, unseen"
+    if point.kind is Kind.CALIBRATED:
+        return f"calibrated, {protocol}"
+    return {Kind.HINDSIGHT: "hindsight", Kind.SWEPT: SWEPT}.get(point.kind, "as given")
+
+
+def family_name(point: Point) -> str:
+    """The kind of rule it is."""
+    if point.family == "fixed":
+        return "fixed, weighted votes" if point.weighted else "fixed, plain votes"
+    if point.family in GATES:
+        return "learned gate"
+    own = "hindsight" if point.family in HINDSIGHT else point.family
+    return own if own in FAMILIES else "another rule"
+
+
+def frontier_rows(frontier: Frontier, evaluation: Mapping[str, Any]) -> list[Row]:
+    """One row per policy, with its interval and its difference to all plain votes."""
+    told, full = evaluation["headline"], frontier.full_budget()
+    shown, reference = told["policy"], told["reference"]
+    points = in_order(frontier.points, shown=shown, reference=reference)
+    values = np.array([p.scores if p.graded else p.agreements for p in (full, *points)])
+    money = {each["policy"]: each.get("money") for each in evaluation["points"]}
+    rows: list[Row] = []
+    for point, own, gap in zip(
+        points, values[1:], paired_gaps(values[1:] - values[0]), strict=True
+    ):
+        quality = float(own.mean())
+        low, high = (100 * end for end in share_interval(quality, len(own)))
+        loose = point.kind in (Kind.FIXED, Kind.BASELINE, Kind.SWEPT) and point.setting is not None
+        named = point.policy in (shown, reference, full.policy, "oracle")
+        plain, price = point.kind is Kind.FIXED and not point.weighted, money.get(point.policy)
+        row = {
+            "policy": point.policy,
+            "family": family_name(point),
+            "kind": kind_name(point, evaluation["protocol"]),
+            "quality": round(100 * quality, 2),
+            "low": round(low, 2),
+            "high": round(high, 2),
+            "interval": f"{low:.1f} to {high:.1f}",
+            "difference": f"{signed(gap.value)} ({bracket(gap.low, gap.high)})",
+            "responses": round(point.responses, 2),
+            "tokens": round(point.tokens, 1),
+            "barred": point.policy in (shown, reference) or plain,
+            "shown": point.policy == shown,
+            "fixed": plain,
+            "line": f"{point.family} {point.weighted}"
+            if loose and point.family in JOINED
+            else None,
+            "name": point.policy if named else "",
+        }
+        rows.append(row if price is None else {**row, "money": price})
+    return rows
+
+
+def frontier_figure(rows: Sequence[Row], *, spend: str, measure: str, full: str) -> Figure:
+    """Quality against spend, one point per policy; fixed budgets and sweeps are joined."""
+    columns = {"policy": "policy", "kind": "how it was chosen", "quality": f"{measure}, %"}
+    columns |= {"interval": "95 %", "difference": f"against {full}, points (95 %)"}
+    columns |= {"responses": "responses", "tokens": "tokens"}
+    columns |= {"money": "money per 1,000"} if all("money" in row for row in rows) else {}
+    axis = {"grid": False, "format": "~s" if spend == "tokens" else "~r", "tickCount": 6}
+    scale = {"type": "log", "nice": False, "padding": 48}
+    x = number(spend, f"{UNITS[spend]}, log scale", scale=scale, axis=axis)
+    y = number("quality", f"{measure}, %", scale={"zero": False, "padding": 16})
+    colour = encode_names("family", FAMILIES, (row["family"] for row in rows), "policy")
+    shape = encode_names("kind", KINDS, (row["kind"] for row in rows), "how it was chosen")
+    large = {"test": "datum.shown", "value": 200}
+    small = {"test": f"datum.kind == '{SWEPT}'", "value": 28}
+    spot = {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tooltip(columns)}
+    spot["size"] = {"condition": [large, small], "value": 75}
+    bar = {"y": {**y, "field": "low"}, "y2": {"field": "high"}, "x": x, "color": colour}
+    path = {"x": x, "y": y, "color": colour, "detail": {"field": "line"}}
+    # Names stand on a halo that keeps them readable over lines, of plain votes below their point.
+    # On a phone there is room for one.
+    name = {"dy": {"expr": "datum.fixed ? 16 : -16"}, "baseline": "middle", "fontWeight": 600}
+    name |= {"where": "datum.shown || (datum.name && width > 420)"}
+    layers = [
+        layer("line", path, where="datum.line != null", strokeWidth=1.5, opacity=0.55),
+        layer("rule", bar, where="datum.barred", opacity=0.5),
+        layer("point", spot),
+        words({"x": x, "y": y}, "name", **name, stroke="var(--paper)", strokeWidth=4),
+        words({"x": x, "y": y}, "name", **name, fill="var(--ink)"),
+    ]
+    return Figure(
+        f"frontier-{spend}",
+        f"{measure.capitalize()} against {spend}",
+        "Up and to the left is better. The pointer tells what a point is. Bars are Wilson's 95 % "
+        "intervals, of plain fixed budgets, of the policy spoken of and of its full budget; the "
+        "table of numbers has all of them, and paired differences.",
+        rows,
+        columns,
+        # A layer without rows makes the browser complain of an infinite axis.
+        layers if any(row["line"] for row in rows) else layers[1:],
+        height=430,
+        tab=spend,
+    )
+
+
+# --- trajectories ---------------------------------------------------------------------------------
+
+
+MOST_PATTERNS = 14
+ANSWER_COLOURS = {"right": "var(--blue)", "wrong": "var(--orange)"}
+ANSWER_SHAPES = {"right": "square", "wrong": "circle"}
+TRANSITION_COLOURS = {
+    "stable wrong": "var(--grey)",
+    "recovery": "var(--blue)",
+    "collapse": "var(--orange)",
+    "stable right": "var(--green)",
+}
+
+
+def flow_figure(trajectories: Trajectories) -> Figure:
+    """Recoveries upwards and collapses downwards, from each checkpoint to the next."""
+    changes = np.diff(trajectories.right.astype(int), axis=1)
+    order = [f"{here} → {there}" for here, there in pairwise(trajectories.schedule)]
+    rows: list[Row] = [
+        {"step": step, "transition": name, "questions": count, "signed": sign * count}
+        for column, step in enumerate(order)
+        for name, sign in (("recovery", 1), ("collapse", -1))
+        for count in [int((changes[:, column] == sign).sum())]
+    ]
+    columns = {"step": "from → to", "transition": "transition", "questions": "questions"}
+    axis = {"labelExpr": "abs(datum.value)", "tickMinStep": 1}
+    place = {"x": steps("step", "responses, from one checkpoint to the next", order)}
+    place["y"] = number("signed", "questions", axis=axis, scale={"padding": 22})
+    colour = encode_names("transition", TRANSITION_COLOURS, ("recovery", "collapse"))
+    shift = {"expr": "datum.signed < 0 ? 10 : -8"}
+    counts = words(place, "questions", where="datum.questions > 0", dy=shift)
+    inked = {**place, "color": colour, "tooltip": tooltip(columns)}
+    bars = layer("bar", inked, width={"band": 0.6})
+    return Figure(
+        "flow",
+        "Recoveries and collapses at each step",
+        "Upwards: wrong at one checkpoint and right at the next. Downwards: the reverse. Stopping "
+        "in time keeps the first and escapes the second.",
+        rows,
+        columns,
+        [bars, line("y", 0, strokeWidth=1), *([counts] if changes.any() else ())],
+        height=280,
+    )
+
+
+def pattern_figure(trajectories: Trajectories) -> Figure | None:
+    """The most frequent trajectories that are neither always right nor always wrong."""
+    columns = shown_columns(trajectories.schedule)
+    names = [str(trajectories.schedule.checkpoints[column]) for column in columns]
+    found = Counter(tuple(row) for row in trajectories.right[:, columns].tolist())
+    changing = [(p, count) for p, count in found.most_common() if 0 < sum(p) < len(p)]
+    drawn = changing[:MOST_PATTERNS]
+    if not drawn:
+        return None
+    rows: list[Row] = [
+        {"pattern": place, "questions": count, "checkpoint": name, "answer": answer}
+        for place, (pattern, count) in enumerate(drawn, 1)
+        for name, right in zip(names, pattern, strict=True)
+        for answer in ["right" if right else "wrong"]
+    ]
+    y = name_axis("pattern")
+    y["axis"]["labels"] = False
+    place = {"x": steps("checkpoint", "responses", names), "y": y}
+    codes = {
+        "color": encode_names("answer", ANSWER_COLOURS, ANSWER_COLOURS),
+        "shape": encode_names("answer", ANSWER_SHAPES, ANSWER_SHAPES),
+        "size": {"condition": {"test": "datum.answer == 'right'", "value": 190}, "value": 55},
+    }
+    last = f"datum.checkpoint == '{names[-1]}'"
+    some, told = (sum(count for _, count in each) for each in (drawn, changing))
+    return Figure(
+        "patterns",
+        "Trajectories that change",
+        f"Patterns of right and wrong answers, the most frequent first: {some} of the {told} "
+        "questions whose answer changes. The number of questions is at the end of each line.",
+        rows,
+        {name: name for name in ("pattern", "questions", "checkpoint", "answer")},
+        [
+            layer("point", {**place, **codes}),
+            words(place, "questions", where=last, dx=22, align="left"),
+        ],
+        height=24 * len(drawn) + 10,
+    )
+
+
+def change_figure(trajectories: Trajectories) -> Figure:
+    """Box plots of how the evidence moved with each kind of transition."""
+    before, after = trajectories.right[:, :-1], trajectories.right[:, 1:]
+    ends = {"left": "5 %", "first": "25 %", "median": "median", "third": "75 %", "right": "95 %"}
+    shares, rows = [0.05, 0.25, 0.5, 0.75, 0.95], list[Row]()
+    for evidence in trajectories.evidence:
+        moved = trajectories.changes(evidence)
+        for transition, (was, became) in TRANSITIONS.items():
+            members = moved[(before == was) & (after == became)]
+            members = members[~np.isnan(members)]
+            if len(members):
+                row = {"evidence": evidence.replace("_", " "), "transition": transition}
+                box = dict(zip(ends, np.quantile(members, shares).round(4).tolist(), strict=True))
+                rows.append({**row, "count": len(members), **box})
+    columns = {"evidence": "evidence", "transition": "transition", "count": "count", **ends}
+    names = list(TRANSITION_COLOURS)
+    offset: Spec = {"field": "transition", "type": "nominal", "sort": names}
+    offset["scale"] = {"domain": names, "paddingInner": 0.3}
+    place = {"y": name_axis("evidence"), "yOffset": offset}
+    colour = encode_names("transition", TRANSITION_COLOURS, names)
+    inked: Spec = {**place, "color": colour, "tooltip": tooltip(columns)}
+    few: Spec = {"axis": {"tickCount": 8}, "scale": {"padding": 8}}
+    x = number("left", "change from one checkpoint to the next", **few)
+    half = {"x": {**x, "field": "first"}, "x2": {"field": "third"}}
+    middle = {**place, "x": {**x, "field": "median"}}
+    return Figure(
+        "changes",
+        "How the evidence moves",
+        "Boxes hold the middle half of the changes, whiskers reach from 5 % to 95 %, the notch is "
+        "the median. Where boxes overlap, that evidence alone cannot tell a recovery from a "
+        "collapse.",
+        rows,
+        columns,
+        [
+            line("x", 0, strokeWidth=1),
+            layer("rule", {**inked, "x": x, "x2": {"field": "right"}}, strokeWidth=1.5),
+            layer("bar", {**inked, **half}, cornerRadius=2),
+            layer("tick", middle, color="var(--paper)", thickness=2.5),
+        ],
+        height=100 * len({row["evidence"] for row in rows}),
+    )
+
+
+# --- the gate -------------------------------------------------------------------------------------
+
+
+BINS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a gate that never saw a question said at its checkpoints."""
+
+    p_continue: Floats
+    """Shape (questions, checkpoints); NaN where the gate was not asked."""
+    folds: Columns
+    choices: Mapping[str, tuple[Choice, ...]]
+    """By name: what calibration chose, once per fold; empty where nothing was calibrated."""
+
+
+def reliability(seen: Predictions, trajectories: Trajectories) -> list[Row]:
+    """Tenths of all decisions by p_continue; the last checkpoint is no decision.
+
+    The intervals are Wilson's and count each question once, for its decisions hang together.
+    """
+    labels: Flags = continuation_labels(trajectories.known_grades, trajectories.tokens)[:, :-1]
+    chance = seen.p_continue[:, :-1]
+    questions, columns = np.nonzero(~np.isnan(chance))
+    chance, paid = chance[questions, columns], labels[questions, columns]
+    rows = list[Row]()
+    for part in np.array_split(np.argsort(chance, kind="stable"), BINS):
+        if len(part):
+            share, count = float(paid[part].mean()), len(np.unique(questions[part]))
+            ends = (float(chance[part].mean()), share, *share_interval(share, count))
+            told = zip(("p_continue", "paid", "low", "high"), ends, strict=True)
+            row = {name: round(value, 3) for name, value in told}
+            rows.append({**row, "decisions": len(part), "questions": count})
+    return rows
+
+
+def reliability_figure(seen: Predictions, trajectories: Trajectories, *, unseen: bool) -> Figure:
+    """p_continue against how often continuing paid."""
+    rows = reliability(seen, trajectories)
+    columns = {"p_continue": "p_continue, mean", "paid": "continuing paid, share"}
+    columns |= {"low": "95 % from", "high": "to"}
+    columns |= {"decisions": "decisions", "questions": "questions"}
+    top = min(1.0, max(0.1, *(row[end] for row in rows for end in ("high", "p_continue"))))
+    few: Spec = {"scale": {"domain": [0, top], "nice": True}, "axis": {"tickCount": 6}}
+    x = number("p_continue", "p_continue, mean of a tenth of the decisions", **few)
+    y = number("paid", "share in which continuing paid", **few)
+    even = {"x": {**x, "field": "at"}, "y": {**y, "field": "at"}}
+    diagonal = layer("line", even, strokeDash=[5, 4], color="var(--dim)", strokeWidth=1.5)
+    diagonal["data"] = {"values": [{"at": 0}, {"at": top}]}
+    whose = (
+        "The gate never saw these questions" if unseen else "In-sample: it has seen some of them"
+    )
+    return Figure(
+        "reliability",
+        "How often continuing paid",
+        "On the dashed line continuing pays as often as the gate says. A gate that learned the "
+        "value of going on weighs gains against their price and need not lie there; only its "
+        f"order and its threshold count. {whose}. Bars are Wilson's 95 % intervals, counting each "
+        "question once.",
+        rows,
+        columns,
+        [diagonal, *curve(x, y, columns)],
+        height=320,
+    )
+
+
+def threshold_figure(
+    frontier: Frontier,
+    evaluation: Mapping[str, Any],
+    *,
+    chosen: Sequence[float | None],
+    allowed: float,
+) -> Figure | None:
+    """Loss along the threshold; what calibration chose on other questions is marked."""
+    swept = [p for p in frontier.points if p.kind is Kind.SWEPT and p.family == GATE_FAMILY.name]
+    full = frontier.full_budget(weighted=any(point.weighted for point in swept)).policy
+    gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
+    rows: list[Row] = [
+        {
+            "threshold": point.setting,
+            "loss": -gap["difference"],
+            "low": -gap["high"],
+            "high": -gap["low"],
+            "interval": bracket(-gap["high"], -gap["low"]),
+            "spent": f"{100 - point.token_saving:.0f} %",
+            "responses": point.responses,
+        }
+        for point in swept
+        if (gap := gaps.get(point.policy))
+    ]
+    if len(rows) <= 2:
+        return None
+    columns = {"threshold": "threshold", "loss": "loss, points", "interval": "95 %"}
+    columns |= {"spent": "share of the tokens", "responses": "responses"}
+    few: Spec = {"scale": {"domain": [0, 1]}, "axis": {"tickCount": 5}}
+    x = number("threshold", "threshold: stop when p_continue is below", **few)
+    y = number("loss", "loss, points", scale={"padding": 16})
+    names = ", ".join("full budget" if each is None else f"{each:g}" for each in chosen)
+    told = (
+        f" Upright lines: what calibration chose on other questions ({names})."
+        if chosen
+        else " Reading the best one off here is descriptive."
+    )
+    marks: Spec = {"color": "var(--orange)", "strokeWidth": 2, "opacity": 0.6}
+    settings = sorted({each for each in chosen if each is not None})
+    return Figure(
+        "thresholds",
+        "The choice of the threshold",
+        f"Loss against {full}, its full budget, with paired 95 % intervals; the "
+        f"dashed line is the {allowed:g} points allowed, the numbers on top are the share of the "
+        f"tokens spent.{told}",
+        rows,
+        columns,
+        [
+            line("y", 0, strokeWidth=1),
+            limit("y", allowed),
+            *(line("x", each, **marks) for each in settings),
+            *curve(x, y, columns),
+            # Above the chart, where no interval and no line can cross it.
+            words({"x": x, "y": {"value": -10}}, "spent", fontSize=11),
+        ],
+        height=320,
+    )
+
+
+# --- single policies ------------------------------------------------------------------------------
+
+
+def calibrated_figure(evaluation: Mapping[str, Any], *, allowed: float) -> Figure:
+    """Every calibrated policy against its full budget, on questions it had no part in."""
+    full = evaluation["headline"]["reference"]
+    gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
+    graded = bool(gaps)
+    gaps = gaps or {c["policy"]: c for c in evaluation["changed"]}
+    rows = list[Row]()
+    for saving in evaluation["savings"]:
+        policy, left = saving["policy"], [100 - saving[n] for n in ("percent", "high", "low")]
+        gap, choices = gaps[policy], evaluation["calibration"][saving["family"]]
+        settings = [c["setting"] for c in choices]
+        rows.append(
+            {
+                "name": f"{policy}, {left[0]:.0f} %",
+                "policy": policy,
+                **{name: gap[name] for name in ("difference", "low", "high")},
+                "interval": bracket(gap["low"], gap["high"]),
+                "spent": "{:.0f} % ({:.0f} to {:.0f})".format(*left),
+                "settings": ", ".join("full budget" if s is None else f"{s:g}" for s in settings),
+            }
+        )
+    lost = "difference, points" if graded else "difference in agreement, points"
+    columns = {"policy": "policy", "difference": lost, "interval": "95 %"}
+    columns |= {"spent": "share of the tokens (95 %)", "settings": "chosen settings"}
+    title = f"points against {full}" if graded else f"points of agreement with {full}"
+    x = number("difference", title, axis={"tickCount": 8}, scale={"padding": 12})
+    y = name_axis("name")
+    bar = {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}}
+    spot = {"y": y, "x": x, "tooltip": tooltip(columns)}
+    return Figure(
+        "calibrated",
+        f"Calibrated policies against {full}",
+        "Each setting was chosen on other questions and then judged once on these. Beside its "
+        "name: the share of the tokens it spends. Bars are paired 95 % intervals; the dashed line "
+        f"marks the {allowed:g} points that were allowed.",
+        rows,
+        columns,
+        [
+            line("x", 0, strokeWidth=1),
+            limit("x", -allowed),
+            layer("rule", bar, strokeWidth=2.5, color="var(--blue)"),
+            layer("point", spot, shape="diamond", size=130),
+        ],
+        height=38 * len(rows) + 10,
+    )
+
+
+def stop_figure(points: Sequence[Point], *, policy: str) -> Figure:
+    """Where one policy stops; the page's choice of policy sets the parameter."""
+    rows: list[Row] = [
+        {"policy": point.policy, "checkpoint": checkpoint, "questions": count}
+        for point in points
+        for checkpoint, count in point.stops.items()
+        if count
+    ]
+    columns = {"policy": "policy", "checkpoint": "responses", "questions": "questions"}
+    place = {"x": steps("checkpoint", "responses at the stop", [*points[0].stops])}
+    place["y"] = number("questions", "questions", axis={"tickMinStep": 1})
+    bars = layer("bar", {**place, "tooltip": tooltip(columns)}, width={"band": 0.7})
+    return Figure(
+        "stops",
+        "Where it stops",
+        "Questions that stop at each checkpoint.",
+        rows,
+        columns,
+        [bars, words(place, "questions", dy=-8)],
+        policy=policy,
+    )
+
+
+def difficulty_figure(points: Sequence[Point], *, policy: str) -> Figure:
+    """What stopping early costs where the full vote is divided, and where it is not."""
+    groups = [(point.policy, group) for point in points for group in loss_by_difficulty(point)]
+    rows: list[Row] = [
+        {
+            "policy": name,
+            # In percent: short, because all of them stand in a row on a phone, too.
+            "support": "–".join(f"{100 * float(e):.0f}" for e in group.group[8:].split("-")),
+            "loss": group.loss,
+            "from": group.low,
+            "to": group.high,
+            "interval": bracket(group.low, group.high),
+            "questions": group.questions,
+            "responses": group.responses,
+            "note": signed(group.loss),
+            "size": f"n = {group.questions}",
+        }
+        for name, group in sorted(groups, key=lambda pair: pair[1].group)
+    ]
+    columns = {"policy": "policy", "support": "share of the leader, %", "questions": "questions"}
+    columns |= {"loss": "loss, points", "interval": "95 %", "responses": "responses"}
+    order = list(dict.fromkeys(row["support"] for row in rows))
+    place = {"x": steps("support", "share of the leader in %, hard to easy", order)}
+    place["y"] = number("loss", "loss, points", scale={"padding": 12})
+    bar = {"x": place["x"], "y": {**place["y"], "field": "from"}, "y2": {"field": "to"}}
+    return Figure(
+        "difficulty",
+        "Loss by difficulty",
+        "Questions grouped by how divided the vote at the full budget is. Above zero the policy "
+        "loses against its full budget, below it gains, because it stopped before a collapse. Bars "
+        "are paired 95 % intervals; n is the number of questions, and few of them say little.",
+        rows,
+        columns,
+        [
+            line("y", 0, strokeWidth=1),
+            layer("rule", bar, color="var(--blue)", strokeWidth=2, opacity=0.6),
+            layer("point", {**place, "tooltip": tooltip(columns)}, size=90),
+            words(place, "note", dx=8, dy=-9, align="left"),
+            words({"x": place["x"], "y": {"value": -10}}, "size", fontSize=11),
+        ],
+        policy=policy,
+    )

@@ -1,0 +1,602 @@
+"""Evaluation: how it was asked for, what came out, and how files and tables show it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from aera.arrays import Columns
+from aera.core import Schedule
+from aera.errors import UsageError
+from aera.lab.calibrating.calibration import LossLimit, MostUtility
+from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
+from aera.lab.diagnostics import (
+    collapsing,
+    counter_examples,
+    loss_by_difficulty,
+    on_subset,
+    residual_opportunity,
+    worst_group,
+)
+from aera.lab.judging.protocols import Judgement
+from aera.lab.learning.learner import Learner
+from aera.lab.learning.paper import PaperLearner, PaperTable
+from aera.lab.learning.votes import LABELS, SCORES, VoteLearner, learn_votes
+from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points, hindsight_point
+from aera.lab.replay.hindsight import oracle, shuffle
+from aera.lab.replay.money import Prices, Terms
+from aera.lab.replay.trajectory import Trajectories
+from aera.lab.stats import (
+    matched_random,
+    paired_bootstrap,
+    paired_bootstraps,
+    paired_gaps,
+    saved_share,
+)
+from aera.lab.truths import Truths, TruthScorer, need_truths
+from aera.lab.words import (
+    SHOWN_THRESHOLD,
+    Headline,
+    changed_gap,
+    headline_point,
+    make_headline,
+    remark,
+    shown_points,
+    table_columns,
+    tell_money,
+)
+from aera.paper.encoder import load_encoder
+from aera.policies.rules import ASC, Policy, standard_policies
+from aera.pools.pool import Records
+from aera.reading.task import Readability
+from aera.solving.controller import Controller
+from aera.voting.rules import RULES, BestOfN, Scorer
+from aera.voting.weigher import ChanceRight
+from aera.workers import SERIAL, Workers
+
+REPLAY, CROSSFIT, NESTED, HOLDOUT = "replay", "crossfit", "nested", "holdout"
+MOST_STOPS = 8
+"""Checkpoints up to which a table has a column for each."""
+PRICE = 0.2
+"""What the mean full budget costs, in units of reward, where nobody says otherwise."""
+TRUTH, SCORE = "truth", "score"
+JUDGES = (TRUTH, SCORE)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Best-of-n as somebody asks for it."""
+
+    scorer: Scorer
+    price: float = PRICE
+    judge: str | None = None
+    """Who says what a response is worth: truth or score; None is the truth where there is one."""
+
+    def __post_init__(self) -> None:
+        MostUtility(self.price)  # refuses what makes no sense
+        if self.judge not in (None, *JUDGES):
+            raise UsageError(f'--judge is one of {", ".join(JUDGES)}, but got "{self.judge}"')
+
+    @property
+    def goal(self) -> MostUtility:
+        """What a threshold is chosen for."""
+        return MostUtility(self.price)
+
+    def learner(self, records: Records, truths: Truths | None) -> VoteLearner:
+        """What learns when to stop; the truth judges where it is asked for or known."""
+        best_of_n = BestOfN(self.scorer, uses_logprobs=_uses_logprobs(self.scorer))
+        if self._judge(truths) == SCORE:
+            return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price)
+        judge = TruthScorer(records.task, need_truths(records, truths))
+        return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price, judge=judge)
+
+    def as_json(self, truths: Truths | None) -> dict[str, Any]:
+        """What was asked for, as an evaluation file holds it."""
+        named = {"scorer": type(self.scorer).__name__, "judge": self._judge(truths)}
+        return {**named, "price": self.price}
+
+    def told(self, truths: Truths | None) -> str:
+        """How rewards came about, in one sentence."""
+        worth = (
+            "the reward is its score"
+            if self._judge(truths) == SCORE
+            else "the truth is the judge: 1 where it is right, else 0"
+        )
+        return (
+            f"best-of-n: {type(self.scorer).__name__} picks the response, and {worth}; utility is "
+            f"the reward minus {self.price:g} times the share of the full budget's tokens"
+        )
+
+    def _judge(self, truths: Truths | None) -> str:
+        return self.judge or (SCORE if truths is None else TRUTH)
+
+
+def _uses_logprobs(scorer: Scorer) -> bool:
+    """Whether a scorer wants log-probabilities: it says so itself, or its weigher does."""
+    if isinstance(scorer, ChanceRight):
+        return scorer.weigher.uses_logprobs
+    return bool(getattr(scorer, "uses_logprobs", False))
+
+
+def scoring_for(
+    scorer: Scorer | None,
+    *,
+    price: float | None = None,
+    judge: str | None = None,
+    controller: Controller | None = None,
+) -> Scoring | None:
+    """Best-of-n where a scorer is given, or a controller brings one; None where votes count."""
+    if controller is not None:
+        own = controller.weigher
+        if scorer is not None and not isinstance(own, BestOfN):
+            raise UsageError("the controller was made for votes and takes no scorer")
+        if isinstance(own, BestOfN):
+            scorer = own.scorer
+            price = controller.calibration.get("price", price) if price is None else price
+    if scorer is None:
+        if price is not None or judge is not None:
+            raise UsageError("--price and --judge go with --scorer: votes have no reward")
+        return None
+    return Scoring(scorer, PRICE if price is None else price, judge)
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """How a pool is evaluated."""
+
+    protocol: str = REPLAY
+    rule: str = "vote"
+    paper: bool = False
+    """Whether to learn the paper's gate on plain votes instead of weights and a gate on them."""
+    clean: bool = False
+    """Whether crossfit ends training on an inner split."""
+    max_loss: float = 0.02
+    alpha: float | None = None
+    encoder: str | None = None
+    seed: int = 0
+    schedule: Schedule | None = None
+    """Other checkpoints than the controller's or the pool's own."""
+    prices: Prices | None = None
+    """Of tokens; with them every policy's cost is told in money."""
+    scoring: Scoring | None = None
+    """Best-of-n; None where answers are voted on."""
+    without_truths: bool = False
+    """Whether to learn and calibrate as where there are no truths; those there are still judge."""
+
+    def __post_init__(self) -> None:
+        LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
+        if self.rule not in RULES:
+            raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{self.rule}"')
+        if self.without_truths and (self.by_paper or self.scoring is not None):
+            raise UsageError(
+                "--without-truths goes without --paper, --scorer and --protocol crossfit"
+            )
+        if self.scoring is not None:
+            self._check_scored()
+
+    def _check_scored(self) -> None:
+        """Refuse what best-of-n does not have."""
+        taken = {
+            "--paper": self.paper,
+            "--protocol crossfit": self.protocol == CROSSFIT,
+            "--certify": self.alpha is not None,
+            "--rule": self.rule != "vote",
+        }
+        for option in (name for name, given in taken.items() if given):
+            raise UsageError(
+                f"--scorer goes without {option}: best-of-n counts no votes, has a gate of its own "
+                "and a price in the place of an allowed loss"
+            )
+
+    @property
+    def terms(self) -> Terms:
+        """What spending is counted in."""
+        return Terms(self.prices, None if self.scoring is None else self.scoring.price)
+
+    @property
+    def by_paper(self) -> bool:
+        """Whether the paper's gate is learned, which cannot do without truths."""
+        return self.paper or self.protocol == CROSSFIT
+
+    def learner(self, truths: Truths | None) -> Learner:
+        """What crossfit, nested and holdout learn."""
+        if self.by_paper:
+            once = self.protocol == CROSSFIT
+            return PaperLearner(load_encoder(self.encoder), one_shot=once, rule=RULES[self.rule])
+        found = learn_votes(None if self.without_truths else truths, None)
+        if self.rule == "vote":
+            return found
+        if found.teacher != LABELS:
+            raise UsageError(f"--rule {self.rule} is learned from truths, and none are used here")
+        return replace(found, rule=RULES[self.rule])
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What came out."""
+
+    records: Records
+    settings: EvaluationSettings
+    policies: Sequence[Policy]
+    """Those that were replayed as given."""
+    truths: Truths | None
+    frontier: Frontier
+    sections: dict[str, Any] = field(default_factory=dict)
+    """What else the protocol has to say."""
+    done: Judgement | None = None
+    controller: Controller | None = None
+    workers: Workers = SERIAL
+    left_out: str | None = None
+    """Which questions could not be judged, and why."""
+
+    @property
+    def readability(self) -> Readability:
+        """Which share of the responses could be read."""
+        return self.frontier.readability
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The evaluation JSON. Accuracies, savings and differences are in percent, rewards are not.
+
+        With prices every point has its money for a thousand questions.
+        """
+        settings, trajectories = self.settings, self.frontier.trajectories
+        graded = trajectories.grades is not None
+        right, prices = graded and not trajectories.rewarded, settings.prices
+        made = {
+            "pool": {
+                "name": self.records.name,
+                "task": self.records.task.name,
+                "equivalence": self.records.task.equivalence,
+                "questions": len(trajectories.question_ids),
+                "schedule": list(trajectories.schedule),
+            },
+            "readability": self.readability.as_json(),
+            "protocol": settings.protocol,
+            "seed": settings.seed,
+            **({} if prices is None else {"prices": prices.as_json()}),
+            **({} if self.headline is None else {"headline": self.headline.as_json()}),
+            "points": [point.as_json(settings.terms) for point in self.frontier.points],
+            "comparisons": comparisons(self.frontier, seed=settings.seed) if graded else [],
+            "trajectories": _shapes(trajectories) if right else None,
+            **self.sections,
+        }
+        return {name: _strict(section) for name, section in made.items()}
+
+    @cached_property
+    def headline(self) -> Headline | None:
+        """What it shows, in words: the same in the summary, on a terminal and on a page.
+
+        Best-of-n compares utilities, and has sentences of its own.
+        """
+        if self.settings.scoring is not None:
+            return None
+        return make_headline(
+            self.frontier,
+            protocol=self.settings.protocol,
+            task=self.records.task.name,
+            sections=self.sections,
+            max_loss=self.settings.max_loss,
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per policy, as pandas and polars take them."""
+        return [
+            {name: value for name, value in row.items() if name != "stops"}
+            for row in (point.as_json(self.settings.terms) for point in self.frontier.points)
+        ]
+
+    @property
+    def spoken(self) -> str:
+        """The policy that is spoken of."""
+        return headline_point(self.frontier).policy
+
+    @property
+    def shown(self) -> list[Point]:
+        """The rows of a table: at most five, and whatever else somebody asked for."""
+        schedule = self.frontier.trajectories.schedule
+        usual = {str(policy) for policy in standard_policies(schedule)}
+        given = {str(policy) for policy in self.policies}
+        asked = set() if given == usual else given
+        if self.controller is not None:
+            full = self.frontier.full_budget(weighted=True).policy
+            asked |= {p.policy for p in self.frontier.points if p.weighted} - {full}
+        return shown_points(self.frontier, asked)
+
+    def table(self, *, whole: bool = False) -> list[list[str]]:
+        """Rows of cells, headings first: some policies with remarks, or all of them with more.
+
+        That is the paper's score, and how many questions stopped where.
+        """
+        means = whole and self.settings.prices is None
+        columns = table_columns(self.frontier.trajectories, self.settings.terms, means=means)
+        points = self.frontier.without_sweeps().points if whole else self.shown
+        if whole:
+            stops = list(points[0].stops)
+            columns |= {f"@{s}": partial(_stopped, s) for s in stops if len(stops) <= MOST_STOPS}
+        else:
+            columns["what it is"] = remark
+        return [[*columns], *([cell(point) for cell in columns.values()] for point in points)]
+
+    def __repr__(self) -> str:
+        rows = self.table()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        ends = (0, len(widths) - 1)
+        lines = [
+            "  ".join(
+                f"{cell:{'<' if place in ends else '>'}{width}}"
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        first, *others = self.remarks
+        return "\n".join([first, "", *lines, "", *others])
+
+    @property
+    def title(self) -> str:
+        """What was judged how."""
+        merged = ", equal expressions together" if self.records.task.equivalence else ""
+        scored = ", best-of-n" if self.settings.scoring else ""
+        truths = "" if self.frontier.trajectories.grades is not None else ", no truths"
+        questions = len(self.frontier.trajectories.question_ids)
+        protocol = self.settings.protocol
+        return f"{self.records.name}: {questions} questions, {protocol}{scored}{merged}{truths}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """The headline, and what else a table cannot say: how far its claims reach."""
+        task, known = self.records.task, self.sections.get("controller", {})
+        told = [*(self.headline.lines if self.headline else self.sections.get("outcome", ()))]
+        told += [f"{self.title}.", *([self.left_out] if self.left_out else ())]
+        if self.readability.responses:
+            warning = self.readability.warning(task)
+            told += [f"{self.readability.summary(task)}.", *([warning] if warning else ())]
+        if known.get("abroad"):
+            told.append(f"{known['policy']}: {known['abroad']}")
+        if self.settings.scoring is not None:
+            told.append(self.settings.scoring.told(self.truths))
+        if self.settings.prices is not None:
+            told += tell_money(headline_point(self.frontier), self.settings.prices)
+        return told
+
+
+def _stopped(checkpoint: str, point: Point) -> str:
+    return str(point.stops[checkpoint] or "·")
+
+
+def _strict(value: Any) -> Any:
+    """Null for the mean of nothing, for which JSON has no number."""
+    if isinstance(value, dict):
+        return {name: _strict(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_strict(part) for part in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
+    """Every point against fixed budgets and its own; the gate's points against every baseline.
+
+    Intervals are those of the headline, so that two of the same pair are one.
+    """
+    points = frontier.points
+    plain = {i for i, p in enumerate(points) if p.kind is Kind.FIXED and not p.weighted}
+    learned = {i for i, point in enumerate(points) if point.family == GATE_FAMILY.name}
+    own = {weighted: frontier.full_budget(weighted=weighted).policy for weighted in (False, True)}
+    pairs = [
+        (i, j)
+        for i in range(len(points))
+        for j in range(len(points))
+        if i != j
+        and (
+            j in plain
+            or points[j].policy == own[points[i].weighted]
+            or (i in learned and j not in learned)
+        )
+    ]
+    if not pairs:
+        return []
+    scores = np.array([point.scores for point in points])
+    found = (
+        paired_bootstraps(scores, pairs, seed=seed)  # rewards are no shares of questions
+        if frontier.trajectories.rewarded
+        else paired_gaps(np.array([scores[i] - scores[j] for i, j in pairs]))
+    )
+    return [
+        {
+            "policy": points[i].policy,
+            "reference": points[j].policy,
+            **estimate.as_json("difference"),
+        }
+        for (i, j), estimate in zip(pairs, found, strict=True)
+    ]
+
+
+def _shapes(trajectories: Trajectories) -> dict[str, Any]:
+    return {
+        "shapes": trajectories.shapes(),
+        "transitions": [asdict(row) for row in trajectories.transitions()],
+        "counter_examples": [asdict(row) for row in counter_examples(trajectories)],
+    }
+
+
+# --- what crossfit, nested and holdout add --------------------------------------------------------
+
+
+def crossfit_frontier(
+    done: Judgement, table: PaperTable, points: Sequence[Point], *, seed: int
+) -> Frontier:
+    """Given policies, the gate's whole sweep, one-shot, and every other sweep, post hoc."""
+    trajectories, one_shot = done.trajectories, done.one_shot()
+    given = [point for point in points if point.kind is not Kind.HINDSIGHT]
+    sweeps = [point for name in table.families for point in table.sweep(name)]
+    dealt = shuffle(done.at(SHOWN_THRESHOLD).columns, done.folds, seed=seed)
+    learned = [
+        *done.sweep(),
+        *([] if one_shot is None else [one_shot]),
+        hindsight_point("matched-random", dealt, trajectories),
+        hindsight_point("oracle", oracle(trajectories), trajectories),
+    ]
+    return Frontier(_distinct([*given, *sweeps, *learned]), trajectories)
+
+
+def _distinct(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Each label once; sweeps and the standard list overlap."""
+    found: dict[str, Point] = {}
+    for point in points:
+        found.setdefault(point.policy, point)
+    return tuple(found.values())
+
+
+def crossfit_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+    """Mixtures of ASC at equal compute, matched-random tests, and the hindsight diagnostics."""
+    shown = done.at(SHOWN_THRESHOLD)
+    return {
+        "status": "descriptive: thresholds and sweeps are shown, picking from them is post hoc",
+        "mixtures": [_mixture_row(point, frontier, seed=seed) for point in done.sweep()],
+        "matched_random": [
+            _matched_row(point, done.folds, seed=seed) for point in done.sweep()
+        ],
+        "diagnostics": diagnostics(shown, frontier, seed=seed),
+    }  # fmt: skip
+
+
+def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+    """The gate against the best mixture of ASC settings that costs no more."""
+    mixture = frontier.only(ASC_FAMILY.name).mixture(point.responses)
+    if mixture is None:
+        return {"policy": point.policy, "responses": point.responses, "accuracy": None}
+    pair = paired_bootstrap(100 * point.scores, 100 * mixture.scores, seed=seed)
+    return {
+        "policy": point.policy,
+        "responses": point.responses,
+        "accuracy": mixture.accuracy,
+        "parts": [part.policy for part in mixture.parts],
+        **pair.as_json("difference"),
+    }
+
+
+def _matched_row(point: Point, folds: Columns, *, seed: int) -> dict[str, Any]:
+    grades = point.trajectories.known_grades
+    test = matched_random(100 * grades, point.columns, folds=folds, seed=seed)
+    return {"policy": point.policy, **asdict(test)}
+
+
+def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+    """When the gate helps: residual opportunity, the collapse subset, loss by difficulty."""
+    scores = point.trajectories.known_grades
+    members = collapsing(point.trajectories)
+    asc = [other for other in frontier.points if other.policy == str(ASC(0.95))]
+    subset = on_subset(point, asc[0], members, seed=seed) if asc else None
+    difficulty = loss_by_difficulty(point)
+    return {
+        "policy": point.policy,
+        "residual_opportunity": [asdict(row) for row in residual_opportunity(point, scores)],
+        "collapse_subset": {
+            "questions": int(members.sum()),
+            "against_asc": subset and subset.as_json("difference"),
+        },
+        "loss_by_difficulty": [asdict(row) for row in difficulty],
+        "worst_group": worst_group(difficulty).group,
+    }
+
+
+def judgement_frontier(done: Judgement, points: Sequence[Point] = ()) -> Frontier:
+    """Given policies, every calibrated family, and the gate's sweep, on the judged questions."""
+    given = [
+        replace(p, columns=p.columns[done.rows], trajectories=p.trajectories.take(done.rows))
+        for p in points
+        if p.kind is not Kind.HINDSIGHT
+    ]
+    kept = [*done.fixed(), *given, *done.points(), *done.sweep()]
+    if done.trajectories.grades is not None:
+        kept.append(hindsight_point("oracle", oracle(done.trajectories), done.trajectories))
+    return Frontier(_distinct(kept), done.trajectories)
+
+
+def calibration_sections(done: Judgement) -> dict[str, Any]:
+    """What calibration chose, and what that saves."""
+    full = done.fixed()[-1].spent
+    return {
+        "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
+        "calibration": {
+            name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
+            for name, choices in done.choices.items()
+        },
+        "savings": [
+            {
+                "policy": point.policy,
+                "family": point.family,
+                **saved_share(point.spent, full).as_json("percent"),
+            }
+            for point in done.points()
+        ],
+    }
+
+
+def judgement_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+    """Also whether routing is real, and how many answers are others than the full budget's."""
+    points, graded = done.points(), done.trajectories.grades is not None
+    return {
+        **calibration_sections(done),
+        "mixtures": [_mixture_row(point, frontier, seed=seed) for point in points[:graded]],
+        "matched_random": [
+            _matched_row(point, done.folds, seed=seed) for point in (points if graded else ())
+        ],
+        "changed": [
+            {"policy": point.policy, **changed_gap(point).as_json("difference")} for point in points
+        ],
+    }
+
+
+def log_evaluation(
+    evaluation: Mapping[str, Any], log: Callable[[dict[str, float]], object], *, prefix: str = ""
+) -> dict[str, float]:
+    """Log every figure of every point as one flat dictionary, and return it.
+
+    `log` is `wandb.log`, `mlflow.log_metrics`, `trackio.log` or any other function that takes
+    names and numbers; names are `policy/figure`.
+    """
+    figures = {
+        f"{prefix}{point['policy']}/{name}": float(value)
+        for point in evaluation["points"]
+        for name, value in point.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    log(figures)
+    return figures
+
+
+# --- best-of-n ------------------------------------------------------------------------------------
+
+
+def with_oracle(frontier: Frontier, price: float) -> Frontier:
+    """With what hindsight could have had: the checkpoint worth most, question by question."""
+    worth = MostUtility(price).utility(frontier.trajectories)
+    columns: Columns = np.argmax(worth, axis=1)
+    return frontier.with_point(hindsight_point("oracle", columns, frontier.trajectories))
+
+
+def compare_utility(point: Point, others: Sequence[Point], *, price: float, seed: int) -> list[str]:
+    """What a policy is worth over the full budget, the best fixed one in hindsight, and others."""
+    fixed = fixed_points(point.trajectories)
+    best = max(fixed, key=lambda each: each.utility(price))
+    named = {other.policy: (other, "") for other in (fixed[-1], *others)}
+    named[best.policy] = (best, ", the best fixed budget in hindsight")
+    lines = []
+    for other, why in named.values():
+        gap = paired_bootstrap(point.worth(price), other.worth(price), seed=seed)
+        lines.append(
+            f"{point.policy}: utility {gap.value:+.3f} against {other.policy}{why}, 95 % "
+            f"[{gap.low:+.3f}, {gap.high:+.3f}]"
+        )
+    return lines
+
+
+def scored_sections(done: Judgement, *, price: float, seed: int) -> dict[str, Any]:
+    """What was chosen, what it was worth over others, and the savings with intervals."""
+    own, *others = done.points()
+    outcome = compare_utility(own, others, price=price, seed=seed)
+    return {**calibration_sections(done), "outcome": outcome}

@@ -1,0 +1,592 @@
+"""Words: everything that is said of an evaluation or a calibration, and how far it reaches.
+
+The terminal, the JSON file, the page and the model card show these sentences as they are.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from aera.lab.calibrating.calibration import Choice
+from aera.lab.calibrating.certificate import questions_needed
+from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points
+from aera.lab.replay.money import PLAIN, QUESTIONS, Prices, Terms, write_money
+from aera.lab.replay.trajectory import Trajectories
+from aera.lab.stats import FEW, Estimate, paired_gap, spent_share
+from aera.solving.controller import Controller
+from aera.voting.rules import BestOfN
+
+DEFAULT = "asc-0.95"
+"""Spoken of where nothing was learned: what the gateway does without a controller."""
+SHOWN_THRESHOLD = 0.3
+"""The threshold whose diagnostics are shown, as in the paper."""
+ALPHA = 0.1
+"""The chance of error of the certificate that is advised."""
+LOSSES = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
+"""Allowed losses that are advised; beyond them a promise is worth little."""
+ENOUGH = 300
+"""Questions below which a threshold without a certificate is not to be trusted."""
+SHOWN = 5
+"""Rows of a table that nobody asked more of."""
+
+Calibration = Mapping[str, Any]
+"""The fields of a Choice, as evaluation files and controllers hold them."""
+Cell = Callable[[Point], str]
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """A difference with its sign, and nothing is never below zero."""
+    return f"{value if round(value, digits) else 0.0:+.{digits}f}"
+
+
+def told_range(gap: Estimate) -> str:
+    """The interval of a difference in points."""
+    return f"95 %: {signed(gap.low)} to {signed(gap.high)} points"
+
+
+# --- tables of policies ---------------------------------------------------------------------------
+
+
+def table_columns(
+    trajectories: Trajectories, terms: Terms = PLAIN, *, means: bool = False
+) -> dict[str, Cell]:
+    """Headings with what stands below them; with `means`, the paper's score where it is known."""
+    quality: dict[str, Cell] = {"agrees": lambda point: f"{point.agreement:.1f} %"}
+    if trajectories.rewarded:
+        quality = {"reward": lambda point: f"{point.reward:.3f}"}
+    elif trajectories.grades is not None:
+        quality = {"right": lambda point: f"{point.accuracy:.1f} %"}
+    if means and trajectories.re2_mean is not None:
+        quality["re2_mean"] = lambda point: f"{point.re2_mean:.1f} %"
+    price, prices = terms.price, terms.prices
+    if price is not None and trajectories.grades is not None:
+        quality["utility"] = lambda point: f"{point.utility(price):.3f}"
+    spend: dict[str, Cell] = {
+        "responses": lambda point: f"{point.responses:.1f}",
+        "tokens": lambda point: f"{point.tokens:,.0f}",
+        "of all": lambda point: f"{_spent(point):.0f} %",
+    }
+    if prices is not None:
+        spend["money"] = lambda point: write_money(point.money(prices))
+    return {"policy": lambda point: point.policy, **quality, **spend}
+
+
+def _spent(point: Point) -> float:
+    """Percent of what the full budget takes: tokens, or responses where tokens are not known."""
+    return 100 - (point.token_saving if point.tokens else point.response_saving)
+
+
+def shown_points(frontier: Frontier, asked: Collection[str] = ()) -> list[Point]:
+    """What was asked for, and the policy spoken of between what it should be compared with."""
+    fixed = [p.policy for p in frontier.points if p.kind is Kind.FIXED and not p.weighted]
+    spoken, middle = headline_point(frontier).policy, fixed[(len(fixed) - 1) // 2 :][:1]
+    wanted = {*fixed[:1], *fixed[-1:], DEFAULT, spoken, "oracle"}
+    known = {point.policy for point in frontier.points}
+    kept = wanted & known if len(wanted & known) >= SHOWN else wanted | {*middle}
+    order = {Kind.FIXED: 0, Kind.HINDSIGHT: 2}
+    return sorted(
+        (point for point in frontier.points if point.policy in kept | {*asked}),
+        key=lambda point: (order.get(point.kind, 1), point.policy == spoken),
+    )
+
+
+def remark(point: Point) -> str:
+    """What a policy does, or how it came about."""
+    votes = "weighted" if point.weighted else "plain"
+    if point.kind is Kind.FIXED:
+        return f"always {point.responses:.0f} {votes} votes"
+    known = {
+        Kind.CONTROLLER: "the controller" + (", on questions it knows" if point.in_sample else ""),
+        Kind.CALIBRATED: "calibrated on other questions",
+        Kind.SWEPT: "read off afterwards",
+    }
+    rules = {"asc": "stops on a clear leader", "oracle": "the best stop, in hindsight"}
+    return known.get(point.kind, rules.get(point.family, ""))
+
+
+# --- the headline of an evaluation ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Headline:
+    """One policy, named before its result was seen, against plain votes and its own full budget."""
+
+    policy: str
+    reference: str
+    """Its own full budget: weighted where its votes are."""
+    claim: str
+    """Against as many plain votes as there are, where that can be told."""
+    grounds: str
+    """What the claim rests on, and what became of the limit."""
+    status: str
+    """Whether these questions test the policy or only describe it."""
+    certified: bool
+    certificate: str
+    """Certified how, or why not."""
+    spent: Estimate
+    """Its share of the full budget's tokens, or of the responses where tokens are not known."""
+    gap: Estimate | None = None
+    """None without truths, and on questions it was trained on."""
+    beside: tuple[tuple[Point, Estimate], ...] = ()
+    """The policy against fixed budgets of plain votes; none where there is no gap."""
+    changed: Estimate | None = None
+    """Answers that are not those of the full budget, where that was what was allowed."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything it says, a line for each thing."""
+        changed = [] if self.changed is None else [_tell_changed(self.changed, self.reference)]
+        return [f"{self.claim}.", self.grounds, *changed, self.certificate]
+
+    def as_json(self) -> dict[str, Any]:
+        """As an evaluation file holds it."""
+        texts = ("policy", "reference", "claim", "grounds", "status", "certified", "certificate")
+        beside = [
+            {
+                "reference": point.policy,
+                "accuracy": point.accuracy,
+                "responses": point.responses,
+                "gap": gap.as_json("difference"),
+                "full": _is_full(point),
+            }
+            for point, gap in self.beside
+        ]
+        return {
+            **{name: getattr(self, name) for name in texts},
+            "spent": self.spent.as_json("percent"),
+            "gap": self.gap and self.gap.as_json("difference"),
+            "beside": beside,
+            "changed": self.changed and self.changed.as_json("difference"),
+            "lines": self.lines,
+        }
+
+
+def _is_full(point: Point) -> bool:
+    return point.responses == point.trajectories.schedule.last
+
+
+def headline_point(frontier: Frontier) -> Point:
+    """The policy to speak of: calibrated, deployed or the default, never the best one seen."""
+    points = frontier.points
+    for kind in (Kind.CALIBRATED, Kind.CONTROLLER):
+        chosen = [point for point in points if point.kind is kind]
+        if chosen:
+            return chosen[0]
+    known = {point.policy: point for point in points}
+    for label in (GATE_FAMILY.label(SHOWN_THRESHOLD), DEFAULT):
+        if label in known:
+            return known[label]
+    plain = (Kind.FIXED, Kind.HINDSIGHT)
+    return next((point for point in points if point.kind not in plain), points[0])
+
+
+def make_headline(
+    frontier: Frontier,
+    *,
+    protocol: str,
+    task: str,
+    sections: Mapping[str, Any],
+    max_loss: float,
+) -> Headline:
+    """`sections` are what a protocol or a controller has to say; `max_loss` where they do not."""
+    point = headline_point(frontier)
+    full = frontier.full_budget(weighted=point.weighted)
+    spent = (
+        spent_share(point.spent, full.spent)
+        if full.tokens
+        else spent_share(point.counts, full.counts)
+    )
+    certified, certificate = _certificate(protocol, task, sections, graded=point.graded)
+    tested = point.graded and not point.in_sample
+    agreed = any(choice.get("by_agreement") for choice in _choices(sections))
+    gap = paired_gap(point.scores, full.scores) if tested else None
+    price = f"{spent.value:.0f} % of the {'tokens' if full.tokens else 'responses'}"
+    plain = frontier.full_budget()
+    apart = paired_gap(point.scores, plain.scores) if tested else None
+    status = _status(point)
+    allowed = 100 * _allowed(sections, max_loss)
+    return Headline(
+        policy=point.policy,
+        reference=full.policy,
+        claim=_claim(point, full, plain, apart, price=price),
+        grounds=_grounds(point, full, plain, apart, gap, status=status, allowed=allowed),
+        status=status,
+        certified=certified,
+        certificate=certificate,
+        spent=spent,
+        gap=gap,
+        beside=_beside(point, frontier) if tested else (),
+        changed=changed_gap(point) if agreed and point.kind is Kind.CALIBRATED else None,
+    )
+
+
+def changed_gap(point: Point) -> Estimate:
+    """How many answers are not those of the full budget; every one of them counts as worse."""
+    gap = paired_gap(point.agreements, np.ones_like(point.agreements))
+    return replace(gap, high=min(0.0, gap.high))  # nothing agrees more than it agrees with itself
+
+
+def _tell_changed(changed: Estimate, reference: str) -> str:
+    share = f"{abs(changed.value):.1f} % (95 %: {abs(changed.high):.1f} to {-changed.low:.1f} %)"
+    return f"{changed.worse} of {changed.questions} answers differ from {reference}'s: {share}."
+
+
+def _status(point: Point) -> str:
+    if not point.graded and point.kind is Kind.CALIBRATED:
+        return "on questions kept apart, without truths"
+    if not point.graded:
+        return "dry run"
+    if point.kind is Kind.CONTROLLER:
+        return "in-sample" if point.in_sample else "a test on unseen questions"
+    return "a test on questions kept apart" if point.kind is Kind.CALIBRATED else "descriptive"
+
+
+def _allowed(sections: Mapping[str, Any], otherwise: float) -> float:
+    """The loss that calibration allowed, as a fraction."""
+    choices = _choices(sections)
+    known = choices[0] if choices else sections.get("controller", {}).get("calibration", {})
+    found = known.get("max_loss")
+    return otherwise if found is None else float(found)
+
+
+def _choices(sections: Mapping[str, Any]) -> Sequence[Calibration]:
+    """What calibration chose for the headline's policy, once per fold."""
+    own: Sequence[Calibration] = next(iter(sections.get("calibration", {}).values()), ())
+    return own
+
+
+def _beside(point: Point, frontier: Frontier) -> tuple[tuple[Point, Estimate], ...]:
+    """Every fixed budget of plain votes but the one it is compared with anyway."""
+    fixed = (each for each in frontier.points if each.kind is Kind.FIXED and not each.weighted)
+    plain = {each.policy: each for each in (*fixed, frontier.full_budget())}
+    own = frontier.full_budget(weighted=point.weighted).policy
+    return tuple(
+        (each, paired_gap(point.scores, each.scores))
+        for name, each in plain.items()
+        if name not in (own, point.policy)
+    )
+
+
+def _claim(point: Point, full: Point, plain: Point, apart: Estimate | None, *, price: str) -> str:
+    """The policy against all plain votes: what is right, for how much, and how sure that is."""
+    questions, votes = len(point.columns), f"{plain.responses:.0f} plain votes"
+    if not np.any(point.columns != full.columns):
+        return "The full budget is kept, so nothing is saved"
+    if not point.graded:
+        return f"{point.agreement:.1f} % of the answers equal those of {full.policy}, for {price}"
+    if apart is None:
+        return f"Questions it was trained on say nothing of its accuracy; it spends {price}"
+    told = f"{point.accuracy:.1f} % right against {plain.accuracy:.1f} % for {votes}, at {price}"
+    if questions >= FEW:
+        return f"{told} ({told_range(apart)})"
+    counted = "question is" if questions == 1 else "questions are"
+    return f"{questions} {counted} too few to say what it costs: {told} ({told_range(apart)})"
+
+
+def _grounds(
+    point: Point,
+    full: Point,
+    plain: Point,
+    apart: Estimate | None,
+    gap: Estimate | None,
+    *,
+    status: str,
+    allowed: float,
+) -> str:
+    """What the claim rests on; and the policy against its own full budget, as the limit is told."""
+    named = f"{point.policy} ({status})"
+    used = f"{point.responses:.1f} responses each"
+    if not point.graded:
+        return f"{named}, against {full.policy}, its full budget: {used}."
+    if apart is None or gap is None:
+        return (
+            f"{named}: {point.accuracy:.1f} % right, {full.policy}, its full budget, "
+            f"{full.accuracy:.1f} %; {used}."
+        )
+    counted = f"{apart.better} of {apart.questions} answers better and {apart.worse} worse"
+    if np.any((point.scores - plain.scores) % 1):
+        counted += " in some order of the responses"
+    said = f"{named}: {counted}, {used}."
+    if len(point.columns) < FEW or not np.any(point.columns != full.columns):
+        return said
+    own = f"{full.policy}, its own full budget ({full.accuracy:.1f} % right)"
+    return f"{said} Beside {own}: {compare_in_words(gap, allowed)}."
+
+
+def compare_in_words(gap: Estimate, allowed: float) -> str:
+    """The difference as far as its interval lets one speak of it."""
+    less = f"{-gap.value:.1f} points less"
+    if gap.low > 0:
+        return f"{gap.value:.1f} points more"
+    if gap.low >= -allowed and gap.high >= 0:
+        return f"as accurate within {allowed:g} points"
+    if gap.low >= -allowed:
+        return f"{less}, within the {allowed:g} allowed"
+    if gap.high < 0:
+        return less
+    seen = f"{less} here" if gap.value < -0.05 else "no less here"
+    return f"{seen}, and {-gap.low:.1f} points less cannot be ruled out"
+
+
+def _certificate(
+    protocol: str, task: str, sections: Mapping[str, Any], *, graded: bool
+) -> tuple[bool, str]:
+    """Whether a bound was proved on questions apart from those judged, and if not, why."""
+    if choices := _choices(sections):
+        return certify_choices(choices)
+    if known := sections.get("controller"):
+        return certify_controller(known, task)
+    if not graded:
+        return False, "Not certified: there are no right answers to measure a loss with."
+    if protocol == "crossfit":
+        return False, (
+            "Not certified: crossfit is descriptive, for the gate never saw the question it "
+            "judges, but its threshold was not chosen on other questions."
+        )
+    return False, (
+        "Not certified: nothing was calibrated, policies were replayed as given, and picking the "
+        "best of them afterwards is descriptive only."
+    )
+
+
+# --- certified or not -----------------------------------------------------------------------------
+
+
+def certify_choices(choices: Sequence[Calibration]) -> tuple[bool, str]:
+    """Whether a bound was proved in every fold, and one sentence about it."""
+    failed = [choice for choice in choices if choice["setting"] is None]
+    first, folds = choices[0], len(choices)
+    if failed:
+        where = f" in {len(failed)} of {folds} folds" if folds > 1 else ""
+        return False, f"Not certified: {_failure(failed[0])}{where}."
+    if first["alpha"] is None:
+        return False, f"Not certified: {_measured(first, folds)}."
+    each = " in each fold" if folds > 1 else ""
+    return True, (
+        f"Certified: {_promise(first)}, proved on {first['questions']} questions{each} that "
+        "nothing was learned from and that are not judged here."
+    )
+
+
+def certify_controller(known: Mapping[str, Any], task: str | None) -> tuple[bool, str]:
+    """A finished controller brings its certificate along, for questions like its own.
+
+    `known` has its calibration, its task and how many of these questions it has seen.
+    """
+    calibration = known.get("calibration", {})
+    proved = calibration.get("setting") is not None and calibration.get("alpha") is not None
+    if known["seen"]:
+        rest = f"; for new ones {_promise(calibration)} was proved" if proved else ""
+        return False, (
+            f"Not tested here: {known['seen']} of these questions were seen in training{rest}."
+        )
+    own = known.get("task")
+    if task is not None and own not in (None, task):
+        return False, f"Not certified here: it was calibrated for {own}, and this is {task}."
+    if not {"setting", "alpha", "max_loss", "questions"} <= set(calibration):
+        return False, "Not certified: its calibration left no record."
+    if calibration["setting"] is None:
+        return False, f"Not certified: {_failure(calibration)}."
+    if not proved:
+        return False, f"Not certified: {_measured(calibration, 1)}."
+    return True, (
+        f"Certified: {_promise(calibration)}, proved on {calibration['questions']} questions that "
+        "nothing was learned from, for questions, a reasoner and sampling like those."
+    )
+
+
+def _promise(choice: Calibration) -> str:
+    sure = 100 * (1 - choice["alpha"])
+    if choice.get("by_agreement"):
+        return f"P(answers that differ from its own full budget's ≤ {_points(choice)}) ≥ {sure:g} %"
+    return f"P(loss ≤ {_points(choice)} against its own full budget) ≥ {sure:g} %"
+
+
+def _points(choice: Calibration) -> str:
+    return f"{100 * choice['max_loss']:g} {'%' if choice.get('by_agreement') else 'points'}"
+
+
+def _failure(choice: Calibration) -> str:
+    """Why the full budget is kept."""
+    verb = "change" if choice.get("by_agreement") else "lose"
+    shown = f"be proved to {verb}" if choice["alpha"] is not None else f"be seen to {verb}"
+    needed = choice.get("needed")
+    more = f" (it takes about {needed})" if needed else ""
+    return (
+        f"no setting could {shown} at most {_points(choice)} on {choice['questions']} "
+        f"questions{more}, so the full budget is kept"
+    )
+
+
+def _measured(choice: Calibration, folds: int) -> str:
+    """What calibration without a certificate did, which is no promise."""
+    questions, margin = choice["questions"], choice.get("margin") or 0.0
+    each = " in each fold" if folds > 1 else ""
+    agreed = choice.get("by_agreement")
+    if questions < FEW:
+        far = f", too few to say what it {'changes' if agreed else 'loses'} on others"
+    else:
+        far = f" with {margin:g} standard error to spare, which promises nothing" if margin else ""
+    verb = "changed" if agreed else "lost"
+    return (
+        f"the setting is the cheapest that {verb} at most {_points(choice)} on {questions} "
+        f"calibration questions{each}{far}"
+    )
+
+
+# --- a calibration and its card -------------------------------------------------------------------
+
+
+def tell_choice(choice: Choice) -> list[str]:
+    """What was chosen, and what that promises for questions yet to be asked."""
+    if not choice.feasible:
+        chosen = "NOT FEASIBLE, so the full budget is kept"
+    else:
+        saved = f"{100 * choice.token_saving:.1f} % of the tokens saved in calibration"
+        chosen = f"{choice.family} {choice.setting:g}, {saved}"
+    known = {"seen": 0, "calibration": asdict(choice)}
+    return [f"{chosen}.", certify_controller(known, None)[1]]
+
+
+def advise(choice: Choice, allows: float | None, certified: float | None = None) -> list[str]:
+    """Where nothing was feasible, or on few questions: what would do; a way without a refusal.
+
+    `allows` is the smallest allowed loss for which something is feasible here.
+    """
+    said = []
+    if not choice.feasible and allows is not None:
+        wider = replace(choice, max_loss=allows)
+        said.append(f"these questions allow a limit of {wider.limit}: --max-loss {allows:g}")
+    if choice.alpha is None and choice.questions < ENOUGH:
+        more = f": expect other ones to {choice.verb} more" if choice.feasible else ""
+        told = _advise_certificate(asdict(choice))
+        said.append(f"{choice.questions} questions are few{more}; {told}")
+    elif certified is not None:
+        sure = f"{100 * (1 - ALPHA):g} % certainty (--certify {ALPHA:g})"
+        said.append(f"with {sure} about {100 * certified:.0f} % of the tokens would be saved")
+    return said
+
+
+def _advise_certificate(choice: Calibration) -> str:
+    """Half of the questions certify, and nothing is proved below what ties alone need."""
+    needed, half = questions_needed(choice["max_loss"], ALPHA), choice["questions"] // 2
+    if needed is not None and half >= needed:
+        return f"ask for a certificate (--certify {ALPHA:g}), or record more questions"
+    takes = "" if needed is None else f" takes {2 * needed} questions at least"
+    possible = [loss for loss in LOSSES if (questions_needed(loss, ALPHA) or inf) <= half]
+    allow = (
+        f"; these allow one of {_points({**choice, 'max_loss': possible[0]})} (--max-loss "
+        f"{possible[0]:g} --certify {ALPHA:g})"
+        if possible
+        else ""
+    )
+    return f"a certificate of {_points(choice)}{takes}{allow}"
+
+
+def describe_choice(controller: Controller, choice: Choice) -> list[str]:
+    """What calibration chose, as lines of a model card."""
+    chosen, certificate = tell_choice(choice)
+    lines = [f"**Setting**: {chosen}", f"**Certificate**: {certificate}"]
+    if not choice.by_agreement:
+        return [
+            *lines,
+            f"**Accuracy in calibration**, which is no test: {100 * choice.accuracy:.2f} %, its "
+            f"own full budget\n  {100 * choice.reference:.2f} %, on {choice.questions} questions.",
+        ]
+    lines += [
+        f"**Agreement in calibration**, which is no test: {100 * choice.accuracy:.2f} % of the "
+        f"answers are those of\n  its own full budget, on {choice.questions} questions.",
+        "**Without truths**: accuracy lost against that full budget cannot exceed the share that "
+        "differs;\n  how right the full budget is, nobody has looked.",
+    ]
+    home = controller.home
+    if home is not None and home.deciding:
+        lines.append(
+            f"**Weights**: {home.deciding:.0f} of the {controller.schedule.last} votes of the "
+            "full budget decide in effect."
+        )
+    return lines
+
+
+def tell_stated(stated: Calibration) -> str:
+    """What a policy that somebody stated lost and saved on a pool, in one sentence."""
+    rewarded = stated["rewarded"]
+    scale, unit, digits = (1, "of reward", 3) if rewarded else (100, "points", 2)
+    gain, low, high = (
+        f"{scale * stated[name]:+.{digits}f}" for name in ("gain", "gain_low", "gain_high")
+    )
+    saved, least, most = (
+        f"{100 * stated[name]:.1f}" for name in ("token_saving", "saving_low", "saving_high")
+    )
+    fold = ", each judged by what others taught" if stated["out_of_fold"] else ""
+    fold += ", too few to say what it loses on others" if stated["questions"] < FEW else ""
+    return (
+        f"{stated['policy']} was stated, not chosen: {gain} {unit} against "
+        f"{stated['full_budget']}, 95 % [{low}, {high}], and {saved} % of the {stated['saved']} "
+        f"saved, 95 % [{least}, {most}], on {stated['questions']} questions{fold}"
+    )
+
+
+def tell_kept(stated: Calibration) -> str:
+    """What a stated policy is worth beside its full budget."""
+    own, full, name = stated["accuracy"], stated["reference"], stated["full_budget"]
+    if stated["rewarded"]:
+        return f"reward {own:.3f}, {name} {full:.3f}"
+    same = f"{100 * stated['agreement']:.1f} % of the answers the same"
+    return f"{100 * own:.2f} % right, {name} {100 * full:.2f} %, {same}"
+
+
+def make_card(controller: Controller, lines: Sequence[str]) -> str:
+    """A model card with the front matter model hubs read."""
+    gate = len(controller.gate.features) if controller.gate else 0
+    scored = isinstance(controller.weigher, BestOfN)
+    told = "".join(f"- {line}\n" for line in lines)
+    command = f"aera solve --controller PATH{' --scorer MODULE:NAME' if scored else ''}"
+    return f"""---
+library_name: aera
+license: apache-2.0
+tags: [adaptive-inference, {"best-of-n" if scored else "self-consistency"}, early-stopping]
+---
+
+# AERA controller for {controller.task.name}
+
+After each checkpoint ({controller.schedule}) it decides whether another block of responses is worth
+paying for. Policy: `{controller.label}`.
+
+{told}- **Inputs**: {gate} features of the responses seen so far, listed in `config.json`.
+- **Limits**: one reasoner, one benchmark, one sampling setting. Calibrate again when any of them
+  changes; a calibration figure is no test result.
+
+    {command} --base-url URL --model M "a question"
+"""
+
+
+# --- money ----------------------------------------------------------------------------------------
+
+
+def tell_money(point: Point, prices: Prices) -> list[str]:
+    """What a policy saves in money against its full budget, and what the figures leave out."""
+    said = [
+        f"money is for {QUESTIONS:,} questions, at {prices.prompt:g} for a million prompt and "
+        f"{prices.completion:g} for a million completion tokens; every block bills the prompt once"
+    ]
+    if point.kind is not Kind.FIXED:
+        full = fixed_points(point.trajectories, weighted=point.weighted)[-1]
+        own, most = point.money(prices), full.money(prices)
+        share = 100 * own / most if most else 100.0
+        said.append(
+            f"{point.policy} costs {write_money(own)} for {QUESTIONS:,} questions, {share:.0f} % "
+            f"of what {full.policy} costs, {write_money(most)}"
+        )
+    lengths, questions = point.trajectories.prompts, len(point.columns)
+    unknown = questions if lengths is None else int(np.count_nonzero(lengths == 0))
+    if prices.prompt and unknown:
+        said.append(
+            f"no response to {unknown} of {questions} questions recorded its prompt tokens, so "
+            "money leaves their prompts out"
+        )
+    return said

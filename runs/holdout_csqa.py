@@ -1,7 +1,0 @@
-"""Frozen-threshold generation on 100 untouched CommonsenseQA questions; see holdout_live.py."""
-
-from holdout_live import run
-from pools import pools_argument
-
-if __name__ == "__main__":
-    run(pools_argument(__doc__ or ""), "csqa", 100)

@@ -1,0 +1,310 @@
+"""What cannot be used is refused in one sentence that names its place, and nothing is left."""
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from foreign import DATA
+from pyarrow import parquet
+
+from aera import get_task
+from aera.errors import AeraError, UsageError
+from aera.lab import import_file
+from aera.lab.formats.rows import Columns, read_exam, read_questions, recognise
+from aera.pools import parquet as stored
+
+Row = dict[str, Any]
+
+
+def refused(file: Path, out: Path, **options: Any) -> str:
+    """The one sentence with which an import is refused, having left nothing behind."""
+    there = {*out.parent.iterdir()}
+    with pytest.raises(AeraError) as caught:
+        import_file(file, out, **{"task": "numeric", **options})
+    assert {*out.parent.iterdir()} == there
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def in_lines(path: Path, rows: list[Any]) -> None:
+    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
+
+
+def in_table(path: Path, rows: list[Any]) -> None:
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+
+
+def in_log(path: Path, rows: list[Any]) -> None:
+    log = json.loads((DATA / "inspect.json").read_text("utf-8"))
+    path.write_text(json.dumps({**log, "samples": rows}))
+
+
+def first_of(name: str) -> Row:
+    row: Row = json.loads((DATA / name).read_text("utf-8").splitlines()[0])
+    return row
+
+
+SAMPLES = json.loads((DATA / "inspect.json").read_text("utf-8"))["samples"]
+WIDE = {"id": "a", "question": "?", "answer": "1", "responses": ["1"]}
+SINGLE = {"id": "0", "question": "?", "text": "x", "answer": "7", "index": 0}
+LM_EVAL, BATCH = first_of("samples_tiny.jsonl"), first_of("batch_output.jsonl")
+KINDS: dict[str, tuple[Callable[[Path, list[Any]], None], Row, Row, str]] = {
+    "wide": (in_lines, WIDE, {**WIDE, "id": "b"}, "line 2"),
+    "single": (in_lines, SINGLE, {**SINGLE, "id": "1", "index": 1}, "line 2"),
+    "table": (in_table, WIDE, {**WIDE, "id": "b"}, "row 2"),
+    "lm-eval": (in_lines, LM_EVAL, {**LM_EVAL, "doc_id": 1}, "line 2"),
+    "inspect": (in_log, SAMPLES[0], SAMPLES[2], "sample 1"),
+    "openai-batch": (in_lines, BATCH, {**BATCH, "custom_id": "b"}, "line 2"),
+}
+"""How a file is written, a good row of it, another, and the place of that."""
+TEXT = {"text": "", "tokens": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("wide", "{", "not JSON"),
+        ("wide", "[1]", "a JSON object is needed, but got list"),
+        ("wide", "[" * 9_999, "not JSON"),
+        ("wide", {"id": 1.5}, 'the field "id" is 1.5'),
+        ("wide", {"id": "a"}, "the question a comes a second time"),
+        ("wide", {"question": 3}, 'the field "question" is 3'),
+        ("wide", {"question": " "}, "there is no question; its column is one of question, prob"),
+        ("wide", {"messages": [{"content": "?"}]}, 'the field "messages" is'),
+        ("wide", {"choices": 5}, 'the field "choices" is 5'),
+        ("wide", {"choices": "abc"}, 'the field "choices" is'),
+        ("wide", {"responses": "many"}, 'the field "responses" is'),
+        ("wide", {"responses": [True]}, "response 0: a text or an object is needed, but it is Tr"),
+        ("wide", {"responses": [{"said": "x"}]}, "response 0: there is no response; its column is"),
+        ("wide", {"responses": [{"text": 1}]}, 'response 0, "text": a text is needed, but it is 1'),
+        ("wide", {"responses": [{**TEXT, "tokens": True}]}, 'the field "tokens" is True'),
+        ("wide", {"responses": [{**TEXT, "tokens": -1}]}, 'the field "tokens" is -1'),
+        ("wide", {"responses": [{**TEXT, "tokens": 1e99}]}, 'the field "tokens" is 1e+99'),
+        ("wide", {"responses": [{**TEXT, "logprob": "x"}]}, 'the field "logprob"'),
+        ("wide", {"responses": [{**TEXT, "error": 5}]}, 'the field "error" is 5'),
+        ("wide", {"responses": [{**TEXT, "finish_reason": 5}]}, '"finish_reason" is 5'),
+        ("single", {"index": "first"}, "the field \"index\" is 'first'"),
+        ("single", {"tokens": "many"}, "the field \"tokens\" is 'many'"),
+        ("single", {"logprob": "x"}, "the field \"logprob\" is 'x'"),
+        ("single", {"text": {"a": 1}}, "a text is needed, but it is {'a': 1}"),
+        ("single", {"id": "0", "index": 0}, "the question 0 has response 0 twice"),
+        ("single", {"id": "0", "answer": "8"}, "the question 0 has another answer than before"),
+        ("table", {"id": "a"}, "the question a comes a second time"),
+        ("table", {"question": None}, "there is no question; its column is one of question, prob"),
+        ("table", {"id": ""}, "the field \"id\" is ''"),
+        ("lm-eval", {"doc_id": None}, 'the field "doc_id" is None'),
+        ("lm-eval", {"doc_id": 0}, "the question 0 comes a second time"),
+        ("lm-eval", {"resps": [[[-1.5, False]], [[-2.5, True]]]}, '"resps" holds no generated'),
+        ("lm-eval", {"resps": []}, '"resps" holds no generated texts'),
+        ("lm-eval", {"doc": {}, "arguments": {}}, 'the field "gen_args_0" is missing'),
+        ("inspect", {"epoch": "one"}, 'the field "epoch" is'),
+        ("inspect", {"id": None}, 'the field "id" is None'),
+        ("inspect", {"target": ["7", "8"]}, "the question apples has another answer than before"),
+        ("inspect", {"target": "8"}, "the question apples has another answer than before"),
+        ("inspect", {"output": {"choices": ["x"]}}, "a choice that is no object"),
+        ("inspect", {"choices": 5}, 'the field "choices" is 5'),
+        ("openai-batch", {"custom_id": 5}, 'the field "custom_id" is 5'),
+        ("openai-batch", {"response": {"body": {"object": "list"}}}, "no list of choices"),
+        ("openai-batch", {"response": {"body": {"choices": [1]}}}, "a choice that is no object"),
+        ("openai-batch", {"response": {"body": {"choices": []}}}, "the reply has no choices"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, kind: str, change: Any, message: str) -> None:
+    write, good, other, place = KINDS[kind]
+    file = tmp_path / ("rows.parquet" if kind == "table" else "rows")
+    write(file, [good, change if isinstance(change, str) else {**other, **change}])
+    named = {"format_name": kind} if kind in ("lm-eval", "inspect") else {}
+    said = refused(file, tmp_path / "pool", **named)
+    assert said.startswith(f"{file.name}, {place}")
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "known"),
+    [("question", "question", "question, problem"), ("responses", "response", "text, response")],
+)
+def test_a_missing_column_is_named_with_those_there_are(
+    tmp_path: Path, name: str, what: str, known: str
+) -> None:
+    row = {key: value for key, value in WIDE.items() if key != name}
+    in_lines(tmp_path / "rows", [WIDE, row])
+    said = refused(tmp_path / "rows", tmp_path / "pool")
+    assert said.startswith(f"rows, line 2: there is no {what}; its column is one of {known}")
+    assert said.endswith(f"there are {', '.join(row)}")
+
+
+HALF = gzip.compress(json.dumps(WIDE).encode() * 99, mtime=0)[:-30]  # the same in every worker
+EVAL = (DATA / "inspect.eval").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("f", b"", "f holds no question"),
+        ("f", b"\xff\xfe\x00", "f, line 1"),
+        ("f.gz", HALF, "f.gz, line "),
+        ("f.json", b"[]x", "f.json: not JSON (Extra data"),
+        ("f.json", b'[{"a": "b', "f.json: not JSON (Unterminated string"),
+        (
+            "f.json",
+            b'[{"question": "?", "text": "1"}, 17]',
+            "f.json, item 2: a JSON object is need",
+        ),
+        ("f.json", b"[" * 99_999, "f.json: not JSON ("),
+        ("f.json", b'[{"a,b": "\xe9"}]', "f.json, line 1: cannot be read"),
+        ("f.csv", b"question,text\n1,2\n1,2,3\n", "f.csv, line 3: it has 3 cells, but the first"),
+        ("f.csv", b"question,text\n1\n", "f.csv, line 2: it has 1 cells, but the first line 2"),
+        ("f.csv", b'question,text\n1,2\n"1,2\n', "f.csv, line 3: no CSV (unexpected end of"),
+        ("f.csv", b'question,text\n"1"x,2\n', "f.csv, line 2: no CSV ("),
+        ("f.csv", b"question,text\n\xe9,2\n", "f.csv, line 1: cannot be read"),
+        ("f.json", b'{\n "version": 2, "eval": {', "f.json: not JSON"),
+        ("f.json", b'{\n "eval": {}\n}', 'f.json: the field "samples" is missing'),
+        ("f.json", b'{\n "eval": {}, "samples": [1]\n}', "f.json, sample 0: a JSON object is need"),
+        ("f.json", b'{\n "eval": {}, "samples": []\n}', "f.json holds no question"),
+        ("f.eval", EVAL[:900] + bytes(300) + EVAL[1200:], "f.eval, samples/"),
+        ("f.eval", EVAL[:2000], "f.eval cannot be read"),
+        ("f.parquet", (DATA / "wide.parquet").read_bytes()[:-40], "f.parquet, row 1: cannot be r"),
+    ],
+)
+def test_a_broken_file_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    told = {"format_name": "inspect"} if b'"eval"' in content else {}
+    assert refused(tmp_path / name, tmp_path / "pool", **told).startswith(message)
+
+
+HM = {**WIDE, "responses": ["hm", "hm"]}
+FAILED = {**WIDE, "responses": [{"error": "gone"}, {"answer": None}, ""]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{**WIDE, "answer": "F"}], {"task": "gpqa"}, "nothing could be read in rows: .* choice"),
+        (
+            [{**WIDE, "answer": "F", "responses": ["A"]}],
+            {"task": "gpqa"},
+            "rows, line 1: not one truth can be read as choice, .* is 'F'; give another --task",
+        ),
+        ([HM], {}, "the last box; .*a: hm.*--task"),
+        ([FAILED], {}, "rows holds nothing to read: every response failed or is empty"),
+        ([{**WIDE, "task": "cookery"}], {"task": None}, "the task 'cookery' is unknown; give --ta"),
+        ([WIDE], {"task": None}, "no task is named; give --task"),
+        ([WIDE], {"responses": 9}, "no question has 9 responses"),
+        ([WIDE], {"format_name": "xml"}, '--format is one of jsonl, json, csv, .* got "xml"'),
+        ([WIDE], {"questions": "none"}, "--questions goes with openai-batch"),
+        ([WIDE], {"columns": ["answer=t"]}, 'line 1: there is no column "t"; there are id, quest'),
+        ([WIDE], {"columns": {"truth": "t"}}, "none of ours: question, messages"),
+    ],
+)
+def test_what_nobody_could_use_is_refused(
+    tmp_path: Path, rows: list[Row], options: Row, message: str
+) -> None:
+    in_lines(tmp_path / "rows", rows)
+    assert re.search(message, refused(tmp_path / "rows", tmp_path / "pool", **options))
+
+
+def test_a_missing_file_an_empty_folder_and_a_place_in_use_are_refused(tmp_path: Path) -> None:
+    assert "there is no file" in refused(tmp_path / "none", tmp_path / "pool")
+    (tmp_path / "empty").mkdir()
+    said = refused(tmp_path / "empty", tmp_path / "pool")
+    assert "holds no Parquet or Arrow file" in said
+    (tmp_path / "empty" / "manifest.json").write_text("{}")
+    assert "is a pool already: aera evaluate" in refused(tmp_path / "empty", tmp_path / "pool")
+    in_lines(tmp_path / "rows", [WIDE])
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "pool" / "mine.txt").write_text("mine")
+    for taken in (tmp_path / "pool", tmp_path / "pool" / "mine.txt"):
+        assert "exists already" in refused(tmp_path / "rows", taken)
+    assert (tmp_path / "pool" / "mine.txt").read_text() == "mine"
+
+
+def test_a_named_format_is_believed(tmp_path: Path) -> None:
+    said = refused(DATA / "samples_tiny.jsonl", tmp_path / "pool", format_name="jsonl")
+    assert said.startswith("samples_tiny.jsonl, line 1: there is no question; its column is one of")
+    assert said.endswith("target_hash, exact_match")
+
+
+@pytest.mark.parametrize("name", ["wide.parquet", "inspect.eval"])
+def test_without_pyarrow_one_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def absent(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(stored, "import_module", absent)
+    said = refused(DATA / name, tmp_path / "pool")
+    assert said == 'this needs pyarrow: pip install "aera[data]"'
+
+
+def test_questions_of_a_batch_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    def said(*rows: Row) -> str:
+        in_lines(tmp_path / "asked.jsonl", [*rows])
+        asked = tmp_path / "asked.jsonl"
+        return refused(DATA / "batch_output.jsonl", tmp_path / "pool", questions=asked)
+
+    asked = {"id": "apples", "question": "?"}
+    assert said(asked) == "batch_output.jsonl, line 1: asked.jsonl has no question pens"
+    assert said(asked, asked) == "asked.jsonl, line 2: apples comes a second time"
+    assert said() == "asked.jsonl holds no question"
+    assert "no message of a user" in said({"custom_id": "apples", "body": {}})
+
+
+# --- questions alone ------------------------------------------------------------------------------
+
+COLOURS = {"question": "?", "choices": ["red", "blue", "green"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "a JSON object is needed"),
+        ({"id": "x"}, "there is no question"),
+        ({"question": "  "}, "there is no question"),
+        ({"question": 7}, 'the field "question" is 7'),
+        ({"id": "a", "question": "again?"}, "the question a comes a second time"),
+        ({"question": "?", "answer": "no number"}, "cannot be read as numeric"),
+        ({"question": "?", "choices": "abc"}, "the field \"choices\" is 'abc'"),
+        ({"question": "?", "choices": list("abcdefghijk")}, "more than 10"),
+        ({"messages": [{"role": r, "content": "hm"} for r in ("user", "assistant", "user")]},
+         "several turns"),
+    ],
+)  # fmt: skip
+def test_a_bad_question_is_named(tmp_path: Path, line: Any, message: str) -> None:
+    in_lines(tmp_path / "q.jsonl", [{"id": "a", "question": "?"}, line])
+    with pytest.raises(AeraError, match=r"q\.jsonl, line 2: ") as caught:
+        read_exam(tmp_path / "q.jsonl", get_task("numeric"))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("task", ["gpqa", "commonsense"])
+@pytest.mark.parametrize("answer", ["D", "purple"])
+def test_a_truth_that_is_no_choice_is_named(tmp_path: Path, task: str, answer: str) -> None:
+    in_lines(tmp_path / "q.jsonl", [{**COLOURS, "answer": answer}])
+    with pytest.raises(AeraError, match=r"q\.jsonl, line 1: the answer"):
+        read_exam(tmp_path / "q.jsonl", get_task(task))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe?", HALF])
+def test_a_file_that_is_no_exam_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "q.jsonl").write_bytes(content)
+    with pytest.raises(AeraError, match=r"^q\.jsonl[, ][^\n]+$"):
+        read_exam(tmp_path / "q.jsonl", get_task("numeric"))
+
+
+def test_a_missing_exam_is_a_wrong_call_and_a_log_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no file"):
+        read_exam(tmp_path / "none.jsonl", get_task("numeric"))
+    with pytest.raises(AeraError, match="is a log, not a file of questions"):
+        read_questions(DATA / "inspect.json", Columns())
+
+
+@pytest.mark.parametrize("text", ["", "{x", "1", '{"id": 1}', "no JSON", "\xff", "name,text\n"])
+def test_what_is_not_recognised_is_taken_for_our_own(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_text(text, "latin-1")
+    assert recognise(tmp_path / "file") == "jsonl"

@@ -1,0 +1,179 @@
+"""Files as people bring them: each comes in as it is, or is refused with what to do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import said
+
+from aera.errors import AeraError
+from aera.lab import import_file
+from aera.lab.formats.pools import Imported
+
+TOM, SIX = "Tom has 3 apples and buys 4. How many?", "What is 6 x 7?"
+BOXES = ["\\boxed{7}", "\\boxed{8}"]
+
+
+def lines(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def logprob(token: str, value: float) -> dict[str, Any]:
+    return {"logprob": value, "rank": 1, "decoded_token": token}
+
+
+def requested(name: str, prompt: str | None, *answers: int) -> dict[str, Any]:
+    """A `RequestOutput` of vLLM, as its fields are written down."""
+    tops = {str(100 + i): logprob(str(i), -5.0 - i) for i in range(20)}
+    steps = [
+        {"10": logprob("so ", -0.1), **tops},
+        {"11": logprob("\\boxed{7", -0.2), **tops},
+        {"12": logprob("}", -0.3), **tops},
+    ]
+    told = {"token_ids": [10, 11, 12], "cumulative_logprob": -0.6, "finish_reason": "stop"}
+    outputs = [
+        {"index": i, "text": f"so \\boxed{{{answer}}}", "logprobs": steps, **told}
+        for i, answer in enumerate(answers)
+    ]
+    ids = {"prompt_token_ids": [1, 2, 3, 4, 5], "prompt_logprobs": None}
+    return {"request_id": name, "prompt": prompt, **ids, "outputs": outputs, "finished": True}
+
+
+def completion(name: str, *answers: int) -> dict[str, Any]:
+    """A chat completion, of twenty tokens to each choice."""
+    choices = [
+        {"index": i, "message": {"content": f"\\boxed{{{each}}}"}, "finish_reason": "stop"}
+        for i, each in enumerate(answers)
+    ]
+    usage = {"prompt_tokens": 9, "completion_tokens": 20 * len(choices)}
+    return {"id": name, "object": "chat.completion", "model": "m", "choices": choices,
+            "usage": usage}  # fmt: skip
+
+
+def brought(tmp_path: Path, name: str, text: str | bytes, **options: Any) -> Imported:
+    file = tmp_path / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return import_file(file, tmp_path / "pool", task="numeric", **options)
+
+
+ROW = {"question": TOM, "answer": "7", "responses": BOXES}
+NAMED = {name.title(): value for name, value in ROW.items()}
+REPLIES = [
+    {"prompt": p, **completion(f"{p}{a}", a)} for a in (7, 8) for p in (TOM, SIX)
+]  # a call each
+
+
+EXCEL = f"Question;Model Output;Correct Answer\n{TOM};the answer is 7;7\n{TOM};the answer is 8;7\n"
+NUMBERED = f"question,answer,response_1,response_2\n{TOM},7,{BOXES[0]},{BOXES[1]}\n"
+SHARED = {"conversations": [{"from": "human", "value": TOM}, {"from": "gpt", "value": BOXES[0]}]}
+ASKED = {"messages": [{"role": "user", "content": TOM}]}
+OTHER = {**ROW, "question": SIX}
+CALLS = [requested(f"{a}{p}", p, a) for a in (7, 8) for p in (TOM, SIX)]
+SHAPES: dict[str, tuple[str, dict[str, int]]] = {
+    "capitals.jsonl": (lines(NAMED), {"0": 2}),
+    "by_id.json": (json.dumps({"tom": ROW, "six": OTHER}), {"tom": 2, "six": 2}),
+    "in_data.json": (json.dumps({"meta": {"model": "m"}, "data": [ROW]}, indent=1), {"0": 2}),
+    "alone.json": (json.dumps(ROW, indent=1), {"0": 2}),
+    "pretty.jsonl": ("\n".join(json.dumps(r, indent=2) for r in (ROW, OTHER)), {"0": 2, "1": 2}),
+    "numbered.csv": (NUMBERED, {"0": 2}),
+    "excel.csv": (EXCEL, {"0": 2}),
+    "generated.jsonl": (lines(*({"prompt": TOM, "generated_text": t} for t in BOXES)), {"0": 2}),
+    "output.jsonl": (lines({"input": TOM, "output": BOXES, "gt": "7"}), {"0": 2}),
+    "sharegpt.jsonl": (lines(SHARED), {"0": 1}),
+    "reply.jsonl": (lines({"prompt": TOM, "response": completion("c", 7, 8)}), {"0": 2}),
+    "replies.jsonl": (
+        lines({"question": TOM, "responses": [completion("c", 7), completion("d", 8)]}),
+        {"0": 2},
+    ),
+    "logged.jsonl": (lines({"request": ASKED, "response": completion("c", 7)}), {"0": 1}),
+    "calls.jsonl": (lines(*REPLIES), {"0": 2, "1": 2}),
+    "requests.jsonl": (lines(*CALLS), {f"7{TOM}": 2, f"7{SIX}": 2}),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_comes_in(tmp_path: Path, name: str) -> None:
+    text, counts = SHAPES[name]
+    pool = brought(tmp_path, name, text).pool
+    assert {each.question.id: len(each.responses) for each in pool} == counts
+    first = next(iter(pool))
+    assert (first.question.text, first.read(pool.task).votes[0].answer) == (TOM, "7")
+
+
+@pytest.mark.parametrize("name", ["dump.jsonl", "dump.json"])
+def test_a_dump_of_vllm_keeps_tokens_logprobs_and_ids(tmp_path: Path, name: str) -> None:
+    rows = [requested("a", TOM, 7, 7, 8), requested("b", SIX, 42, 42, 41)]
+    found = brought(tmp_path, name, lines(*rows) if name[-1] == "l" else json.dumps(rows, indent=1))
+    assert [*found.pool.questions] == ["a", "b"]
+    first = next(iter(found.pool)).responses
+    told = [(each.tokens, each.logprob, each.prompt_tokens) for each in first]
+    assert told == [(3, -0.6, 5), (3, -0.6, 0), (3, -0.6, 0)]
+    assert first[0].trace is not None
+    assert first[0].finish_reason == "stop"
+    assert not any("estimated" in line for line in found.lines)
+
+
+def test_a_reply_keeps_what_its_server_counted(tmp_path: Path) -> None:
+    row = {"prompt": TOM, "response": completion("c", 7, 8)}
+    first = next(iter(brought(tmp_path, "reply.jsonl", lines(row)).pool)).responses
+    assert [(each.tokens, each.prompt_tokens, each.model) for each in first] == [
+        (20, 9, "m"),
+        (20, 0, "m"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "whole", "kind", "key"),
+    [
+        ("She has them all. The answer is 7.", True, "text", "response_answer"),
+        ("7", False, "answer", "text"),
+    ],
+)
+def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
+    tmp_path: Path, said: str, whole: bool, kind: str, key: str
+) -> None:
+    table = f'question,answer,target\n{TOM},"{said}",7\n'
+    found = brought(tmp_path, "table.csv", table)
+    assert [each.text for each in next(iter(found.pool)).responses] == [said if whole else ""]
+    assert found.answers == {"0": "7"}
+    [told] = [line for line in found.lines if "--map" in line]
+    assert told == (
+        f'the column "answer" is taken for the {kind} of the model, and "target" for what is '
+        f"right; --map {key}=answer says otherwise"
+    )
+    (tmp_path / "pool").rename(tmp_path / "first")
+    assert brought(tmp_path, "table.csv", table, columns=[f"{key}=answer"]).answers == {"0": "7"}
+
+
+def test_a_tag_that_is_not_known_is_counted_and_shown(tmp_path: Path) -> None:
+    texts = ["<plan>maybe \\boxed{9}</plan> \\boxed{7}"] * 31
+    found = brought(tmp_path, "plan.jsonl", lines({**ROW, "responses": texts}))
+    assert any("31 begin with <plan>" in line for line in found.lines)
+    assert "31 begin with <plan>" in said("info", found.pool.path)
+
+
+GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", GERMAN, "can't decode byte 0xc4 .*; save it as UTF-8"),
+        ("a.pkl", b"\x80\x04]", "is a pickle, which is not read; save it as JSON lines"),
+        ("a.xlsx", b"PK\x03\x04", "is a spreadsheet, which is not read; save it as CSV"),
+        ("a.jsonl", "{'question': 'x'}\n", "line 1: not JSON .* as json.dumps writes it"),
+        ("a.txt", "RequestOutput(request_id=0)\n", "line 1: not JSON .* as json.dumps writes it"),
+        ("a.jsonl", lines(json.dumps(ROW)), "a JSON object is needed, but got str"),
+        ("a.jsonl", lines(completion("c", 7)), "there is no question.*there are object, model"),
+        ("a.jsonl", lines(requested("a", None, 7)), "there is no question"),
+        ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
+        ("a.jsonl", lines({"problem": TOM, "code": BOXES}), "or give --map responses=code; there"),
+        ("a.jsonl", lines({"asks": TOM, "responses": BOXES}), "or give --map question=asks; there"),
+    ],
+)
+def test_a_shape_that_cannot_be_used_says_what_to_do(
+    tmp_path: Path, name: str, text: str | bytes, message: str
+) -> None:
+    with pytest.raises(AeraError, match=message):
+        brought(tmp_path, name, text)

@@ -1,0 +1,141 @@
+"""Evaluations: prompts are billed alike wherever a row comes from, and a rule goes everywhere."""
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_questions import SCHEDULE, TASK, made_records
+from typer.testing import CliRunner
+
+import aera
+from aera import Response
+from aera.cli import app
+from aera.errors import UsageError
+from aera.lab import Truths
+from aera.lab.api import Evaluation, EvaluationSettings, evaluate_pool
+from aera.pools.pool import HeldRecords, VotedRecord, write_pool
+
+PROMPT = 30
+"""Tokens of every prompt, recorded with the first response of a call."""
+
+
+def billed(record: VotedRecord) -> VotedRecord:
+    """The same with prompt tokens, two responses to a call."""
+    responses = [
+        Response(each.text, each.tokens, prompt_tokens=PROMPT * (place % 2 == 0))
+        for place, each in enumerate(record.responses)
+    ]
+    return replace(record, responses=tuple(responses))
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> HeldRecords:
+    voted, answers = made_records()
+    Truths(dict(answers)).save(tmp_path)
+    return HeldRecords([*map(billed, voted)], TASK, SCHEDULE, folder=tmp_path)
+
+
+def bill(made: Evaluation, policy: str) -> float:
+    """Money for a thousand questions, from the stops alone."""
+    point = made.frontier[policy]
+    column = {str(c): place for place, c in enumerate(SCHEDULE)}
+    fixed = policy.startswith("fixed-")
+    blocks = [n * (1 if fixed else column[c] + 1) for c, n in point.stops.items()]
+    return (1000 * PROMPT * sum(blocks) / 60 + 10 * point.tokens) / 1000
+
+
+@pytest.mark.parametrize("options", [{}, {"protocol": "nested", "paper": True}])
+def test_every_row_bills_its_prompts(records: HeldRecords, options: dict[str, object]) -> None:
+    made = aera.evaluate(records, prices=(1000, 10), **options)  # type: ignore[arg-type]
+    rows = {row["policy"]: row for row in made.rows()}
+    assert rows["fixed-8"]["money"] == pytest.approx(bill(made, "fixed-8"))
+    for policy in rows:
+        assert rows[policy]["money"] == pytest.approx(bill(made, policy), abs=1e-5), policy
+    assert made.summary["prices"] == {"prompt": 1000, "completion": 10}
+    assert [point["money"] for point in made.summary["points"]] == [
+        row["money"] for row in rows.values()
+    ]
+    assert not [line for line in made.remarks if "recorded its prompt tokens" in line]
+
+
+def test_a_fixed_controller_asks_once(records: HeldRecords) -> None:
+    controller = aera.train(records, policy="fixed-4")
+    made = aera.evaluate(records, "asc-0.9", controller=controller, prices=(1000, 10))
+    assert made.frontier["fixed-4"].kind == "controller"
+    rows = {row["policy"]: row for row in made.rows()}
+    assert rows["fixed-4"]["money"] == pytest.approx(bill(made, "fixed-4"))
+    assert any(line.startswith("fixed-4 costs") for line in made.remarks)
+
+
+def test_the_sentence_is_about_the_policy_that_was_learned(records: HeldRecords) -> None:
+    made = aera.evaluate(records, protocol="nested", paper=True, prices=(0, 10))
+    [line] = [line for line in made.remarks if " costs " in line]
+    assert line.startswith("aera-calibrated costs")
+
+
+def test_prices_change_nothing_else(records: HeldRecords) -> None:
+    plain, priced = (aera.evaluate(records, prices=prices) for prices in (None, (0.5, 1.5)))
+    kept = [{n: v for n, v in row.items() if n != "money"} for row in priced.rows()]
+    assert kept == plain.rows()
+    assert "money" not in repr(plain)
+
+
+def judge(records: HeldRecords, **asked: object) -> Evaluation:
+    settings = EvaluationSettings(rule="re2-vote", **asked)  # type: ignore[arg-type]
+    return evaluate_pool(records, [], truths=Truths.open(records.folder), settings=settings)
+
+
+@pytest.mark.parametrize(  # crossfit is always the paper's
+    ("protocol", "paper"),
+    [("crossfit", True), *product(["nested", "holdout"], [True, False])],
+)
+def test_every_protocol_is_judged_by_the_rule_it_is_given(
+    records: HeldRecords, protocol: str, *, paper: bool
+) -> None:
+    unboxed = [
+        replace(record, votes=tuple(replace(vote, raw="no answer") for vote in record.votes))
+        for record in records
+    ]
+    made = judge(replace(records, records=unboxed), protocol=protocol, paper=paper)
+    assert {point.accuracy for point in made.frontier.points} == {0.0}
+    means = made.frontier.trajectories.re2_mean
+    assert means is not None
+    assert means.max() > 0  # read as before; only the answer is another
+
+
+def test_another_rule_is_not_learned_without_truths(records: HeldRecords) -> None:
+    with pytest.raises(UsageError, match="learned from truths"):
+        judge(records, protocol="nested", without_truths=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), {}),
+        (("--prices", "1,2", "--max-samples", "6"), {"prices": (1, 2), "max_samples": 6}),
+        (
+            ("--protocol", "nested", "--paper", "--max-loss", "0.1", "--seed", "3"),
+            {"protocol": "nested", "paper": True, "max_loss": 0.1, "seed": 3},
+        ),
+        (
+            ("--protocol", "holdout", "--without-truths", "--schedule", "2,8"),
+            {"protocol": "holdout", "without_truths": True, "schedule": "2,8"},
+        ),
+    ],
+)
+def test_python_and_the_command_say_the_same(
+    tmp_path: Path, words: tuple[str, ...], asked: dict[str, Any]
+) -> None:
+    voted, answers = made_records()
+    (tmp_path / "pool").mkdir()
+    pool = write_pool(tmp_path / "pool", [*map(billed, voted)], task=TASK, sampler={})
+    Truths(dict(answers)).save(pool.path)
+    made = aera.evaluate(pool.path, **asked)
+    file = tmp_path / "evaluation.json"
+    done = CliRunner().invoke(app, ["evaluate", str(pool.path), *words, "--json", str(file)])
+    assert done.exit_code == 0, done.output
+    assert json.loads(file.read_text("utf-8")) == json.loads(json.dumps(made.summary))
+    assert all(" ".join(line.split()) in " ".join(done.output.split()) for line in made.remarks)

@@ -1,0 +1,239 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_questions import SCHEDULE, TASK, made_records, made_table
+from small_study import Bench
+
+from aera.errors import ProtocolError
+from aera.lab import Built, LossLimit, PaperLearner, VoteLearner, build, evaluate, limit_for
+from aera.lab.build import BUILD_SHARES
+from aera.lab.learning.dataset import Dataset
+from aera.lab.learning.folds import split_rows
+from aera.policies.gate import Gated
+from aera.policies.rules import Fixed
+from aera.pools.pool import HeldRecords
+from aera.solving.controller import Controller, question_hashes
+
+
+@pytest.fixture(scope="module")
+def paper(quick: PaperLearner) -> PaperLearner:
+    return replace(quick, shares=BUILD_SHARES)
+
+
+def test_a_built_controller_holds_the_calibrated_gate(bench: Bench, built: Built) -> None:
+    controller = built.controller
+    assert isinstance(controller.policy, Gated)
+    assert controller.policy.threshold == built.choice.setting
+    assert controller.policy.gate is controller.gate
+    assert (controller.task, controller.schedule) == (bench.pool.task, bench.pool.schedule)
+
+
+def test_fitting_and_calibration_use_different_questions(bench: Bench, built: Built) -> None:
+    controller = built.controller
+    assert not controller.fitted & controller.calibrated
+    assert (len(controller.fitted), len(controller.calibrated)) == (42, 18)
+    questions = bench.pool.questions.values()
+    assert controller.seen == {question_hashes(q)[0] for q in questions}
+    assert built.choice.questions == 18
+
+
+def test_the_calibrated_questions_are_those_calibration_saw(bench: Bench, built: Built) -> None:
+    *_, tune = split_rows(np.arange(60), (0.55, 0.15, 0.3), groups=np.arange(60), seed=0)
+    asked = [bench.pool.questions[bench.table.trajectories.question_ids[row]] for row in tune]
+    assert built.controller.calibrated == {question_hashes(q)[0] for q in asked}
+    full = bench.table.grades[tune, -1].mean()
+    assert built.choice.reference == pytest.approx(full)
+
+
+def test_a_built_controller_decides_the_same_when_loaded(
+    bench: Bench, built: Built, tmp_path: Path
+) -> None:
+    built.controller.save(tmp_path)
+    loaded = Controller.load(tmp_path)
+    gate = built.controller.gate
+    assert loaded.gate is not None
+    assert gate is not None
+    for record in bench.records.records[:5]:
+        chances = [loaded.gate.p_continue(p) for p in record.prefixes(bench.pool.schedule)]
+        again = [gate.p_continue(p) for p in record.prefixes(bench.pool.schedule)]
+        assert chances == again
+    assert str(loaded.policy) == str(built.controller.policy)
+
+
+def test_an_infeasible_limit_saves_the_full_budget(
+    bench: Bench, paper: PaperLearner, tmp_path: Path
+) -> None:
+    made = build(paper, bench.table, LossLimit(0.02, alpha=0.1))
+    assert made.controller.policy == Fixed(32)
+    assert not made.choice.feasible
+    made.controller.save(tmp_path)
+    assert Controller.load(tmp_path).policy == Fixed(32)
+    told = json.loads((tmp_path / "calibration.json").read_text())
+    assert (told["feasible"], told["setting"]) == (False, None)
+    assert told["needed"] >= 114
+    assert "NOT FEASIBLE" in (tmp_path / "README.md").read_text()
+
+
+def test_the_card_says_what_it_was_made_from(built: Built) -> None:
+    assert built.card.startswith("---\nlibrary_name: aera")
+    assert f"`{built.controller.policy}`" in built.card
+    assert f"aera {built.choice.setting:g}, " in built.card
+    assert "**Learned from** 42 questions, **calibrated on** 18 others" in built.card
+    assert "the paper's gate, fitted in" in built.card
+
+
+def test_a_seed_builds_the_same_controller_twice(bench: Bench, paper: PaperLearner) -> None:
+    one, two, other = (build(paper, bench.table, LossLimit(0.5), seed=s) for s in (4, 4, 5))
+    gates = [made.controller.gate for made in (one, two)]
+    assert len({gate.identity for gate in gates if gate}) == 1
+    assert one.choice == two.choice
+    assert one.controller.fitted != other.controller.fitted
+
+
+def test_too_few_questions_are_refused(bench: Bench, paper: PaperLearner) -> None:
+    table = bench.table
+    few = replace(
+        table,
+        questions=table.questions[:19],
+        trajectories=table.trajectories.take(np.arange(19)),
+    )
+    with pytest.raises(ProtocolError, match="has 19 questions"):
+        build(paper, few, LossLimit())
+
+
+def test_a_gate_steps_aside_to_the_baseline_that_saves_most(
+    bench: Bench, paper: PaperLearner
+) -> None:
+    made = build(paper, bench.table, LossLimit(0.05), baselines=("asc", "esc"))
+    alone = [
+        build(paper, bench.table, LossLimit(0.05)).choice,
+        *(
+            build(paper, bench.table, LossLimit(0.05), baselines=(name,)).choice
+            for name in ("asc", "esc")
+        ),
+    ]
+    assert made.choice.token_saving == max(choice.token_saving for choice in alone)
+    assert set(made.controller.calibration["tried"]) == {"aera", "asc", "esc"}
+    assert made.controller.calibration["family"] == made.choice.family
+
+
+def test_a_certificate_is_shared_out_between_all_that_were_tried(
+    bench: Bench, paper: PaperLearner
+) -> None:
+    made = build(paper, bench.table, LossLimit(0.5, alpha=0.3), baselines=("asc", "esc"))
+    assert made.choice.alpha == pytest.approx(0.1)
+
+
+# --- learned votes --------------------------------------------------------------------------------
+
+
+LEARNER = VoteLearner()
+LIMIT = limit_for(LEARNER, 0.1)
+
+
+@pytest.fixture(scope="module")
+def table() -> Dataset:
+    return made_table()
+
+
+@pytest.fixture(scope="module")
+def taught(table: Dataset) -> Built:
+    """A controller of questions whose responses tell whether they are right."""
+    return build(LEARNER, table, LIMIT)
+
+
+def test_without_a_certificate_every_question_teaches(table: Dataset, taught: Built) -> None:
+    controller = taught.controller
+    questions = {question_hashes(record.question)[0] for record in table.records}
+    assert controller.fitted == questions
+    assert controller.calibrated == questions
+    assert controller.calibration["out_of_fold"] is True
+    assert taught.choice.questions == 60
+    assert "**Learned from** 60 questions, **calibrated on** the same, out of fold" in taught.card
+
+
+def test_it_says_what_was_kept(taught: Built) -> None:
+    assert taught.controller.weigher is not None
+    assert taught.learned.startswith("learned weights gain +")
+    assert taught.learned in taught.card
+    assert taught.controller.calibration["learned"] == taught.learned
+    assert "\n" not in taught.learned
+
+
+def test_a_taught_controller_keeps_its_limit_on_other_questions(taught: Built) -> None:
+    """Its weights lift the accuracy above the plain full budget, for less."""
+    controller, other = taught.controller, made_table(7)
+    assert controller.weigher is not None
+    rows = np.arange(60)
+    weights = controller.weigher.weights(other.traits)
+    ours, full = (
+        evaluate(
+            HeldRecords(other.weigh(rows, w), TASK, SCHEDULE), [policy], truths=other.truths
+        ).points[0]
+        for w, policy in ((weights, controller.policy), (None, Fixed(8)))
+    )
+    assert ours.accuracy > full.accuracy
+    assert ours.tokens < full.tokens
+
+
+@pytest.mark.parametrize("feasible", [True, False])
+def test_a_taught_controller_is_the_same_when_loaded(
+    table: Dataset, taught: Built, feasible: bool, tmp_path: Path
+) -> None:
+    made = taught.controller if feasible else replace(taught.controller, policy=Fixed(8))
+    made.save(tmp_path)
+    loaded = Controller.load(tmp_path)
+    assert made.weigher is not None
+    assert loaded.weigher is not None
+    seen = table.traits
+    assert loaded.weigher.weights(seen).tobytes() == made.weigher.weights(seen).tobytes()
+    records, _ = made_records()
+    for record in records[:10]:
+        runs = [c.start(record.question) for c in (made, loaded)]
+        for run in runs:
+            while run.want:
+                run.feed(record.responses[run.delivered : run.delivered + run.want])
+        assert runs[0].allocation == runs[1].allocation
+
+
+def test_a_certificate_comes_from_questions_that_taught_nothing(table: Dataset) -> None:
+    made = build(LEARNER, table, limit_for(LEARNER, 0.3, 0.2), seed=3)
+    controller = made.controller
+    assert (len(controller.fitted), len(controller.calibrated)) == (30, 30)
+    assert not controller.fitted & controller.calibrated
+    assert made.choice.questions == 30
+    assert made.choice.alpha == 0.2
+    assert "**Learned from** 30 questions, **calibrated on** 30 others" in made.card
+
+
+def test_an_impossible_certificate_keeps_the_full_budget_and_the_weights(table: Dataset) -> None:
+    made = build(LEARNER, table, limit_for(LEARNER, 0.02, 0.1))
+    assert made.controller.policy == Fixed(8)
+    assert made.controller.weigher is not None
+    assert "NOT FEASIBLE" in made.card
+    run = made.controller.start(table.records[0].question)
+    assert run.want == 8
+
+
+def test_noise_leaves_plain_votes() -> None:
+    made = build(LEARNER, made_table(0, telling=False), LIMIT)
+    assert made.controller.weigher is None
+    assert "do not clearly gain, so votes are plain" in made.learned
+
+
+def test_real_responses_make_a_controller(bench: Bench, tmp_path: Path) -> None:
+    made, again = (
+        build(LEARNER, LEARNER.prepare(bench.records, bench.truths), limit_for(LEARNER, 0.05))
+        for _ in range(2)
+    )
+    assert made.controller.gate is not None
+    assert again.controller.gate is not None
+    assert made.controller.gate.identity == again.controller.gate.identity
+    assert (made.choice, made.card) == (again.choice, again.card)
+    made.controller.save(tmp_path)
+    loaded = Controller.load(tmp_path)
+    assert (loaded.task, loaded.schedule) == (bench.pool.task, bench.pool.schedule)
+    assert loaded.seen == {question_hashes(q)[0] for q in bench.pool.questions.values()}

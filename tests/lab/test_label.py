@@ -1,0 +1,51 @@
+"""Labels where they decide: the questions on which two ways to answer differ."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from small_study import Bench
+
+from aera import ASC, Fixed, Question, Record, Response, Schedule, get_task
+from aera.errors import UsageError
+from aera.lab import Truths
+from aera.lab.label import find_candidates, write_labels
+from aera.lab.truths import check_labels
+from aera.pools.pool import HeldRecords
+
+SCHEDULE = Schedule((2, 8))
+TASK = get_task("numeric")
+
+
+def record(name: str, said: str) -> Record:
+    return Record(Question(name, f"{name}?"), tuple(Response(f"\\boxed{{{a}}}", 5) for a in said))
+
+
+# The first two agree and the full vote says otherwise; in the others early and late agree.
+RECORDS = [record("turns", "11222222"), record("same", "11111111"), record("slow", "12222222")]
+
+
+def test_only_questions_that_are_answered_differently_are_listed(tmp_path: Path) -> None:
+    voted = HeldRecords([each.read(TASK) for each in RECORDS], TASK, SCHEDULE)
+    found = find_candidates(voted, [Fixed(2), ASC(0.99)])
+    assert [each.question.id for each in found] == ["turns", "slow"]
+    assert found[0].answers == {"fixed-8": "2", "fixed-2": "1", "asc-0.99": "2"}
+    write_labels(tmp_path / "labels.csv", found)
+    with (tmp_path / "labels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["id"] == "turns"
+    assert rows[0]["answer"] == ""
+    assert rows[0]["answers"] == "2: fixed-8, asc-0.99; 1: fixed-2"
+    with pytest.raises(UsageError, match="exists already"):
+        write_labels(tmp_path / "labels.csv", found)
+
+
+def test_labels_of_no_question_are_counted_and_named(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = next(iter(bench.pool.questions))
+    check_labels(Truths({first: "1", "nobody": "2", "none": "3"}), bench.records)
+    told = f'2 of 3 labels are of no question of "{bench.records.name}": nobody, none'
+    assert caplog.messages == [told]
+    with pytest.raises(UsageError, match="1 of 1 labels are of no question"):
+        check_labels(Truths({"nobody": "2"}), bench.records)

@@ -1,0 +1,261 @@
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_questions import made_table
+from small_study import Bench
+
+import aera
+from aera import Pool, Question
+from aera.errors import AeraError
+from aera.lab import Built, VoteLearner, build, limit_for
+from aera.lab.leaks import Finding, check_controller, check_pool
+from aera.lab.learning.dataset import Dataset
+from aera.paper.features import NAMES
+from aera.policies.features import VOTE_FEATURE_NAMES
+from aera.pools.pool import VotedRecord
+from aera.solving.controller import question_hashes
+from aera.voting.traits import TRAIT_NAMES, UNTRACED
+from aera.voting.weigher import Weigher
+
+SHIPPED = Path(aera.__file__).parent / "demo" / "controller"
+APART = "fitted and calibrated questions"
+LEARNER = VoteLearner()
+
+
+@pytest.fixture
+def controller(built: Built, tmp_path: Path) -> Path:
+    built.controller.save(tmp_path / "controller")
+    return tmp_path / "controller"
+
+
+def subjects(found: list[Finding], part: str) -> list[str]:
+    return [finding.subject for finding in found if finding.part == part]
+
+
+def leaks(found: list[Finding]) -> dict[str, str]:
+    return {finding.subject: finding.leak for finding in found if finding.leak}
+
+
+def told(found: list[Finding]) -> dict[str, str]:
+    return {f.subject: f.provenance for f in found if f.part == "checks"}
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change every line of a file."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(change(row)) + "\n" for row in rows)
+
+
+def edit(path: Path, **fields: Any) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+# --- a pool ---------------------------------------------------------------------------------------
+
+
+def test_a_clean_pool_passes(bench: Bench) -> None:
+    found = check_pool(bench.pool.path)
+    assert leaks(found) == {}
+    names = [*NAMES, *VOTE_FEATURE_NAMES, *TRAIT_NAMES]
+    assert subjects(found, "admitted inputs") == names
+    assert {"groups", "questions.jsonl"} <= {*subjects(found, "checks")}
+    assert {"truths.jsonl", "seed"} <= {*subjects(found, "excluded")}
+
+
+def test_a_group_on_both_sides_of_a_split_is_a_leak(
+    pool_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewrite(pool_copy / "questions.jsonl", lambda row: {**row, "group": row["id"][-1]})
+    assert leaks(check_pool(pool_copy)) == {}
+    monkeypatch.setattr("aera.lab.leaks.group_questions", lambda q: np.arange(len(q)))
+    [(subject, leak)] = leaks(check_pool(pool_copy)).items()
+    assert subject == "groups"
+    assert "stands on both sides of a split" in leak
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "kind"),
+    [
+        ("responses-00000.jsonl.gz", "correct", "an outcome beside the responses"),
+        ("questions.jsonl", "answer", "an outcome beside the responses"),
+        ("questions.jsonl", "hint", "not a column of a pool"),
+    ],
+)
+def test_a_column_that_does_not_belong_there_is_a_leak_even_on_one_line(
+    pool_copy: Path, name: str, column: str, kind: str
+) -> None:
+    last = (list(Pool.open(pool_copy).questions)[-1], 31)
+
+    def change(row: dict[str, Any]) -> dict[str, Any]:
+        here = (row.get("id", row.get("question_id")), row.get("index", 31))
+        return row | ({column: "3"} if here == last else {})
+
+    rewrite(pool_copy / name, change)
+    expected = {f"{name}: {column}": kind}
+    assert leaks(check_pool(pool_copy)) == expected
+    assert leaks(check_controller(SHIPPED, pool_copy)) == expected
+
+
+@pytest.mark.parametrize("name", ["questions.jsonl", "responses-00000.jsonl.gz"])
+def test_a_damaged_pool_is_refused_in_one_sentence(name: str, pool_copy: Path) -> None:
+    (pool_copy / name).write_text("{\n")
+    with pytest.raises(AeraError, match=name) as error:
+        check_pool(pool_copy)
+    assert "\n" not in str(error.value)
+
+
+# --- a controller ---------------------------------------------------------------------------------
+
+
+def test_a_clean_controller_passes(controller: Path) -> None:
+    found = check_controller(controller)
+    assert leaks(found) == {}
+    assert subjects(found, "admitted inputs") == [*NAMES]
+    assert [*told(found).values()] == ["42 and 18, disjoint; by stored hashes of words and groups"]
+
+
+def test_questions_of_a_pool_that_had_a_part_in_it_are_named(
+    controller: Path, bench: Bench
+) -> None:
+    shipped = check_controller(SHIPPED, bench.pool.path)
+    assert leaks(shipped) == {}
+    assert told(shipped)["questions of the pool"] == "0 of 60 had a part in it"
+    own = told(check_controller(controller, bench.pool.path))["questions of the pool"]
+    assert own.startswith("60 of 60 (")
+    assert own.endswith("had a part in it, so this is no test of it")
+
+
+def test_an_input_from_the_future_is_a_leak(controller: Path) -> None:
+    edit(controller, features=[*NAMES[:-1], "z_next"])
+    assert "z_next" in leaks(check_controller(controller))
+
+
+def test_a_question_in_both_fit_and_calibration_is_a_leak(controller: Path, built: Built) -> None:
+    fitted = sorted(built.controller.fitted)
+    edit(controller, calibrated=[*sorted(built.controller.calibrated), fitted[0]])
+    assert leaks(check_controller(controller)) == {APART: "1 questions are in both"}
+
+
+def test_a_controller_that_cannot_be_loaded_does_not_pass(controller: Path) -> None:
+    (controller / "model.safetensors").unlink()
+    assert [*leaks(check_controller(controller))] == ["controller"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "null", '{"features": 3}'])
+def test_a_controller_without_a_readable_config_does_not_pass(
+    content: str, controller: Path
+) -> None:
+    (controller / "config.json").write_text(content)
+    assert "controller" in leaks(check_controller(controller))
+
+
+def test_an_outcome_among_the_inputs_of_a_fixed_budget_is_a_leak(controller: Path) -> None:
+    edit(controller, model_sha256=None, threshold=None, policy="fixed-8", features=["z_next"])
+    assert "z_next" in leaks(check_controller(controller))
+
+
+# --- a controller that weighs votes ---------------------------------------------------------------
+
+
+@pytest.fixture
+def taught(tmp_path: Path) -> Path:
+    made = build(LEARNER, made_table(), limit_for(LEARNER, 0.1))
+    assert made.controller.weigher is not None
+    made.controller.save(tmp_path / "taught")
+    return tmp_path / "taught"
+
+
+def test_a_controller_that_weighs_votes_passes_with_all_its_inputs_named(taught: Path) -> None:
+    found = check_controller(taught)
+    assert leaks(found) == {}
+    assert subjects(found, "admitted inputs") == [*VOTE_FEATURE_NAMES, *UNTRACED]
+    assert told(found)[APART].startswith("the same 60: each was judged by what the others taught")
+    assert "certifies nothing" in told(found)[APART]
+    excluded = {*subjects(found, "excluded")}
+    assert not excluded & {"logprob", "finish_reason"}, "the weigher looks at them"
+    assert {"truths.jsonl", "question_id", "latency_ms"} <= excluded
+
+
+@pytest.mark.parametrize(
+    ("field", "names"), [("features", VOTE_FEATURE_NAMES), ("traits", UNTRACED)]
+)
+def test_an_input_of_the_truth_is_a_leak_there_too(
+    taught: Path, field: str, names: tuple[str, ...]
+) -> None:
+    edit(taught, **{field: [*names[:-1], "truth"]})
+    assert [*leaks(check_controller(taught))] == ["truth", "controller"]
+
+
+def calibrate(path: Path, **fields: Any) -> None:
+    told = json.loads((path / "calibration.json").read_text())
+    (path / "calibration.json").write_text(json.dumps({**told, **fields}))
+
+
+def test_an_older_controller_that_kept_no_list_says_who_calibrated(taught: Path) -> None:
+    edit(taught, calibrated=[])
+    calibrate(taught, out_of_fold=None)
+    found = check_controller(taught)
+    assert leaks(found) == {}
+    assert told(found)[APART].startswith("60 that taught and, by an older version,")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kept", "leak"),
+    [
+        ({"out_of_fold": False}, None, "60 questions are in both"),
+        ({"alpha": 0.1}, None, "60 questions are in both"),
+        ({"alpha": 0.1}, [], "certified on no question"),
+    ],
+)
+def test_questions_that_teach_and_calibrate_in_fold_or_certify_are_a_leak(
+    taught: Path, wrong: dict[str, Any], kept: list[str] | None, leak: str
+) -> None:
+    """Nor can a certificate rest on what taught, whether or not each was judged by others."""
+    calibrate(taught, **wrong)
+    if kept is not None:
+        edit(taught, calibrated=kept)
+    assert leaks(check_controller(taught)) == {APART: leak}
+
+
+def test_a_group_in_both_fit_and_calibration_is_a_leak(controller: Path) -> None:
+    fitted, calibrated = (
+        question_hashes(Question(name, f"what is {name}?", group="one")) for name in "ab"
+    )
+    assert not {fitted[0]} & {*calibrated}
+    edit(controller, fitted=fitted, calibrated=calibrated)
+    assert leaks(check_controller(controller)) == {APART: "1 questions are in both"}
+
+
+def test_weights_that_saw_the_calibration_questions_are_a_leak(tmp_path: Path) -> None:
+    """Elsewhere they may be brought along; on their own questions nothing is out of fold."""
+    table = made_table()
+    teacher = build(LEARNER, table, limit_for(LEARNER, 0.1)).controller
+    assert isinstance(teacher.weigher, Weigher)
+    brought = replace(LEARNER, given=teacher.weigher)
+    for seed, known in ((0, True), (7, False)):
+        path, again = tmp_path / str(seed), made_table(seed) if seed else table
+        again = replace(again, records=renamed(again)) if seed else again
+        made = build(brought, again, limit_for(brought, 0.1), teacher=teacher)
+        made.controller.save(path)
+        assert teacher.fitted < made.controller.fitted or known
+        assert bool(leaks(check_controller(path))) == known
+        said = made.controller.calibration["weights_from"]
+        assert said.endswith("60 of which calibrate here too") == known
+
+
+def renamed(table: Dataset) -> tuple[VotedRecord, ...]:
+    """The same records under questions of other words."""
+    return tuple(
+        replace(each, question=replace(each.question, text=f"elsewhere, {each.question.text}"))
+        for each in table.records
+    )

@@ -1,0 +1,131 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aera import Pool, Record, Schedule, Task
+from aera.lab import Truths, log_evaluation
+from aera.lab.api import EvaluationSettings, evaluate_pool
+from aera.lab.stats import paired_gap
+from aera.policies.rules import ASC, FirstValid, Fixed
+from aera.pools.pool import write_pool
+
+RecordOf = Callable[[str, str], Record]
+Summary = Callable[..., dict[str, Any]]
+POINT = {"policy", "accuracy", "re2_mean", "responses", "tokens", "response_saving", "token_saving"}
+COMPARISON = {
+    "questions",
+    "policy",
+    "reference",
+    "difference",
+    "low",
+    "high",
+    "p",
+    "better",
+    "worse",
+}
+
+
+@pytest.fixture
+def pool(tmp_path: Path, numeric: Task, record_of: RecordOf) -> Pool:
+    """Three questions: one right throughout, one that recovers, one that stays wrong."""
+    records = [record_of("a", "11111111"), record_of("b", "22211111"), record_of("c", "23232323")]
+    return write_pool(tmp_path, records, task=numeric, sampler={})
+
+
+@pytest.fixture
+def summary(pool: Pool) -> Summary:
+    """The evaluation of that pool, as it is read back from a strict JSON file."""
+
+    def make(truths: Truths | None = None) -> dict[str, Any]:
+        policies = [Fixed(2), Fixed(8), ASC(0.95), FirstValid()]
+        settings = EvaluationSettings(seed=5, schedule=Schedule((2, 8)))
+        made = evaluate_pool(pool, policies, truths=truths, settings=settings).summary
+        return dict(json.loads(json.dumps(made, allow_nan=False)))
+
+    return make
+
+
+TRUTHS = Truths({"a": "1", "b": "1", "c": "1"})
+
+
+def test_it_carries_the_names_other_programs_rely_on(summary: Summary, pool: Pool) -> None:
+    made = summary(TRUTHS)
+    assert {"pool", "protocol", "seed", "points", "comparisons"} <= set(made)
+    assert (made["protocol"], made["seed"]) == ("replay", 5)
+    assert made["pool"]["name"] == pool.path.name
+    assert made["pool"]["questions"] == 3
+    assert all(set(point) >= POINT | {"stops"} for point in made["points"])
+    assert all(set(comparison) == COMPARISON for comparison in made["comparisons"])
+
+
+def test_points_are_in_percent_with_stops_by_checkpoint(summary: Summary) -> None:
+    points = {point["policy"]: point for point in summary(TRUTHS)["points"]}
+    assert list(points) == ["fixed-2", "fixed-8", "asc-0.95", "first-valid", "oracle"]
+    assert points["fixed-8"]["accuracy"] == pytest.approx(66.6667)
+    assert points["fixed-2"]["response_saving"] == 75
+    assert points["fixed-2"]["stops"] == {"2": 3, "8": 0}
+
+
+def test_every_policy_is_compared_with_every_other_fixed_budget(summary: Summary) -> None:
+    made = summary(TRUTHS)["comparisons"]
+    pairs = {(row["policy"], row["reference"]) for row in made}
+    names = ["fixed-2", "fixed-8", "asc-0.95", "first-valid", "oracle"]
+    assert pairs == {(n, r) for n in names for r in names[:2] if n != r}
+    row = next(row for row in made if (row["policy"], row["reference"]) == ("fixed-8", "fixed-2"))
+    assert row["difference"] == pytest.approx(100 / 3)
+    assert (row["better"], row["worse"], row["questions"]) == (1, 0, 3)
+
+
+def test_a_comparison_has_the_interval_and_the_p_of_headlines(summary: Summary) -> None:
+    made = summary(TRUTHS)["comparisons"]
+    row = next(row for row in made if (row["policy"], row["reference"]) == ("fixed-8", "fixed-2"))
+    gap = paired_gap(np.array([1.0, 1, 0]), np.array([1.0, 0, 0]))
+    assert (row["low"], row["high"], row["p"]) == pytest.approx((gap.low, gap.high, gap.p))
+
+
+def test_a_kind_of_transition_that_never_happens_has_no_number(summary: Summary) -> None:
+    rows = {row["name"]: row for row in summary(TRUTHS)["trajectories"]["transitions"]}
+    assert rows["collapse"]["count"] == 0
+    assert rows["collapse"]["changes"] == {"majority_ratio": None, "entropy": None}
+    assert rows["recovery"]["changes"]["majority_ratio"] == pytest.approx(5 / 8 - 1)
+
+
+def test_a_dry_run_has_no_accuracy_and_compares_nothing(summary: Summary) -> None:
+    made = summary(None)
+    assert [point["accuracy"] for point in made["points"]] == [None] * 4
+    assert [point["re2_mean"] for point in made["points"]] == [None] * 4
+    assert (made["comparisons"], made["trajectories"]) == ([], None)
+    assert made["points"][1]["agreement"] == 100
+
+
+def test_the_same_evaluation_gives_the_same_file(summary: Summary) -> None:
+    assert summary(TRUTHS) == summary(TRUTHS)
+
+
+# --- logging --------------------------------------------------------------------------------------
+
+
+EVALUATION: dict[str, Any] = {
+    "pool": {"name": "p"},
+    "points": [
+        {"policy": "fixed-4", "status": "as given", "accuracy": 60.0, "responses": 4, "stops": {}},
+        {"policy": "asc-0.95", "accuracy": None, "responses": 7.5, "stops": {"4": 1}},
+    ],
+}
+
+
+def test_every_figure_of_every_point_is_logged_once_and_flat() -> None:
+    logged: list[dict[str, float]] = []
+    log_evaluation(EVALUATION, logged.append)
+    assert logged == [
+        {"fixed-4/accuracy": 60.0, "fixed-4/responses": 4.0, "asc-0.95/responses": 7.5}
+    ]
+
+
+def test_names_can_be_told_apart_by_a_prefix() -> None:
+    figures = log_evaluation(EVALUATION, lambda _: None, prefix="gsm8k/")
+    assert min(figures) == "gsm8k/asc-0.95/responses"

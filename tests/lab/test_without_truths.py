@@ -1,0 +1,135 @@
+"""Training without truths: labels, weights from elsewhere, and what a controller says of itself."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from made_questions import SCHEDULE, TASK
+
+from aera import Controller, Question, Record, Response
+from aera.errors import UsageError
+from aera.lab import LossLimit, Truths, VoteLearner, nested
+from aera.lab.api import EvaluationSettings, TrainSettings, evaluate_pool, train_pool
+from aera.lab.build import build
+from aera.lab.learning.dataset import Dataset
+from aera.lab.truths import read_labels
+from aera.pools.pool import HeldRecords, VotedRecord, read_votes
+from aera.solving.controller import default_controller
+
+LEARNER = VoteLearner("majority")
+EVERY = np.arange(300)
+BUNDLED = Path(__file__).parents[2] / "aera/demo/controller"
+
+
+def clear_records(seed: int = 0) -> tuple[list[VotedRecord], dict[str, str]]:
+    """Questions whose crowd is mostly right, and whose wrong responses hedge."""
+    chance, records, truths = Random(seed), [], {}
+    for place in range(len(EVERY)):
+        truth, wrong = chance.sample(range(11, 99), 2)
+        share = chance.choice([0.6, 0.9, 0.95, 1.0])
+        responses = []
+        for _ in range(SCHEDULE.last):
+            right = chance.random() < share
+            words = "it" if right else "wait, actually, sorry, it"
+            said = f"{words} is \\boxed{{{truth if right else wrong}}}"
+            responses.append(Response(said, tokens=chance.randint(20, 40)))
+        question = Question(f"q{place}", f"how many are {place} and {place % 7}?")
+        records.append(Record(question, tuple(responses)))
+        truths[question.id] = str(truth)
+    return read_votes(records, TASK), truths
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[list[VotedRecord], dict[str, str]]:
+    return clear_records()
+
+
+@pytest.fixture(scope="module")
+def held(made: tuple[list[VotedRecord], dict[str, str]]) -> HeldRecords:
+    return HeldRecords(made[0], TASK, SCHEDULE)
+
+
+@pytest.fixture(scope="module")
+def table(held: HeldRecords) -> Dataset:
+    return LEARNER.prepare(held, None)
+
+
+def test_a_clear_crowd_teaches_weights_that_gain(
+    table: Dataset, held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    model = LEARNER.fit(table, EVERY, seed=0)
+    assert model.weigher is not None
+    assert "weights taught by the clear votes" in model.learned
+    graded = LEARNER.prepare(held, Truths(made[1]))
+    weighted = model.values(graded, EVERY).known_grades[..., -1].mean()
+    plain = graded.replay(EVERY).known_grades[..., -1].mean()
+    assert weighted > plain + 0.01
+
+
+def test_a_certificate_of_agreement_rests_on_other_questions(table: Dataset) -> None:
+    goal = LossLimit(0.1, 0.2, by_agreement=True)
+    made = build(LEARNER, table, goal, seed=0)
+    controller = made.controller
+    assert not controller.fitted & controller.calibrated
+    assert "P(answers that differ from its own full budget's ≤ 10 %)" in controller.card
+    assert "**Without truths**" in controller.card
+    [judged] = nested(LEARNER, table, [goal], seed=0)
+    point = judged.point("aera")
+    assert point.accuracy is None
+    assert point.agreements.mean() > 0.85
+    assert all(choice.by_agreement for choice in judged.choices["aera"])
+
+
+def test_training_looks_at_truths_unless_told_not_to(
+    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    truths = Truths(made[1])
+    bare = train_pool(held, truths, TrainSettings(0.1, without_truths=True))
+    same = train_pool(held, None, TrainSettings(0.1))
+    assert bare.learned == same.learned
+    assert bare.learned.startswith("without truths: ")
+    assert not train_pool(held, truths, TrainSettings(0.1)).learned.startswith("without")
+    with pytest.raises(UsageError, match="needs no --labels"):
+        train_pool(held, truths, TrainSettings(0.1, labels=truths))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id,question,answer\na,?,\n", "has no right answer yet"),
+        ("name,answer\na,7\n", 'has no columns "id" and "answer"'),
+        (None, "cannot be read"),
+    ],
+)
+def test_labels_that_are_none_are_refused(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read_labels(tmp_path / "labels.csv")
+    (tmp_path / "good.csv").write_text("id,question,answer\na,?, 7 \nb,?,\n")
+    assert dict(read_labels(tmp_path / "good.csv")) == {"a": "7"}
+
+
+def test_the_card_names_whose_weights_they_are(
+    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    settings = TrainSettings(0.1, teacher=Controller.load(BUNDLED))
+    built = train_pool(held, None, settings)
+    brought = "**Weights** of another controller: aera-0.21, taught on 325 questions"
+    assert (brought in built.card) == (built.controller.weigher is not None)
+    with pytest.raises(UsageError, match="its votes are plain"):
+        train_pool(held, None, replace(settings, teacher=default_controller()))
+
+
+def test_truths_may_judge_what_was_learned_without_them(
+    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+) -> None:
+    settings = EvaluationSettings("holdout", max_loss=0.1, without_truths=True)
+    done = evaluate_pool(held, [], truths=Truths(made[1]), settings=settings)
+    headline = done.headline
+    assert headline is not None
+    assert headline.gap is not None
+    assert headline.changed is not None
+    assert any("answers differ from" in line for line in headline.lines)

@@ -1,0 +1,247 @@
+"""One headline: as strong as its interval, against what was promised, the same everywhere."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_study import Bench
+from typer.testing import CliRunner
+
+from aera import parse_policy, standard_policies
+from aera.cli import app
+from aera.lab import Built, Choice, Frontier, Kind, Point, Trajectories
+from aera.lab.api import Evaluation, EvaluationSettings, evaluate_pool
+from aera.lab.replay.frontier import fixed_points
+from aera.lab.stats import FEW
+from aera.lab.words import (
+    Headline,
+    certify_choices,
+    certify_controller,
+    make_headline,
+    tell_choice,
+)
+
+HeadlineOf = Callable[..., Headline]
+TOLD: dict[str, Any] = {"protocol": "nested", "task": "numeric", "max_loss": 0.02}
+
+
+def choice(setting: float | None, alpha: float | None, **others: Any) -> dict[str, Any]:
+    made = Choice("aera", setting, 0.02, alpha, 120, 0.9, 0.9, 0.5, 300 if alpha else None)
+    return asdict(replace(made, **others))
+
+
+@pytest.fixture
+def headline_of(trajectories_of: Callable[..., Trajectories]) -> HeadlineOf:
+    """The headline of a policy that loses and gains so many questions for a quarter of the cost."""
+
+    def make(
+        lost: int,
+        *,
+        gained: int = 0,
+        questions: int = 400,
+        sections: dict[str, Any] | None = None,
+        **point: Any,
+    ) -> Headline:
+        grades = np.ones((questions, 3))
+        grades[:lost, 0] = 0
+        grades[lost : lost + gained, 1:] = 0
+        shown, stops = trajectories_of(grades), np.zeros(questions, dtype=np.int64)
+        own = Point("aera-calibrated", stops, shown, **{"kind": Kind.CALIBRATED, **point})
+        max_loss = (sections or {}).pop("max_loss", 0.02)
+        known = {**TOLD, "max_loss": max_loss, "sections": sections or {}}
+        return make_headline(Frontier((own,), shown), **known)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "allowed", "claim", "limit"),
+    [
+        (0, 0, 0.02, "100.0 % right against 100.0 %", "as accurate within 2 points."),
+        (16, 0, 0.08, "96.0 % right against 100.0 %", "4.0 points less, within the 8 allowed."),
+        (2, 0, 0.005, "99.5 % right against 100.0 %", "and 2.0 points less cannot be ruled out."),
+        (0, 0, 0.005, "100.0 % right against 100.0 %", "no less here, and 1.2 points less cannot"),
+        (40, 0, 0.02, "90.0 % right against 100.0 %", "10.0 points less."),
+        (0, 40, 0.02, "100.0 % right against 90.0 %", "10.0 points more."),
+    ],
+)
+def test_both_figures_the_price_and_how_sure_come_first_then_what_became_of_the_limit(
+    headline_of: HeadlineOf, lost: int, gained: int, allowed: float, claim: str, limit: str
+) -> None:
+    made = headline_of(lost, gained=gained, sections={"max_loss": allowed})
+    assert made.claim.startswith(f"{claim} for 16 plain votes, at 25 % of the tokens (95 %: ")
+    assert made.claim.endswith(" points)")
+    assert limit in made.grounds
+
+
+@pytest.mark.parametrize(("questions", "said"), [(200, False), (240, True)])
+def test_within_two_points_is_said_only_where_the_interval_says_so(
+    headline_of: HeadlineOf, questions: int, said: bool
+) -> None:
+    made = headline_of(0, questions=questions)
+    assert ("within 2 points" in made.grounds) is said
+    assert made.gap is not None
+    assert (made.gap.low >= -2) is said
+
+
+@pytest.mark.parametrize("questions", [1, 5, FEW - 1])
+def test_few_questions_are_too_few_to_say(headline_of: HeadlineOf, questions: int) -> None:
+    made = headline_of(0, questions=questions)
+    assert "too few to say" in made.claim
+    assert "within" not in made.grounds
+    assert made.gap is not None
+    assert made.gap.low < -8
+
+
+def test_questions_it_was_trained_on_make_no_gain(headline_of: HeadlineOf) -> None:
+    made = headline_of(0, gained=80, kind=Kind.CONTROLLER, in_sample=True)
+    assert made.status == "in-sample"
+    assert (made.gap, made.beside) == (None, ())
+    assert "points" not in made.claim
+    assert "better" not in made.grounds
+
+
+def test_plain_votes_come_first_and_its_own_full_budget_stands_beside(
+    trajectories_of: Callable[..., Trajectories],
+) -> None:
+    plain, weighted = np.ones((100, 3)), np.ones((100, 3))
+    plain[:30], weighted[:10, 0] = 0, 0
+    own, shown = trajectories_of(plain), trajectories_of(weighted)
+    stops = np.zeros(100, dtype=np.int64)
+    point = Point("aera-0.2", stops, shown, kind=Kind.CONTROLLER, weighted=True)
+    points = (*fixed_points(own), *fixed_points(shown, weighted=True), point)
+    made = make_headline(Frontier(points, shown), **TOLD, sections={})
+    assert made.claim.startswith("90.0 % right against 70.0 % for 16 plain votes, at 25 %")
+    assert made.reference == "weighted-16"
+    assert "weighted-16, its own full budget (100.0 % right): 10.0 points less." in made.grounds
+    assert [point.policy for point, _ in made.beside] == ["fixed-4", "fixed-8", "fixed-16"]
+    assert [gap.value for _, gap in made.beside] == pytest.approx([20, 20, 20])
+
+
+def test_a_policy_that_never_stops_saves_nothing(
+    trajectories_of: Callable[..., Trajectories],
+) -> None:
+    shown = trajectories_of(np.ones((60, 3)))
+    point = Point("aera-calibrated", np.full(60, 2), shown, kind=Kind.CALIBRATED)
+    made = make_headline(Frontier((point,), shown), **TOLD, sections={})
+    assert made.claim == "The full budget is kept, so nothing is saved"
+    assert made.spent.value == 100
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def test_a_table_has_five_rows_and_what_was_asked_for(replayed: Evaluation, bench: Bench) -> None:
+    rows = replayed.table()
+    assert [row[0] for row in rows[1:]] == ["fixed-4", "fixed-8", "fixed-32", "asc-0.95", "oracle"]
+    assert [row[-1] for row in rows] == [
+        "what it is",
+        *(f"always {n} plain votes" for n in (4, 8, 32)),
+        "stops on a clear leader",
+        "the best stop, in hindsight",
+    ]
+    assert [row[0] for row in replayed.table(whole=True)[1:]] == [
+        point.policy for point in replayed.frontier.points
+    ]
+    asked = replace(replayed, policies=[parse_policy("esc-3"), parse_policy("lead-3")])
+    assert {"esc-3", "lead-3"} < {row[0] for row in asked.table()}
+    assert repr(replayed).startswith(replayed.headline.claim)
+
+
+# --- the certificate ------------------------------------------------------------------------------
+
+
+def test_a_certificate_holds_where_every_fold_has_one() -> None:
+    certified, told = certify_choices([choice(0.3, 0.1), choice(0.2, 0.1)])
+    assert certified
+    assert told.startswith("Certified: P(loss ≤ 2 points against its own full budget) ≥ 90 %")
+
+
+CALIBRATIONS = [
+    choice(0.3, 0.1),
+    choice(0.3, None, margin=1.0),
+    choice(0.3, None, questions=20, margin=1.0),
+    choice(None, 0.1),
+    choice(None, None),
+    {},
+]
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+@pytest.mark.parametrize(("seen", "task"), [(0, "numeric"), (7, "numeric"), (0, "choice")])
+def test_a_certificate_is_one_sentence_that_does_not_contradict_itself(
+    calibration: dict[str, Any], seen: int, task: str
+) -> None:
+    known = {"seen": seen, "task": "numeric", "calibration": calibration}
+    certified, told = certify_controller(known, task)
+    assert told.lower().count("certified") <= 1
+    assert told.count(". ") == 0
+    assert told.endswith(".")
+    assert told.startswith("Certified: " if certified else "Not ")
+    proved = calibration.get("setting") is not None and calibration.get("alpha") is not None
+    assert certified is (proved and not seen and task == "numeric")
+
+
+def test_twenty_questions_have_no_standard_error_to_spare() -> None:
+    _, told = certify_choices([choice(0.3, None, questions=20, margin=1.0)])
+    assert "too few to say" in told
+    assert "standard error" not in told
+
+
+def test_folds_without_a_certificate_are_counted() -> None:
+    certified, told = certify_choices([choice(0.3, 0.1), choice(None, 0.1)])
+    assert not certified
+    assert "in 1 of 2 folds" in told
+    assert "it takes about 300" in told
+
+
+# --- the same everywhere ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def replayed(bench: Bench) -> Evaluation:
+    policies = standard_policies(bench.pool.schedule)
+    settings = EvaluationSettings("replay")
+    return evaluate_pool(bench.records, policies, truths=bench.truths, settings=settings)
+
+
+def test_a_replay_speaks_of_the_default_policy_and_is_descriptive(replayed: Evaluation) -> None:
+    made = replayed.headline
+    assert (made.policy, made.status, made.certified) == ("asc-0.95", "descriptive", False)
+    assert "nothing was calibrated" in made.certificate
+
+
+def test_terminal_and_file_say_the_same(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "e.json"
+    done = CliRunner().invoke(app, ["evaluate", str(bench.pool.path), "--json", str(file)])
+    headline = json.loads(file.read_text("utf-8"))["headline"]
+    shown = " ".join(done.output.split())
+    for name in ("claim", "grounds", "certificate"):
+        assert " ".join(headline[name].split()) in shown
+
+
+def test_headline_and_comparisons_have_one_interval(replayed: Evaluation) -> None:
+    made = replayed.headline
+    [row] = [
+        row
+        for row in replayed.summary["comparisons"]
+        if (row["policy"], row["reference"]) == (made.policy, made.reference)
+    ]
+    assert made.gap is not None
+    assert row["p"] == made.gap.p
+    assert (row["low"], row["high"]) == (made.gap.low, made.gap.high)
+    assert replayed.summary["headline"] == json.loads(json.dumps(made.as_json()))
+
+
+def test_the_model_card_has_the_certificate_of_the_report(built: Built, bench: Bench) -> None:
+    unseen = replace(built.controller, fitted=frozenset(), calibrated=frozenset())
+    settings = EvaluationSettings("replay")
+    made = evaluate_pool(
+        bench.records, (), truths=bench.truths, settings=settings, controller=unseen
+    )
+    assert made.headline.certificate == tell_choice(built.choice)[1]
+    assert made.headline.certificate in built.card

@@ -1,0 +1,311 @@
+r"""Where a text gives its answer, and where it only seems to.
+
+`tests/data/endings.jsonl` holds 401 endings with the right reading beside each, null where a
+careful reader abstains. Whoever wrote them had not seen the reader.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from aera.core import Question, Response
+from aera.reading.find import THINKING, last_boxed, visible
+from aera.reading.task import Readability, Task, get_task, question_reader
+
+ENDINGS = Path(__file__).parents[1] / "data" / "endings.jsonl"
+UNREAD = {
+    "b134": "A: is a marker here and the first option of a choice elsewhere",
+    "b333": "\u00d7 10^23 behind a phrase is a product, which only a box may hold",
+    "b291": "the third option is named by its place only",
+}
+"""Rows that abstain and need not, with the reason."""
+WRITTEN = {
+    "b221": r"\frac{-3 \pm \sqrt{17}}{4}",
+    "b222": r"\frac{\sqrt{3}}{2}",
+    "b223": r"(3, \frac{\pi}{2})",
+    "b225": r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+    "b226": r"e^{2x}(2\sin x + \cos x)",
+    "b228": r"2\sqrt{5}",
+    "b229": r"\frac{n(n+1)}{2}",
+    "b233": r"\{1, 2, 3\}",
+    "b239": r"3\sqrt{2}",
+    "b241": "C_1 e^x + C_2 e^{-x}",
+    "b242": r"9\pi",
+    "b247": r"\log_2(x+1) + C",
+    "b248": r"\frac{1}{1-r}",
+}
+"""The same answers as LaTeX writes them, where the corpus writes them otherwise."""
+
+
+def read(task: str, text: str, options: tuple[str, ...] = (), **more: str) -> str | None:
+    reader = question_reader(get_task(task), Question("q", "?", options))
+    return reader.read(Response(text, **more)).answer  # type: ignore[arg-type]
+
+
+def rows() -> list[dict]:  # type: ignore[type-arg]
+    return [json.loads(line) for line in ENDINGS.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row["id"])
+def test_an_ending_is_read_as_its_author_meant_it(row: dict) -> None:  # type: ignore[type-arg]
+    thought = f"<think>{row['reasoning']}</think>" if row.get("reasoning") else ""
+    options = tuple(row.get("choices", ()))
+    got = read(row["task"], thought + row["text"], options, finish_reason=row["finish_reason"])
+    wanted = WRITTEN.get(row["id"], row["answer"])
+    if wanted is not None:
+        wanted = None if row["id"] in UNREAD else get_task(row["task"]).canonical(wanted)
+    assert got == wanted, row["why"]
+
+
+CITIES = ("London", "Berlin", "Paris", "Madrid")
+NUMERIC = [
+    *((r"\boxed{1} The answer is 2", "1"), (r"\boxed{none} The answer is 2", None)),
+    *(("The answer is $1,080.", "1080"), ("answer is $1{,}080$", "1080"), ("Answer = -3", "-3")),
+    *(("**Answer:** 18", "18"), ("answer is:\n\n\\[18\\]", "18"), (r"it is \$5.50 each", None)),
+    *(("the answer is 5 + 3 = 8.", "8"), ("Answer: x = 5", "5"), (r"answer is \$5.50 each", "5.5")),
+    *((r"answer is $\frac{1}{2}$", "0.5"), ("the answer is about 7", "7"), ("Answer: .50", "0.5")),
+    *(("The answer is 5. No: the answer is 6", "6"), ("The answer is not 5. The answer is 6", "6")),
+    *(
+        ("Answer: 5\n#### 6", "6"),
+        ("#### 5\nAnswer: 6", "6"),
+        ("the answer is 6. Answer: none", "6"),
+    ),
+    *(("The answer is 15 or 16", None), ("Answer: 5 to 6", None), ("the answer is 2x", None)),
+    *(("the answer is not 5", None), ("#### 2. Add them up", None), ("answers: 5", None)),
+    *((r"the answer is 3\sqrt{2}", None), ("The answer isn't 5", None), ("answer is 5-6", None)),
+    *(("Adding up:\n\n**42**", "42"), ("Adding up\nwe have 42 apples and 3 pears left", None)),
+    *(("The answer is 25.\n1. Check: 5*5 = 25", "25"), ("Answer: 18\n- 5 were eaten", "18")),
+    *(("<answer>$1,200</answer>", "1200"), ("<answer>The total is 45 dollars</answer>", None)),
+    *(("Answer: 5 apples and 6 pears", None), ("The answer is 5, not 6.", "5")),
+    *(("The answer is 10 because 5 + 5 = 10.", "10"), ("answer is 12 since 3 boxes hold 4", "12")),
+    *(("The answer is 3 1/2 hours", "3.5"), ("The answer is one hundred.", None)),
+    *(("The answer is twenty-five.", None), ("The answer is two of the three.", None)),
+    *(("Answer: 5 100-gram bags", None), ("Answer: 2^10", None), ("Answer: $12k", None)),
+    *(("Answer: 5'11\"", None), ("The answer is 45 minutes 30 seconds", None)),
+    *(("The answer is 12, but that is unclear.", None), ("The answer is 3.5 x 10^4", None)),
+    *(("Answer: 5\n\nProblem 2: 3+3\nThe answer is 6", "5"), ("it makes 7", None)),
+    *((r"The values are \boxed{3}, \boxed{4}, and \boxed{5}.", None), ("#### 0.5", "0.5")),
+    *((r"First \boxed{3}. Then, finally, \boxed{4}", "4"), (r"\boxed{3} and again \boxed{3}", "3")),
+    *(
+        ("Answer: 5 or maybe 6", None),
+        ("Answer: 5, or perhaps 6", None),
+        ("Answer: 5, maybe 6", None),
+    ),
+    *(("**Answer: 5** or **6**", None), ("Answer: 12 or more", None), ("Answer: 3! = 6", None)),
+    *(("Answer: 4 R 2", None), ("Answer: 10 mod 3", None), ("Answer: 0x1F", None)),
+    *(("Answer: 2\u00b3", None), ("Answer: 2\u03c0", None), ("Answer: 5 \u00b1 1", None)),
+    *(("Answer: 101_2", None), ("Each costs 5 each\nAnswer: 20", "20"), ("Answer: 5!", "5")),
+    *(("That makes twenty-one\nAnswer: 21", "21"), ("Answer: 5, and 3 of them are red", "5")),
+    *((r"\boxed{7}" + " Feel free to ask for more." * 8, "7"), (r"\boxed{1/2}", "0.5")),
+]
+CHOICE = [
+    *(
+        ("The answer is B.", "B"),
+        ("**Answer: B**", "B"),
+        ("Answer:\n\nC", "C"),
+        ("Answer: 'A'", "A"),
+    ),
+    *(("The correct answer is (C) bank", "C"), ("Answer: **(D)**", "D"), (r"answer is $B$", "B")),
+    *((r"answer is \text{B}", "B"), ("The correct option is: [b]", "B"), ("answer is b.", "B")),
+    *(("The answer is A because", "A"), ("Answer: A\nIt fits.", "A"), ("Answer: A, the bank", "A")),
+    *(("answer is option C.", "C"), ("answer is likely (B)", "B"), ("Answer: I.", "I")),
+    *(
+        ("The answer is C. The answer is not B.", "C"),
+        ("answer is not B", None),
+        ("Answer: 5", None),
+    ),
+    *(("Answer: I think so", None), ("the answer is a bit unclear", None), ("Answer: B, C", None)),
+    *(("Answer: I'd say", None), ("Answer: A or B?", None), ("answer is B/C", None)),
+    *(("Answer: A bank", None), ("Answer: Bank", None), ("Answer: (A) and (C)", None)),
+    *(("the answer is c of the list", None), ("perhaps B", None), ("It is blue.\nA dog", None)),
+    *((r"\boxed{\text{(B)}}", "B"), ("It is blue.\n\n(B)", "B"), ("Answer: B or maybe C", None)),
+    *(("Neither A nor B is correct.", None), ("B is not the right answer.", None)),
+    *(("If asked about Spain, D is correct.", None), ("It's clear that B is incorrect.", None)),
+    *(("Option B is correct? No. Option C is correct.", None), ("The answer is B, not C.", "B")),
+    *(("Let us check each option:\n\nA. is wrong\nB. fits", None), ("Another option is B", None)),
+    *(
+        ("Answer: (A) (B)", None),
+        ("Answer: B. Wait, it is C", None),
+        ("every answer choice: B", None),
+    ),
+    ("A. London - wrong\nB. Berlin - wrong\nC. Paris - right", None),
+]
+EXPRESSION = [
+    *(("The answer is $x+1$.", "x+1"), (r"answer is \(\frac{1}{2}\).", "0.5")),
+    *((r"Answer: \[ x^2 \]", "x^2"), ("#### 18", "18"), ("answer is 18 inches.", "18")),
+    *(("Answer: x = 5 or x = 6", "5, 6"), ("answer: 2.5x+1. So", "2.5x+1"), ("answer is $x$", "x")),
+    *((r"answer is 3\pi", r"3\pi"), ("**Answer: 2x+3**", "2x+3"), ("Answer: (1, 2)", "(1,2)")),
+    *(
+        ("Answer: 2 or more", None),
+        ("the answer is a bit unclear", None),
+        ("Answer: I think", None),
+    ),
+    *(
+        ("the answer is unknown", None),
+        ("Answer: see above", None),
+        ("<answer>$x^2$</answer>", "x^2"),
+    ),
+    *((r"\boxed{x = \dfrac{1}{2}}", "0.5"), ("Solving:\n\n$x^2 + 1$", "x^2+1")),
+    *(("Solving gives\nno more than that", None), ("Answer: $x$ or $y$", None)),
+    ("### Final Answer\n\\[\n\\boxed{}\n\\]", None),
+]
+OTHERS = [
+    *(
+        ("gpqa", r"\boxed{E}", None),
+        ("mmlu-pro", r"\boxed{E}", "E"),
+        ("gsm8k", "so 7\n#### 7", "7"),
+    ),
+    *(
+        ("text", r"so \boxed{The Eiffel Tower!}", "eiffel tower"),
+        ("text", "Thinking.\nParis", "paris"),
+    ),
+    *(("text", "The answer is Paris. It is in France.", "paris"), ("yes-no", "Hm.\nTrue", "yes")),
+    *(("text", "<answer>Paris</answer>", "paris"), ("yes-no", r"\boxed{\text{Yes}}", "yes")),
+    *(("yes-no", "The answer is: **No**, because", "no"), ("yes-no", "perhaps", None)),
+    *(("yes-no", "Answer: No idea", None), ("yes-no", "True or false? Hard to say", None)),
+    *(("yes-no", "No information is given", None), ("yes-no", "No, it is not", "no")),
+    *(("json", 'Here: {"answer": 4.0, "why": "so"} bye', "4"), ("json", '{"other": 1}', None)),
+    *(("json", '```json\n{"answer": " Paris "}\n```', "Paris"), ("json", "no object", None)),
+    *(("numeric-loose", "3 and 4 make 7 of them.", None), ("numeric-loose", "It makes 7.", "7")),
+    *(("numeric-loose", "4+5 = 9 apples.", "9"), ("choice-loose", "It could be B.", "B")),
+    *(("choice-loose", "I would rule out B.", None), ("choice-loose", "Plan B, vitamin D.", None)),
+]
+SAID = [
+    *(("numeric", *each) for each in NUMERIC),
+    *(("choice", *each) for each in CHOICE),
+    *(("expression", *each) for each in EXPRESSION),
+    *OTHERS,
+]
+
+
+@pytest.mark.parametrize(("task", "text", "answer"), SAID)
+def test_a_response_votes_for_what_it_says(task: str, text: str, answer: str | None) -> None:
+    assert read(task, text) == answer
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "answer"),
+    [
+        *(("choice", r"\boxed{\text{Berlin}}", "B"), ("choice", r"\boxed{Rome}", None)),
+        *(("choice", "Answer: D. Paris", None), ("choice", "Answer: Paris", "C")),
+        *(("choice", r"\boxed{E}", None), ("choice", "So:\nC. Paris", "C")),
+        ("choice", "A is correct only if the sky is green. C is correct.", "C"),
+        *(("choice-loose", "Hence Madrid!", "D"), ("choice-loose", "Except Madrid.", None)),
+    ],
+)
+def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str | None) -> None:
+    assert read(task, text, CITIES) == answer
+
+
+def test_words_that_begin_with_a_letter_are_the_option_they_name() -> None:
+    cells = ("T cells", "Macrophages", "B cells")
+    said = ("Answer: B cells", "Answer: B", "Answer: T cells", "Answer: A. T cells, since B cells")
+    assert [read("choice", each, cells) for each in said] == ["C", "B", "A", "A"]
+    assert read("choice", "Answer: B", ("B", "A")) == "B"
+
+
+# --- boxes and thinking ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        *((r"so \boxed{18}.", "18"), (r"\boxed{1} then \boxed{2}", "2")),
+        *((r"\boxed{1} then \fbox{2}", "2"), (r"\fbox{1} then \boxed{2}", "2")),
+        *(
+            (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+            (r"\boxed {18}", "18"),
+            (r"\boxed{ 18 }", "18"),
+        ),
+        *(
+            (r"\boxed 18 apples", "18"),
+            (r"\boxed{1} and \boxed{}", "1"),
+            (r"\boxed{\boxed{5}}", "5"),
+        ),
+        *((r"\boxed{1} and \boxed{  }", "1"), (r"\boxed{1} and \boxed{2", "1")),
+        *((r"\boxed{1} and \boxed{\frac{1}{2}", "1"), (r"\boxed{x + \fbox{5} }", "5")),
+        *((r"\boxed{\{1, 2\}}", r"\{1, 2\}"), (r"\boxed{\text{a \} b}}", r"\text{a \} b}")),
+        *((r"} \boxed{3} }", "3"), (r"{ \boxed{3}", "3"), (r"a box of \boxes{5}", None)),
+        *((r"\boxed{", None), (r"\boxed", None), ("box", None), ("", None)),
+        ("\\boxed{%s}" % ("{x}" * 5_000), "{x}" * 5_000),
+    ],
+)
+def test_the_last_closed_box_with_something_in_it_counts(text: str, content: str | None) -> None:
+    assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        *(("plain", "plain"), ("<think>5</think>6", "6"), ("5</think>6", "6"), ("6<think>5", "")),
+        *(
+            ("<think>5", ""),
+            ("<think>1</think>2<think>3</think>4", "4"),
+            ("<think>5</THINK>6", "6"),
+        ),
+        *(
+            ("<think>1</think>2<think>3", ""),
+            ("I think>5", "I think>5"),
+            ("Analysis: 5", "Analysis: 5"),
+        ),
+        *(("<thinking>1<think>2</think>3</thinking>4", "4"), ("analysis of 5", "analysis of 5")),
+        *(("analysisWe get 5assistantfinal6", "6"), ("analysisWe get 5", "")),
+    ],
+)
+def test_thinking_is_not_shown(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize(("opening", "closing", "model"), THINKING)
+def test_every_known_marker_hides_what_it_encloses(opening: str, closing: str, model: str) -> None:
+    opening = opening.removeprefix("^")
+    boxed = f"{opening}So \\boxed{{7}}. "
+    assert model
+    assert read("numeric", boxed) is None
+    assert read("numeric", f"{boxed}{closing}Answer: 42") == "42"
+    assert read("numeric", f"{boxed}{boxed}{closing}{closing}\\boxed{{42}}") == "42"
+    if opening != "analysis":
+        assert read("numeric", f"{boxed.upper()}{closing.upper()}Answer: 42") == "42"
+        assert read("numeric", f"\\boxed{{1}}{boxed}") is None
+
+
+def test_a_task_adds_its_own_markers_and_unknown_ones_are_counted() -> None:
+    plan, plain = "<plan>\\boxed{7}</plan>Answer: 42", get_task("numeric")
+    own = Task("mine", "numeric", thinking=("<plan>", "</plan>"))
+    assert (plain.read(Response(plan)).answer, own.read(Response(plan)).answer) == ("7", "42")
+    replies = [
+        Response(plan),
+        Response("<think>x</think>\\boxed{1}"),
+        Response("<answer>2</answer>"),
+    ]
+    found = Readability.of("q", replies, [plain.read(each) for each in replies])
+    assert found.markers == {"<plan>": 1}
+    said = found.join([found]).summary()
+    assert '2 begin with <plan> (if that is thinking, a task file says so: thinking = ["<pl' in said
+    assert "<plan>" not in found.summary(own)
+
+
+def test_what_would_help_is_said_where_little_was_read() -> None:
+    prose, cut = [Response("So he has 339.")], [Response("So he has 3", finish_reason="length")]
+    for name, replies, advice in (
+        (
+            "numeric",
+            prose,
+            "--task numeric-loose reads a last sentence too; or give another --task",
+        ),
+        ("text", prose, "rests on few of them; give another --task"),
+        ("numeric", cut, "most were cut off: allow more tokens"),
+    ):
+        task = get_task(name)
+        found = Readability.of("q", replies, [task.read(Response("?!"))])
+        assert advice in (found.warning(task) or "")
+
+
+def test_long_texts_are_read_in_no_time() -> None:
+    line = "Let us see [a] <b>: the value of 3 + 4 is 7, or so. Here we have it.\n"
+    texts = [f"<think>{line * 1_400}</think>{line * 20}The answer is {n}." for n in range(64)]
+    begun = time.process_time()
+    assert [read("numeric", text) for text in texts] == [str(n) for n in range(64)]
+    assert time.process_time() - begun < 1.0  # a tenth of it on a free machine

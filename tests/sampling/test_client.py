@@ -1,0 +1,596 @@
+"""The client against servers of every kind: what is sent, retried, remembered and refused."""
+
+import asyncio
+import gzip
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from aiohttp import web
+from fakes import Call, FakeUpstream, Fault, serving
+from live import BODY, Handler, boxed, completion, seeds, texts
+
+from aera import Response
+from aera.errors import UpstreamError, UsageError
+from aera.sampling.client import LARGE, STRICT, Endpoint, RequestBody, Upstream
+
+Seen = TypeVar("Seen")
+SEEDED = {**BODY, "seed": 100}
+OTHER = {**BODY, "model": "other"}
+BIG = {**BODY, "messages": [{"role": "user", "content": "x" * 2_000_000}]}
+
+
+@pytest.fixture(autouse=True)
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance that never makes a retry wait."""
+    monkeypatch.setattr("aera.sampling.client.random.uniform", lambda low, high: 0.0)
+
+
+def using(
+    server: FakeUpstream | Handler | str,
+    act: Callable[[Upstream], Awaitable[Seen]],
+    *,
+    shared: bool = False,
+    site: dict[str, Any] | None = None,
+    **endpoint: Any,
+) -> Seen:
+    """What comes of acting on a server: a fake, one of a handler, or whoever is at an address."""
+
+    async def at(url: str) -> Seen:
+        async with Upstream(Endpoint(url, **endpoint), shared=shared) as upstream:
+            return await act(upstream)
+
+    async def scene() -> Seen:
+        if isinstance(server, str):
+            return await at(server)
+        if isinstance(server, FakeUpstream):
+            async with server:
+                return await at(server.base_url)
+        async with serving(server, **(site or {})) as url:
+            return await at(url)
+
+    return asyncio.run(scene())
+
+
+def asked(
+    server: FakeUpstream | Handler | str, *blocks: int, body: Any = SEEDED, **options: Any
+) -> list[list[Response]]:
+    """What it gives for these blocks of one question, asked for one after the other."""
+
+    async def act(upstream: Upstream) -> list[list[Response]]:
+        made: list[list[Response]] = []
+        for n in blocks:
+            made.append(await upstream.complete(body, n, start=sum(map(len, made))))
+        return made
+
+    return using(server, act, **options)
+
+
+def refused(server: FakeUpstream | Handler, n: int = 4, **options: Any) -> UpstreamError:
+    with pytest.raises(UpstreamError) as caught:
+        asked(server, n, **options)
+    return caught.value
+
+
+def counted(make: Callable[[], web.Response]) -> tuple[Handler, list[Any]]:
+    """A handler that always answers so, and the bodies it has seen."""
+    calls: list[Any] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        calls.append(await request.json())
+        return make()
+
+    return handle, calls
+
+
+# --- n and seeds ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("honours_n", [True, False])
+def test_no_two_requests_cover_the_same_seed(honours_n: bool) -> None:
+    server = FakeUpstream(boxed, honours_n=honours_n)
+    blocks = asked(server, 4, 4, 8, 1)
+    if not honours_n:
+        assert [c.body.get("n") for c in server.calls] == [4, *[None] * 16]
+    sent = seeds(server) if honours_n else [call.body["seed"] for call in server.calls]
+    assert sorted(sent) == list(range(100, 117))
+    assert [r.seed for block in blocks for r in block] == list(range(100, 117))
+
+
+def test_a_kind_of_request_that_is_refused_n_is_asked_singly_and_others_are_not() -> None:
+    bodies: list[dict[str, Any]] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        bodies.append(body := await request.json())
+        if body.get("n", 1) > 1 and body["temperature"] < 1e-5:
+            return web.json_response({"error": {"message": "n must be 1"}}, status=400)
+        return web.json_response(completion(*["hello"] * body.get("n", 1)))
+
+    async def act(upstream: Upstream) -> list[Response]:
+        heats = [{**BODY, "temperature": heat} for heat in (1e-6, 0.7, 1e-6)]
+        return [each for body in heats for each in await upstream.complete(body, 3)]
+
+    made = using(handle, act)
+    assert texts(made) == ["hello"] * 9
+    assert [body.get("n", 1) for body in bodies] == [3, 1, 1, 1, 3, 1, 1, 1]
+    assert sum(response.calls for response in made) == len(bodies)
+
+
+def test_a_bad_request_is_not_taken_for_a_refusal_of_n() -> None:
+    async def act(upstream: Upstream) -> int:
+        with pytest.raises(UpstreamError, match="too long"):
+            await upstream.complete(SEEDED, 4)
+        before = len(server.calls)
+        assert len(await upstream.complete(SEEDED, 4)) == 4
+        return before
+
+    server = FakeUpstream(boxed, faults=[Fault.status(400, "too long")] * 2)
+    assert (using(server, act), server.calls[-1].n) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("faults", "asks", "calls"),
+    [
+        # One short reply of a server that takes n is an accident, two in a row are a habit, and so
+        # is one of a server that never took it; another model's are its own.
+        ([None, Fault.short(1)], [(BODY, 8)] * 3, [8, 8, 7, 8]),
+        (
+            [None, Fault.short(2), Fault.short(2)],
+            [(BODY, 4), (BODY, 6), (BODY, 3)],
+            [4, 6, 4, *[1] * 5],
+        ),
+        ([Fault.short(1)], [(BODY, 4), (OTHER, 4), (BODY, 2)], [4, 1, 1, 1, 4, 1, 1]),
+    ],
+)
+def test_fewer_choices_than_asked_for(
+    faults: list[Fault | None], asks: list[tuple[dict[str, Any], int]], calls: list[int]
+) -> None:
+    async def act(upstream: Upstream) -> list[int]:
+        return [len(await upstream.complete(body, n)) for body, n in asks]
+
+    server = FakeUpstream(boxed, faults=faults)
+    assert using(server, act, tries=1) == [n for _, n in asks]
+    assert [call.n for call in server.calls] == calls
+
+
+def test_a_server_that_did_not_take_n_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def act(upstream: Upstream) -> list[bool]:
+        await upstream.complete(BODY, 3)
+        seen = [upstream.ignores_n]
+        await asyncio.sleep(0.1)
+        await upstream.complete(BODY, 3)
+        return [*seen, upstream.ignores_n]
+
+    monkeypatch.setattr("aera.sampling.client.N_REMEMBERED", 0.05)
+    server = FakeUpstream(boxed, faults=[Fault.short(1)])
+    assert using(server, act) == [True, False]
+    assert [call.n for call in server.calls] == [3, 1, 1, 3]
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def test_every_field_passes_through_unchanged() -> None:
+    body = {
+        **SEEDED,
+        "messages": [{"role": "system", "content": "be"}, {"role": "user", "content": [{"x": 1}]}],
+        "temperature": 0.0,
+        "stop": ["\n"],
+        "tools": [{"type": "function"}],
+        "logprobs": True,
+        "chat_template_kwargs": {"enable_thinking": False},
+        "ünknown": None,
+    }
+    server = FakeUpstream(boxed, honours_n=False)
+    asked(server, 2, body=body)
+    assert [dict(call.body) for call in server.calls] == [{**body, "n": 2}, {**body, "seed": 101}]
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("seed", [{}, {"seed": 7}, {"seed": None}, {"seed": "odd"}])
+def test_a_request_is_serialised_once_and_a_large_one_outside_the_event_loop(
+    large: bool, seed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    class Counting:
+        def encode(self, value: Any) -> str:
+            threads.append(threading.get_ident())
+            return STRICT.encode(value)
+
+    monkeypatch.setattr("aera.sampling.client.STRICT", Counting())
+    plain = {**(BIG if large else BODY), **seed}
+    server = FakeUpstream(boxed, honours_n=False)
+    asked(server, 3, 2, body=RequestBody({**plain, "n": 3}))
+    assert [thread != threading.get_ident() for thread in threads] == [large]
+    stepped = [{"seed": 7 + i} if seed == {"seed": 7} else {} for i in range(5)]
+    expected = [{**plain, "n": 3}, *({**plain, **step} for step in stepped[1:])]
+    seen = sorted(server.calls, key=lambda call: str(call.body.get("seed")).zfill(2))
+    assert [dict(call.body) for call in seen] == expected  # those at once come in any order
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("size", [None, LARGE + 1])
+def test_a_number_that_json_lacks_is_refused_and_never_sent(
+    number: float, size: int | None
+) -> None:
+    server = FakeUpstream(boxed)
+    with pytest.raises(UsageError, match="Infinity or NaN"):
+        asked(server, 2, body=RequestBody({**BODY, "top_p": number}, size=size))
+    assert server.calls == []
+
+
+def test_keys_and_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", " secret\n")
+    monkeypatch.setenv("OPENAI_API_KEY", "other")
+    server = FakeUpstream(boxed)
+    asked(server, 1, api_key_env="MY_KEY", headers={"X-Team": "votes"})
+    asked(server, 1, api_key_env=None)
+    asked(server, 1, headers={"authorization": "Basic own"})
+    shown = [{name.lower(): value for name, value in c.headers.items()} for c in server.calls]
+    assert [each.get("authorization") for each in shown] == ["Bearer secret", None, "Basic own"]
+    assert shown[0]["x-team"] == "votes"
+    assert "own" not in repr(Endpoint("http://localhost/v1", headers={"a": "Basic own"}))
+
+
+def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.json_response(completion(f"for {request.host}"))
+
+    async def scene() -> list[Response]:
+        async with serving(handle) as url:
+            monkeypatch.setenv("http_proxy", url.removesuffix("/v1"))
+            monkeypatch.delenv("no_proxy", raising=False)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            async with Upstream(Endpoint("http://model.invalid/v1", tries=1)) as upstream:
+                return await upstream.complete(BODY, 1)
+
+    assert texts(asyncio.run(scene())) == ["for model.invalid"]
+
+
+def test_what_a_server_stores_is_not_sent_back() -> None:
+    cookies: list[Any] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        cookies.append(dict(request.cookies))
+        reply = web.json_response(completion("hello"))
+        reply.set_cookie("session", "first-client")
+        return reply
+
+    async def scene() -> None:
+        async with serving(handle) as url:
+            named = url.replace("127.0.0.1", "localhost")  # aiohttp stores none for addresses
+            async with Upstream(Endpoint(named)) as upstream:
+                await upstream.complete(BODY, 1)
+                await upstream.complete(BODY, 1)
+
+    asyncio.run(scene())
+    assert cookies == [{}, {}]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A self-made certificate for 127.0.0.1, and its key."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("there is no openssl here")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = [*f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test".split()]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(made, check=True, capture_output=True, timeout=60)
+    return cert, key
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_self_made_certificate_is_accepted_through_the_ca_file_only(
+    certificate: tuple[Path, Path], trusted: bool
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    handle, _ = counted(lambda: web.json_response(completion("hello")))
+    ca_file = str(certificate[0]) if trusted else None
+    [[made]] = asked(handle, 1, site={"ssl_context": context}, ca_file=ca_file, tries=1)
+    assert (made.text == "hello") is trusted
+    assert (made.error is None) is trusted
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (Fault.status(500), "upstream 500 planned_500: planned"),
+        (Fault.html(), "not JSON"),
+        (Fault.hang(60), "no reply within"),
+        (Fault.reset(), "the connection failed: the server closed it"),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_some_failing_samples_are_records_with_an_error(fault: Fault, told: str) -> None:
+    server = FakeUpstream(boxed, faults=[None, fault, None, fault], honours_n=False)
+    [block] = asked(server, 6, tries=1, timeout=1.0)
+    failed = [response for response in block if response.error is not None]
+    assert [told in str(response.error) for response in failed] == [True, True]
+    assert texts([r for r in block if r.error is None]) == ["so it is \\boxed{7}"] * 4
+    assert sum(response.calls for response in block) == len(server.calls) == 6
+
+
+@pytest.mark.parametrize("code", [500, 502, 503, 504, 408, 429])
+def test_a_passing_failure_is_tried_again(code: int) -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(code)] * 2)
+    [block] = asked(server, 4, tries=3)
+    assert [response.error for response in block] == [None] * 4
+    assert (len(server.calls), block[0].calls) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("place", "cause"),
+    [
+        ("http://127.0.0.1:9/v1", "connection refused"),
+        ("http://no-such-host.invalid/v1", "its name could not be resolved"),
+    ],
+)
+def test_a_server_that_is_not_there_is_an_error_without_its_address(place: str, cause: str) -> None:
+    [made] = asked(place, 2, tries=2)
+    told = f"upstream: the connection failed: {cause}"
+    assert [(r.error, r.calls) for r in made] == [(told, 2), (told, 0)]
+    assert isinstance(made[0].source, UpstreamError)
+    assert place.split("/")[2] in str(made[0].source.detail), "for the log only"
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+def test_a_refusal_is_one_call_and_keeps_what_was_said(code: int) -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(code, "no such luck")] * 50)
+    error = refused(server)
+    assert len(server.calls) == error.calls == 1
+    assert (error.status, error.kind, error.code) == (code, f"planned_{code}", code)
+    assert error.message == "no such luck"
+    assert str(error) == f"upstream {code} planned_{code}: no such luck"
+    body: Any = error.body
+    assert body["error"]["param"] is None
+
+
+def test_a_refusal_does_not_lose_what_has_come_before() -> None:
+    faults = [None, None, Fault.hang(60), Fault.status(401, "revoked")]
+    server = FakeUpstream(boxed, honours_n=False, faults=faults)
+    [block] = asked(server, 4)
+    failed = [response for response in block if response.error]
+    assert [each.error for each in failed] == ["upstream 401 planned_401: revoked"] * 2
+    assert all(isinstance(response.source, UpstreamError) for response in failed)
+    assert server.aborted == 1
+    server = FakeUpstream(boxed, faults=[None, Fault.short(2), Fault.status(401, "revoked")])
+    _, block = asked(server, 4, 4)
+    assert [response.error is None for response in block] == [True, True, False, False]
+    assert [response.calls for response in block] == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "told"),
+    [
+        ({"message": "no credit", "code": 402}, 402, "no credit"),
+        ({"message": "no credit", "code": "403", "type": "billing"}, 403, "no credit"),
+        ({"message": "busy", "code": "overloaded"}, 502, "busy"),
+        ("flat", 502, "flat"),
+        ({"message": {"a": 1}, "code": True, "type": ["x"]}, 502, "no message"),
+    ],
+)
+def test_an_error_with_a_good_status_is_the_servers_own_error(
+    said: Any, status: int, told: str
+) -> None:
+    handle, calls = counted(lambda: web.json_response({"error": said}))
+    if status < 500:
+        error: Any = refused(handle, 1, tries=2)
+    else:
+        [[response]] = asked(handle, 1, tries=2)
+        error = response.source
+    assert (error.status, error.message, error.body) == (status, told, {"error": said})
+    assert len(calls) == (1 if status < 500 else 2)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_redirect_is_not_followed_and_clients_of_a_shared_server_do_not_learn_where_to(
+    status: int, shared: bool
+) -> None:
+    secret = {"Location": "https://user:secret@inside.example:9/v1?token=secret"}
+    handle, calls = counted(lambda: web.Response(status=status, headers=secret))
+    error = refused(handle, 2, shared=shared)
+    assert ("redirects to https://inside.example:9, which is not" in str(error)) is not shared
+    assert ("inside" in f"{error} {error.message}") is not shared
+    assert error.detail == "redirected to https://inside.example:9"
+    assert "secret" not in f"{error} {error.detail}"
+    assert (error.status, error.calls, len(calls)) == (status, 1, 1)
+
+
+# --- size -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("squeezed", [False, True])
+def test_a_reply_that_is_too_large_is_one_call_and_one_sentence(squeezed: bool) -> None:
+    content = b'{"choices": [' + b" " * 3_000_000 + b"]}"
+    headers = {"Content-Encoding": "gzip"} if squeezed else {}
+    body = gzip.compress(content) if squeezed else content
+    handle, calls = counted(lambda: web.Response(body=body, headers=headers))
+    error = refused(handle, 1, largest_reply=1_000_000)
+    assert "the reply is larger than 1000000 bytes" in str(error)
+    assert (len(calls), error.retryable) == (1, False)
+
+
+def test_a_reply_without_end_is_not_read_to_the_end() -> None:
+    sent = 0
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        reply = web.StreamResponse()
+        await reply.prepare(request)
+        while True:
+            await reply.write(b" " * 2**16)
+            sent += 2**16
+
+    assert "larger than" in str(refused(handle, 1, largest_reply=2**20))
+    assert sent < 32 * 2**20
+
+
+def test_large_refusals_are_refusals_and_any_good_status_is_a_success() -> None:
+    page = b"<html>maintenance" + b" " * 3_000_000
+    handle, calls = counted(lambda: web.Response(body=page, status=503))
+    [[response]] = asked(handle, 1, tries=2, largest_reply=1_000_000)
+    assert "upstream 503: <html>maintenance" in str(response.error)
+    assert len(calls) == 2
+    handle, calls = counted(lambda: web.json_response(completion("x" * 3_000_000), status=201))
+    assert texts(asked(handle, 1)[0]) == ["x" * 3_000_000]
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_retry_after_in_seconds_is_honoured() -> None:
+    arrivals: list[float] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        arrivals.append(time.monotonic())
+        if len(arrivals) > 1:
+            return web.json_response(completion("hello"))
+        headers = {"Retry-After": "0.7"}
+        return web.json_response({"error": "slow down"}, status=429, headers=headers)
+
+    [[made]] = asked(handle, 1)
+    assert (made.text, made.calls) == ("hello", 2)
+    assert 0.7 <= arrivals[1] - arrivals[0] < 2
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.3, 1), (-1.0, 0)])
+def test_a_deadline_of_the_caller_cuts_the_timeout_short(seconds: float, calls: int) -> None:
+    async def act(upstream: Upstream) -> list[Response]:
+        return await upstream.complete(BODY, 2, deadline=time.monotonic() + seconds)
+
+    begun, server = time.monotonic(), FakeUpstream(boxed, faults=[Fault.hang(60)])
+    made = using(server, act)
+    told = "no reply within 0.3 s" if calls else "the deadline passed before the call"
+    assert [told in str(response.error) for response in made] == [True, True]
+    assert sum(response.calls for response in made) == len(server.calls) == calls
+    assert time.monotonic() - begun < 3
+
+
+def test_waiting_for_a_permit_ends_at_the_deadline() -> None:
+    async def act(upstream: Upstream) -> tuple[Response, int]:
+        slow = asyncio.create_task(upstream.complete(BODY, 1))
+        await asyncio.sleep(0.1)
+        [made] = await upstream.complete(BODY, 1, deadline=time.monotonic() + 0.2)
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        return made, upstream.permits.active
+
+    begun = time.monotonic()
+    made, active = using(FakeUpstream(boxed, faults=[Fault.hang(60)]), act, concurrency=1)
+    assert (made.error is None, made.calls, active) == (False, 0, 0)
+    assert time.monotonic() - begun < 3
+
+
+# --- many at once ---------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_refused_for_overload_does_not_slow_down_the_others() -> None:
+    now = most = 0
+
+    async def handle(request: web.Request) -> web.Response:
+        nonlocal now, most
+        if (await request.json())["model"] == "other":
+            return web.json_response(Fault.status(429).body, status=429)
+        now, most = now + 1, max(most, now + 1)
+        await asyncio.sleep(0.2)
+        now -= 1
+        return web.json_response(completion("hello"))
+
+    async def act(upstream: Upstream) -> list[list[Response]]:
+        await asyncio.gather(*(upstream.complete(OTHER, 1) for _ in range(20)))
+        return await asyncio.gather(*(upstream.complete(BODY, 1) for _ in range(60)))
+
+    made = using(handle, act, shared=True, tries=3, concurrency=64)
+    assert not any(response.error for [response] in made)
+    assert most == 60
+
+
+class Choosy(FakeUpstream):
+    """A slow server that refuses every other model or key."""
+
+    async def _reply(self, request: web.Request, call: Call, fault: Any) -> web.StreamResponse:
+        key = request.headers.get("Authorization")
+        if call.body["model"] == "m" and key in (None, "Bearer good"):
+            return await super()._reply(request, call, fault)
+        await asyncio.sleep(0.05)
+        return await super()._reply(request, call, Fault.status(401, "not for you"))
+
+
+GOOD, BAD = ({"Authorization": f"Bearer {name}"} for name in ("good", "bad"))
+
+
+@pytest.mark.parametrize(
+    ("asks", "remembered", "calls"),
+    [
+        ([*[(BODY, {})] * 16, (OTHER, {}), *[(BODY, {})] * 20], 10.0, 37),
+        # Who waits with the same key is not refused a second time, unless that is long ago.
+        ([(BODY, BAD), (BODY, GOOD), (BODY, BAD), (BODY, GOOD)], 10.0, 3),
+        ([(OTHER, {})] * 3, 10.0, 1),
+        ([(OTHER, {})] * 3, 0.0, 3),
+    ],
+)
+def test_a_refusal_is_for_those_who_wait_with_the_same_model_and_key(
+    asks: list[tuple[dict[str, Any], dict[str, str]]],
+    remembered: float,
+    calls: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def act(upstream: Upstream) -> list[bool]:
+        works = [upstream.complete(body, 1, headers=headers) for body, headers in asks]
+        got = await asyncio.gather(*works, return_exceptions=True)
+        return [not isinstance(each, UpstreamError) for each in got]
+
+    monkeypatch.setattr("aera.sampling.client.REFUSAL_REMEMBERED", remembered)
+    server = Choosy(boxed, delay=lambda call: 0.1)
+    good = [body is BODY and headers is not BAD for body, headers in asks]
+    assert using(server, act, concurrency=1 if len(asks) < 9 else 4, shared=len(asks) > 9) == good
+    assert len(server.calls) == calls
+
+
+@pytest.mark.parametrize("honours_n", [True, False])
+def test_cancelled_work_closes_its_connections_promptly(honours_n: bool) -> None:
+    active = 1 if honours_n else 7
+
+    async def act(upstream: Upstream) -> float:
+        work = asyncio.create_task(upstream.complete(SEEDED, 8))
+        while server.active < active:
+            await asyncio.sleep(0.002)
+        work.cancel()
+        cancelled = time.monotonic()
+        while server.aborted < active and time.monotonic() - cancelled < 5:
+            await asyncio.sleep(0.002)
+        assert upstream.permits.active == 0
+        return time.monotonic() - cancelled
+
+    faults = [None, *[Fault.hang(60)] * 8][honours_n:]
+    server = FakeUpstream(boxed, honours_n=honours_n, faults=faults)
+    assert using(server, act) < 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"base_url": "localhost"},
+        {"concurrency": 0},
+        {"tries": 0},
+        {"attempt_timeout": 0.0},
+        {"largest_reply": 0},
+    ],
+)
+def test_an_impossible_endpoint_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Endpoint(**{"base_url": "http://localhost/v1", **wrong})

@@ -1,0 +1,232 @@
+"""Question, Response, Prefix, Schedule and Tally."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aera import AeraError, Prefix, Question, Response, Schedule, Tally, Vote, unfold
+from aera.core import choice_order
+from aera.errors import UsageError
+
+weights = st.floats(0.01, 3)
+weighted = st.lists(st.builds(Vote, st.sampled_from("abc"), weight=weights), min_size=16)
+
+
+def test_choices_are_shuffled_by_seed_and_id() -> None:
+    question = Question("q1", "which?", ("w", "x", "y", "z"))
+    assert question.arrange(3) == question.arrange(3)
+    assert sorted(question.arrange(3).choices) == ["w", "x", "y", "z"]
+    orders = {question.arrange(seed).choices for seed in range(200)}
+    assert len(orders) == 24
+
+
+def test_questions_are_shuffled_apart() -> None:
+    assert len({choice_order(f"q{i}", 4, seed=0) for i in range(200)}) == 24
+
+
+def test_only_a_response_cut_by_the_limit_is_truncated() -> None:
+    assert Response("", finish_reason="length").truncated
+    assert not Response("", finish_reason="stop").truncated
+    assert not Response("").truncated
+
+
+def test_unfolding_gives_a_prefix_per_checkpoint(
+    prefixes_of: Callable[..., list[Prefix]],
+) -> None:
+    prefixes = prefixes_of("ab" * 64)
+    assert [len(prefix) for prefix in prefixes] == [4, 8, 16, 32, 64, 128]
+    assert [prefix.start for prefix in prefixes] == [0, 4, 8, 16, 32, 64]
+    assert [prefix.next_checkpoint for prefix in prefixes] == [8, 16, 32, 64, 128, None]
+
+
+@given(weighted)
+def test_a_tally_built_block_by_block_equals_one_built_at_once(votes: list[Vote]) -> None:
+    responses = [Response("", tokens=place) for place, _ in enumerate(votes)]
+    last = list(unfold(Question("q", "?"), responses, votes=votes, schedule=Schedule((2, 5, 16))))[
+        -1
+    ]
+    assert last.tally.weights == Tally().add(votes[:16]).weights
+    assert last.completion_tokens == sum(range(16))
+
+
+@given(weighted)
+def test_what_was_asked_earlier_does_not_change_what_is_answered_later(votes: list[Vote]) -> None:
+    def unfolded() -> list[Prefix]:
+        responses = [Response("", tokens=3)] * len(votes)
+        return list(
+            unfold(Question("q", "?"), responses, votes=votes, schedule=Schedule.parse("1-16"))
+        )
+
+    asked, fresh = unfolded(), unfolded()
+    for prefix in asked[::3]:
+        assert prefix.tally.total > 0
+        assert prefix.completion_tokens == 3 * len(prefix)
+    assert asked[-1].tally.weights == fresh[-1].tally.weights
+    assert asked[-1].completion_tokens == fresh[-1].completion_tokens == 48
+
+
+def test_redos_and_prompts_are_counted() -> None:
+    prefix = Prefix(Question("q", "?"), Schedule()).extend(
+        [Response("", prompt_tokens=9)] * 3, [Vote(None, redo=True), Vote("1"), Vote(None)]
+    )
+    assert (prefix.redos, prefix.prompt_tokens, len(prefix.tally)) == (1, 27, 1)
+
+
+def test_what_a_prefix_remembers_is_made_once_under_each_key(
+    prefix_of: Callable[..., Prefix],
+) -> None:
+    prefix, made = prefix_of("ab"), list[int]()
+
+    def count(asked: Prefix) -> int:
+        made.append(len(asked))
+        return 10 * len(made)
+
+    assert [prefix.remember(("one", 1), count) for _ in range(3)] == [10, 10, 10]
+    assert prefix.remember(("one", 2), count) == 20
+    assert made == [2, 2]
+
+
+def test_what_grows_takes_every_step_once_however_late_it_is_asked_for(
+    prefixes_of: Callable[..., list[Prefix]],
+) -> None:
+    prefixes, steps = prefixes_of("ab" * 64), list[int]()
+
+    def add(total: int, prefix: Prefix) -> int:
+        steps.append(prefix.start)
+        return total + len(prefix) - prefix.start
+
+    assert [prefixes[place].grow("total", 0, add) for place in (2, 5, 0, 3)] == [16, 128, 4, 32]
+    assert steps == [0, 4, 8, 16, 32, 64]
+
+
+def test_a_long_chain_of_prefixes_grows_without_recursion() -> None:
+    prefix = Prefix(Question("q", "?"), Schedule((2_001,)))
+    response, vote = Response(""), Vote("a")
+    for _ in range(2_000):
+        prefix = prefix.extend([response], [vote])
+    assert prefix.grow("length", 0, lambda total, at: total + 1) == 2_000
+
+
+schedules = st.sets(st.integers(1, 300), min_size=1).map(lambda s: Schedule(tuple(sorted(s))))
+
+
+def test_the_default_is_the_papers() -> None:
+    assert tuple(Schedule()) == (4, 8, 16, 32, 64, 128)
+    assert (Schedule().first, Schedule().last, len(Schedule())) == (4, 128, 6)
+
+
+@pytest.mark.parametrize("points", [(), (0, 4), (4, 4), (8, 4), (-1,)])
+def test_checkpoints_must_rise_from_one(points: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="strictly increasing"):
+        Schedule(points)
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [("4,8,16", (4, 8, 16)), (" 1, 2", (1, 2)), ("1-4", (1, 2, 3, 4)), ("7", (7,))],
+)
+def test_it_is_read_from_text(text: str, points: tuple[int, ...]) -> None:
+    assert Schedule.parse(text).checkpoints == points
+
+
+@pytest.mark.parametrize("text", ["", "four", "4,,8", "1-2-3", "-5", "8-4", "4;8", "2.5"])
+def test_text_that_is_no_schedule_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Schedule.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+@given(schedules)
+def test_its_text_reads_back(schedule: Schedule) -> None:
+    assert Schedule.parse(str(schedule)) == schedule
+
+
+@given(schedules, st.integers(0, 400))
+def test_after_is_the_first_checkpoint_beyond(schedule: Schedule, count: int) -> None:
+    later = [c for c in schedule if c > count]
+    assert schedule.after(count) == (later[0] if later else None)
+
+
+@given(schedules, st.integers(1, 400))
+def test_a_shorter_pool_cuts_it_but_keeps_its_whole_length_in_use(
+    schedule: Schedule, responses: int
+) -> None:
+    cut = schedule.upto(responses)
+    assert cut.last == min(responses, schedule.last)
+    assert set(cut) - {cut.last} == {c for c in schedule if c < cut.last}
+
+
+def test_it_cannot_be_cut_to_nothing() -> None:
+    with pytest.raises(AeraError):
+        Schedule().upto(0)
+
+
+def test_the_usual_checkpoints_double_to_the_end() -> None:
+    assert Schedule.doubling(128) == Schedule()
+    assert Schedule.doubling(256).checkpoints == (4, 8, 16, 32, 64, 128, 256)
+    assert Schedule.doubling(80).checkpoints == (4, 8, 16, 32, 64, 80)
+    assert Schedule.doubling(3).checkpoints == (3,)
+
+
+streams = st.lists(st.sampled_from(["a", "b", "c", None]), max_size=40)
+
+
+def tally_of(answers: list[str | None]) -> Tally:
+    return Tally().add(Vote(answer) for answer in answers)
+
+
+def test_without_votes_nobody_leads() -> None:
+    tally = tally_of([None, None])
+    assert tally.leaders.answer is None
+    assert (tally.total, tally.majority, tally.gap, tally.entropy) == (0, 0, 0, 0)
+    assert not tally.leaders.tied
+
+
+@given(streams)
+def test_leaders_are_those_of_a_counter(answers: list[str | None]) -> None:
+    counts = Counter(answer for answer in answers if answer).most_common()
+    leaders = tally_of(answers).leaders
+    top = [*counts, (None, 0), (None, 0)][:2]
+    assert (leaders.answer, leaders.weight, leaders.runner_up) == (*top[0], top[1][1])
+    assert leaders.tied == (len(counts) > 1 and counts[0][1] == counts[1][1])
+
+
+@given(streams)
+def test_shares_and_entropy_follow_their_formulas(answers: list[str | None]) -> None:
+    tally, counts = tally_of(answers), sorted(Counter(a for a in answers if a).values())
+    shares = [count / sum(counts) for count in counts]
+    assert tally.majority == (max(shares) if shares else 0)
+    second = shares[-2] if len(shares) > 1 else 0
+    assert tally.gap == pytest.approx(tally.majority - second)
+    bits = -sum(p * math.log(p) for p in shares)
+    assert tally.entropy == pytest.approx(bits / math.log(len(shares)) if bits else 0)
+
+
+@pytest.mark.parametrize("distinct", range(2, 60))
+def test_entropy_never_exceeds_one(distinct: int) -> None:
+    assert tally_of([str(i) for i in range(distinct)]).entropy <= 1
+
+
+@given(streams, streams)
+def test_counting_in_two_steps_equals_counting_at_once(
+    first: list[str | None], second: list[str | None]
+) -> None:
+    steps = tally_of(first).add(Vote(answer) for answer in second)
+    assert list(steps.weights.items()) == list(tally_of(first + second).weights.items())
+
+
+def test_weights_outvote_numbers() -> None:
+    votes = [Vote("a", weight=0.4), Vote("a", weight=0.4), Vote("b", weight=0.9)]
+    leaders = Tally().add(votes).leaders
+    assert leaders.answer == "b"
+    assert (leaders.weight, leaders.runner_up) == pytest.approx((0.9, 0.8))
+
+
+def test_adding_leaves_the_old_tally_as_it_was() -> None:
+    before = tally_of(["a"])
+    before.add([Vote("b")])
+    assert dict(before.weights) == {"a": 1.0}

@@ -1,0 +1,305 @@
+"""How votes become an answer: Re2's vote, weights by confidence, and the surest alone.
+
+Published rules stand against scorio too, which shares no code with ours.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import ceil, exp, nan
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scorio import aggregate
+
+from aera import ASC, ESC, Controller, Prefix, Question, Response, Run, Schedule, Vote, get_task
+from aera.cli.options import Deciding
+from aera.errors import UsageError
+from aera.lab import Truths, evaluate
+from aera.policies.rules import parse_policy
+from aera.pools.pool import HeldRecords, Record
+from aera.solving.controller import default_controller
+from aera.trace import TRACE_NAMES, UNKNOWN
+from aera.voting.rules import (
+    CONFIDENT_SUREST,
+    FEWEST,
+    SCALE,
+    TraceWeights,
+    cisc_vote,
+    deepconf_vote,
+    plain_vote,
+    re2_vote,
+)
+
+TASK, SCHEDULE = get_task("gsm8k"), Schedule((4, 8, 16))
+QUESTION = Question("q", "How many?")
+PLACE = TRACE_NAMES.index("trace_confidence")
+
+
+def sure(confidence: float | None, answer: str = "1") -> Response:
+    trace = None
+    if confidence is not None:
+        trace = (*UNKNOWN[:PLACE], confidence, *UNKNOWN[PLACE + 1 :])
+    return Response(f"\\boxed{{{answer}}}", 9, trace=trace)
+
+
+def weights(confidences: list[float | None]) -> list[float]:
+    responses = [sure(each) for each in confidences]
+    votes = [TASK.read(each) for each in responses]
+    return [vote.weight for vote in TraceWeights().weigh(QUESTION, responses, votes)]
+
+
+# --- the rule -------------------------------------------------------------------------------------
+
+
+def test_a_vote_weighs_its_confidence_over_the_mean_so_far() -> None:
+    one, two, three = exp(8 / 2), exp(10 / 2), exp(9 / 2)
+    assert weights([12.5] * 6) == pytest.approx([1.0] * 6)
+    assert weights([8.0, 10.0, 9.0]) == pytest.approx(
+        [1.0, two / ((one + two) / 2), three / ((one + two + three) / 3)]
+    )
+
+
+def test_whoever_abstains_or_has_no_trace_moves_nobody() -> None:
+    assert weights([8.0, None, 10.0])[::2] == weights([8.0, 10.0])
+    assert weights([8.0, None, nan, float("inf"), 10.0])[1:4] == [1.0] * 3
+    silent = TraceWeights().weigh(QUESTION, [sure(60.0), sure(8.0)], [Vote(None), Vote("1")])
+    assert [vote.weight for vote in silent] == [1.0, 1.0]
+
+
+def test_a_confidence_beyond_all_measure_stays_a_number() -> None:
+    assert weights([9999.0, 8.0, 9999.0]) == pytest.approx([1.0, 0.0, 1.5], abs=1e-9)
+
+
+@given(st.lists(st.none() | st.floats(0, 60), min_size=2, max_size=20), st.integers(1, 19))
+def test_no_weight_depends_on_what_comes_after(told: list[float | None], cut: int) -> None:
+    assert weights(told)[:cut] == weights(told[:cut])
+
+
+# --- in a run -------------------------------------------------------------------------------------
+
+
+def some(seed: int) -> list[Response]:
+    rng = Random(seed)
+    return [sure(rng.choice([None, 20 * rng.random()]), rng.choice("123")) for _ in range(16)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size: int) -> None:
+    responses = some(seed)
+    run = Run(QUESTION, ASC(0.99), task=TASK, schedule=SCHEDULE, weigher=TraceWeights())
+    while run.want:
+        run.feed(responses[run.delivered : run.delivered + min(size, run.want)])
+    whole = Record(QUESTION, tuple(responses)).read(TASK).weigh(TraceWeights())
+    assert run.prefix.votes == whole.votes[: len(run.prefix)]
+
+
+def test_votes_without_a_trace_are_counted() -> None:
+    run = Run(QUESTION, ASC(0.5), task=TASK, schedule=SCHEDULE, weigher=TraceWeights())
+    run.feed([sure(None), sure(3.0), Response("no idea"), sure(None)])
+    assert run.allocation.lacking == {"came without traces and weigh as a usual one": 2}
+
+
+# --- as a controller ------------------------------------------------------------------------------
+
+
+def test_a_cold_start_on_traces_asks_for_them_and_is_named() -> None:
+    made = Deciding(None, "gsm8k", weights="traces").load()
+    assert made.asks == {"logprobs": True, "top_logprobs": 20}
+    assert made.label == "lead-4+weighted"
+    assert made.pace == "quick"
+    assert default_controller().asks == {}
+
+
+@pytest.mark.parametrize("policy", ["asc-0.9", "asc-0.9+weighted"])
+def test_weights_that_were_asked_for_stay_under_every_policy(policy: str) -> None:
+    made = Deciding(None, "gsm8k", policy=policy, weights="traces").load()
+    assert (made.weigher, made.label) == (TraceWeights(), "asc-0.9+weighted")
+
+
+def test_weights_are_refused_where_they_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--weights is one of traces"):
+        Deciding(None, "gsm8k", weights="moon").load()
+    default_controller(TASK).save(tmp_path / "c")
+    with pytest.raises(UsageError, match="--weights goes without --controller"):
+        Deciding(tmp_path / "c", "gsm8k", weights="traces").load()
+
+
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [
+        (replace(default_controller(TASK), weigher=TraceWeights()), {"weights": "traces"}),
+        (default_controller(TASK).run_by("cisc-8"), {"policy": "cisc-8"}),
+    ],
+    ids=["weights", "a rule"],
+)
+def test_it_is_saved_by_its_name(made: Controller, kept: dict[str, str], tmp_path: Path) -> None:
+    made.save(tmp_path / "c")
+    config = json.loads((tmp_path / "c" / "config.json").read_text("utf-8"))
+    assert kept.items() <= config.items()
+    loaded = Controller.load(tmp_path / "c")
+    assert (loaded.weigher, loaded.label) == (made.weigher, made.label)
+
+
+# --- rules that look at confidence ----------------------------------------------------------------
+
+
+def told_prefix(told: Sequence[tuple[str | None, float | None]]) -> Prefix:
+    responses = [sure(known, answer or "?") for answer, known in told]
+    return Prefix(QUESTION, Schedule((4, 8))).extend(
+        responses, [Vote(answer) for answer, _ in told]
+    )
+
+
+def test_the_surest_tenth_votes_and_the_rest_is_not_heard() -> None:
+    told = [("1", 10.0)] * 180 + [("2", 12.0)] * 20
+    assert deepconf_vote(told_prefix(told)).answer == "2"
+
+
+def test_the_filter_leaves_enough_for_a_vote() -> None:
+    """Nineteen of twenty agree, and the two surest of them do not."""
+    told = [("1", 10.0)] * 18 + [("1", 12.0), ("2", 12.0)]
+    found = deepconf_vote(told_prefix(told))
+    assert (found.answer, found.tied) == ("1", False)
+    assert (found.weight, found.runner_up) == pytest.approx((12 + 10 * (FEWEST - 2), 12))
+
+
+@pytest.mark.parametrize("rule", [cisc_vote, deepconf_vote])
+def test_without_traces_it_is_the_vote(rule: object) -> None:
+    assert callable(rule)
+    told = [("1", None), ("2", None), ("2", None), (None, None)]
+    assert rule(told_prefix(told)).answer == "2"
+    assert rule(told_prefix([(None, 3.0)])).answer is None
+    tied = rule(told_prefix([("2", None), ("1", None)]))
+    assert (tied.answer, tied.tied) == ("2", True)
+
+
+def test_a_vote_without_a_trace_is_as_sure_as_the_others() -> None:
+    bare = cisc_vote(told_prefix([("1", 10.0), ("2", None), ("1", 14.0)]))
+    told = cisc_vote(told_prefix([("1", 10.0), ("2", 12.0), ("1", 14.0)]))
+    assert bare == told
+
+
+# --- by their labels ------------------------------------------------------------------------------
+
+
+def records(traced: bool = True) -> HeldRecords:
+    rows = [("1", 8.0), ("1", 8.0), ("2", 30.0), ("1", 8.0)] * 2
+    given = tuple(sure(known if traced else None, answer) for answer, known in rows)
+    return HeldRecords([Record(QUESTION, given).read(TASK)], TASK, Schedule((4, 8)), "made")
+
+
+def test_evaluate_judges_each_label_by_its_own_rule() -> None:
+    labels = ["fixed-8", "cisc-8", "cisc-4", "deepconf-8", "asc-0.99"]
+    frontier = evaluate(
+        records(), [parse_policy(label) for label in labels], truths=Truths({"q": "2"})
+    )
+    points = {point.policy: point for point in frontier.points}
+    assert [*points][:5] == labels
+    assert [points[label].accuracy for label in labels] == [0, 100, 100, 100, 0]
+    assert points["cisc-8"].family == "cisc"
+    assert frontier.full_budget().accuracy == 0
+
+
+def test_a_pool_without_traces_is_refused() -> None:
+    with pytest.raises(UsageError, match=r'"cisc-8" needs .* "made" have no traces'):
+        evaluate(records(traced=False), [parse_policy("cisc-8")])
+
+
+@pytest.mark.parametrize("label", ["cisc-8", "deepconf-4+vote"])
+def test_a_label_runs_live_and_asks_for_traces(label: str) -> None:
+    made = default_controller(TASK).run_by(label)
+    assert (made.label, made.asks["top_logprobs"]) == (label, 20)
+    run = made.start(QUESTION)
+    assert run.want in (4, 8)
+    [record] = records()
+    run.feed(record.responses[: run.want])
+    found = run.allocation
+    assert (found.answer, found.lacking) == ("2", {})
+    assert found.policy.startswith(label.partition("+")[0])
+
+
+# --- the paper's ----------------------------------------------------------------------------------
+
+raws = st.sampled_from(["10", "9", "x", None, " 9", "1/2"])
+re2_votes = st.lists(st.builds(lambda redo, raw: Vote(None, redo, raw), st.booleans(), raws))
+
+
+def naive_re2(votes: list[Vote]) -> tuple[str | None, bool]:
+    """Vote first: mode of the boxed contents, shortest then alphabetical in ties."""
+    boxed = [v.raw for v in votes if not v.redo and v.raw is not None]
+    boxed = boxed or [v.raw for v in votes if v.raw is not None]
+    if not boxed:
+        return None, False
+    ranked = sorted(Counter(boxed).items(), key=lambda item: (-item[1], len(item[0]), item[0]))
+    return ranked[0][0], len(ranked) > 1 and ranked[0][1] == ranked[1][1]
+
+
+def test_nothing_readable_gives_no_answer(prefix_of: Callable[..., Prefix]) -> None:
+    for rule in (plain_vote, re2_vote):
+        chosen = rule(prefix_of("....."))
+        assert (chosen.answer, chosen.weight, chosen.runner_up, chosen.tied) == (None, 0, 0, False)
+
+
+@given(re2_votes)
+def test_re2_vote_is_the_written_rule(prefix_of: Callable[..., Prefix], votes: list[Vote]) -> None:
+    chosen = re2_vote(prefix_of(votes))
+    assert (chosen.answer, chosen.tied) == naive_re2(votes)
+
+
+def test_re2_compares_boxes_as_written(prefix_of: Callable[..., Prefix]) -> None:
+    votes = [Vote("0.5", raw="1/2"), Vote("0.5", raw="0.5"), Vote("3", raw="3"), Vote("3", raw="3")]
+    assert re2_vote(prefix_of(votes)).answer == "3"
+    assert plain_vote(prefix_of(votes)).answer == "0.5"
+
+
+# --- against scorio -------------------------------------------------------------------------------
+
+SEEDS = range(40)
+
+
+def sampled(seed: int, most: int = 128) -> tuple[Prefix, list[str | None], list[float]]:
+    """A prefix with its answers and how sure each response was."""
+    rng = Random(seed)
+    count, likely = rng.randrange(1, most), rng.choice(["AB", "AAB", "ABCDE", "AAAAAAB"])
+    answers = [None if rng.random() < 0.1 else rng.choice(likely) for _ in range(count)]
+    known = [round(rng.gauss(12, 3), 2) for _ in answers]
+    responses = [sure(each) for each in known]
+    empty = Prefix(QUESTION, Schedule((128,)))
+    return empty.extend(responses, [Vote(answer) for answer in answers]), answers, known
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_votes_select_what_scorio_selects(seed: int) -> None:
+    prefix, answers, known = sampled(seed)
+    valid = sum(answer is not None for answer in answers)
+    keep = min(valid, max(FEWEST, ceil(CONFIDENT_SUREST * valid)))
+    assert plain_vote(prefix).answer == aggregate.majority_vote(answers)
+    softmax = aggregate.softmax_weighted_vote(answers, known, temperature=SCALE)
+    assert cisc_vote(prefix).answer == softmax
+    if valid:
+        assert deepconf_vote(prefix).answer == aggregate.filtered_vote(
+            answers, known, keep=int(keep)
+        )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+def test_asc_stops_where_scorio_stops(seed: int, confidence: float) -> None:
+    prefix, answers, _ = sampled(seed, most=24)
+    if any(answer is not None for answer in answers):
+        wanted = aggregate.adaptive_consistency_stop(answers, threshold=confidence)
+        assert ASC(confidence).decide(prefix).stop == wanted
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("window", [2, 3, 5])
+def test_esc_stops_where_scorio_stops(seed: int, window: int) -> None:
+    prefix, answers, _ = sampled(seed, most=24)
+    enough = len(answers) >= window
+    assert ESC(window).decide(prefix).stop == (enough and aggregate.esc_stop(answers[-window:]))
