@@ -8,6 +8,7 @@ no answer, or where an import that failed leaves something behind.
 
 import argparse
 import csv
+import gc
 import gzip
 import io
 import json
@@ -17,8 +18,9 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,6 +40,12 @@ FRAGMENTS = [
     *("\x00", "\x1b", "\r", "\u200b", "\u00a0", "\ufeff", "\u4e2d", "e\u0301", "\U0001f600", "ß"),
     *("better to redo the question", "s better to redo the question.", " million", "th", "B) bank"),
 ]
+AROUND = ("{}", "\\boxed{{{}}}", '{{"answer": {}}}', "the answer is {}", "#### {}")
+LASTING = (
+    *("1e999", "9", "1/0", "0.5Answer:", "=9", "{", "[", "\\text{", "\\boxed{", "\\frac{", "\n\n"),
+    *('1e999$"answer"', '{"answer": ', "<think>", "#### ", "the answer is "),
+)
+"""Fragments that nothing may be slow on, however often they stand there."""
 HOSTILE: list[Any] = [
     *(None, True, False, 0, -1, 10**30, 1e308, float("nan"), float("inf"), -0.0, "", " ", "\ud800"),
     *(
@@ -85,26 +93,40 @@ def hostile_text(random: Random) -> str:
         return "".join(chr(random.randrange(0x110000)) for _ in range(random.randint(0, 40)))
     piece = "".join(random.choices(FRAGMENTS, k=random.randint(1, 3)))
     often = random.choice((50, 1_000, 5_000)) // len(piece) + 1
-    around = random.choice(
-        ("{}", "\\boxed{{{}}}", '{{"answer": {}}}', "the answer is {}", "#### {}")
-    )
-    return around.format(piece * often)
+    return random.choice(AROUND).format(piece * often)
 
 
 def fuzz_strings(count: int, seed: int) -> tuple[list[str], tuple[float, str]]:
     """What went wrong, and the longest that a reader took for a text, with both."""
-    random, readers, troubles, slowest = Random(seed), tasks(), [], (0.0, "")
-    for _ in range(count):
-        text = hostile_text(random)
+    random = Random(seed)
+    return read_all(hostile_text(random) for _ in range(count))
+
+
+def long_texts(size: int) -> Iterator[str]:
+    """What was slow once or looks like it, for so long that a reader must be linear."""
+    for around, piece in zip(cycle(AROUND), LASTING * 2, strict=False):
+        yield around.format(piece * (size // len(piece) + 1))
+
+
+def read_all(texts: Iterable[str]) -> tuple[list[str], tuple[float, str]]:
+    """Every text by every reader, as above.
+
+    Timed is this thread alone, without the garbage of others: a collection of all that a long
+    test run has made takes a second.
+    """
+    readers, troubles, slowest = tasks(), [], (0.0, "")
+    for text in texts:
+        gc.disable()
         for task in readers:
-            begun = time.process_time()
+            begun = time.thread_time()
             try:
                 _read(task, text)
             except AeraError:
                 pass
             except Exception:  # noqa: BLE001 - whatever it is, it is what we look for
                 troubles.append(f"{task.name} on {text[:200]!r}\n{traceback.format_exc()}")
-            slowest = max(slowest, (time.process_time() - begun, f"{task.name}, {text[:40]!r}"))
+            slowest = max(slowest, (time.thread_time() - begun, f"{task.name}, {text[:40]!r}"))
+        gc.enable()
     return troubles, slowest
 
 
