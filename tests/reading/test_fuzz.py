@@ -41,9 +41,7 @@ FRAGMENTS = [
     *("\u00bd", "\u0130", "\u2028", "\ud800", "\U0001f600"),
     *("\x00", "\x1b", "\r", "\x0b", "\u200b", "\u00a0", "\ufeff", "\u4e2d", "e\u0301"),
 ]
-TASKS = [
-    *map(get_task, ("numeric-loose", "choice-loose", "expression", "numeric", "choice")),
-]
+TASKS = [*map(get_task, ("numeric-loose", "choice-loose", "expression", "numeric", "choice"))]
 
 
 def strings(seed: int, *, count: int, most: int) -> Iterator[str]:
