@@ -51,7 +51,7 @@ from aera.lab.truths import Grader, Truths, TruthScorer, grade, open_truths
 from aera.paper.encoder import Encoder, StaticEncoder
 from aera.paper.features import FEATURES, SCALARS, PaperGate, semantics
 from aera.policies.features import VOTE_FEATURES
-from aera.policies.gate import VoteGate
+from aera.policies.gate import Gate
 from aera.policies.rules import DESCRIPTIONS, LIMITS
 from aera.pools.pool import HeldRecords, hold, read_votes
 from aera.pools.stats import ALPHA
@@ -93,6 +93,7 @@ __all__ = [
     "Feature",
     "Floats",
     "Frontier",
+    "Gate",
     "Goal",
     "Grader",
     "HeldRecords",
@@ -113,7 +114,6 @@ __all__ = [
     "Trajectories",
     "TruthScorer",
     "Truths",
-    "VoteGate",
     "VoteLearner",
     "VoteModel",
     "Workers",

@@ -38,11 +38,11 @@ from aera.lab.summary import (
 from aera.lab.truths import Graded, Truths, check_labels, need_truths, open_graded, read_labels
 from aera.paper.encoder import load_encoder
 from aera.policies.gate import Live
-from aera.policies.rules import Fixed, Policy, name_policy
+from aera.policies.rules import Fixed, Policy, family_of, setting_of
 from aera.pools.parquet import open_pool
 from aera.pools.pool import Pool, Records, hold
 from aera.solving.controller import Controller
-from aera.voting.rules import RULES, Scorer, gives_weights
+from aera.voting.rules import RULES, Scorer
 from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Shown, Workers, parse_workers
 
@@ -310,7 +310,6 @@ def _with_controller(
 ) -> Evaluation:
     """A controller's row, its own full budget and policies on its votes, beside plain votes."""
     policy: Policy = controller.policy
-    name = name_policy(policy, weighted=gives_weights(controller.weigher))
     if isinstance(replayed, ReplaySettings):
         replayed = replace(replayed, weigher=controller.weigher)
         policy = Live.of(policy)  # as it answers people
@@ -318,9 +317,9 @@ def _with_controller(
     judged = replayed.evaluate(made.records, policies, workers=made.workers).points
     point = replace(
         judged[0],
-        policy=name.label,
-        family=name.family,
-        setting=name.setting,
+        policy=controller.label,
+        family=family_of(controller.policy),
+        setting=setting_of(controller.policy),
         kind=Kind.CONTROLLER,
         in_sample=bool(seen),
     )

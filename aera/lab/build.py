@@ -47,8 +47,11 @@ from aera.policies.rules import (
     GATED,
     Policy,
     check_runs_live,
-    name_policy,
+    family_of,
+    is_fixed,
+    label_of,
     parse_policy,
+    setting_of,
     strip_weighted,
 )
 from aera.pools.pool import HeldRecords, Records
@@ -166,10 +169,10 @@ def build(
 
 def _point(policy: Policy, stops: Columns, seen: Trajectories, weigher: Weighting | None) -> Point:
     weighted = gives_weights(weigher)
-    name = name_policy(policy, weighted=weighted)
-    kind = Kind.FIXED if name.fixed else Kind.BASELINE
-    told = {"kind": kind, "family": name.family, "setting": name.setting, "weighted": weighted}
-    return point_in_orders(name.label, stops, seen, **told)
+    kind = Kind.FIXED if is_fixed(policy) else Kind.BASELINE
+    told = {"kind": kind, "family": family_of(policy), "setting": setting_of(policy)}
+    label = label_of(policy, weighted=weighted)
+    return point_in_orders(label, stops, seen, weighted=weighted, **told)
 
 
 def _describe_teacher(teacher: Controller, calibrated: frozenset[str]) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, log1p, nan, sqrt
 from operator import itemgetter
@@ -13,7 +13,7 @@ import numpy as np
 from aera.arrays import Floats, Vectors
 from aera.core import Prefix
 from aera.errors import TRAIN_AGAIN, AeraError, ControllerError
-from aera.network import Network, check_features
+from aera.network import Network, check_features, sigmoid
 from aera.paper.encoder import Encoder, load_encoder
 from aera.policies.gate import Gate
 from aera.policies.rules import Rule
@@ -335,13 +335,17 @@ class PaperGate(Gate):
 
     projection: Projection
     encoder: Encoder
-    features: tuple[str, ...] = NAMES
+    features: tuple[str, ...] = field(default=NAMES, kw_only=True)
 
     def __post_init__(self) -> None:
         check_features(self.features, NAMES)
 
     def evidence(self, prefix: Prefix) -> Floats:
         return characterize(prefix, self.encoder, projection=self.projection)
+
+    def chances(self, evidence: Floats) -> Floats:
+        told: Floats = sigmoid(self.network.outputs(evidence))[..., 0]
+        return told
 
     def tensors(self) -> dict[str, Floats]:
         """Every array by name, as the artefact stores them."""
@@ -373,4 +377,4 @@ def load_paper_gate(
             f"the controller was trained with the encoder {encoder['identity']}, but here is "
             f"{found.identity}; use the version it was trained with, or {TRAIN_AGAIN}"
         )
-    return PaperGate(network, projection, found, features)
+    return PaperGate(network, projection, found, features=features)

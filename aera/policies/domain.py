@@ -97,9 +97,9 @@ class Home:
         worded = [each for each in questions if each.text != each.id]
         if len(worded) < FEWEST:
             return None
-        frame = Frame.around(worded)
+        frame = reduce(_join, map(_frame, worded))
         at = (np.arange(PLACES) + 0.5) / PLACES
-        values = np.quantile(_measure(map(frame.strip, worded)), at, axis=0).T
+        values = np.quantile(_measure(_strip(q, frame) for q in worded), at, axis=0).T
         spread = {
             name: tuple(round(float(v), 6) for v in own)
             for name, own in zip(FACTS, values, strict=True)
@@ -196,44 +196,37 @@ class Lookout:
             self.abroad = self.abroad and self.evidence > 0
             self._start()
         self._seen.add(key)
-        own = Frame.of(question)
+        own = _frame(question)
         if self._frame is None:
             self._frame = own
             return self.doubt
-        self._frame = self._frame.join(own)
-        self._bets += self.home.bets([self._frame.strip(question)])
+        self._frame = _join(self._frame, own)
+        self._bets += self.home.bets([_strip(question, self._frame)])
         self.abroad = self.abroad or self.evidence >= -log(ERROR)
         return self.doubt
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The words that all questions begin and end with: how they are asked, and no part of them."""
+Frame = tuple[tuple[str, ...], tuple[str, ...]]
+"""The words that all questions begin with, and those they end with, from the last word backwards:
+how they are asked, and no part of them."""
 
-    head: tuple[str, ...]
-    tail: tuple[str, ...]
-    """From the last word backwards."""
 
-    @classmethod
-    def of(cls, question: Question) -> "Frame":
-        """All that one question could be wrapped in."""
-        words = tuple(question.text.split())
-        return cls(words, words[::-1])
+def _frame(question: Question) -> Frame:
+    """All that one question could be wrapped in."""
+    words = tuple(question.text.split())
+    return words, words[::-1]
 
-    @classmethod
-    def around(cls, questions: Iterable[Question]) -> "Frame":
-        """What all of these are wrapped in."""
-        return reduce(cls.join, map(cls.of, questions))
 
-    def join(self, other: "Frame") -> "Frame":
-        """What both have."""
-        return Frame(_common(self.head, other.head), _common(self.tail, other.tail))
+def _join(one: Frame, other: Frame) -> Frame:
+    """What both are wrapped in."""
+    return _common(one[0], other[0]), _common(one[1], other[1])
 
-    def strip(self, question: Question) -> str:
-        """The words of a question without it."""
-        words = question.text.split()
-        bare = words[len(self.head) : max(len(self.head), len(words) - len(self.tail))]
-        return " ".join([*bare, *question.choices])
+
+def _strip(question: Question, frame: Frame) -> str:
+    """The words of a question without what it is wrapped in."""
+    words, (head, tail) = question.text.split(), frame
+    bare = words[len(head) : max(len(head), len(words) - len(tail))]
+    return " ".join([*bare, *question.choices])
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:

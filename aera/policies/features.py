@@ -1,7 +1,7 @@
 """What the standing of a vote shows, from one table: the inputs of the vote gate."""
 
 from collections import Counter
-from dataclasses import dataclass
+from functools import partial
 from math import log, log1p, sqrt
 
 import numpy as np
@@ -16,28 +16,19 @@ TINY = 1e-6
 VOTE, COUNTS, SPEND = "weighted vote", "plain counts", "spend"
 
 
-@dataclass(frozen=True)
-class VoteCounts:
-    """What the measures share: leading weights, and how many responses stand behind them."""
+def _count(prefix: Prefix) -> tuple[int, int, int]:
+    """Responses behind the leader, behind the largest other answer, and behind any.
 
-    prefix: Prefix
-    lead: float
-    rival: float
-    lead_count: int
-    rival_count: int
-    """The largest count of any other answer, which need not be the rival by weight."""
-    valid: int
+    That other one need not be the rival by weight.
+    """
+    counts = Counter(vote.answer for vote in prefix.votes if vote.answer is not None)
+    leader = prefix.tally.leaders.answer
+    others = (n for answer, n in counts.items() if answer != leader)
+    return counts[leader] if leader else 0, max(others, default=0), counts.total()
 
-    @classmethod
-    def of(cls, prefix: Prefix) -> "VoteCounts":
-        """Count a prefix."""
-        counts = Counter(vote.answer for vote in prefix.votes if vote.answer is not None)
-        leaders = prefix.tally.leaders
-        others = (n for answer, n in counts.items() if answer != leaders.answer)
-        own = counts[leaders.answer] if leaders.answer is not None else 0
-        return cls(
-            prefix, leaders.weight, leaders.runner_up, own, max(others, default=0), counts.total()
-        )
+
+def _counted(prefix: Prefix) -> tuple[int, int, int]:
+    return prefix.remember((_count,), _count)
 
 
 def _doubt(lead: float, rival: float) -> float:
@@ -47,7 +38,7 @@ def _doubt(lead: float, rival: float) -> float:
 
 def horizon(prefix: Prefix) -> float:
     """How many standard deviations of what is still to come would turn the vote around."""
-    lead, rival = prefix.tally.leaders.weight, prefix.tally.leaders.runner_up
+    lead, rival = _lead(prefix), _rival(prefix)
     both, seen = lead + rival, len(prefix)
     left = (prefix.schedule.last - seen) * both / seen
     share = (lead + 1) / (both + 2)
@@ -56,67 +47,62 @@ def horizon(prefix: Prefix) -> float:
     return max(-4.0, min(6.0, ahead))
 
 
+def _lead(prefix: Prefix) -> float:
+    return prefix.tally.leaders.weight
+
+
+def _rival(prefix: Prefix) -> float:
+    return prefix.tally.leaders.runner_up
+
+
+def _tokens_each(prefix: Prefix) -> float:
+    return log1p(prefix.completion_tokens / len(prefix))
+
+
+def _plain_doubt(prefix: Prefix) -> float:
+    own, other, _ = _counted(prefix)
+    return _doubt(float(own), float(other))
+
+
+_vote = partial(Feature, group=VOTE)
 VOTE_FEATURES: tuple[Feature, ...] = (
-    Feature("log_responses", "log of the responses so far", lambda s: log(len(s.prefix)), SPEND),
-    Feature(
-        "tokens_each",
-        "log of the mean completion tokens of a response",
-        lambda s: log1p(s.prefix.completion_tokens / len(s.prefix)),
-        SPEND,
-    ),
-    Feature(
+    Feature("log_responses", "log of the responses so far", lambda p: log(len(p)), SPEND),
+    Feature("tokens_each", "log of the mean completion tokens of a response", _tokens_each, SPEND),
+    _vote(
         "lead_share",
         "share of the leading answer in the valid weight",
-        lambda s: s.prefix.tally.majority,
-        VOTE,
+        lambda p: p.tally.majority,
     ),
-    Feature("lead_gap", "gap of the two largest shares", lambda s: s.prefix.tally.gap, VOTE),
-    Feature("lead_weight", "log(1 + weight of the leading answer)", lambda s: log1p(s.lead), VOTE),
-    Feature(
-        "rival_weight", "log(1 + weight of the answer behind it)", lambda s: log1p(s.rival), VOTE
-    ),
-    Feature(
+    _vote("lead_gap", "gap of the two largest shares", lambda p: p.tally.gap),
+    _vote("lead_weight", "log(1 + weight of the leading answer)", lambda p: log1p(_lead(p))),
+    _vote("rival_weight", "log(1 + weight of the answer behind it)", lambda p: log1p(_rival(p))),
+    _vote(
         "lead_mean",
         "mean weight of the responses behind the leader",
-        lambda s: s.lead / max(1, s.lead_count),
-        VOTE,
+        lambda p: _lead(p) / max(1, _counted(p)[0]),
     ),
-    Feature(
+    _vote(
         "mean_weight",
         "mean weight of all valid votes",
-        lambda s: s.prefix.tally.total / max(1, s.valid),
-        VOTE,
+        lambda p: p.tally.total / max(1, _counted(p)[2]),
     ),
-    Feature(
+    _vote(
         "doubt",
         "log of the Beta posterior against the leader, by weight",
-        lambda s: _doubt(s.lead, s.rival),
-        VOTE,
+        lambda p: _doubt(_lead(p), _rival(p)),
     ),
-    Feature(
-        "plain_doubt",
-        "log of that posterior by plain counts",
-        lambda s: _doubt(float(s.lead_count), float(s.rival_count)),
-        COUNTS,
-    ),
-    Feature(
+    Feature("plain_doubt", "log of that posterior by plain counts", _plain_doubt, COUNTS),
+    _vote(
         "persistence",
         "checkpoints in a row with this leading answer",
-        lambda s: float(s.prefix.persistence),
-        VOTE,
-        1.0,
+        lambda p: float(p.persistence),
+        neutral=1.0,
     ),
-    Feature(
-        "horizon",
-        "standard deviations between the lead and a turn by the full budget",
-        lambda s: horizon(s.prefix),
-        VOTE,
-    ),
-    Feature(
+    _vote("horizon", "standard deviations between the lead and a turn by the full budget", horizon),
+    _vote(
         "horizon_later",
         "the same times the log of the responses so far",
-        lambda s: horizon(s.prefix) * log(len(s.prefix)),
-        VOTE,
+        lambda p: horizon(p) * log(len(p)),
     ),
 )
 VOTE_FEATURE_NAMES: tuple[str, ...] = tuple(feature.name for feature in VOTE_FEATURES)
@@ -126,5 +112,4 @@ FEWER_NAMES = VOTE_FEATURE_NAMES[:11]
 
 def vote_features(prefix: Prefix) -> Floats:
     """The numbers of a prefix, in the order of VOTE_FEATURES."""
-    counted = VoteCounts.of(prefix)
-    return np.array([feature.measure(counted) for feature in VOTE_FEATURES])
+    return np.array([feature.measure(prefix) for feature in VOTE_FEATURES])

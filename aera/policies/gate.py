@@ -1,7 +1,6 @@
 """Gate: evidence in, chance that continuing pays out. Plain numpy."""
 
 import hashlib
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
@@ -30,24 +29,33 @@ SPARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Gate(ABC):
-    """A trained network with the evidence it looks at."""
+class Gate:
+    """A trained network and its inputs, the features of the weighted vote; nothing is embedded."""
 
     network: Network
+    features: tuple[str, ...] = field(default=VOTE_FEATURE_NAMES, kw_only=True)
+    """Its inputs in order."""
+
+    def __post_init__(self) -> None:
+        known = FEWER_NAMES if len(self.features) == len(FEWER_NAMES) else VOTE_FEATURE_NAMES
+        check_features(self.features, known)
 
     @property
     def encoder_identity(self) -> str | None:
         """What embeds the responses it looks at; None where nothing does."""
         return None
 
-    @property
-    @abstractmethod
-    def features(self) -> tuple[str, ...]:
-        """Its inputs in order."""
-
-    @abstractmethod
     def evidence(self, prefix: Prefix) -> Floats:
         """Its inputs for one prefix."""
+        return vote_features(prefix)[: len(self.features)]
+
+    def chances(self, evidence: Floats) -> Floats:
+        """p_continue of many prefixes by their evidence.
+
+        Where nothing could be read, nothing is settled: the chance is 1, whatever the network says.
+        """
+        told: Floats = sigmoid(self.network.outputs(evidence))[..., 0]
+        return np.where(evidence[..., LEAD_WEIGHT] == 0, 1.0, told)
 
     def tensors(self) -> dict[str, Floats]:
         """Every array by name, as the artefact stores them."""
@@ -74,31 +82,6 @@ class Gate(ABC):
     def p_continue(self, prefix: Prefix) -> float:
         """The estimated chance that continuing pays."""
         return prefix.remember((Gate, self.identity), self._compute_chance)
-
-    def _compute_chance(self, prefix: Prefix) -> float:
-        return float(sigmoid(self.network.outputs(self.evidence(prefix)[None]))[0, 0])
-
-
-@dataclass(frozen=True, eq=False)
-class VoteGate(Gate):
-    """Looks at the features of the weighted vote; nothing is embedded."""
-
-    features: tuple[str, ...] = VOTE_FEATURE_NAMES
-
-    def __post_init__(self) -> None:
-        known = FEWER_NAMES if len(self.features) == len(FEWER_NAMES) else VOTE_FEATURE_NAMES
-        check_features(self.features, known)
-
-    def evidence(self, prefix: Prefix) -> Floats:
-        return vote_features(prefix)[: len(self.features)]
-
-    def chances(self, evidence: Floats) -> Floats:
-        """p_continue of many prefixes by their evidence.
-
-        Where nothing could be read, nothing is settled: the chance is 1, whatever the network says.
-        """
-        told: Floats = sigmoid(self.network.outputs(evidence))[..., 0]
-        return np.where(evidence[..., LEAD_WEIGHT] == 0, 1.0, told)
 
     def _compute_chance(self, prefix: Prefix) -> float:
         return float(self.chances(self.evidence(prefix)[None])[0])
@@ -139,24 +122,6 @@ class Gated:
 def _is_tied(prefix: Prefix) -> bool:
     """Whether two answers lead; equal scores are no tie of votes."""
     return prefix.tally.leaders.tied and not any(vote.scored for vote in prefix.votes)
-
-
-@dataclass(frozen=True)
-class OneShot:
-    """Predict the final checkpoint once, from the first prefix, and never look again."""
-
-    gate: Gate
-
-    def decide(self, prefix: Prefix) -> Decision:
-        first = prefix
-        while first.previous is not None:
-            first = first.previous
-        column = int(self.gate.network.outputs(self.gate.evidence(first)[None])[0].argmax())
-        goal = prefix.schedule.checkpoints[min(column, len(prefix.schedule) - 1)]
-        return Decision(len(prefix) >= goal, f"one-shot goal {goal}")
-
-    def __str__(self) -> str:
-        return "one-shot"
 
 
 @dataclass(frozen=True)

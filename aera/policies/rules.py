@@ -129,16 +129,11 @@ class Fixed(Rule):
 
     kind, reason, measure, counts = "fixed", "fixed budget", len, True
     responses: int
-
-
-@dataclass(frozen=True)
-class Confident(Fixed):
-    """A fixed budget whose answer a rule of aera/voting/rules.py selects, by its name."""
-
-    rule: str = "cisc"
+    rule: str | None = None
+    """What selects the answer (aera/voting/rules.py), by its name; None is the vote."""
 
     def __str__(self) -> str:
-        return f"{self.rule}-{self.responses}"
+        return f"{self.rule or self.kind}-{self.responses}"
 
 
 @dataclass(frozen=True)
@@ -298,8 +293,8 @@ _MAKERS: dict[str, Maker] = {
     "majority": lambda setting: Majority(float(setting)),
     "entropy": lambda setting: Entropy(float(setting)),
     "lead": lambda setting: Lead(float(setting)),
-    "cisc": lambda setting: Confident(int(setting), "cisc"),
-    "deepconf": lambda setting: Confident(int(setting), "deepconf"),
+    "cisc": lambda setting: Fixed(int(setting), "cisc"),
+    "deepconf": lambda setting: Fixed(int(setting), "deepconf"),
 }
 GATED, FIXED, WEIGHTED = "aera-", "fixed-", "weighted-"
 """How the labels of a gate, of a plain and of a weighted fixed budget begin."""
@@ -394,7 +389,7 @@ def label_of(policy: Policy, *, weighted: bool) -> str:
 
 def confident_rule(policy: Policy) -> str | None:
     """The rule that selects a policy's answer from the surest votes; None for the vote itself."""
-    return next((each.rule for each in layers(policy) if isinstance(each, Confident)), None)
+    return next((each.rule for each in layers(policy) if isinstance(each, Fixed)), None)
 
 
 def strip_weighted(label: str) -> str:
@@ -428,22 +423,17 @@ def _limit(policy: Policy, limits: list[str], *, label: str) -> Bounded:
     return Bounded(policy, minimum=numbers.get("min"), maximum=numbers.get("max"), need_vote=vote)
 
 
-@dataclass(frozen=True)
-class Name:
-    """What tables call a policy, and what it is a setting of."""
-
-    label: str
-    family: str
-    """What its label begins with: policies that differ in their setting only."""
-    setting: float | None
-    """Its place in the family; None where it has no setting, or limits beside it."""
-    fixed: bool
-    """Whether it always takes the same number of responses."""
-
-
-def name_policy(policy: Policy, *, weighted: bool = False) -> Name:
-    """The name of a policy on plain or on weighted votes."""
+def family_of(policy: Policy) -> str:
+    """What the labels of policies begin with that differ in their setting only."""
     inner = policy.policy if isinstance(policy, Bounded) else policy
-    family = inner.rule if isinstance(inner, Confident) else getattr(inner, "kind", str(inner))
-    setting = getattr(policy, "setting", None)
-    return Name(label_of(policy, weighted=weighted), family, setting, type(policy) is Fixed)
+    return str(getattr(inner, "rule", None) or getattr(inner, "kind", inner))
+
+
+def setting_of(policy: Policy) -> float | None:
+    """Its place in its family; None where it has no setting, or limits beside it."""
+    return getattr(policy, "setting", None)
+
+
+def is_fixed(policy: Policy) -> bool:
+    """Whether it always takes the same number of responses, and they vote."""
+    return isinstance(policy, Fixed) and policy.rule is None

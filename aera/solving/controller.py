@@ -27,7 +27,7 @@ from aera.files import (
 from aera.network import Network
 from aera.policies.domain import Home, Lookout, home_from_json
 from aera.policies.features import VOTE_FEATURE_NAMES
-from aera.policies.gate import Gate, Gated, Live, VoteGate
+from aera.policies.gate import Gate, Gated, Live
 from aera.policies.rules import (
     ASC,
     GATED,
@@ -80,7 +80,7 @@ def load_gate(path: Path, tensors: Mapping[str, Floats], config: Mapping[str, An
         network = Network.from_tensors(own)
         if features[0] in VOTE_FEATURE_NAMES:
             network.outputs(np.zeros((1, len(features))))
-            return VoteGate(network, features)
+            return Gate(network, features=features)
         from aera.paper.features import load_paper_gate  # only here is it needed
 
         return load_paper_gate(network, own, features, config["encoder"])

@@ -12,7 +12,7 @@ from small_study import Bench
 
 from aera.paper.features import NAMES, PaperGate
 from aera.policies.features import VOTE_FEATURE_NAMES
-from aera.policies.gate import VoteGate
+from aera.policies.gate import Gate
 from aera.solving.controller import Controller
 
 
@@ -59,7 +59,7 @@ def test_training_writes_a_controller_and_says_what_it_is(shell: Shell, trained:
     assert "lost at most 50 points" in " ".join(trained.stdout.split())
     files = {file.name for file in (shell.folder / "C").iterdir()}
     assert files == {"config.json", "model.safetensors", "calibration.json", "README.md"}
-    assert isinstance(loaded.gate, VoteGate)
+    assert isinstance(loaded.gate, Gate)
     told = json.loads((shell.folder / "C" / "calibration.json").read_text())
     assert " ".join(told["learned"].split()) in " ".join(trained.stdout.split())
 

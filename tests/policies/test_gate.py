@@ -14,7 +14,7 @@ from aera.errors import ControllerError, UsageError
 from aera.network import Layer, Network, sigmoid
 from aera.paper.features import NAMES, PaperGate, Projection, characterize
 from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
-from aera.policies.gate import Gate, Gated, OneShot, VoteGate
+from aera.policies.gate import Gate, Gated
 from aera.reading.task import get_task
 from aera.solving.run import Run
 
@@ -175,16 +175,6 @@ def test_a_threshold_is_a_share_and_its_label_has_two_digits() -> None:
         Gated(made, 1.2)
 
 
-def test_one_shot_looks_at_the_first_prefix_only(prefixes: list[Prefix]) -> None:
-    made = gate(network(3))
-    first = characterize(prefixes[0], Toy(), projection=made.projection)
-    goal = SCHEDULE.checkpoints[int(made.network.outputs(first[None]).argmax())]
-    assert [OneShot(made).decide(prefix).stop for prefix in prefixes] == [
-        c >= goal for c in SCHEDULE
-    ]
-    assert str(OneShot(made)) == "one-shot"
-
-
 # --- the vote gate --------------------------------------------------------------------------------
 
 
@@ -214,7 +204,7 @@ def test_a_network_of_any_depth_survives_the_trip_through_its_tensors(depth: int
 
 
 def test_the_vote_gate_looks_at_the_standing_and_embeds_nothing(prefixes: list[Prefix]) -> None:
-    made = VoteGate(linear())
+    made = Gate(linear())
     for prefix in prefixes:
         np.testing.assert_array_equal(made.evidence(prefix), vote_features(prefix))
         wanted = 1 / (1 + np.exp(-made.network.outputs(vote_features(prefix)[None])[0, 0]))
@@ -222,7 +212,7 @@ def test_the_vote_gate_looks_at_the_standing_and_embeds_nothing(prefixes: list[P
 
 
 def test_a_tie_is_marked_and_a_block_that_was_not_read_is_never_settled() -> None:
-    bold = VoteGate(
+    bold = Gate(
         replace(linear(), weight=np.zeros((1, len(VOTE_FEATURE_NAMES))), bias=np.array([-9.0]))
     )
     schedule = Schedule((2, 4))
@@ -241,7 +231,7 @@ def test_a_tie_is_marked_and_a_block_that_was_not_read_is_never_settled() -> Non
 
 
 def test_gates_of_both_kinds_do_not_share_their_chances(prefixes: list[Prefix]) -> None:
-    gates: list[Gate] = [VoteGate(linear(1)), VoteGate(linear(2)), gate(network())]
+    gates: list[Gate] = [Gate(linear(1)), Gate(linear(2)), gate(network())]
     assert len({made.identity for made in gates}) == 3
     led = next(prefix for prefix in prefixes if prefix.tally.gap)
     assert len({made.p_continue(led) for made in gates}) == 3
@@ -250,15 +240,15 @@ def test_gates_of_both_kinds_do_not_share_their_chances(prefixes: list[Prefix]) 
 @pytest.mark.parametrize("names", [VOTE_FEATURE_NAMES[::-1], NAMES, VOTE_FEATURE_NAMES[1:], ()])
 def test_a_vote_gate_refuses_other_inputs(names: tuple[str, ...]) -> None:
     with pytest.raises(ControllerError, match="train it again"):
-        VoteGate(linear(), names)
+        Gate(linear(), features=names)
 
 
 def test_a_guarded_vote_gate_goes_on_where_it_has_never_been(prefixes: list[Prefix]) -> None:
     led = next(prefix for prefix in prefixes if prefix.tally.gap)
     never = replace(linear(), weight=np.zeros((1, len(VOTE_FEATURE_NAMES))), bias=np.array([-9.0]))
     seen = np.array([vote_features(prefix) for prefix in prefixes])
-    known = VoteGate(replace(never, lows=seen.min(axis=0), highs=seen.max(axis=0)))
-    strange = VoteGate(replace(never, lows=seen.max(axis=0) + 5, highs=seen.max(axis=0) + 9))
+    known = Gate(replace(never, lows=seen.min(axis=0), highs=seen.max(axis=0)))
+    strange = Gate(replace(never, lows=seen.max(axis=0) + 5, highs=seen.max(axis=0) + 9))
     assert Gated(known, 0.5, guarded=True).decide(led).stop
     assert known.strays(led) == ()
     assert not Gated(known, 0.5, guarded=True).decide(led).outside

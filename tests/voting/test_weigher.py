@@ -17,7 +17,7 @@ from aera.errors import ControllerError
 from aera.files import file_hash
 from aera.network import Layer, Network
 from aera.policies.features import VOTE_FEATURE_NAMES
-from aera.policies.gate import Gated, VoteGate
+from aera.policies.gate import Gate, Gated
 from aera.solving.controller import Controller
 from aera.solving.run import replay
 from aera.voting.traits import TRAIT_NAMES, UNTRACED, traits
@@ -60,7 +60,7 @@ def some_responses(seed: int, count: int = 8) -> list[Response]:
 
 
 def controller_of(policy: Policy | None = None, seed: int = 0) -> Controller:
-    gate = VoteGate(network_of(seed, len(VOTE_FEATURE_NAMES)))
+    gate = Gate(network_of(seed, len(VOTE_FEATURE_NAMES)))
     return Controller(TASK, SCHEDULE, policy or Gated(gate, 0.5), gate, wide_weigher(seed))
 
 

@@ -13,7 +13,7 @@ from aera.lab.learning.folds import Fold, out_of_fold
 from aera.lab.learning.weigher import statistics
 from aera.lab.replay.trajectory import Trajectories
 from aera.network import Network, sigmoid
-from aera.policies.gate import VoteGate
+from aera.policies.gate import Gate
 
 PRICE = 1.0
 """What the mean full budget costs, in units of grade, where nobody says otherwise."""
@@ -24,7 +24,7 @@ STEPS = 25
 """Of Newton's method, which needs a handful."""
 
 
-def fit_gate(known: Trajectories, price: float = PRICE) -> VoteGate:
+def fit_gate(known: Trajectories, price: float = PRICE) -> Gate:
     """A gate of all these questions, whose orders share their stakes."""
     orders = known.mixed
     assert orders.features is not None
@@ -44,7 +44,7 @@ def fit_gate(known: Trajectories, price: float = PRICE) -> VoteGate:
         goes_on = (inputs @ weights > 0).reshape(goes_on.shape)
     outputs = (weights[None, :-1], weights[-1:])
     seen = {"lows": filled.min(axis=0), "highs": filled.max(axis=0)}
-    return VoteGate(Network(medians, means, deviations, (), *outputs, **seen))
+    return Gate(Network(medians, means, deviations, (), *outputs, **seen))
 
 
 def judge_out_of_fold(

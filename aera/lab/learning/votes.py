@@ -41,7 +41,7 @@ from aera.lab.learning.vote_gate import fit_gate, judge_out_of_fold
 from aera.lab.learning.weigher import Responses, fit_tiers, fit_weigher
 from aera.lab.replay.trajectory import Trajectories, by_question, silent
 from aera.lab.truths import Grader, Truths, TruthScorer
-from aera.policies.gate import Gated, VoteGate
+from aera.policies.gate import Gate, Gated
 from aera.policies.rules import Policy
 from aera.pools.pool import Record, Records
 from aera.reading.task import Task
@@ -75,7 +75,7 @@ class VoteModel:
 
     teacher: str
     weigher: Weigher | BestOfN | None
-    gate: VoteGate | None
+    gate: Gate | None
     own: Trajectories
     """The same questions out of fold: every one weighed and judged by models of others."""
     weights: str = ""

@@ -14,7 +14,7 @@ from aera.errors import UsageError
 from aera.lab.calibrating.families import Family
 from aera.lab.replay.money import PLAIN, QUESTIONS, Prices, Terms
 from aera.lab.replay.trajectory import Trajectories, by_question, pick
-from aera.policies.rules import Fixed, Policy, name_policy
+from aera.policies.rules import Fixed, Policy, family_of, is_fixed, label_of, setting_of
 from aera.reading.task import NOTHING, Readability
 from aera.voting.rules import CONFIDENT
 
@@ -240,16 +240,16 @@ def replayed_points(
     """Policies that were replayed as given; `columns` has one column for each of them."""
     return [
         Point(
-            name.label,
+            label_of(policy, weighted=weighted),
             columns[:, place],
             trajectories,
             p_continue=chances.get(place),
-            kind=Kind.FIXED if name.fixed else Kind.BASELINE,
-            family=name.family,
-            setting=name.setting,
+            kind=Kind.FIXED if is_fixed(policy) else Kind.BASELINE,
+            family=family_of(policy),
+            setting=setting_of(policy),
             weighted=weighted,
         )
-        for place, name in enumerate(name_policy(each, weighted=weighted) for each in policies)
+        for place, policy in enumerate(policies)
     ]
 
 
@@ -278,15 +278,15 @@ def fixed_points(trajectories: Trajectories, *, weighted: bool = False) -> list[
     shape = trajectories.tokens.shape[:-1]
     return [
         point_in_orders(
-            name.label,
+            label_of(budget, weighted=weighted),
             np.full(shape, column),
             trajectories,
             kind=Kind.FIXED,
-            family=name.family,
-            setting=name.setting,
+            family=budget.kind,
+            setting=budget.setting,
             weighted=weighted,
         )
-        for column, name in enumerate(name_policy(each, weighted=weighted) for each in budgets)
+        for column, budget in enumerate(budgets)
     ]
 
 

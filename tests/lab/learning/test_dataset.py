@@ -18,7 +18,7 @@ from aera.lab.learning.dataset import ORDERS, confidences
 from aera.lab.replay.scored import ScoredReplay
 from aera.network import Network
 from aera.policies.features import FEWER_NAMES, VOTE_FEATURE_NAMES, vote_features
-from aera.policies.gate import Gated, VoteGate
+from aera.policies.gate import Gate, Gated
 from aera.policies.rules import Entropy, Policy
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.solving.run import replay
@@ -45,10 +45,12 @@ def in_order(record: VotedRecord, order: list[int]) -> VotedRecord:
     return replace(record, responses=responses, votes=tuple(record.votes[i] for i in order))
 
 
-def gate_of(names: tuple[str, ...]) -> VoteGate:
+def gate_of(names: tuple[str, ...]) -> Gate:
     size, rng = len(names), np.random.default_rng(1)
     outputs = (rng.normal(size=(1, size)) / size, np.zeros(1))
-    return VoteGate(Network(np.zeros(size), np.zeros(size), np.ones(size), (), *outputs), names)
+    return Gate(
+        Network(np.zeros(size), np.zeros(size), np.ones(size), (), *outputs), features=names
+    )
 
 
 # --- the same as a Run ----------------------------------------------------------------------------
@@ -86,7 +88,7 @@ def test_every_order_is_what_a_run_makes_of_it(answers: list[str | None], seed: 
             values = found.values[name][0, place][None]
             assert stop == SCHEDULE.checkpoints[families[name].stops(values, setting)[0]], name
         for policy in gates:
-            assert isinstance(policy.gate, VoteGate)
+            assert isinstance(policy.gate, Gate)
             chances = policy.gate.chances(found.features[0, place, :, : len(policy.gate.features)])
             wanted = [policy.gate.p_continue(prefix) for prefix in prefixes]
             np.testing.assert_allclose(chances, wanted, rtol=0, atol=1e-9)
