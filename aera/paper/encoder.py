@@ -1,4 +1,4 @@
-"""Cut text into BERT's uncased word pieces, in plain Python and in linear time."""
+"""Encoders: texts to unit vectors, the shipped one in plain Python and in linear time."""
 
 import hashlib
 import importlib
@@ -9,7 +9,7 @@ import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,54 +39,6 @@ _IDEOGRAPHS = (
     (0x2A700, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
-
-
-class WordPieces:
-    """BERT's uncased tokenisation: split into words and marks, then greedily into known pieces."""
-
-    def __init__(self, vocabulary: Mapping[str, int]) -> None:
-        self._vocabulary = vocabulary
-        self._reach = _reach(vocabulary)
-        self._unknown = (vocabulary[UNKNOWN],)
-        self._cut_word = lru_cache(CACHED_WORDS)(self._cut)
-
-    def split(self, text: str) -> list[int]:
-        """Numbers of the text's tokens, in order."""
-        plain = _SPECIAL.sub(lambda found: "".join(map(_fold, found[0])), text).lower()
-        words = (word[: LONGEST_WORD + 1] for word in _WORD.findall(plain))  # that is too long, too
-        return list(chain.from_iterable(map(self._cut_word, words)))
-
-    def _cut(self, word: str) -> tuple[int, ...]:
-        """Longest known piece first; a word with a part that no piece covers is unknown."""
-        pieces: list[int] = []
-        start = 0
-        while start < len(word) <= LONGEST_WORD:
-            piece, start = self._longest_piece(word, start)
-            if piece is None:
-                break
-            pieces.append(piece)
-        return tuple(pieces) if start == len(word) else self._unknown
-
-    def _longest_piece(self, word: str, start: int) -> tuple[int | None, int]:
-        """The longest piece that begins at `start`, if any, and where it ends."""
-        prefix = "##" if start else ""
-        opening = prefix + word[start : start + OPENING_CHARACTERS]
-        reach = self._reach.get(opening, OPENING_CHARACTERS - 1)
-        for end in range(min(len(word), start + reach), start, -1):
-            piece = self._vocabulary.get(prefix + word[start:end])
-            if piece is not None:
-                return piece, end
-        return None, start
-
-
-def _reach(vocabulary: Mapping[str, int]) -> dict[str, int]:
-    """Length of the longest piece with each opening, so that gibberish costs few look-ups."""
-    longest: dict[str, int] = {}
-    for token in vocabulary:
-        mark = "##" if token.startswith("##") else ""
-        opening = token[: len(mark) + OPENING_CHARACTERS]
-        longest[opening] = max(longest.get(opening, 0), len(token) - len(mark))
-    return longest
 
 
 @lru_cache(CACHED_CHARACTERS)
@@ -148,24 +100,28 @@ class StaticEncoder:
     identity: str
     vectors: NDArray[np.int8] = field(repr=False)
     weights: NDArray[np.uint16] = field(repr=False, kw_only=True)
-    words: WordPieces = field(repr=False, kw_only=True)
+    vocabulary: Mapping[str, int] = field(repr=False, kw_only=True)
 
     @classmethod
     def load(cls, path: Path | None = None) -> "StaticEncoder":
         """Read an encoder file, by default the one that ships with the library."""
         source = SHIPPED_FILE if path is None else Path(path)
-        content = _read(source)
-        stored = _read_tensors(content, source)
-        vectors = _tensor(stored, "vectors", source=source)
-        weights = _tensor(stored, "weights", source=source)
-        vocabulary = _vocabulary(_tensor(stored, "vocabulary", source=source).tobytes(), source)
-        if not len(vectors) == len(weights) == len(vocabulary):
+        try:
+            content = source.read_bytes()
+        except OSError as error:
             raise ControllerError(
-                f"{source} has {len(vectors)} vectors, {len(weights)} weights and"
-                f" {len(vocabulary)} distinct tokens, which should be equal: build it again."
-            )
+                f"The encoder file {source} cannot be read ({error.strerror}): give the path of an"
+                " encoder.safetensors file, or none for the shipped one."
+            ) from error
+        try:
+            vectors, weights, vocabulary = _read(content)
+        except (SafetensorError, ValueError) as error:
+            raise ControllerError(
+                f"{source} is not an encoder of this library ({brief(str(error))}): copy it again,"
+                " or build one with runs/distill_encoder.py."
+            ) from error
         identity = "static-" + hashlib.sha256(content).hexdigest()[:16]
-        return cls(identity, vectors, weights=weights, words=WordPieces(vocabulary))
+        return cls(identity, vectors, weights=weights, vocabulary=vocabulary)
 
     @property
     def dimensions(self) -> int:
@@ -179,9 +135,51 @@ class StaticEncoder:
             rows[start:stop] = unit_rows(self._sums(texts[start:stop]))
         return rows
 
+    def tokens(self, text: str) -> list[int]:
+        """BERT's uncased tokens of a text in order: words and marks, then greedily known pieces."""
+        plain = _SPECIAL.sub(lambda found: "".join(map(_fold, found[0])), text).lower()
+        words = (word[: LONGEST_WORD + 1] for word in _WORD.findall(plain))  # that is too long, too
+        return list(chain.from_iterable(map(self._cut_word, words)))
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        """Longest known piece first; a word with a part that no piece covers is unknown."""
+        pieces: list[int] = []
+        start = 0
+        while start < len(word) <= LONGEST_WORD:
+            piece, start = self._longest_piece(word, start)
+            if piece is None:
+                break
+            pieces.append(piece)
+        return tuple(pieces) if start == len(word) else (self.vocabulary[UNKNOWN],)
+
+    def _longest_piece(self, word: str, start: int) -> tuple[int | None, int]:
+        """The longest piece that begins at `start`, if any, and where it ends."""
+        prefix = "##" if start else ""
+        opening = prefix + word[start : start + OPENING_CHARACTERS]
+        reach = self._reach.get(opening, OPENING_CHARACTERS - 1)
+        for end in range(min(len(word), start + reach), start, -1):
+            piece = self.vocabulary.get(prefix + word[start:end])
+            if piece is not None:
+                return piece, end
+        return None, start
+
+    @cached_property
+    def _cut_word(self) -> Callable[[str], tuple[int, ...]]:
+        return lru_cache(CACHED_WORDS)(self._cut)
+
+    @cached_property
+    def _reach(self) -> dict[str, int]:
+        """Length of the longest piece with each opening, so that gibberish costs few look-ups."""
+        longest: dict[str, int] = {}
+        for token in self.vocabulary:
+            mark = "##" if token.startswith("##") else ""
+            opening = token[: len(mark) + OPENING_CHARACTERS]
+            longest[opening] = max(longest.get(opening, 0), len(token) - len(mark))
+        return longest
+
     def _sums(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Sum of the weighted token vectors of each text, exactly."""
-        tokens, counts = _count([self.words.split(text) for text in texts], len(self.vectors))
+        tokens, counts = _count([self.tokens(text) for text in texts], len(self.vectors))
         counts *= self.weights[tokens]
         sums = np.zeros((len(texts), self.dimensions))
         for start in range(0, len(tokens), CHUNK_TOKENS):
@@ -226,51 +224,21 @@ def unit_rows(rows: NDArray[np.float64]) -> NDArray[np.float32]:
     return unit.astype(np.float16).astype(np.float32)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ControllerError(
-            f"The encoder file {path} cannot be read ({error.strerror}): give the path of an"
-            " encoder.safetensors file, or none for the shipped one."
-        ) from error
-
-
-def _read_tensors(content: bytes, source: Path) -> Mapping[str, Mapping[str, Any]]:
-    """The tensors of a safetensors file as stored, by name."""
+def _read(content: bytes) -> tuple[NDArray[np.int8], NDArray[np.uint16], dict[str, int]]:
+    """Vectors and weights, and the number of every token; ValueError where they do not fit."""
     read: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize  # comes untyped
-    try:
-        return dict(read(content))
-    except SafetensorError as error:
-        raise ControllerError(
-            f"{source} is not a whole safetensors file ({brief(str(error))}): copy or build it"
-            " again."
-        ) from error
-
-
-def _tensor(stored: Mapping[str, Mapping[str, Any]], name: str, *, source: Path) -> NDArray[Any]:
-    """One tensor, once its type and number of axes are seen to be right."""
-    kind, numpy_type, axes = _TENSORS[name]
-    found = stored.get(name, {"dtype": "", "shape": []})
-    if found["dtype"] != kind or len(found["shape"]) != axes or 0 in found["shape"]:
-        raise ControllerError(
-            f"{source} has no {axes}-axis {kind} tensor {name!r}, so it is not an encoder of this"
-            " library: build one with runs/distill_encoder.py."
-        )
-    return np.frombuffer(found["data"], dtype=numpy_type).reshape(found["shape"])
-
-
-def _vocabulary(letters: bytes, source: Path) -> dict[str, int]:
-    """Number of every token, from their newline-separated list."""
-    try:
-        tokens = letters.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ControllerError(
-            f"The vocabulary in {source} is not UTF-8: build it again."
-        ) from error
-    if UNKNOWN not in tokens:
-        raise ControllerError(f"The vocabulary in {source} lacks {UNKNOWN}: build it again.")
-    return {token: number for number, token in enumerate(tokens)}
+    stored, found = dict(read(content)), []
+    for name, (kind, numpy_type, axes) in _TENSORS.items():
+        tensor = stored.get(name, {"dtype": "", "shape": []})
+        if tensor["dtype"] != kind or len(tensor["shape"]) != axes or 0 in tensor["shape"]:
+            raise ValueError(f"it has no {axes}-axis {kind} tensor {name!r}")
+        found.append(np.frombuffer(tensor["data"], dtype=numpy_type).reshape(tensor["shape"]))
+    vectors, weights, letters = found
+    tokens = letters.tobytes().decode("utf-8").split("\n")
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    if UNKNOWN not in vocabulary or not len(vectors) == len(weights) == len(vocabulary):
+        raise ValueError(f"its vectors, weights and distinct tokens differ, or {UNKNOWN} is none")
+    return vectors, weights, vocabulary
 
 
 def brief(message: str) -> str:

@@ -1,7 +1,7 @@
 """Semantics: what the embedded responses of a prefix look like, grown block by block."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, log1p, nan, sqrt
@@ -135,127 +135,47 @@ def semantics(prefix: Prefix, encoder: Encoder) -> Semantics:
 PROJECTED = 32
 
 
-def _change(value: Callable[[Prefix], float]) -> Callable[[Prefix, Semantics], float]:
-    """The change of a quantity since the checkpoint before, 0 at the first."""
-    return lambda prefix, _: value(prefix) - value(prefix.previous) if prefix.previous else 0.0
-
-
-def _redo_rate(prefix: Prefix) -> float:
-    return prefix.redos / len(prefix)
-
-
-def _top_changed(prefix: Prefix, _: Semantics) -> float:
-    before = prefix.previous
-    return float(before is not None and before.tally.leaders.answer != prefix.tally.leaders.answer)
-
-
 BUDGET, ANSWERS, TEMPORAL = "budget and cost", "answer distribution", "temporal change"
 REDO, SEMANTIC, PROJECTION = "re-solving", "semantic state", "projection"
-_TABLE: dict[str, tuple[tuple[Any, ...], ...]] = {
-    BUDGET: (
-        (
-            "checkpoint_fraction",
-            "responses so far over the full budget",
-            lambda p, s: len(p) / p.schedule.last,
-        ),
-        (
-            "next_fraction",
-            "the next checkpoint over the full budget",
-            lambda p, s: (p.next_checkpoint or p.schedule.last) / p.schedule.last,
-        ),
-        (
-            "tokens_so_far",
-            "log(1 + completion tokens spent)",
-            lambda p, s: log1p(p.completion_tokens),
-        ),
-        (
-            "tokens_per_response",
-            "mean completion tokens of a response",
-            lambda p, s: p.completion_tokens / len(p),
-        ),
-        (
-            "tokens_spread",
-            "standard deviation of completion tokens",
-            lambda p, s: float(np.std([response.tokens for response in p.responses])),
-        ),
-    ),
-    ANSWERS: (
-        (
-            "majority_ratio",
-            "share of the leading answer among valid votes, 0 without one",
-            lambda p, s: p.tally.majority,
-        ),
-        (
-            "entropy",
-            "entropy of the valid votes over its maximum, 0 when unanimous",
-            lambda p, s: p.tally.entropy,
-        ),
-        ("unique_ratio", "distinct answers over responses", lambda p, s: len(p.tally) / len(p)),
-        ("top_two_gap", "gap of the two largest shares", lambda p, s: p.tally.gap),
-    ),
-    TEMPORAL: (
-        (
-            "majority_change",
-            "change of majority_ratio since the last checkpoint",
-            _change(lambda p: p.tally.majority),
-            0.0,
-        ),
-        (
-            "entropy_change",
-            "change of entropy since the last checkpoint",
-            _change(lambda p: p.tally.entropy),
-            0.0,
-        ),
-        ("redo_change", "change of redo_rate since the last checkpoint", _change(_redo_rate), 0.0),
-        (
-            "top_changed",
-            "1 if the leading answer changed since the last checkpoint",
-            _top_changed,
-            0.0,
-        ),
-        (
-            "top_persistence",
-            "checkpoints in a row with this leading answer",
-            lambda p, s: float(p.persistence),
-            1.0,
-        ),
-    ),
-    REDO: (
-        (
-            "redo_rate",
-            "share of all responses that ask to redo the question",
-            lambda p, s: _redo_rate(p),
-        ),
-    ),
-    SEMANTIC: (
-        ("semantic_consensus", "mean cosine over all pairs of responses", lambda p, s: s.consensus),
-        ("similarity_std", "standard deviation of the pairwise cosine", lambda p, s: s.spread),
-        ("similarity_min", "smallest pairwise cosine", lambda p, s: s.least if s.pairs else nan),
-        ("similarity_max", "largest pairwise cosine", lambda p, s: s.most if s.pairs else nan),
-        ("dispersion", "mean distance from the centroid", lambda p, s: s.dispersion),
-        (
-            "centroid_shift",
-            "cosine distance the centroid moved since the last checkpoint",
-            lambda p, s: s.shift if p.previous else 0.0,
-            0.0,
-        ),
-        (
-            "block_novelty",
-            "mean distance of new responses from their nearest earlier one",
-            lambda p, s: s.novelty if p.previous else 0.0,
-            0.0,
-        ),
-        (
-            "answer_separation",
-            "mean cosine inside the leading answer minus that to all others",
-            lambda p, s: s.separation(p.tally.leaders.answer),
-        ),
-    ),
+_TABLE: dict[str, dict[str, str]] = {
+    BUDGET: {
+        "checkpoint_fraction": "responses so far over the full budget",
+        "next_fraction": "the next checkpoint over the full budget",
+        "tokens_so_far": "log(1 + completion tokens spent)",
+        "tokens_per_response": "mean completion tokens of a response",
+        "tokens_spread": "standard deviation of completion tokens",
+    },
+    ANSWERS: {
+        "majority_ratio": "share of the leading answer among valid votes, 0 without one",
+        "entropy": "entropy of the valid votes over its maximum, 0 when unanimous",
+        "unique_ratio": "distinct answers over responses",
+        "top_two_gap": "gap of the two largest shares",
+    },
+    TEMPORAL: {
+        "majority_change": "change of majority_ratio since the last checkpoint",
+        "entropy_change": "change of entropy since the last checkpoint",
+        "redo_change": "change of redo_rate since the last checkpoint",
+        "top_changed": "1 if the leading answer changed since the last checkpoint",
+        "top_persistence": "checkpoints in a row with this leading answer",
+    },
+    REDO: {"redo_rate": "share of all responses that ask to redo the question"},
+    SEMANTIC: {
+        "semantic_consensus": "mean cosine over all pairs of responses",
+        "similarity_std": "standard deviation of the pairwise cosine",
+        "similarity_min": "smallest pairwise cosine",
+        "similarity_max": "largest pairwise cosine",
+        "dispersion": "mean distance from the centroid",
+        "centroid_shift": "cosine distance the centroid moved since the last checkpoint",
+        "block_novelty": "mean distance of new responses from their nearest earlier one",
+        "answer_separation": "mean cosine inside the leading answer minus that to all others",
+    },
 }
+_NEUTRAL = dict.fromkeys([*_TABLE[TEMPORAL], "centroid_shift", "block_novelty"], 0.0)
+_NEUTRAL["top_persistence"] = 1.0
 SCALARS = tuple(
-    Feature(name, meaning, measure, group, *neutral)
-    for group, rows in _TABLE.items()
-    for name, meaning, measure, *neutral in rows
+    Feature(name, meaning, itemgetter(name), group, _NEUTRAL.get(name))
+    for group, meanings in _TABLE.items()
+    for name, meaning in meanings.items()
 )
 FEATURES: tuple[Feature, ...] = (
     *SCALARS,
@@ -272,10 +192,42 @@ FEATURES: tuple[Feature, ...] = (
 NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)
 
 
+def _measure(prefix: Prefix, state: Semantics) -> dict[str, float]:
+    """The 23 by name; a change is 0 at the first checkpoint."""
+    tally, size, last = prefix.tally, len(prefix), prefix.schedule.last
+    before, leader = prefix.previous, tally.leaders.answer
+    redo_rate = prefix.redos / size
+    return {
+        "checkpoint_fraction": size / last,
+        "next_fraction": (prefix.next_checkpoint or last) / last,
+        "tokens_so_far": log1p(prefix.completion_tokens),
+        "tokens_per_response": prefix.completion_tokens / size,
+        "tokens_spread": float(np.std([response.tokens for response in prefix.responses])),
+        "majority_ratio": tally.majority,
+        "entropy": tally.entropy,
+        "unique_ratio": len(tally) / size,
+        "top_two_gap": tally.gap,
+        "majority_change": tally.majority - before.tally.majority if before else 0.0,
+        "entropy_change": tally.entropy - before.tally.entropy if before else 0.0,
+        "redo_change": redo_rate - before.redos / len(before) if before else 0.0,
+        "top_changed": float(before is not None and before.tally.leaders.answer != leader),
+        "top_persistence": float(prefix.persistence),
+        "redo_rate": redo_rate,
+        "semantic_consensus": state.consensus,
+        "similarity_std": state.spread,
+        "similarity_min": state.least if state.pairs else nan,
+        "similarity_max": state.most if state.pairs else nan,
+        "dispersion": state.dispersion,
+        "centroid_shift": state.shift if before else 0.0,
+        "block_novelty": state.novelty if before else 0.0,
+        "answer_separation": state.separation(leader),
+    }
+
+
 def scalars(prefix: Prefix, encoder: Encoder) -> Floats:
     """The 23 features that need no projection; NaN where a quantity does not exist."""
-    state = semantics(prefix, encoder)
-    return np.array([feature.measure(prefix, state) for feature in SCALARS])
+    found = _measure(prefix, semantics(prefix, encoder))
+    return np.array([feature.measure(found) for feature in SCALARS])
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """What the standing of a vote shows, from one table: the inputs of the vote gate."""
 
 from collections import Counter
-from functools import partial
 from math import log, log1p, sqrt
+from operator import itemgetter
 
 import numpy as np
 
@@ -16,21 +16,6 @@ TINY = 1e-6
 VOTE, COUNTS, SPEND = "weighted vote", "plain counts", "spend"
 
 
-def _count(prefix: Prefix) -> tuple[int, int, int]:
-    """Responses behind the leader, behind the largest other answer, and behind any.
-
-    That other one need not be the rival by weight.
-    """
-    counts = Counter(vote.answer for vote in prefix.votes if vote.answer is not None)
-    leader = prefix.tally.leaders.answer
-    others = (n for answer, n in counts.items() if answer != leader)
-    return counts[leader] if leader else 0, max(others, default=0), counts.total()
-
-
-def _counted(prefix: Prefix) -> tuple[int, int, int]:
-    return prefix.remember((_count,), _count)
-
-
 def _doubt(lead: float, rival: float) -> float:
     """log of the chance that the leader is not ahead in truth, under the Beta posterior."""
     return log(TINY + 1 - beta_confidence(lead, rival))
@@ -38,7 +23,7 @@ def _doubt(lead: float, rival: float) -> float:
 
 def horizon(prefix: Prefix) -> float:
     """How many standard deviations of what is still to come would turn the vote around."""
-    lead, rival = _lead(prefix), _rival(prefix)
+    lead, rival = prefix.tally.leaders.weight, prefix.tally.leaders.runner_up
     both, seen = lead + rival, len(prefix)
     left = (prefix.schedule.last - seen) * both / seen
     share = (lead + 1) / (both + 2)
@@ -47,69 +32,56 @@ def horizon(prefix: Prefix) -> float:
     return max(-4.0, min(6.0, ahead))
 
 
-def _lead(prefix: Prefix) -> float:
-    return prefix.tally.leaders.weight
-
-
-def _rival(prefix: Prefix) -> float:
-    return prefix.tally.leaders.runner_up
-
-
-def _tokens_each(prefix: Prefix) -> float:
-    return log1p(prefix.completion_tokens / len(prefix))
-
-
-def _plain_doubt(prefix: Prefix) -> float:
-    own, other, _ = _counted(prefix)
-    return _doubt(float(own), float(other))
-
-
-_vote = partial(Feature, group=VOTE)
-VOTE_FEATURES: tuple[Feature, ...] = (
-    Feature("log_responses", "log of the responses so far", lambda p: log(len(p)), SPEND),
-    Feature("tokens_each", "log of the mean completion tokens of a response", _tokens_each, SPEND),
-    _vote(
-        "lead_share",
-        "share of the leading answer in the valid weight",
-        lambda p: p.tally.majority,
-    ),
-    _vote("lead_gap", "gap of the two largest shares", lambda p: p.tally.gap),
-    _vote("lead_weight", "log(1 + weight of the leading answer)", lambda p: log1p(_lead(p))),
-    _vote("rival_weight", "log(1 + weight of the answer behind it)", lambda p: log1p(_rival(p))),
-    _vote(
-        "lead_mean",
-        "mean weight of the responses behind the leader",
-        lambda p: _lead(p) / max(1, _counted(p)[0]),
-    ),
-    _vote(
-        "mean_weight",
-        "mean weight of all valid votes",
-        lambda p: p.tally.total / max(1, _counted(p)[2]),
-    ),
-    _vote(
-        "doubt",
-        "log of the Beta posterior against the leader, by weight",
-        lambda p: _doubt(_lead(p), _rival(p)),
-    ),
-    Feature("plain_doubt", "log of that posterior by plain counts", _plain_doubt, COUNTS),
-    _vote(
-        "persistence",
-        "checkpoints in a row with this leading answer",
-        lambda p: float(p.persistence),
-        neutral=1.0,
-    ),
-    _vote("horizon", "standard deviations between the lead and a turn by the full budget", horizon),
-    _vote(
-        "horizon_later",
-        "the same times the log of the responses so far",
-        lambda p: horizon(p) * log(len(p)),
-    ),
+_TABLE: dict[str, tuple[str, str]] = {
+    "log_responses": (SPEND, "log of the responses so far"),
+    "tokens_each": (SPEND, "log of the mean completion tokens of a response"),
+    "lead_share": (VOTE, "share of the leading answer in the valid weight"),
+    "lead_gap": (VOTE, "gap of the two largest shares"),
+    "lead_weight": (VOTE, "log(1 + weight of the leading answer)"),
+    "rival_weight": (VOTE, "log(1 + weight of the answer behind it)"),
+    "lead_mean": (VOTE, "mean weight of the responses behind the leader"),
+    "mean_weight": (VOTE, "mean weight of all valid votes"),
+    "doubt": (VOTE, "log of the Beta posterior against the leader, by weight"),
+    "plain_doubt": (COUNTS, "log of that posterior by plain counts"),
+    "persistence": (VOTE, "checkpoints in a row with this leading answer"),
+    "horizon": (VOTE, "standard deviations between the lead and a turn by the full budget"),
+    "horizon_later": (VOTE, "the same times the log of the responses so far"),
+}
+VOTE_FEATURES: tuple[Feature, ...] = tuple(
+    Feature(name, meaning, itemgetter(name), group, 1.0 if name == "persistence" else None)
+    for name, (group, meaning) in _TABLE.items()
 )
 VOTE_FEATURE_NAMES: tuple[str, ...] = tuple(feature.name for feature in VOTE_FEATURES)
 FEWER_NAMES = VOTE_FEATURE_NAMES[:11]
 """The inputs of gates that were trained before the horizon was one."""
 
 
+def _measure(prefix: Prefix) -> dict[str, float]:
+    """All of them by name."""
+    tally, leaders, size = prefix.tally, prefix.tally.leaders, len(prefix)
+    counts = Counter(vote.answer for vote in prefix.votes if vote.answer is not None)
+    behind = 0 if leaders.answer is None else counts[leaders.answer]
+    # The largest count of any other answer, which need not be the rival by weight.
+    other = max((n for answer, n in counts.items() if answer != leaders.answer), default=0)
+    ahead = horizon(prefix)
+    return {
+        "log_responses": log(size),
+        "tokens_each": log1p(prefix.completion_tokens / size),
+        "lead_share": tally.majority,
+        "lead_gap": tally.gap,
+        "lead_weight": log1p(leaders.weight),
+        "rival_weight": log1p(leaders.runner_up),
+        "lead_mean": leaders.weight / max(1, behind),
+        "mean_weight": tally.total / max(1, counts.total()),
+        "doubt": _doubt(leaders.weight, leaders.runner_up),
+        "plain_doubt": _doubt(float(behind), float(other)),
+        "persistence": float(prefix.persistence),
+        "horizon": ahead,
+        "horizon_later": ahead * log(size),
+    }
+
+
 def vote_features(prefix: Prefix) -> Floats:
     """The numbers of a prefix, in the order of VOTE_FEATURES."""
-    return np.array([feature.measure(prefix) for feature in VOTE_FEATURES])
+    found = _measure(prefix)
+    return np.array([feature.measure(found) for feature in VOTE_FEATURES])
