@@ -27,7 +27,6 @@ from aera import Response
 from aera.gateway.app import GatewayServer, bind
 from aera.gateway.config import (
     Config,
-    EscalateConfig,
     KeyConfig,
     LimitsConfig,
     ModelConfig,
@@ -115,7 +114,7 @@ def config_of(urls: Iterable[str], **settings: Any) -> Config:
     ]
     if second is not None:
         upstreams.append(UpstreamConfig("second", (second[0],), tries=1))
-        settings["escalate"] = EscalateConfig("second", second[1])
+        settings["escalate"] = {"upstream": "second", "model": second[1]}
     model = ModelConfig("m", "first", **{"other_names": True, **settings})
     return Config(upstream=tuple(upstreams), model=(model,), key=keys, limits=limits, server=server)
 

@@ -249,7 +249,8 @@ def _diagnose(url: str, told: dict[str, Any], upstream: UpstreamConfig) -> str:
 def _describe(model: ModelConfig, config: Config) -> str:
     """A model in one line."""
     theirs = f' as "{model.model}"' if model.model else ""
-    second = f', undecided ones to "{model.escalate.model}"' if model.escalate else ""
+    large = model.escalate.get("model")
+    second = f', undecided ones to "{large}"' if large else ""
     others = ", and every other name" if model.other_names else ""
     by_default = ", votes by default" if model.vote_by_default else ""
     audits = f", {model.audit_share:.3g} of the votes audited" if model.audit_share else ""

@@ -1,1 +1,1 @@
-"""The gateway: voted answers behind the OpenAI API. `voting` decides, `server` speaks HTTP."""
+"""The gateway: voted answers behind the OpenAI API. `vote` decides, `app` speaks HTTP."""

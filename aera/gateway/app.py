@@ -31,8 +31,8 @@ from aera.errors import AeraError, UsageError
 from aera.files import fill_template
 from aera.gateway import openai, proxy
 from aera.gateway.audit import Auditor, open_record
-from aera.gateway.config import Config
-from aera.gateway.keys import Client, Keys
+from aera.gateway.config import Config, KeyConfig
+from aera.gateway.keys import Client, admit, kept, restore
 from aera.gateway.metrics import Metrics
 from aera.gateway.openai import DeniedError, Headers, Json, failure, json_reply, too_many
 from aera.gateway.vote import Model, VotedChoice, completion
@@ -75,15 +75,18 @@ class Exchange:
         self.scope, self.receive, self._send, self._gateway = scope, receive, send, gateway
         self.path: str = scope["path"]
         self.asked: Headers = scope["headers"]
-        ids = [value for name, value in self.asked if name == proxy.REQUEST_ID]
+        ids = [value for name, value in self.asked if name == openai.REQUEST_ID]
         self._given = next((value for value in ids if SANE.fullmatch(value)), None)
         self.id = self._given.decode() if self._given else os.urandom(16).hex()
-        self.client, self.model = gateway.keys.anybody, ""
+        self.client, self.model = gateway.anybody, ""
         self.begun, self._began = time.monotonic(), time.time()
         self.status, self.headers = 499, list[tuple[bytes, bytes]]()
         self._upstream_id = ""
         # Whether it is counted and logged, which is done once.
         self.counts = self.path.startswith("/v1/") or self.path == "/state"
+        self._over = False
+        # The vote behind a stream, which ends with it.
+        self.work: asyncio.Task[Any] | None = None
 
     async def reply(self, reply: ASGIApp) -> None:
         """Answer with this."""
@@ -94,23 +97,53 @@ class Exchange:
         if message["type"] == "http.response.start":
             message["headers"] = self._begin(message)
         elif not message.get("more_body", False):
+            self._over = True
             self.record()  # counted before the client can know that it is over
         await self._send(message)
 
     def _begin(self, message: Message) -> list[tuple[bytes, bytes]]:
-        headers = [each for each in message["headers"] if each[0] != proxy.REQUEST_ID]
-        theirs = [value for name, value in message["headers"] if name == proxy.REQUEST_ID]
+        headers = [each for each in message["headers"] if each[0] != openai.REQUEST_ID]
+        theirs = [value for name, value in message["headers"] if name == openai.REQUEST_ID]
         told = theirs[0].decode("latin-1")[:LONGEST_ID] if theirs else ""
         if self._given is None:
             self.id = told or self.id
         elif told != self.id:
             self._upstream_id = told
         if self.counts or theirs:
-            headers.append((proxy.REQUEST_ID, self.id.encode("latin-1")))
+            headers.append((openai.REQUEST_ID, self.id.encode("latin-1")))
         if self._gateway.draining:
             headers.append((b"connection", b"close"))
         self.status, self.headers = message["status"], headers
         return headers
+
+    @contextlib.asynccontextmanager
+    async def attended(self) -> AsyncIterator[None]:
+        """Work that somebody waits for: when the client leaves, it is cancelled.
+
+        async with exchange.attended():   # ClientDisconnect, once the client has left
+            ...
+
+        It works as asyncio.timeout does, in the task that it finds itself in.
+        """
+        work, left = asyncio.current_task(), False
+        assert work is not None
+
+        async def watch() -> None:
+            nonlocal left
+            while (await self.receive())["type"] != "http.disconnect":
+                pass
+            if not self._over:
+                left = True
+                work.cancel()
+
+        watching = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            # Somebody else may have cancelled the work too, and is not to be told of a client.
+            if left and not work.uncancel() and isinstance(sys.exception(), asyncio.CancelledError):
+                raise ClientDisconnect
 
     def record(self) -> None:
         """Count and log how it ended, once: what a reply says of itself, never what was said."""
@@ -124,22 +157,21 @@ class Exchange:
             metrics.count("key_requests", self.client.name, label)
         if not log.isEnabledFor(logging.INFO):
             return
-        traces = [TRACE.fullmatch(v) for name, v in self.asked if name == proxy.TRACEPARENT]
-        named = {
+        traces = [TRACE.fullmatch(v) for name, v in self.asked if name == openai.TRACEPARENT]
+        now = datetime.fromtimestamp(self._began, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": now,
+            "id": self.id,
+            "route": route,
             "key": self.client.name,
             "model": self.model[:LONGEST_MODEL],
             "trace": traces[-1][1].decode() if traces and traces[-1] else "",
             "upstream_id": self._upstream_id,
+            "status": self.status,
+            **openai.own_headers(self.headers),
+            "ms": round(1000 * (time.monotonic() - self.begun), 1),
         }
-        told = {
-            name.decode("latin-1").removeprefix(openai.HEADER): value.decode("latin-1")
-            for name, value in self.headers
-            if name.startswith(openai.RAW_HEADER)
-        }
-        now = datetime.fromtimestamp(self._began, UTC).isoformat(timespec="milliseconds")
-        line = {"time": now, "id": self.id, "route": route, **{n: v for n, v in named.items() if v}}
-        took = round(1000 * (time.monotonic() - self.begun), 1)
-        log.info(json.dumps({**line, "status": self.status, **told, "ms": took}))
+        log.info(json.dumps({name: value for name, value in line.items() if value != ""}))
 
 
 class Gateway:
@@ -149,7 +181,13 @@ class Gateway:
     """
 
     def __init__(self, config: Config) -> None:
-        self.config, self.keys = config, Keys(config)
+        self.config = config
+        self.anybody = Client(KeyConfig(), config)
+        self._clients = [Client(key, config) for key in config.key]
+        limited = any(client.ledgers for client in self._clients)
+        self._spent = config.keys.spent if limited else None
+        if self._spent is not None and self._spent.exists():
+            restore(self._spent, self._clients)
         self.metrics = Metrics(each.name for each in config.model)
         # The name of the model for requests that name none.
         self.default = config.default or config.model[0].name
@@ -158,7 +196,7 @@ class Gateway:
         # Whose calls the metrics show, and who audits, by the model that they are for.
         self._upstreams: dict[str, Replicas] = {}
         self._auditors: dict[str, Auditor] = {}
-        self._forwarded = proxy.forwarded_names(config.server.keep_headers)
+        self._forwarded = openai.forwarded_names(config.server.keep_headers)
         names = [name.lower() for name in config.server.allowed_hosts]
         own = () if config.key else (*LOCAL, config.server.host.lower())
         self._hosts = frozenset((*own, *names))
@@ -185,15 +223,17 @@ class Gateway:
 
             for each in self.config.model:
                 replicas, second = await connect(each.upstream, each.name), None
-                if each.escalate is not None:
-                    second = await connect(each.escalate.upstream, f"{each.name}, second")
+                if each.escalate:
+                    second = await connect(each.escalate["upstream"], f"{each.name}, second")
                 forwards = self.config.find(each.upstream).forward_key
                 model = Model(each, replicas, second=second, forward_key=forwards)
                 self.models[each.name] = model
                 self._others = model if each.other_names else self._others
-                auditor = self._auditors[each.name] = Auditor(each, self.metrics.count)
-                stack.push_async_callback(auditor.stop)
-            await stack.enter_async_context(self.keys.kept())
+                if each.audit_share:
+                    auditor = self._auditors[each.name] = Auditor(model, self.metrics.count)
+                    stack.push_async_callback(auditor.stop)
+            if self._spent is not None:
+                await stack.enter_async_context(kept(self._spent, self._clients))
             yield
 
     # --- letting in -------------------------------------------------------------------------------
@@ -216,8 +256,8 @@ class Gateway:
             if not exchange.counts:
                 await self._answer(exchange)
                 return
-            client = self.keys.admit(exchange.asked)
-            if self.metrics.active >= self.config.limits.max_requests:
+            client = admit(self._clients, exchange.asked) if self._clients else self.anybody
+            if len(self.under_way) >= self.config.limits.max_requests:
                 raise too_many("too many requests are under way", 1.0)
             client.enter()
         except DeniedError as error:
@@ -257,7 +297,6 @@ class Gateway:
         task = asyncio.current_task()
         assert task is not None
         self.under_way.add(task)
-        self.metrics.active += 1
         try:
             await self._answer(exchange)
         except asyncio.CancelledError:
@@ -269,34 +308,38 @@ class Gateway:
                 last = openai.event(openai.error_body(STOPPING))
                 await exchange.send({"type": "http.response.body", "body": last})
         finally:
-            exchange.client.leave()
-            self.metrics.active -= 1
+            if exchange.work is not None:
+                exchange.work.cancel()
+            exchange.client.active -= 1
             self.under_way.discard(task)
             exchange.record()
 
     async def _answer(self, exchange: Exchange) -> None:
+        path, method = exchange.path, exchange.scope["method"]
+        page = self._pages.get(path)
         try:
-            await exchange.reply(await self._route(exchange))
+            known = page is not None or path.startswith("/v1/")
+            if not known or method not in (METHODS if page is None else ("GET", "HEAD")):
+                status, why = (405, "method not allowed") if known else (404, "not found")
+                text = f"{method} is not answered here: {why}"
+                raise DeniedError(text, status=status, code=why.replace(" ", "_"))
+            if page is not None:
+                await exchange.reply(await page(exchange))
+                return
+            content = await openai.read_body(exchange.receive, self.config.limits.max_bytes)
+            async with exchange.attended():
+                await exchange.reply(await self._route(exchange, content))
         except ClientDisconnect:
             await exchange.reply(Response(status_code=499))
         except AeraError as error:
             await exchange.reply(failure(error))
         except Exception:  # our own mistake; what it was is in the log only
-            text = {"message": "the gateway failed", "type": "server_error"}
-            await exchange.reply(json_reply({"error": {**text, "param": None, "code": None}}, 500))
+            said = {"message": "the gateway failed", "type": "server_error"}
+            await exchange.reply(json_reply({"error": {**said, "param": None, "code": None}}, 500))
             raise
 
-    async def _route(self, exchange: Exchange) -> ASGIApp:
+    async def _route(self, exchange: Exchange, content: bytes) -> ASGIApp:
         path, method = exchange.path, exchange.scope["method"]
-        page = self._pages.get(path)
-        known = page is not None or path.startswith("/v1/")
-        if not known or method not in (METHODS if page is None else ("GET", "HEAD")):
-            status, why = (405, "method not allowed") if known else (404, "not found")
-            text = f"{method} is not answered here: {why}"
-            raise DeniedError(text, status=status, code=why.replace(" ", "_"))
-        if page is not None:
-            return await page(exchange)
-        content = await proxy.read_body(exchange.receive, self.config.limits.max_bytes)
         if path in (CHAT, RESPONSES) and method == "POST":
             return await self.chat(exchange, content)
         if method == "GET" and path == MODELS:
@@ -324,7 +367,7 @@ class Gateway:
 
     async def chat(self, exchange: Exchange, content: bytes) -> ASGIApp:
         """Vote, or pass on, as the model's name and the request say."""
-        body, is_chat = await proxy.parse_body(content), exchange.path == CHAT
+        body, is_chat = openai.check_object(await openai.parse_body(content)), exchange.path == CHAT
         named = body.get("model", self.default)
         name, votes = openai.split_model(named)
         model = self.find(name, exchange.client)
@@ -339,54 +382,37 @@ class Gateway:
         asked = {**asked, "model": model.translate(name)}
         if model.config.instruction:
             asked = openai.add_instruction(asked, model.controller.task)
-        kept = proxy.find_forwarded(exchange.asked, exchange.id, self._forwarded)
-        auditor = self._auditors[model.config.name]
+        kept = openai.find_forwarded(exchange.asked, exchange.id, self._forwarded)
+        auditor = self._auditors.get(model.config.name)
         choices = model.open(
             asked,
             options,
             size=len(content),
             upstream=model.upstream(exchange.asked).keeping(kept),
             above=exchange.client.ledgers,
-            full=auditor.spends_all,
+            full=auditor is not None and auditor.spends_all,
         )
-        audit = auditor.draw(exchange.id, asked, options)
-
-        async def vote() -> list[VotedChoice]:
-            try:
-                voted = await model.vote(choices)
-            except BaseException:
-                if audit is not None:
-                    auditor.withdraw(audit)
-                raise
-            if audit is not None:
-                again, paid = model.reopen(voted[0], auditor.ledgers), voted[0].responses
-                finish = partial(model.finish, again, paid)
-                auditor.begin(audit, voted[0].allocation, again.run, finish)
-            return voted
+        voting = model.vote(choices)
+        if auditor is not None and (audit := auditor.draw(exchange.id, asked, options)):
+            voting = auditor.watch(audit, voting)
 
         def shape(voted: list[VotedChoice]) -> dict[str, Any]:
             made = completion(voted, named, body)
             return made if is_chat else openai.to_response(made, body)
 
         if not body.get("stream"):
-            async with proxy.while_attended(exchange.receive):
-                found = await vote()
-            return json_reply(shape(found), headers=self._record(exchange, found))
-        work = asyncio.create_task(vote())
-        try:
-            # What fails at once is an HTTP error.
-            async with proxy.while_attended(exchange.receive):
-                await asyncio.wait([work], timeout=self.config.server.keep_alive)
-        except (ClientDisconnect, asyncio.CancelledError):
-            work.cancel()
-            raise
+            voted = await voting
+            return json_reply(shape(voted), headers=self._record(exchange, voted))
+        work = exchange.work = asyncio.create_task(voting)
+        patience = self.config.server.keep_alive
+        await asyncio.wait([work], timeout=patience)  # what fails at once is an HTTP error
         headers = self._record(exchange, work.result()) if work.done() else {}
 
         async def events() -> AsyncIterator[bytes]:
             """Keep-alive comments while voting, then the reply."""
             while not work.done():
                 yield b": keep-alive\n\n"
-                await asyncio.wait([work], timeout=self.config.server.keep_alive)
+                await asyncio.wait([work], timeout=patience)
             try:
                 voted = work.result()
             except AeraError as error:
@@ -402,33 +428,16 @@ class Gateway:
                 yield each
 
         made = StreamingResponse(events(), media_type="text/event-stream", headers=headers)
-
-        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-            """As long as its client is there."""
-            try:
-                with contextlib.suppress(ClientDisconnect):
-                    async with proxy.while_attended(receive):
-                        await made.stream_response(send)
-            finally:
-                work.cancel()
-
-        return stream
+        return lambda scope, receive, send: made.stream_response(send)
 
     def _record(self, exchange: Exchange, voted: list[VotedChoice]) -> dict[str, str]:
         """Count what was voted; the headers that tell of it."""
         metrics, client, model = self.metrics, exchange.client, exchange.model
-        waited = max(each.sampler.waiting.seconds for each in voted)
+        waited = max(each.waited for each in voted)
         overhead = max(0.0, time.monotonic() - exchange.begun - waited)
         metrics.observe("overhead_seconds", overhead)
         for each in voted:
-            metrics.record(
-                model,
-                each.allocation,
-                each.account,
-                prompt=each.tokens[0],
-                drifted=each.drifted,
-                strays=each.strays if each.guarded else None,
-            )
+            metrics.record(model, each)
         if client.name:
             spent = sum(sum(each.tokens) for each in voted)
             metrics.count("key_tokens", client.name, metrics.label(model), by=spent)
@@ -472,12 +481,12 @@ class Gateway:
         client, body = exchange.client, dict[str, Any]()
         known = client.models or client.ledgers or not self._passes_names
         if content and (known or b'"aera' in content):
-            try:
-                body = await proxy.parse_body(content)
-            except proxy.NotJsonError:  # what it is instead is for the upstream to say
-                if client.models:
-                    text = "this key may ask for some models only: name one in a JSON request"
-                    raise DeniedError(text, status=403, code="model_not_allowed") from None
+            parsed = await openai.parse_body(content)
+            if isinstance(parsed, dict):
+                body = parsed
+            elif client.models:  # otherwise what it is instead is for the upstream to say
+                text = "this key may ask for some models only: name one in a JSON request"
+                raise DeniedError(text, status=403, code="model_not_allowed")
         name, options = body.get("model"), body.get("aera")
         if isinstance(name, str) and name.startswith(openai.PREFIX):
             raise UsageError(
@@ -501,13 +510,13 @@ class Gateway:
         told = [] if self._passes_names else list(self.models)
         listed: list[Json] = [{"id": name, **LISTED} for name in told]
         if self._others is not None:
-            status, kind, content = await self._fetch(exchange, self._others)
+            reply = await self._fetch(exchange, self._others)
             try:
-                data = json.loads(content)["data"]
+                data = json.loads(bytes(reply.body))["data"]
                 listed += [model for model in data if model["id"] not in told]
             except (ValueError, KeyError, TypeError):
                 if not told:
-                    return Response(content, status, media_type=kind)
+                    return reply
         listed = [model for model in listed if exchange.client.may_see(model["id"])]
         plain = [model for model in listed if not str(model["id"]).startswith(openai.PREFIX)]
         voting = [{**model, "id": f"{openai.PREFIX}{model['id']}"} for model in plain]
@@ -521,18 +530,15 @@ class Gateway:
         theirs = model.translate(name)
         if asked == theirs:
             return await self.pass_on(exchange, b"", {}, model, None)
-        path = f"{MODELS}/{quote(theirs, safe='')}"
-        status, kind, content = await self._fetch(exchange, model, path)
+        reply = await self._fetch(exchange, model, f"{MODELS}/{quote(theirs, safe='')}")
         with contextlib.suppress(ValueError, TypeError):
-            if status == 200:
-                return json_reply({**json.loads(content), "id": asked})
-        return Response(content, status, media_type=kind)
+            if reply.status_code == 200:
+                return json_reply({**json.loads(bytes(reply.body)), "id": asked})
+        return reply
 
-    async def _fetch(
-        self, exchange: Exchange, model: Model, path: str | None = None
-    ) -> tuple[int, str, bytes]:
+    async def _fetch(self, exchange: Exchange, model: Model, path: str | None = None) -> Response:
         sent = proxy.forward_request(exchange.scope, b"", path)
-        return await proxy.fetch(model.upstream(exchange.asked), sent, exchange.receive)
+        return await proxy.fetch(model.upstream(exchange.asked), sent)
 
     # --- pages ------------------------------------------------------------------------------------
 
@@ -556,12 +562,11 @@ class Gateway:
 
     def _audits(self) -> dict[str, dict[str, float]]:
         """What audits say of each model that has any."""
-        rows = self._auditors.items()
-        return {name: each.numbers() for name, each in rows if each.config.audit_share}
+        return {name: each.numbers() for name, each in self._auditors.items()}
 
     async def show_metrics(self, exchange: Exchange) -> Response:
         """For Prometheus."""
-        told = self.metrics.exposition(self._upstreams, self._audits())
+        told = self.metrics.exposition(len(self.under_way), self._upstreams, self._audits())
         return Response(told, media_type="text/plain; version=0.0.4")
 
     async def state(self, exchange: Exchange) -> Response:
@@ -582,7 +587,7 @@ class Gateway:
             {
                 "models": models,
                 "since": round(seen.begun, 3),
-                "active": seen.active - 1,  # this request is not worth showing
+                "active": len(self.under_way) - 1,  # this request is not worth showing
                 "read": seen.read,
                 "latest": [row for row in seen.latest if may_see(row["model"])],
                 "prices": self.config.limits.prices,
@@ -615,7 +620,7 @@ def prepare(config: Config) -> None:
             open_record(each).close()
         for endpoint in config.find(each.upstream).endpoints:
             tls_context(endpoint.ca_file)
-    proxy.forwarded_names(config.server.keep_headers)
+    openai.forwarded_names(config.server.keep_headers)
 
 
 # --- the process ----------------------------------------------------------------------------------

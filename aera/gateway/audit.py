@@ -14,21 +14,19 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache, partial
 from typing import Any
 
 from aera.errors import AeraError
 from aera.gateway.config import FULL_BUDGET, ModelConfig
-from aera.gateway.openai import Json, RequestOptions
+from aera.gateway.openai import Json, RequestOptions, is_structured
+from aera.gateway.vote import Model, VotedChoice
 from aera.pools.pool import Log, Plan
 from aera.pools.stats import Detector, interval
 from aera.sampling.budget import Bound, Budget, Ledger
 from aera.sampling.client import cancel_all
 from aera.solving.run import Allocation, Run
-from aera.voting.structure import is_structured
 
 log = logging.getLogger("aera.gateway")
 # Texts that are remembered as drawn.
@@ -50,25 +48,25 @@ class Audit:
     """Of the audit alone, as are the tokens."""
     prompt_tokens: int = 0
     tokens: int = 0
-    begun: float = field(default_factory=time.monotonic)
     came: float = field(default_factory=time.time)
 
 
 class Auditor:
     """The audits of one model since the gateway started; `count` is that of the metrics."""
 
-    def __init__(self, config: ModelConfig, count: Callable[..., None]) -> None:
-        self.config, self._count = config, count
+    def __init__(self, model: Model, count: Callable[..., None]) -> None:
+        self.config, self._model, self._count = model.config, model, count
         self.detector = Detector(self.config.alarm_limit)
         # What the lines of this sequence have in common.
-        self._named = {"model": self.config.name, "policy": config.decider.label}
+        self._named = {"model": self.config.name, "policy": self.config.decider.label}
         self._named["sequence"] = os.urandom(4).hex()
         self._counts: Counter[str] = Counter()
         self._tokens = 0
         self._log = None if self.config.record is None else open_record(self.config)
+        self._writing = asyncio.Lock()
         tokens = self.config.audit_tokens
         # What audits may spend.
-        self.ledgers = (Ledger(Budget(tokens=tokens), period=DAY),) if tokens else ()
+        self._ledgers = (Ledger(Budget(tokens=tokens), period=DAY),) if tokens else ()
         self._key = os.urandom(16)
         self._texts: dict[bytes, None] = {}
         self._waiting: deque[Audit] = deque()
@@ -78,15 +76,14 @@ class Auditor:
     # --- drawing ----------------------------------------------------------------------------------
 
     def draw(self, request_id: str, body: Json, options: RequestOptions) -> Audit | None:
-        """The audit of a request, where it is drawn; `finish` is then called in any case."""
-        share = self.config.audit_share
-        drawn = share > 0 and int.from_bytes(self._hash(os.urandom(16))) < share * 2**128
+        """The audit of a request, where it is drawn; its vote is then to be watched."""
+        drawn = int.from_bytes(self._hash(os.urandom(16))) < self.config.audit_share * 2**128
         if not drawn or self._stopped or self.spends_all or _is_own(body, options):
             return None
         text = self._hash(json.dumps(body.get("messages"), sort_keys=True).encode())
         if text in self._texts:
             return None
-        over = any(each.wait(Bound(prompt_tokens=0)) for each in self.ledgers)
+        over = any(each.wait(Bound(prompt_tokens=0)) for each in self._ledgers)
         if over or len(self._waiting) >= self.config.audit_max:
             self._count("audits", SKIPPED, self.config.name)
             return None
@@ -99,29 +96,27 @@ class Auditor:
     def _hash(self, content: bytes) -> bytes:
         return hashlib.blake2b(content, key=self._key, digest_size=16).digest()
 
-    def withdraw(self, audit: Audit) -> None:
-        """The request came to nothing, so there is no answer to look at."""
-        audit.outcome = WITHDRAWN
-        self._texts.pop(audit.text, None)  # it may be drawn again
-        self._count_up()
-
-    def begin(
-        self, audit: Audit, paid: Allocation, run: Run, finish: Callable[[], Awaitable[Allocation]]
-    ) -> None:
-        """The answer has left: feed the run of it that nobody stops, and compare."""
+    async def watch(self, audit: Audit, voting: Awaitable[list[VotedChoice]]) -> list[VotedChoice]:
+        """What a vote brings; once it is there, the run that nobody stops is fed on."""
+        try:
+            voted = await voting
+        except BaseException:  # it came to nothing, so there is no answer to look at
+            audit.outcome = WITHDRAWN
+            self._texts.pop(audit.text, None)  # it may be drawn again
+            self._count_up()
+            raise
         if not self._stopped:
-            task = asyncio.create_task(self._audit(audit, paid, run, finish))
-            self._tasks.add(task)
+            self._tasks.add(task := asyncio.create_task(self._audit(audit, voted[0])))
             task.add_done_callback(self._tasks.discard)
+        return voted
 
     # --- the work ---------------------------------------------------------------------------------
 
-    async def _audit(
-        self, audit: Audit, paid: Allocation, run: Run, finish: Callable[[], Awaitable[Allocation]]
-    ) -> None:
-        outcome = CANCELLED
+    async def _audit(self, audit: Audit, voted: VotedChoice) -> None:
+        again, paid = self._model.reopen(voted, self._ledgers), voted.allocation
+        run, outcome = again.run, CANCELLED
         try:
-            found = await finish()
+            found = await self._model.finish(again, voted.responses)
             if run.reason == "limit: key":
                 pass  # the tokens of the day are spent, whatever it would have said
             elif run.error is not None or run.prefix.next_checkpoint is not None:
@@ -129,8 +124,8 @@ class Auditor:
             else:
                 outcome = SAME if found.answer == paid.answer else CHANGED
                 if self._log is not None:
-                    work = partial(self._record, self._log, audit, paid, run, outcome)
-                    await asyncio.get_running_loop().run_in_executor(_recording_thread(), work)
+                    async with self._writing:
+                        await asyncio.to_thread(self._record, self._log, audit, paid, run, outcome)
         except AeraError:
             outcome = UNFINISHED
         except Exception:  # whatever it was: those drawn after it wait for this one
@@ -192,7 +187,7 @@ class Auditor:
             self._count("audit_tokens", kind, name, by=tokens)
         if log.isEnabledFor(logging.INFO):
             numbers = {n: getattr(audit, n) for n in ("samples", "prompt_tokens", "tokens")}
-            took = round(1000 * (time.monotonic() - audit.begun), 1)
+            took = round(1000 * (time.time() - audit.came), 1)
             told = {"id": audit.id, "outcome": audit.outcome, **numbers, "ms": took}
             log.info(json.dumps(self._line("audit", **told)))
 
@@ -224,12 +219,6 @@ class Auditor:
         share = changed / seen if seen else 0.0
         shares = {"share": share, "share_low": low, "share_high": high, "tokens": self._tokens}
         return {"seen": seen, "changed": changed, "alarm": self.detector.alarmed, **shares}
-
-
-@cache
-def _recording_thread() -> ThreadPoolExecutor:
-    """One of its own: whoever waits for the folder's lock keeps no vote waiting."""
-    return ThreadPoolExecutor(1, "aera-recording")
 
 
 def open_record(config: ModelConfig) -> Log:

@@ -108,14 +108,6 @@ class UpstreamConfig(Checked):
 
 
 @dataclass(frozen=True)
-class EscalateConfig(Checked):
-    """Where undecided questions go."""
-
-    upstream: str = setting("", "Name of the second upstream.")
-    model: str = setting("", "The model to ask for there.")
-
-
-@dataclass(frozen=True)
 class ModelConfig(Checked):
     """A model as clients see it: where it is, how votes on it are decided, and what they take."""
 
@@ -144,7 +136,7 @@ class ModelConfig(Checked):
     max_tokens_total: int | None = setting(None, "Most completion tokens of one vote.", low=1)
     deadline: float | None = setting(None, "Seconds for a vote that names none.", low=0.001)
     max_deadline: float = setting(1_800.0, "Most seconds that a vote may name.", low=0.001)
-    escalate: EscalateConfig | None = setting(None, "As { upstream, model }: for the undecided.")
+    escalate: dict[str, str] = setting({}, "As { upstream, model }: for the undecided.")
     audit_share: float = setting(0.0, "Share of votes that run on to the end.", low=0, high=1)
     audit_limit: float | None = setting(
         None,
@@ -284,8 +276,10 @@ class Config(Checked):
                     f'audits of "{each.name}" would be paid for with the clients\' own keys: leave '
                     "out audit_share or forward_key"
                 )
-            if each.escalate and (
-                len(self.find(each.escalate.upstream).urls) > 1 or not each.escalate.model
+            second = each.escalate
+            if second and (
+                second.keys() != {"upstream", "model"}
+                or len(self.find(second["upstream"]).urls) > 1
             ):
                 raise UsageError("escalate takes a model, and an upstream with one url")
 

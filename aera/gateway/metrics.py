@@ -9,9 +9,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from aera.gateway.vote import VotedChoice
 from aera.reading.task import LITTLE
 from aera.sampling.replicas import Replicas
-from aera.solving.run import Allocation
 
 log = logging.getLogger("aera.gateway")
 KEPT = 200
@@ -74,7 +74,6 @@ class Metrics:
         # Of each ten seconds with votes: when, and by model how many votes, samples, tokens and
         # saved tokens.
         self.points: deque[tuple[int, dict[str, Tally[str]]]] = deque(maxlen=POINTS)
-        self.active = 0
         self.begun = time.time()
         self.registry = CollectorRegistry()
         self._made: dict[str, Any] = {}
@@ -84,7 +83,7 @@ class Metrics:
             made = kind(f"aera_{name}", text, labels, registry=self.registry, **sized)
             self._made[name] = made
         # Samples that came, and those of them that could be read.
-        self._seen: Tally[str] = Tally()
+        self._came = self._read = 0
         self._warned = False
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
@@ -103,27 +102,15 @@ class Metrics:
             self._answered.add(model)
         return self.label(model)
 
-    def record(
-        self,
-        model: str,
-        found: Allocation,
-        account: Mapping[str, Any],
-        *,
-        prompt: int,
-        drifted: bool,
-        strays: Iterable[str] | None,
-    ) -> None:
-        """Count one vote and keep it for the page: its answer, and not a word of what was asked.
-
-        `strays` are the inputs of a gate that was kept from stopping; None if it was not.
-        """
-        label = self.note(model)
-        self.count("tokens", "prompt", label, by=prompt)
+    def record(self, model: str, voted: VotedChoice) -> None:
+        """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
+        label, found, account = self.note(model), voted.allocation, voted.account
+        self.count("tokens", "prompt", label, by=voted.tokens[0])
         self.count("tokens", "completion", label, by=account["tokens"])
         self.count("tokens_saved", label, by=max(0, account["tokens_saved"]))
         self.count("stops", found.reason, label)
         told = {name: account[name] for name in ("samples", "unread", "failures", "escalated")}
-        told |= {"ties": account["tied"], "guarded": strays is not None, "drifted": drifted}
+        told |= {"ties": account["tied"], "guarded": voted.guarded, "drifted": voted.drifted}
         for name, number in told.items():
             if number:
                 self.count(name, by=number)
@@ -135,10 +122,11 @@ class Metrics:
         point = int(now // POINT) * POINT
         if not self.points or self.points[-1][0] != point:
             self.points.append((point, {}))
-        sums = {name: account[name] for name in ("samples", "tokens", "tokens_saved")}
-        self.points[-1][1].setdefault(label, Tally()).update({"votes": 1, **sums})
-        shares = sorted(found.votes.values(), reverse=True)
-        answer = account["answer"]
+        sums = self.points[-1][1].setdefault(label, Tally())
+        sums["votes"] += 1
+        for name in ("samples", "tokens", "tokens_saved"):
+            sums[name] += account[name]
+        shares, answer = sorted(found.votes.values(), reverse=True), account["answer"]
         if answer is not None and len(answer) > LONGEST:
             answer = f"{answer[: LONGEST - 2]} …"
         self.latest.append(
@@ -146,7 +134,7 @@ class Metrics:
             | {"id": found.question_id, "model": label, "answer": answer}
             | {"time": round(now, 3), "seconds": round(found.seconds, 3)}
             | {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
-            | {"strays": [*(strays or ())]}
+            | {"strays": [*voted.strays]}
         )
 
     def observe(self, name: str, size: float) -> None:
@@ -156,41 +144,40 @@ class Metrics:
     @property
     def read(self) -> float | None:
         """The share of samples that could be read, None before there are any."""
-        return self._seen["read"] / self._seen["came"] if self._seen["came"] else None
+        return self._read / self._came if self._came else None
 
     def _watch_reading(self, came: int, unread: int) -> None:
         """Say it in the log, once, when most of what comes back cannot be read."""
-        self._seen.update(came=came, read=came - unread)
-        if self._warned or self._seen["came"] < ENOUGH or (self.read or 0.0) >= LITTLE:
-            return
-        self._warned = True
-        log.warning(
-            "only %.0f %% of the samples could be read; look at the task (aera tasks) that the "
-            "gateway or its controller was started with",
-            100 * (self.read or 0.0),
-        )
+        self._came, self._read = self._came + came, self._read + came - unread
+        share = self.read or 0.0
+        if self._came >= ENOUGH and share < LITTLE and not self._warned:
+            self._warned = True
+            log.warning(
+                "only %.0f %% of the samples could be read; look at the task (aera tasks) that the "
+                "gateway or its controller was started with",
+                100 * share,
+            )
 
     def exposition(
-        self, upstreams: Mapping[str, Replicas], audits: Mapping[str, Mapping[str, float]]
+        self,
+        active: int,
+        upstreams: Mapping[str, Replicas],
+        audits: Mapping[str, Mapping[str, float]],
     ) -> bytes:
         """The metrics as Prometheus reads them; gauges show how things are right now.
 
         Servers and what audits say stand by the model that they are for.
         """
-
-        def show(name: str, value: float, *labels: str) -> None:
-            (self._made[name].labels(*labels) if labels else self._made[name]).set(value)
-
-        show("active_requests", self.active)
+        self._made["active_requests"].set(active)
         for model, replicas in upstreams.items():
             for place, name in enumerate(replicas.names):
                 upstream = replicas.upstreams[place]
-                show("upstream_inflight", replicas.busy[place], model, name)
-                show("upstream_waiting", upstream.waiting, model, name)
-                show("upstream_permits", upstream.allowed, model, name)
-                show("upstream_up", replicas.healthy[place], model, name)
-        for model, numbers in audits.items():
-            for what, value in numbers.items():
+                numbers = {"inflight": replicas.busy[place], "waiting": upstream.waiting}
+                numbers |= {"permits": upstream.allowed, "up": replicas.healthy[place]}
+                for what, number in numbers.items():
+                    self._made[f"upstream_{what}"].labels(model, name).set(number)
+        for model, told in audits.items():
+            for what, value in told.items():
                 if what != "tokens":  # which have a counter
-                    show(f"audit_{what}", value, model)
+                    self._made[f"audit_{what}"].labels(model).set(value)
         return generate_latest(self.registry)

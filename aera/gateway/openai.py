@@ -1,12 +1,16 @@
-"""OpenAI's shapes on the wire: what a request asks for, replies, streams, errors, responses."""
+"""OpenAI's API on the wire: what is read of requests, replies, streams, errors, responses."""
 
+import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil, inf, isfinite, nan
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import Receive
 
 from aera.errors import AeraError, UpstreamError, UsageError
 from aera.reading.task import Task
@@ -15,8 +19,8 @@ from aera.sampling.budget import Bound, Ledger
 # An object of a request or reply, whose fields others choose.
 Json = Mapping[str, Any]
 Headers = Sequence[tuple[bytes, bytes]]
-PREFIX, HEADER, RAW_HEADER = "aera/", "x-aera-", b"x-aera-"
-STRICT = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
+PREFIX, RAW_HEADER = "aera/", b"x-aera-"
+ENCODER = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
 # The refusal of a request that was not read to its end, after which nothing else can follow.
 UNREAD = 413
 
@@ -69,10 +73,10 @@ def json_reply(
 def dump(content: Any) -> bytes:
     """JSON that anybody can read: plain ASCII, and null where a number is not finite."""
     try:
-        return STRICT.encode(content).encode()
+        return ENCODER.encode(content).encode()
     except ValueError:
         finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
-        return STRICT.encode(finite).encode()
+        return ENCODER.encode(finite).encode()
 
 
 def event(content: Json) -> bytes:
@@ -113,6 +117,149 @@ def failure(error: AeraError) -> Response:
     return json_reply(error_body(error), status_of(error), headers)
 
 
+# --- reading requests -----------------------------------------------------------------------------
+
+# Levels of nesting beyond which a request is refused; Python's own limit lies far above.
+DEEPEST = 64
+# Values in a request, each of which takes memory beside its bytes.
+MOST_VALUES = 1_000_000
+# Values that one with a name counts for beside itself, as it takes so much more.
+NAMED = 3
+# How many times the size limit is read and thrown away, so that a client hears its refusal.
+PATIENCE = 4
+# Bytes of a request beyond which it is parsed in another thread.
+LARGE = 256 * 2**10
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The body of a request, unless it is too large."""
+    size, content, more = 0, bytearray(), True
+    while more and size <= PATIENCE * limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        size += len(chunk)
+        if size <= limit:
+            content += chunk
+    if size > limit:
+        raise _too_large(f"the request is larger than {limit} bytes")
+    return bytes(content)
+
+
+def _too_large(text: str) -> DeniedError:
+    return DeniedError(text, status=413, code="request_too_large")
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; of a name that stands twice, servers differ in which one counts."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f'the request names "{twice:.40}" twice in one object')
+    return made
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_pairs)
+
+
+async def parse_body(content: bytes) -> Any:
+    """The JSON of a request, None where it is none; a large one is read off the event loop."""
+    return await asyncio.to_thread(_parse, content) if len(content) > LARGE else _parse(content)
+
+
+def _parse(content: bytes) -> Any:
+    if sum(map(content.count, (b",", b"[", b"{"))) + NAMED * content.count(b":") > MOST_VALUES:
+        raise _too_large(f"the request has more than {MOST_VALUES:,} values")
+    usual = content[:1] == b"{" and b"\0" not in content[:4]
+    try:
+        encoding = "utf-8" if usual else json.detect_encoding(content)
+        body = DECODER.decode(content.decode(encoding, "surrogatepass"))
+    except (ValueError, RecursionError):
+        return None
+    if content.count(b"{") + content.count(b"[") <= DEEPEST:  # it cannot be nested deeper
+        return body
+    level: list[Any] = [body]
+    for _ in range(DEEPEST):
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [each for values in inner for each in values if isinstance(each, dict | list)]
+    if level:
+        raise UsageError(f"the request is nested deeper than {DEEPEST} levels")
+    return body
+
+
+def check_object(body: Any) -> dict[str, Any]:
+    """The request, if it is a JSON object."""
+    if not isinstance(body, dict):
+        what = "is not JSON" if body is None else "must be a JSON object"
+        raise UsageError(f"the request {what}")
+    return body
+
+
+# --- headers that go along ------------------------------------------------------------------------
+
+REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
+# What belongs to one connection, or to the gateway and its own clients, and is not passed on.
+HOP_HEADERS = frozenset(
+    {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te", b"trailer", b"host",
+     b"expect", b"proxy-authorization", b"proxy-authenticate", b"content-length",
+     b"accept-encoding", b"authorization", b"cookie"}
+)  # fmt: skip
+OURS = HOP_HEADERS | {b"set-cookie", b"content-type", b"content-encoding"}
+SECRET = frozenset({b"authorization", b"api-key", b"x-api-key", b"cookie"})
+NAME = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def named_hops(value: bytes) -> frozenset[bytes]:
+    """The headers that a Connection header says are for one connection only."""
+    return frozenset(name.strip().lower() for name in value.split(b","))
+
+
+def forwarded_names(given: Iterable[str]) -> frozenset[bytes]:
+    """The headers of a client that its samples carry: those of a trace, and those named here."""
+    names = {TRACEPARENT, b"tracestate"}
+    for name in given:
+        raw = name.lower().encode()
+        if not NAME.fullmatch(raw):
+            raise UsageError(f'"{name:.80}" is no name of a header: keep_headers takes X-Team')
+        if raw in SECRET:
+            raise UsageError(
+                f'the header "{name}" holds a key or a session and is not kept; forward_key sends '
+                "each client's own key to the model server"
+            )
+        if raw in OURS or raw.startswith(RAW_HEADER):
+            raise UsageError(f'the header "{name}" is made anew for each call and cannot be kept')
+        names.add(raw)
+    return frozenset(names - {REQUEST_ID})
+
+
+def own_headers(headers: Headers) -> dict[str, str]:
+    """The headers that are about votes, by the rest of their names; of two alike the first."""
+    return {
+        name[len(RAW_HEADER) :].decode("latin-1"): value.decode("latin-1")
+        for name, value in reversed(headers)
+        if name.startswith(RAW_HEADER)
+    }
+
+
+def find_forwarded(headers: Headers, request_id: str, names: frozenset[bytes]) -> dict[str, str]:
+    """What the samples of a request carry; its id is ours where the client gave none."""
+    kept: dict[str, str] = {"x-request-id": request_id}
+    hops: frozenset[bytes] = frozenset()
+    for raw, value in headers:
+        if raw == b"connection":
+            hops |= named_hops(value)
+        elif raw in names:
+            name, text = raw.decode("latin-1"), value.decode("latin-1")
+            kept[name] = f"{kept[name]}, {text}" if name in kept else text
+    return {name: text for name, text in kept.items() if name.encode() not in hops}
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 MAY_BE_ZERO = ("threshold", "min_samples")
@@ -138,11 +285,8 @@ class RequestOptions:
         """From the request's `aera` object, and from x-aera-* headers where it is silent."""
         if given is not None and not isinstance(given, dict):
             raise UsageError('the field "aera" must be an object')
-        chosen: dict[str, Any] = {
-            name[len(RAW_HEADER) :].decode("latin-1").replace("-", "_"): value.decode("latin-1")
-            for name, value in reversed(headers)  # of several with one name the first counts
-            if name.startswith(RAW_HEADER)
-        }
+        told = own_headers(headers)
+        chosen: dict[str, Any] = {name.replace("-", "_"): value for name, value in told.items()}
         chosen |= {name: value for name, value in (given or {}).items() if value is not None}
         if not chosen:
             return SILENT
@@ -206,6 +350,17 @@ def count_choices(body: Json, most: int) -> int:
     if not whole or not 1 <= wanted <= most:
         raise UsageError(f'"n" must be a whole number from 1 to {most}, but got {wanted!r:.40}')
     return int(wanted)
+
+
+def wants_json(body: Json) -> bool:
+    """Whether the reply is to be JSON."""
+    wanted = body.get("response_format")
+    return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
+
+
+def is_structured(body: Json) -> bool:
+    """Whether a request is answered by tool calls or JSON."""
+    return wants_json(body) or bool(body.get("tools") or body.get("functions"))
 
 
 def find_last_words(body: Json) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,9 @@ from aera.gateway.openai import (
     count_choices,
     find_last_words,
     find_system,
+    is_structured,
     used_up,
+    wants_json,
 )
 from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, Fixed, range_of
@@ -33,11 +34,10 @@ from aera.sampling.replies import trim_logprobs
 from aera.sampling.sampler import request_bound
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation, Run
-from aera.solving.solve import drive, off_loop
+from aera.solving.solve import drive, look_at, off_loop
 from aera.voting.rules import find_winner
-from aera.voting.structure import StructureReader, is_structured
+from aera.voting.structure import StructureReader
 
-log = logging.getLogger("aera.gateway")
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
 LENGTHS = ("max_completion_tokens", "max_tokens")
 # Seconds beyond a deadline in which a block under way may still be counted.
@@ -56,75 +56,73 @@ KEPT = ("system_fingerprint", "service_tier")
 LARGEST = 2**53
 
 
-@dataclass
-class Waiting:
-    """How long somebody waited for model servers, calls at the same time counted once."""
-
-    seconds: float = 0.0
-    calls: int = 0
-    _since: float = 0.0
-
-    def __enter__(self) -> None:
-        if not self.calls:
-            self._since = time.monotonic()
-        self.calls += 1
-
-    def __exit__(self, *error: object) -> None:
-        self.calls -= 1
-        if not self.calls:
-            self.seconds += time.monotonic() - self._since
-
-
-@dataclass(frozen=True, eq=False)
-class RequestSampler:
-    """Samples one request; remembers how long it waited and what came, counted or too late."""
-
-    upstream: Replicas
-    body: Mapping[str, Any]
-    offset: int = 0
-    """Where its samples begin, so that those of another with the same seed are others."""
-    waiting: Waiting = field(default_factory=Waiting)
-    held: Held | None = None
-    heard: dict[int, Response] = field(default_factory=dict)
-    """Every reply by its place in the order asked."""
-
-    async def sample(
-        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
-    ) -> list[Response]:
-        """Ask a replica for `n` more responses to the request, whatever the question."""
-        with self.waiting:
-            got = await self.upstream.complete(
-                self.body, n, start=self.offset + start, deadline=deadline, held=self.held
-            )
-        self.heard.update(enumerate(got, start=start))
-        return got
-
-    def bound(self, question: Question) -> Bound:
-        """What one response can take at most, by the request."""
-        return request_bound(self.body)
-
-    def within(self, held: Held) -> "RequestSampler":
-        """The same, which tells the ledger of every call; what it remembers is shared."""
-        return replace(self, held=held)
-
-
 @dataclass(eq=False)
 class VotedChoice:
-    """One choice that is voted on: who decides it, what it may take, and how it came about."""
+    """One choice that is voted on: who decides it, what it asks for, and how it came about.
+
+    It is its own sampler: whatever the question, its request is asked again.
+    """
 
     run: Run
     controller: Controller
-    sampler: RequestSampler
-    ledger: Ledger
     reader: Reader
+    upstream: Replicas
+    body: RequestBody
+    ledger: Ledger
+    offset: int = 0
+    """Where its samples begin, so that those of another with the same seed are others."""
     notes: tuple[str, ...] = ()
     drifted: bool = False
     """Whether plain votes stand in for a controller that was taught on other questions."""
     second: Response | None = None
     """Another upstream's reply, asked for because the vote was undecided."""
     second_answer: str | None = None
+    failure: AeraError | None = None
+    """Why there is not one reply."""
+    waited: float = 0.0
+    """Seconds spent waiting for model servers."""
+    heard: dict[int, Response] = field(default_factory=dict)
+    """Every reply by its place in the order asked, counted or too late."""
+    held: Held | None = None
     allocation: Allocation = field(init=False)
     """Once it is decided."""
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def sample(
+        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+    ) -> list[Response]:
+        """Ask a replica for `n` more responses."""
+        got = await self.ask(self.upstream, self.body, n, self.offset + start, deadline, self.held)
+        self.heard.update(enumerate(got, start=start))
+        return got
+
+    async def ask(
+        self,
+        upstream: Replicas,
+        body: Json,
+        n: int,
+        start: int,
+        deadline: float | None,
+        held: Held | None = None,
+    ) -> list[Response]:
+        """Ask for responses to a request, and count the time that takes."""
+        begun = time.monotonic()
+        try:
+            return await upstream.complete(body, n, start=start, deadline=deadline, held=held)
+        finally:
+            self.waited += time.monotonic() - begun
+
+    def bound(self, question: Question) -> Bound:
+        """What one response can take at most, by the request."""
+        return request_bound(self.body)
+
+    def within(self, held: Held) -> "VotedChoice":
+        """Itself, which tells the ledger of every call; it asks for one block after the other."""
+        self.held = held
+        return self
+
+    # --- what came of it --------------------------------------------------------------------------
 
     @property
     def left(self) -> float | None:
@@ -148,9 +146,8 @@ class VotedChoice:
     @property
     def tokens(self) -> tuple[int, int]:
         """Prompt and completion tokens: all samples, and the second upstream's."""
-        found, more = self.allocation, self.second
-        prompt, spent = (more.prompt_tokens, more.tokens) if more else (0, 0)
-        return found.prompt_tokens + prompt, found.completion_tokens + spent
+        found, more = self.allocation, self.second or Response("")
+        return found.prompt_tokens + more.prompt_tokens, found.completion_tokens + more.tokens
 
     @property
     def guarded(self) -> bool:
@@ -167,7 +164,7 @@ class VotedChoice:
     def undecided(self) -> bool:
         """Whether no policy wanted this end, the guard had to step in, or there is no winner."""
         found = self.allocation
-        forced = self.guarded or any(step.decision.forced for step in found.steps)
+        forced = any(step.decision.forced or step.decision.outside for step in found.steps)
         return forced or found.leaders.tied or found.error is not None
 
     @cached_property
@@ -177,7 +174,8 @@ class VotedChoice:
         leading = [*votes]
         if len(votes) > SHOWN:
             leading = sorted(votes, key=votes.__getitem__, reverse=True)[:SHOWN]
-        account: dict[str, Any] = {
+        failures = sum(response.error is not None for response in self.responses)
+        return {
             "answer": self.second_answer if self.second else found.answer,
             "policy": found.policy,
             "samples": found.responses,
@@ -187,15 +185,15 @@ class VotedChoice:
             "votes": {_shorten(answer): votes[answer] for answer in leading},
             "other_votes": sum((votes[each] for each in votes.keys() - {*leading}), 0.0),
             "tied": found.leaders.tied,
-            "failures": sum(response.error is not None for response in self.responses),
+            "failures": failures,
             "unread": found.readability.responses - found.readability.read,
             "tokens": self.tokens[1],
             "tokens_saved": found.tokens_saved,
             "reply_tokens": self.response.tokens,
             "escalate": self.undecided,
             "escalated": self.second is not None,
+            "warnings": [*self.notes, *self._warnings(failures)],
         }
-        return {**account, "warnings": [*self.notes, *self._warnings(account["failures"])]}
 
     def _warnings(self, failures: int) -> Iterator[str]:
         found = self.allocation
@@ -209,6 +207,31 @@ class VotedChoice:
             yield f"{failures} of {found.responses} samples failed"
         for said, count in found.lacking.items():
             yield f"{count} samples {said}"
+
+    def find_failure(self) -> AeraError | None:
+        """Why there is not one reply: the deadline, the key's limit or the upstream's own error."""
+        run, ledger = self.run, self.ledger
+        if any(response.error is None for response in self.responses):
+            # Of what was paid for nothing could be judged.
+            judged = run.error is None or run.steps or isinstance(run.error, UpstreamError)
+            return None if judged else RunError(str(run.error))
+        if self.left == 0:
+            limit = f"{ledger.budget.seconds:g} s"
+            return UpstreamError(f"no reply within {limit}", status=504, kind="timeout_error")
+        if run.error is None and run.reason == "limit: key":
+            return used_up(ledger.above, self.bound(run.question))
+        causes = [r.source for r in self.responses if isinstance(r.source, UpstreamError)]
+        return run.error or [UpstreamError("no reply could be had"), *causes][-1]
+
+    def cut_off(self) -> Run:
+        """A run of what there is; what came and was not compared in time is read as it stands."""
+        run = self.run
+        block = range(len(run.prefix), run.prefix.next_checkpoint or len(run.prefix))
+        late = [r for place in block if (r := self.heard.get(place)) and r.error is None]
+        # What could not be weighed or scored in time has no weight to vote with.
+        plain = None if self.controller.weigher else self.controller.task
+        votes = [plain.read(each) if plain else Vote(None) for each in late]
+        return run.cut_off("limit: seconds", late, votes)
 
 
 def _shorten(answer: str) -> str:
@@ -276,13 +299,14 @@ class Model:
         fields = {name: value for name, value in body.items() if name not in OWN_FIELDS}
         fields |= limit_lengths(body, self.config.max_tokens, notes)
         named = options.policy is not None or options.threshold is not None
-        plain = not (named or structured) and self._is_foreign(asked)
-        drifted = plain and self.lookout.abroad
+        own = named or structured
+        plain = not own and look_at(asked, self.controller, self.lookout) is not self.controller
         chosen, told = self._choose(allowed, wanted, plain)
         if full and not named:
             chosen, told = fully(chosen), (*told, ALARMED)
         if body.get("temperature") == 0:
             chosen, told = replace(chosen, policy=Fixed(1)), (GREEDY,)
+        drifted = plain and self.lookout.abroad
         notes += [*told, *([DRIFTED if drifted else DOUBT] if plain else [])]
         wishes = {} if structured else chosen.asks
         task = chosen.task if wishes else None
@@ -290,28 +314,22 @@ class Model:
         limits = Budget(tokens=allowed.max_tokens_total, seconds=allowed.deadline_s)
         ledger, reader = Ledger(limits, above=above), question_reader(self.controller.task)
         if structured:
-            reader = StructureReader.of(body, reader)
+            tools = bool(body.get("tools") or body.get("functions"))
+            reader = StructureReader(reader, wants_json(body), tools)
         return [
             VotedChoice(
                 chosen.start(asked, reader=reader, structured=structured),
                 chosen,
-                RequestSampler(upstream, request, place * chosen.schedule.last),
-                ledger,
                 reader,
+                upstream,
+                request,
+                ledger,
+                place * chosen.schedule.last,
                 tuple(notes),
                 drifted,
             )
             for place in range(wanted)
         ]
-
-    def _is_foreign(self, question: Question) -> bool:
-        """Whether plain votes decide this question; the log says once that they begin to."""
-        if self.lookout.home is None:
-            return False
-        foreign = self.lookout.see(question)
-        if (news := self.lookout.tell()) is not None:
-            log.warning("%s", news)
-        return foreign
 
     def _choose_anew(
         self, options: RequestOptions, choices: int, plain: bool
@@ -345,20 +363,12 @@ class Model:
 
     async def vote(self, choices: Sequence[VotedChoice]) -> list[VotedChoice]:
         """The choices that could be had, with a word of those that could not."""
-
-        async def attempt(choice: VotedChoice) -> AeraError | None:
-            try:
-                await self.decide(choice)
-            except (UpstreamError, DeniedError) as error:  # the failure of one is not the others'
-                return error
-            return None
-
         if len(choices) == 1:
             await self.decide(choices[0])
-            return [*choices]
-        errors = await run_together(map(attempt, choices))
-        voted = [each for each, error in zip(choices, errors, strict=True) if error is None]
-        failed = [error for error in errors if error is not None]
+        else:
+            await run_together(map(self.decide, choices))
+        voted = [each for each in choices if each.failure is None]
+        failed = [each.failure for each in choices if each.failure is not None]
         if not voted:
             raise failed[0]
         if failed:
@@ -367,53 +377,31 @@ class Model:
         return voted
 
     async def decide(self, choice: VotedChoice) -> None:
-        """Vote on one choice; an upstream that gave nothing at all is raised."""
-        await self._drive(choice)
-        run, error = choice.run, choice.run.error
-        if all(response.error is not None for response in choice.responses):
-            raise _reason_for_nothing(choice)
-        if error is not None:
-            if not (run.steps or isinstance(error, UpstreamError)):
-                raise RunError(str(error))  # of what was paid for nothing could be judged
-            choice.notes += (f"no further samples could be had: {error}",)
-        if self._second is not None and choice.left != 0 and choice.undecided:
-            await self._escalate(choice, self._second)
-
-    async def _drive(self, choice: VotedChoice) -> None:
-        """Feed the run until it ends; at the deadline, with what has been read by then."""
-        run, left, begun = choice.run, choice.left, time.monotonic()
+        """Feed its run until it ends; at the deadline, with what has been read by then."""
+        run, begun = choice.run, time.monotonic()
+        # Who reads in another thread does not know of the deadline.
+        left = None if run.pace == "quick" else choice.left
         try:
-            # Who reads in another thread does not know of the deadline.
-            slow = left is not None and run.pace != "quick"
-            async with asyncio.timeout(left + LATE if left is not None and slow else None):
-                choice.allocation = await drive(run, choice.sampler, choice.ledger)
+            async with asyncio.timeout(None if left is None else left + LATE):
+                choice.allocation = await drive(run, choice, choice.ledger)
         except TimeoutError:
-            choice.run = self._cut_off(choice)
-            choice.allocation = choice.run.make_allocation(seconds=time.monotonic() - begun)
-
-    def _cut_off(self, choice: VotedChoice) -> Run:
-        """A run of what there is; what came and was not compared in time is read as it stands."""
-        run, heard = choice.run, choice.sampler.heard
-        block = range(len(run.prefix), run.prefix.next_checkpoint or len(run.prefix))
-        late = [heard[place] for place in block if place in heard and heard[place].error is None]
-        # What could not be weighed or scored in time has no weight to vote with.
-        plain = None if choice.controller.weigher else self.controller.task
-        votes = [plain.read(each) if plain else Vote(None) for each in late]
-        return run.cut_off("limit: seconds", late, votes)
+            choice.run = run = choice.cut_off()
+            choice.allocation = run.make_allocation(seconds=time.monotonic() - begun)
+        choice.failure = choice.find_failure()
+        if choice.failure is None:
+            if run.error is not None:
+                choice.notes += (f"no further samples could be had: {run.error}",)
+            if self._second is not None and choice.left != 0 and choice.undecided:
+                await self._escalate(choice, self._second)
 
     async def _escalate(self, choice: VotedChoice, second: Replicas) -> None:
         """Take the second upstream's reply, where it has one."""
-        assert self.config.escalate is not None
-        own, left = choice.sampler, choice.left
-        sampler = RequestSampler(
-            second.keeping(own.upstream.tracing),
-            {**own.body, "model": self.config.escalate.model},
-            waiting=own.waiting,
-        )
-        deadline = choice.ledger.deadline
+        left, deadline = choice.left, choice.ledger.deadline
+        asked = second.keeping(choice.upstream.tracing)
+        body = {**choice.body, "model": self.config.escalate["model"]}
         try:
             async with asyncio.timeout(None if left is None else left + LATE):
-                [reply] = await sampler.sample(choice.run.question, 1, deadline=deadline)
+                [reply] = await choice.ask(asked, body, 1, 0, deadline)
                 if reply.error is None:
                     reading = partial(choice.reader.read, reply)
                     read = await off_loop(choice.run, reading, size=len(reply.text))
@@ -428,12 +416,12 @@ class Model:
 
     def reopen(self, voted: VotedChoice, above: Sequence[Ledger] = ()) -> VotedChoice:
         """The same vote from its beginning, to the full budget and without the client's limits."""
-        controller, said = fully(voted.controller), voted.sampler
-        structured = isinstance(voted.reader, StructureReader)
-        run = controller.start(voted.run.question, reader=voted.reader, structured=structured)
-        sampler = RequestSampler(said.upstream, said.body, said.offset)
+        controller, reader = fully(voted.controller), voted.reader
+        run = controller.start(voted.run.question, reader=reader)
         ledger = Ledger(Budget(seconds=self.config.max_deadline), above=above)
-        return VotedChoice(run, controller, sampler, ledger, voted.reader)
+        return VotedChoice(
+            run, controller, reader, voted.upstream, voted.body, ledger, voted.offset
+        )
 
     async def finish(self, again: VotedChoice, paid: Sequence[Response]) -> Allocation:
         """Feed what was paid for already, then what is missing."""
@@ -441,28 +429,13 @@ class Model:
         while known and run.want:
             block, known = known[: run.want], known[run.want :]
             await off_loop(run, partial(run.feed, block), size=sum(len(r.text) for r in block))
-        return await drive(run, again.sampler, again.ledger)
+        return await drive(run, again, again.ledger)
 
 
 def fully(controller: Controller) -> Controller:
     """The same, where nobody stops before the most that it may take."""
-    return replace(
-        controller, policy=Fixed(range_of(controller.policy, controller.schedule.last)[1])
-    )
-
-
-def _reason_for_nothing(choice: VotedChoice) -> AeraError:
-    """Why there is not one reply: the upstream's own error, or the deadline."""
-    run, ledger = choice.run, choice.ledger
-    if choice.left == 0:
-        limit = f"{ledger.budget.seconds:g} s"
-        return UpstreamError(f"no reply within {limit}", status=504, kind="timeout_error")
-    if run.error is not None:
-        return run.error
-    if run.reason == "limit: key":
-        return used_up(ledger.above, choice.sampler.bound(run.question))
-    causes = [r.source for r in choice.responses if isinstance(r.source, UpstreamError)]
-    return (causes or [UpstreamError("no reply could be had")])[-1]
+    _, most = range_of(controller.policy, controller.schedule.last)
+    return replace(controller, policy=Fixed(most))
 
 
 # --- ceilings -------------------------------------------------------------------------------------
@@ -470,19 +443,16 @@ def _reason_for_nothing(choice: VotedChoice) -> AeraError:
 
 def limit_options(options: RequestOptions, config: ModelConfig, notes: list[str]) -> RequestOptions:
     """The options as far as the operator allows them; each that was cut is noted."""
-
-    def lower(name: str, asked: float | None, most: float | None) -> float | None:
-        if asked is not None and most is not None and asked > most:
-            notes.append(f"{name} was cut from {asked:g} to {most:g}, the most allowed here")
-            return most
-        return most if asked is None else asked
-
-    tokens = lower("max_tokens_total", options.max_tokens_total, config.max_tokens_total)
-    seconds = lower("deadline_s", options.deadline_s, config.max_deadline)
-    if options.deadline_s is None and config.deadline is not None:
-        seconds = min(config.deadline, config.max_deadline)
-    whole = None if tokens is None else int(tokens)
-    return replace(options, max_tokens_total=whole, deadline_s=seconds)
+    kept: dict[str, Any] = {}
+    usual = {"max_tokens_total": config.max_tokens_total, "deadline_s": config.deadline}
+    most = {"max_tokens_total": config.max_tokens_total, "deadline_s": config.max_deadline}
+    for name, limit in most.items():
+        asked = getattr(options, name)
+        wanted = usual[name] if asked is None else asked
+        kept[name] = limit if wanted is None or (limit and wanted > limit) else wanted
+        if asked is not None and asked != kept[name]:
+            notes.append(f"{name} was cut from {asked:g} to {limit:g}, the most allowed here")
+    return replace(options, **kept)
 
 
 def limit_lengths(body: Json, most: int | None, notes: list[str]) -> dict[str, int]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -238,9 +239,9 @@ class Controller:
     @property
     def live_label(self) -> str:
         """What allocations call the policy that answers people."""
-        return label_of(Live.of(self.policy), weighted=gives_weights(self.weigher))
+        return self._live[1]
 
-    @property
+    @cached_property
     def asks(self) -> dict[str, Any]:
         """Fields a request needs for its responses to be judged as in training."""
         if confident_rule(self.policy) is not None:
@@ -250,7 +251,7 @@ class Controller:
         wants = isinstance(self.weigher, BestOfN) and self.weigher.uses_logprobs
         return dict(PLAIN) if wants else {}
 
-    @property
+    @cached_property
     def pace(self) -> Pace:
         """Whether deciding embeds or scores, or waits for comparisons in another process."""
         scores = not isinstance(self.weigher, Weigher | TraceWeights | None)
@@ -293,21 +294,28 @@ class Controller:
         """
         if structured and gives_weights(self.weigher):
             return self.plain.start(question, reader=reader, structured=True, label=label)
-        schedule, weigher = self.schedule, None if structured else self.weigher
-        if any(isinstance(each, Fixed) for each in layers(self.policy)):
-            # Nothing is decided on the way: one block, one prompt.
-            schedule = Schedule((range_of(self.policy, schedule.last)[1],))
-        policy = Live.of(self.policy, structured=structured)
+        policy, own_label, schedule = self._live
+        if structured:
+            policy = replace(policy, structured=True)
         return Run(
             question,
             policy,
             task=reader or question_reader(self.task, question),
             schedule=schedule,
             rule=structure_vote if structured else None,
-            weigher=weigher,
-            label=label or label_of(policy, weighted=gives_weights(weigher)),
+            weigher=None if structured else self.weigher,
+            label=label or own_label,
             pace=self.pace,
         )
+
+    @cached_property
+    def _live(self) -> tuple[Live, str, Schedule]:
+        """The policy that answers people, its label, and where it decides; the same for all."""
+        schedule, policy = self.schedule, Live.of(self.policy)
+        if any(isinstance(each, Fixed) for each in layers(self.policy)):
+            # Nothing is decided on the way: one block, one prompt.
+            schedule = Schedule((range_of(self.policy, schedule.last)[1],))
+        return policy, label_of(policy, weighted=gives_weights(self.weigher)), schedule
 
     def run_by(self, label: str) -> "Controller":
         """The same under another policy, by a label as `evaluate` prints it.

@@ -4,7 +4,6 @@ The answer of such a vote is one string, the name and behind it the arguments, s
 can look at it as at any other answer. No two texts are alike, so long strings do not vote.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,20 +17,6 @@ SHORT = 60
 """Characters up to which a string is a word on which replies may agree; longer ones are text."""
 
 
-def is_structured(body: Mapping[str, Any]) -> bool:
-    """Whether a request is answered by tool calls or JSON."""
-    return _wants_json(body) or _has_tools(body)
-
-
-def _wants_json(body: Mapping[str, Any]) -> bool:
-    wanted = body.get("response_format")
-    return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
-
-
-def _has_tools(body: Mapping[str, Any]) -> bool:
-    return bool(body.get("tools") or body.get("functions"))
-
-
 @dataclass(frozen=True)
 class StructureReader:
     """Reads replies for one vote: tool calls first, then JSON where it was asked for."""
@@ -39,11 +24,6 @@ class StructureReader:
     task: Reader
     wants_json: bool = False
     tools: bool = False
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any], task: Reader) -> "StructureReader":
-        """For the replies to one request."""
-        return cls(task, _wants_json(body), _has_tools(body))
 
     def read(self, response: Response) -> Vote:
         """The vote of one reply; what failed, was cut off or cannot be read abstains."""

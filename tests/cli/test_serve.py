@@ -229,8 +229,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert (first.key, first.headers, first.concurrency) == ("k", {"X-Team": "blue team"}, 32)
     assert (first.timeout, first.tries) == (60, 2)
     assert (small.name, small.model, small.max_samples) == ("small", "qwen2.5-7b", 64)
-    assert small.escalate is not None
-    assert (small.escalate.upstream, small.escalate.model) == ("cloud", "huge")
+    assert small.escalate == {"upstream": "cloud", "model": "huge"}
     assert small.controller == tmp_path / "mine"
     assert config.find("cloud").forward_key
     assert (large.vote_by_default, large.min_samples, large.deadline) == (True, 8, 20.5)

@@ -26,7 +26,7 @@ from gateways import (
 )
 from live import boxed
 
-from aera.gateway.proxy import DEEPEST, MOST_VALUES
+from aera.gateway.openai import DEEPEST, MOST_VALUES
 
 CHAT = "/v1/chat/completions"
 
