@@ -15,8 +15,6 @@ from aera.network import Layer, Network, sigmoid
 from aera.paper.features import NAMES, PaperGate, Projection, characterize
 from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
 from aera.policies.gate import Gate, Gated
-from aera.reading.task import get_task
-from aera.solving.run import Run
 
 SCHEDULE = Schedule((2, 4, 8))
 THRESHOLDS = [i / 10 for i in range(1, 10)]
@@ -126,12 +124,18 @@ def test_other_inputs_or_another_order_are_refused(names: tuple[str, ...], compl
 # --- policies -------------------------------------------------------------------------------------
 
 
+def chance(net: Network, evidence: Floats) -> float:
+    return float(1 / (1 + np.exp(-net.outputs(evidence[None])[0, 0])))
+
+
 def test_the_chance_is_that_of_the_evidence(prefixes: list[Prefix]) -> None:
-    made = gate(network())
+    made, encoder, votes = gate(network()), Toy(), Gate(linear())
     for prefix in prefixes:
-        evidence: Floats = characterize(prefix, Toy(), projection=made.projection)
-        wanted = 1 / (1 + np.exp(-made.network.outputs(evidence[None])[0, 0]))
-        assert made.p_continue(prefix) == pytest.approx(wanted, abs=1e-12)
+        evidence: Floats = characterize(prefix, encoder, projection=made.projection)
+        assert made.p_continue(prefix) == pytest.approx(chance(made.network, evidence), abs=1e-12)
+        wanted = chance(votes.network, vote_features(prefix)) if len(prefix.tally) else 1.0
+        assert votes.p_continue(prefix) == pytest.approx(wanted)
+    assert encoder.calls == len(prefixes), "each response is embedded once"
 
 
 def test_it_stops_exactly_below_the_threshold(prefixes: list[Prefix]) -> None:
@@ -140,32 +144,6 @@ def test_it_stops_exactly_below_the_threshold(prefixes: list[Prefix]) -> None:
         decision = Gated(even, threshold).decide(prefixes[0])
         assert decision.stop == (threshold > 0.5), threshold
         assert decision.p_continue == 0.5
-
-
-def test_nine_thresholds_ask_the_network_once_per_checkpoint(
-    prefixes: list[Prefix], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    plain = Network.outputs
-    monkeypatch.setattr(
-        Network, "outputs", lambda net, rows: asked.append(len(rows)) or plain(net, rows)
-    )
-    encoder = Toy()
-    made = gate(network(), encoder)
-    for prefix in prefixes:
-        chances = {Gated(made, t).decide(prefix).p_continue for t in THRESHOLDS}
-        assert len(chances) == 1
-    assert asked == [1] * len(prefixes)
-    assert encoder.calls == len(prefixes)
-
-
-def test_the_last_checkpoint_ends_a_run_whatever_the_gate_says(prefixes: list[Prefix]) -> None:
-    run = Run(Question("q", "?"), Gated(gate(constant([9.0])), 0.5), task=get_task("numeric"),
-              schedule=SCHEDULE)  # fmt: skip
-    for prefix in prefixes:
-        assert not run.stopped
-        run.see(prefix)
-    assert (run.reason, run.allocation.checkpoint) == ("full budget", 8)
 
 
 def test_a_threshold_is_a_share_and_its_label_has_two_digits() -> None:
@@ -185,10 +163,7 @@ def linear(seed: int = 0, inputs: int = len(VOTE_FEATURE_NAMES)) -> Network:
     return Network(*frozen, (), rng.normal(size=(1, inputs)), rng.normal(size=1))
 
 
-def test_a_network_without_layers_is_linear() -> None:
-    net, rows = linear(), np.random.default_rng(1).normal(size=(9, len(VOTE_FEATURE_NAMES)))
-    wanted = ((rows - net.means) / net.deviations) @ net.weight[0] + net.bias[0]
-    np.testing.assert_allclose(net.outputs(rows)[:, 0], wanted)
+NEVER = replace(linear(), weight=np.zeros((1, len(VOTE_FEATURE_NAMES))), bias=np.array([-9.0]))
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, 11])
@@ -203,18 +178,8 @@ def test_a_network_of_any_depth_survives_the_trip_through_its_tensors(depth: int
     assert again.tensors().keys() == net.tensors().keys()
 
 
-def test_the_vote_gate_looks_at_the_standing_and_embeds_nothing(prefixes: list[Prefix]) -> None:
-    made = Gate(linear())
-    for prefix in prefixes:
-        np.testing.assert_array_equal(made.evidence(prefix), vote_features(prefix))
-        wanted = 1 / (1 + np.exp(-made.network.outputs(vote_features(prefix)[None])[0, 0]))
-        assert made.p_continue(prefix) == pytest.approx(wanted if len(prefix.tally) else 1.0)
-
-
 def test_a_tie_is_marked_and_a_block_that_was_not_read_is_never_settled() -> None:
-    bold = Gate(
-        replace(linear(), weight=np.zeros((1, len(VOTE_FEATURE_NAMES))), bias=np.array([-9.0]))
-    )
+    bold = Gate(NEVER)
     schedule = Schedule((2, 4))
     for said, stop, reason in (
         (["1", "2"], True, "stopped on a tie"),
@@ -245,10 +210,9 @@ def test_a_vote_gate_refuses_other_inputs(names: tuple[str, ...]) -> None:
 
 def test_a_guarded_vote_gate_goes_on_where_it_has_never_been(prefixes: list[Prefix]) -> None:
     led = next(prefix for prefix in prefixes if prefix.tally.gap)
-    never = replace(linear(), weight=np.zeros((1, len(VOTE_FEATURE_NAMES))), bias=np.array([-9.0]))
     seen = np.array([vote_features(prefix) for prefix in prefixes])
-    known = Gate(replace(never, lows=seen.min(axis=0), highs=seen.max(axis=0)))
-    strange = Gate(replace(never, lows=seen.max(axis=0) + 5, highs=seen.max(axis=0) + 9))
+    known = Gate(replace(NEVER, lows=seen.min(axis=0), highs=seen.max(axis=0)))
+    strange = Gate(replace(NEVER, lows=seen.max(axis=0) + 5, highs=seen.max(axis=0) + 9))
     assert Gated(known, 0.5, guarded=True).decide(led).stop
     assert known.strays(led) == ()
     assert not Gated(known, 0.5, guarded=True).decide(led).outside

@@ -26,7 +26,6 @@ from aera import (
     Schedule,
     Vote,
     parse_policy,
-    standard_policies,
 )
 from aera.core import beta_confidence
 from aera.errors import UsageError
@@ -64,6 +63,8 @@ def test_an_empty_prefix_stops_no_policy(policy: Policy, prefix_of: PrefixOf) ->
         (Majority(0.8), "aaaab...", True),
         (Majority(0.5), "ab", True),
         *((Entropy(1), "abcdefgh"[:n], True) for n in range(1, 9)),
+        (Entropy(0.81), "aaab", False),  # 0.8113
+        (Entropy(0.82), "aaab", True),
         (Lead(3), "aaa", True),
         (Lead(3), "aab", False),
         (Lead(3), "aa.a", True),
@@ -109,17 +110,6 @@ def test_a_policy_stops_at_its_checkpoint(
     assert stop_of(policy, prefixes_of(answers)) == stop
 
 
-@given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=6), ceiling=st.floats(0, 1))
-def test_entropy_stops_at_its_ceiling(
-    prefix_of: PrefixOf, counts: list[int], ceiling: float
-) -> None:
-    answers = [str(rank) for rank, count in enumerate(counts) for _ in range(count)]
-    shares = [count / sum(counts) for count in counts]
-    entropy = -sum(p * math.log(p) for p in shares) / math.log(max(len(counts), 2))
-    if abs(entropy - ceiling) > 1e-9:
-        assert Entropy(ceiling).decide(prefix_of(answers)).stop == (entropy < ceiling)
-
-
 @cache
 def exact_confidence(first: int, second: int) -> Fraction:
     """The beta integral from 1/2 to 1, term by term after expanding (1 - x) ** second."""
@@ -162,12 +152,6 @@ def test_the_confidence_is_the_beta_integral(first: float, second: float, more: 
     assert beta_confidence(whole[0] + 1e-10, whole[1]) == pytest.approx(beta_confidence(*whole))
     assert beta_confidence(first + more, second) >= confidence - 1e-12
     assert beta_confidence(first, second + more) <= confidence + 1e-12
-
-
-def test_thousands_of_votes_neither_overflow_nor_fail() -> None:
-    assert 0.5 < beta_confidence(1100, 1095) < 0.6
-    assert beta_confidence(1100.5, 1095.5) == pytest.approx(beta_confidence(1100, 1095), abs=1e-3)
-    assert beta_confidence(1500, 10) == 1
 
 
 @pytest.mark.parametrize(
@@ -280,10 +264,7 @@ plain = st.one_of(
     st.just(FirstValid()),
 )
 bounded = st.builds(
-    lambda policy, low, more: Bounded(policy, minimum=low, maximum=low + more),
-    plain,
-    counts,
-    counts,
+    lambda policy, low, more: Bounded(policy, low, low + more), plain, counts, counts
 )
 
 
@@ -294,12 +275,8 @@ bounded = st.builds(
         (ASC(0.95), "asc-0.95", "asc-0.95+weighted"),
         (FirstValid(), "first-valid", "first-valid+weighted"),
         (Bounded(Fixed(8)), "fixed-8+vote", "weighted-8+vote"),
-        (
-            Bounded(ESC(5), minimum=8, maximum=64),
-            "esc-5+min8+max64+vote",
-            "esc-5+min8+max64+vote+weighted",
-        ),
-        (Bounded(Lead(3), maximum=64, need_vote=False), "lead-3+max64", "lead-3+max64+weighted"),
+        (Bounded(ESC(5), 8), "esc-5+min8+vote", "esc-5+min8+vote+weighted"),
+        (Bounded(Lead(3), 8, 64, False), "lead-3+min8+max64", "lead-3+min8+max64+weighted"),
     ],
 )
 def test_a_label_names_its_policy_and_the_votes_it_looks_at(
@@ -337,10 +314,3 @@ def test_a_label_that_makes_no_sense_is_refused_in_one_sentence(label: str, said
     with pytest.raises(UsageError, match=said) as caught:
         parse_policy(label)
     assert "\n" not in str(caught.value)
-
-
-def test_the_standard_set_is_the_documented_one() -> None:
-    labels = " ".join(str(policy) for policy in standard_policies(Schedule((4, 8))))
-    assert labels == (
-        "fixed-4 fixed-8 asc-0.8 asc-0.9 asc-0.95 asc-0.99 esc-3 esc-5 lead-3 first-valid"
-    )
