@@ -193,13 +193,9 @@ class BestOfN:
             return []
         name = type(self.scorer).__name__
         try:
-            told = self.scorer.score(question, responses)
+            scores = [float(score) for score in self.scorer.score(question, responses)]
         except Exception as error:
             raise ControllerError(f"{name} failed: {type(error).__name__}: {error}") from error
-        try:
-            scores = [float(score) for score in told]
-        except (TypeError, ValueError):
-            raise ControllerError(f"{name} gave {told!r:.60} for scores") from None
         if len(scores) != len(responses):
             raise ControllerError(
                 f"{name} gave {len(scores)} scores for {len(responses)} responses"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite, isnan, log, log1p, nan
+from operator import itemgetter
 
 import numpy as np
 
@@ -61,25 +62,6 @@ def describe_question(question: Question) -> Asked:
 def _numbers(text: str) -> list[float]:
     plain = _SEPARATOR.sub("", text) if "," in text else text
     return [float(number) for number in _NUMBER.findall(plain)]
-
-
-class Seen:
-    """One response beside its question, read once for all traits."""
-
-    def __init__(self, asked: Asked, response: Response, answer: str | None) -> None:
-        self.asked, self.response, self.answer = asked, response, answer
-        self.text = response.text
-        self.tokens = max(1, response.tokens)
-        self.numbers = _numbers(self.text)
-        self.distinct = frozenset(self.numbers)
-        self.words = frozenset(_WORD.findall(self.text.lower()))
-        self.sums = check_sums(self.text)
-        """How many sums written out, as 3 * 4 = 12, are right and how many are wrong."""
-        self.box = self.text.rfind("\\boxed")
-        self.boxed = self.box >= 0
-        self.value = _as_number(answer)
-        """The answer as a number, NaN where it is none."""
-        self.mentions = self.numbers.count(self.value)
 
 
 def _textless(response: Response) -> bool:
@@ -138,141 +120,50 @@ def _share(part: int, whole: int) -> float:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _logprob(seen: Seen) -> float:
-    logprob = seen.response.logprob
-    return nan if logprob is None or not isfinite(logprob) else logprob
-
-
-def _digits(seen: Seen) -> float:
-    return sum(map(seen.text.count, "0123456789")) / max(1, len(seen.text))
-
-
-def _lines(seen: Seen) -> int:
-    return seen.text.count("\n") + 1
-
-
-def _first_mention(seen: Seen) -> float:
-    return seen.numbers.index(seen.value) / len(seen.numbers) if seen.mentions else 1.0
-
-
-def _if_number(seen: Seen, fact: bool) -> float:
-    return nan if isnan(seen.value) else float(fact)
-
-
-def _given(seen: Seen) -> float:
-    return _if_number(seen, seen.value in seen.asked.numbers)
-
-
+_TABLE: dict[str, tuple[str, str]] = {
+    "mean_logprob": (LOGPROBS, "mean token logprob"),
+    "logprob": (LOGPROBS, "sum of the token logprobs"),
+    "log_tokens": (COUNTS, "log of its completion tokens"),
+    "token_length": (TEXT, "characters per token"),
+    "truncated": (COUNTS, "cut off by the token limit"),
+    "log_lines": (TEXT, "log(1 + lines)"),
+    "line_length": (TEXT, "characters per line"),
+    "digits": (TEXT, "share of digits among characters"),
+    "latex": (TEXT, "backslashes per character"),
+    "steps": (TEXT, "headings, items and steps"),
+    "code": (TEXT, "code fences"),
+    "boxes": (TEXT, "boxed answers"),
+    "box_place": (TEXT, "where the last box stands"),
+    "after_box": (TEXT, "log of the text behind the last box"),
+    "hedges": (TEXT, "distinct words of doubt"),
+    "right_sums": (TEXT, "sums written out that are right"),
+    "wrong_sums": (TEXT, "sums written out that are wrong"),
+    "no_sums": (TEXT, "no sum is written out"),
+    "log_numbers": (TEXT, "log(1 + numbers)"),
+    "log_distinct": (TEXT, "log(1 + distinct numbers)"),
+    "numbers_used": (TEXT, "share of the question's numbers it uses"),
+    "numbers_unused": (TEXT, "numbers of the question it leaves out"),
+    "numbers_given": (TEXT, "share of its numbers that the question has"),
+    "numbers_new": (TEXT, "numbers that the question does not have"),
+    "words_given": (TEXT, "share of its words that the question has"),
+    "words_used": (TEXT, "share of the question's words it uses"),
+    "answer_given": (COUNTS, "the question has the answer"),
+    "answer_mentions": (TEXT, "how often the answer is said"),
+    "answer_first": (TEXT, "where the answer is said first"),
+    "answer_size": (COUNTS, "log(1 + size of the answer)"),
+    "answer_whole": (COUNTS, "the answer is a whole number"),
+    "answer_negative": (COUNTS, "the answer is below zero"),
+    "answer_length": (COUNTS, "characters of the answer"),
+    "answer_round": (COUNTS, "the answer is a multiple of ten"),
+    "question_length": (COUNTS, "log of the question's length"),
+    "question_numbers": (COUNTS, "numbers in the question"),
+}
 TRAITS: tuple[Feature, ...] = (
-    Feature("mean_logprob", "mean token logprob", lambda s: _logprob(s) / s.tokens, LOGPROBS),
-    Feature("logprob", "sum of the token logprobs", _logprob, LOGPROBS),
-    Feature("log_tokens", "log of its completion tokens", lambda s: log(s.tokens), COUNTS),
-    Feature("token_length", "characters per token", lambda s: len(s.text) / s.tokens),
-    Feature(
-        "truncated",
-        "cut off by the token limit",
-        lambda s: float(s.response.truncated),
-        COUNTS,
-    ),
-    Feature("log_lines", "log(1 + lines)", lambda s: log1p(_lines(s))),
-    Feature("line_length", "characters per line", lambda s: len(s.text) / _lines(s)),
-    Feature("digits", "share of digits among characters", _digits),
-    Feature(
-        "latex", "backslashes per character", lambda s: _share(s.text.count("\\"), len(s.text))
-    ),
-    Feature("steps", "headings, items and steps", lambda s: float(len(_STEP.findall(s.text)))),
-    Feature("code", "code fences", lambda s: float(s.text.count("```"))),
-    Feature("boxes", "boxed answers", lambda s: float(s.text.count("\\boxed"))),
-    Feature(
-        "box_place",
-        "where the last box stands",
-        lambda s: _share(s.box, len(s.text)) if s.boxed else nan,
-    ),
-    Feature(
-        "after_box",
-        "log of the text behind the last box",
-        lambda s: log1p(len(s.text) - s.box) if s.boxed else nan,
-    ),
-    Feature("hedges", "distinct words of doubt", lambda s: float(len(s.words & _HEDGES))),
-    Feature("right_sums", "sums written out that are right", lambda s: float(s.sums[0])),
-    Feature("wrong_sums", "sums written out that are wrong", lambda s: float(s.sums[1])),
-    Feature("no_sums", "no sum is written out", lambda s: float(not any(s.sums))),
-    Feature("log_numbers", "log(1 + numbers)", lambda s: log1p(len(s.numbers))),
-    Feature("log_distinct", "log(1 + distinct numbers)", lambda s: log1p(len(s.distinct))),
-    Feature(
-        "numbers_used",
-        "share of the question's numbers it uses",
-        lambda s: _share(len(s.asked.numbers & s.distinct), len(s.asked.numbers)),
-    ),
-    Feature(
-        "numbers_unused",
-        "numbers of the question it leaves out",
-        lambda s: float(len(s.asked.numbers - s.distinct)),
-    ),
-    Feature(
-        "numbers_given",
-        "share of its numbers that the question has",
-        lambda s: _share(len(s.asked.numbers & s.distinct), len(s.distinct)),
-    ),
-    Feature(
-        "numbers_new",
-        "numbers that the question does not have",
-        lambda s: float(len(s.distinct - s.asked.numbers)),
-    ),
-    Feature(
-        "words_given",
-        "share of its words that the question has",
-        lambda s: _share(len(s.words & s.asked.words), len(s.words)),
-    ),
-    Feature(
-        "words_used",
-        "share of the question's words it uses",
-        lambda s: _share(len(s.words & s.asked.words), len(s.asked.words)),
-    ),
-    Feature("answer_given", "the question has the answer", _given, COUNTS),
-    Feature("answer_mentions", "how often the answer is said", lambda s: float(s.mentions)),
-    Feature("answer_first", "where the answer is said first", _first_mention),
-    Feature("answer_size", "log(1 + size of the answer)", lambda s: log1p(abs(s.value)), COUNTS),
-    Feature(
-        "answer_whole",
-        "the answer is a whole number",
-        lambda s: _if_number(s, s.value % 1 == 0),
-        COUNTS,
-    ),
-    Feature(
-        "answer_negative",
-        "the answer is below zero",
-        lambda s: _if_number(s, s.value < 0),
-        COUNTS,
-    ),
-    Feature(
-        "answer_length",
-        "characters of the answer",
-        lambda s: float(len(s.answer or "")),
-        COUNTS,
-    ),
-    Feature(
-        "answer_round",
-        "the answer is a multiple of ten",
-        lambda s: _if_number(s, s.value % 10 == 0),
-        COUNTS,
-    ),
-    Feature(
-        "question_length",
-        "log of the question's length",
-        lambda s: log1p(s.asked.length),
-        COUNTS,
-    ),
-    Feature(
-        "question_numbers",
-        "numbers in the question",
-        lambda s: float(len(s.asked.numbers)),
-        COUNTS,
-    ),
+    *(Feature(name, said, itemgetter(name), group) for name, (group, said) in _TABLE.items()),
     *(replace(number, group=TRACE) for number in TRACES),
 )
 TRAIT_NAMES: tuple[str, ...] = tuple(trait.name for trait in TRAITS)
-_MEASURED = TRAITS[: -len(TRACES)]
+_MEASURED = TRAITS[: len(_TABLE)]
 """Those before the numbers of the trace, which are taken as they are."""
 UNTRACED: tuple[str, ...] = tuple(trait.name for trait in TRAITS if trait.group != TRACE)
 """Those that need no trace."""
@@ -306,7 +197,59 @@ def traits(question: Question, responses: Sequence[Response], votes: Sequence[Vo
     """The traits of some responses to one question, shape (responses, traits)."""
     known, rows = describe_question(question), []
     for response, vote in zip(responses, votes, strict=True):
-        seen, silent = Seen(known, response, vote.answer), _textless(response)
-        row = [nan if silent and t.group == TEXT else t.measure(seen) for t in _MEASURED]
+        found, silent = _measure(known, response, vote.answer), _textless(response)
+        row = [nan if silent and t.group == TEXT else t.measure(found) for t in _MEASURED]
         rows.append([*row, *(n if isfinite(n) else nan for n in response.trace or UNKNOWN)])
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAITS))
+
+
+def _measure(asked: Asked, response: Response, answer: str | None) -> dict[str, float]:
+    """What one response shows beside its question, by name."""
+    text, tokens = response.text, max(1, response.tokens)
+    lines, box = text.count("\n") + 1, text.rfind("\\boxed")
+    numbers = _numbers(text)
+    distinct, words = frozenset(numbers), frozenset(_WORD.findall(text.lower()))
+    right, wrong = check_sums(text)
+    shared, words_shared = len(asked.numbers & distinct), len(words & asked.words)
+    value = _as_number(answer)
+    mentions, is_number = numbers.count(value), not isnan(value)
+    logprob = nan if response.logprob is None else response.logprob
+    logprob = logprob if isfinite(logprob) else nan
+    return {
+        "mean_logprob": logprob / tokens,
+        "logprob": logprob,
+        "log_tokens": log(tokens),
+        "token_length": len(text) / tokens,
+        "truncated": response.truncated,
+        "log_lines": log1p(lines),
+        "line_length": len(text) / lines,
+        "digits": sum(map(text.count, "0123456789")) / max(1, len(text)),
+        "latex": _share(text.count("\\"), len(text)),
+        "steps": len(_STEP.findall(text)),
+        "code": text.count("```"),
+        "boxes": text.count("\\boxed"),
+        "box_place": _share(box, len(text)) if box >= 0 else nan,
+        "after_box": log1p(len(text) - box) if box >= 0 else nan,
+        "hedges": len(words & _HEDGES),
+        "right_sums": right,
+        "wrong_sums": wrong,
+        "no_sums": not (right or wrong),
+        "log_numbers": log1p(len(numbers)),
+        "log_distinct": log1p(len(distinct)),
+        "numbers_used": _share(shared, len(asked.numbers)),
+        "numbers_unused": len(asked.numbers - distinct),
+        "numbers_given": _share(shared, len(distinct)),
+        "numbers_new": len(distinct - asked.numbers),
+        "words_given": _share(words_shared, len(words)),
+        "words_used": _share(words_shared, len(asked.words)),
+        "answer_given": value in asked.numbers if is_number else nan,
+        "answer_mentions": mentions,
+        "answer_first": numbers.index(value) / len(numbers) if mentions else 1.0,
+        "answer_size": log1p(abs(value)),
+        "answer_whole": value % 1 == 0 if is_number else nan,
+        "answer_negative": value < 0 if is_number else nan,
+        "answer_length": len(answer or ""),
+        "answer_round": value % 10 == 0 if is_number else nan,
+        "question_length": log1p(asked.length),
+        "question_numbers": len(asked.numbers),
+    }

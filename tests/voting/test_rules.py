@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scorio import aggregate
 
-from aera import ASC, ESC, Controller, Prefix, Question, Response, Run, Schedule, Vote, get_task
+from aera import ASC, Controller, Prefix, Question, Response, Run, Schedule, Vote, get_task
 from aera.cli.options import Deciding
 from aera.errors import UsageError
 from aera.lab import Truths, evaluate
@@ -69,10 +69,6 @@ def test_whoever_abstains_or_has_no_trace_moves_nobody() -> None:
     assert weights([8.0, None, nan, float("inf"), 10.0])[1:4] == [1.0] * 3
     silent = TraceWeights().weigh(QUESTION, [sure(60.0), sure(8.0)], [Vote(None), Vote("1")])
     assert [vote.weight for vote in silent] == [1.0, 1.0]
-
-
-def test_a_confidence_beyond_all_measure_stays_a_number() -> None:
-    assert weights([9999.0, 8.0, 9999.0]) == pytest.approx([1.0, 0.0, 1.5], abs=1e-9)
 
 
 @given(st.lists(st.none() | st.floats(0, 60), min_size=2, max_size=20), st.integers(1, 19))
@@ -188,9 +184,9 @@ def test_a_vote_without_a_trace_is_as_sure_as_the_others() -> None:
 # --- by their labels ------------------------------------------------------------------------------
 
 
-def records(traced: bool = True) -> HeldRecords:
+def records() -> HeldRecords:
     rows = [("1", 8.0), ("1", 8.0), ("2", 30.0), ("1", 8.0)] * 2
-    given = tuple(sure(known if traced else None, answer) for answer, known in rows)
+    given = tuple(sure(known, answer) for answer, known in rows)
     return HeldRecords([Record(QUESTION, given).read(TASK)], TASK, Schedule((4, 8)), "made")
 
 
@@ -204,11 +200,6 @@ def test_evaluate_judges_each_label_by_its_own_rule() -> None:
     assert [points[label].accuracy for label in labels] == [0, 100, 100, 100, 0]
     assert points["cisc-8"].family == "cisc"
     assert frontier.full_budget().accuracy == 0
-
-
-def test_a_pool_without_traces_is_refused() -> None:
-    with pytest.raises(UsageError, match=r'"cisc-8" needs .* "made" have no traces'):
-        evaluate(records(traced=False), [parse_policy("cisc-8")])
 
 
 @pytest.mark.parametrize("label", ["cisc-8", "deepconf-4+vote"])
@@ -240,33 +231,19 @@ def naive_re2(votes: list[Vote]) -> tuple[str | None, bool]:
     return ranked[0][0], len(ranked) > 1 and ranked[0][1] == ranked[1][1]
 
 
-def test_nothing_readable_gives_no_answer(prefix_of: Callable[..., Prefix]) -> None:
-    for rule in (plain_vote, re2_vote):
-        chosen = rule(prefix_of("....."))
-        assert (chosen.answer, chosen.weight, chosen.runner_up, chosen.tied) == (None, 0, 0, False)
-
-
 @given(re2_votes)
 def test_re2_vote_is_the_written_rule(prefix_of: Callable[..., Prefix], votes: list[Vote]) -> None:
     chosen = re2_vote(prefix_of(votes))
     assert (chosen.answer, chosen.tied) == naive_re2(votes)
 
 
-def test_re2_compares_boxes_as_written(prefix_of: Callable[..., Prefix]) -> None:
-    votes = [Vote("0.5", raw="1/2"), Vote("0.5", raw="0.5"), Vote("3", raw="3"), Vote("3", raw="3")]
-    assert re2_vote(prefix_of(votes)).answer == "3"
-    assert plain_vote(prefix_of(votes)).answer == "0.5"
-
-
 # --- against scorio -------------------------------------------------------------------------------
 
-SEEDS = range(40)
 
-
-def sampled(seed: int, most: int = 128) -> tuple[Prefix, list[str | None], list[float]]:
+def sampled(seed: int) -> tuple[Prefix, list[str | None], list[float]]:
     """A prefix with its answers and how sure each response was."""
     rng = Random(seed)
-    count, likely = rng.randrange(1, most), rng.choice(["AB", "AAB", "ABCDE", "AAAAAAB"])
+    count, likely = rng.randrange(1, 128), rng.choice(["AB", "AAB", "ABCDE", "AAAAAAB"])
     answers = [None if rng.random() < 0.1 else rng.choice(likely) for _ in range(count)]
     known = [round(rng.gauss(12, 3), 2) for _ in answers]
     responses = [sure(each) for each in known]
@@ -274,7 +251,7 @@ def sampled(seed: int, most: int = 128) -> tuple[Prefix, list[str | None], list[
     return empty.extend(responses, [Vote(answer) for answer in answers]), answers, known
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(40))
 def test_votes_select_what_scorio_selects(seed: int) -> None:
     prefix, answers, known = sampled(seed)
     valid = sum(answer is not None for answer in answers)
@@ -286,20 +263,3 @@ def test_votes_select_what_scorio_selects(seed: int) -> None:
         assert deepconf_vote(prefix).answer == aggregate.filtered_vote(
             answers, known, keep=int(keep)
         )
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
-def test_asc_stops_where_scorio_stops(seed: int, confidence: float) -> None:
-    prefix, answers, _ = sampled(seed, most=24)
-    if any(answer is not None for answer in answers):
-        wanted = aggregate.adaptive_consistency_stop(answers, threshold=confidence)
-        assert ASC(confidence).decide(prefix).stop == wanted
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("window", [2, 3, 5])
-def test_esc_stops_where_scorio_stops(seed: int, window: int) -> None:
-    prefix, answers, _ = sampled(seed, most=24)
-    enough = len(answers) >= window
-    assert ESC(window).decide(prefix).stop == (enough and aggregate.esc_stop(answers[-window:]))

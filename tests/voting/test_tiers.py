@@ -82,12 +82,6 @@ def test_a_response_and_its_row_of_traits_tell_the_same_groups(name: str, groups
     assert {group for group in GROUPS if having(seen, group).all()} == groups
 
 
-def test_the_numbers_of_a_trace_are_traits_in_their_order() -> None:
-    trace = tuple(float(place) for place in range(len(TRACE_NAMES)))
-    [row] = traits(QUESTION, [Response(SAID, 9, trace=trace)], [TASK.read(Response(SAID))])
-    assert [row[TRAIT_NAMES.index(name)] for name in TRACE_NAMES] == [*trace]
-
-
 # --- who weighs it --------------------------------------------------------------------------------
 
 
@@ -138,12 +132,6 @@ def test_what_came_with_less_is_counted_and_said() -> None:
         "came without logprobs and traces and were weighed by their text alone": 2,
         "came without text and logprobs and traces and all weigh the same": 1,
     }
-
-
-def test_whoever_brings_enough_is_not_spoken_of() -> None:
-    run = Run(QUESTION, Fixed(2), task=TASK, schedule=SCHEDULE, weigher=weigher_of(UNTRACED))
-    run.feed([RESPONSES["all"], RESPONSES["no trace"]])
-    assert run.allocation.lacking == {}
 
 
 # --- on disk --------------------------------------------------------------------------------------

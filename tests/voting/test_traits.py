@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aera import Question, Response, Task, Vote
+from aera import Question, Response, Vote
 from aera.trace import TRACE_NAMES
-from aera.voting.traits import TRAIT_NAMES, TRAITS, Seen, check_sums, describe_question, traits
+from aera.voting.traits import TRAIT_NAMES, TRAITS, check_sums, traits
 
 QUESTION = Question("q", "Tom has 3 boxes of 12 pens and 1,500 coins. How many pens?")
 ANSWERS = ["36", "-4", "1/3", "0.5", "x+1", "", "B", "7/0", "1/2/3", "nan", "inf", "9" * 400, None]
@@ -27,32 +27,12 @@ def row(text: str, answer: str | None = "36", **fields: object) -> dict[str, flo
 # --- sums -----------------------------------------------------------------------------------------
 
 RIGHT = [
-    "3 * 4 = 12",
-    "3*4=12",
-    "3 \\times 4 = 12",
-    "3 × 4 = 12",
-    "3 \\cdot 4 = 12",
-    "12 ÷ 4 = 3",
-    "12 \\div 4 = 3",
-    "$3 + $4 = $7",
-    "\\(3 + 4 = 7\\)",
-    "\\[3 + 4 = 7\\]",
-    "so 3 + 4 = 7.",
-    "3 + 4 = 7 apples",
-    "3\\text{ cm} + 4\\text{ cm} = 7\\text{ cm}",
-    "1,000 + 2,500 = 3,500",
-    "\\frac{1}{2} * 10 = 5",
-    "\\dfrac{10}{4} + 1 = 3.5",
-    "5 + 3 * 4 = 17",
-    "20 - 6 / 2 + 1 = 18",
-    "2 * 3 * 4 / 6 = 4",
-    "1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 = 45",
-    "2 - 5 = -3",
-    "0.1 + 0.2 = 0.3",
-    "10 / 3 = 3.33",
-    "2 / 3 = 0.67",
-    "1000 / 7 = 143",
-    "x = 3 * 4 = 12",
+    *("3 * 4 = 12", "3*4=12", "3 \\times 4 = 12", "3 × 4 = 12", "3 \\cdot 4 = 12", "12 ÷ 4 = 3"),
+    *("12 \\div 4 = 3", "$3 + $4 = $7", "\\(3 + 4 = 7\\)", "\\[3 + 4 = 7\\]", "so 3 + 4 = 7."),
+    *("3 + 4 = 7 apples", "3\\text{ cm} + 4\\text{ cm} = 7\\text{ cm}", "1,000 + 2,500 = 3,500"),
+    *("\\frac{1}{2} * 10 = 5", "\\dfrac{10}{4} + 1 = 3.5", "5 + 3 * 4 = 17", "2 - 5 = -3"),
+    *("20 - 6 / 2 + 1 = 18", "2 * 3 * 4 / 6 = 4", "1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 = 45"),
+    *("0.1 + 0.2 = 0.3", "10 / 3 = 3.33", "2 / 3 = 0.67", "1000 / 7 = 143", "x = 3 * 4 = 12"),
 ]
 
 
@@ -68,24 +48,13 @@ def test_the_same_sum_with_another_result_is_wrong(text: str) -> None:
     assert check_sums(f"{before}{sign}{after[:digit]}9{after[digit:]}") == (0, 1)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "4 / 0 = 0",
-        "4 / 0.0 = 4",
-        "1 + 4 / 0 * 0 = 1",
-        "36",
-        "x = 12",
-        "7 = 3 + 4",
-        "3 + = 7",
-        "a3 + 4 = 9",
-        "3 apples * 4 = 99",
-        "3 + 4 = x",
-        "3 + 4 = ",
-        "1.2.3 + 4 = 9 + 2",
-        "",
-    ],
-)
+NEITHER = [
+    *("4 / 0 = 0", "4 / 0.0 = 4", "1 + 4 / 0 * 0 = 1", "36", "x = 12", "7 = 3 + 4", "3 + = 7"),
+    *("a3 + 4 = 9", "3 apples * 4 = 99", "3 + 4 = x", "3 + 4 = ", "1.2.3 + 4 = 9 + 2", ""),
+]
+
+
+@pytest.mark.parametrize("text", NEITHER)
 def test_what_is_no_sum_is_neither_right_nor_wrong(text: str) -> None:
     assert check_sums(text) == (0, 0)
 
@@ -126,31 +95,14 @@ def test_no_text_is_too_odd_and_no_trait_infinite(
 
 
 # Shapes that make a careless pattern try every start against every end.
-HOSTILE = {
-    "digits": "1",
-    "a chain without an end": "1 + ",
-    "points": "1.",
-    "fractions without an end": "\\frac{1}{",
-    "texts without an end": "\\text{",
-    "blanks after a newline": " ",
-    "hashes": "#",
-    "commas": "1,",
-    "equals": "1=",
-    "boxes": "\\boxed",
-    "newlines": "\n",
-}
+HOSTILE = ["1", "1 + ", "1.", "\\frac{1}{", "\\text{", " ", "#", "1,", "1=", "\\boxed", "\n"]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_text_ten_times_as_long_takes_no_hundred_times_as_long(name: str) -> None:
-    def seconds(pieces: int) -> float:
-        response = Response("\n" + HOSTILE[name] * pieces, 10)
-        begun = time.process_time()
-        traits(QUESTION, [response], [Vote("36")])
-        return time.process_time() - begun
-
-    short = min(seconds(2_000) for _ in range(2))
-    assert seconds(20_000) < 40 * max(short, 0.005)
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_long_hostile_text_is_described_in_time(piece: str) -> None:
+    begun = time.thread_time()
+    traits(QUESTION, [Response("\n" + piece * 50_000, 10)], [Vote("36")])
+    assert time.thread_time() - begun < 5, "far from it where linear, far beyond where not"
 
 
 # --- one response and its question ----------------------------------------------------------------
@@ -192,28 +144,7 @@ def test_a_row_depends_neither_on_ids_nor_on_seed_time_and_model() -> None:
     )
 
 
-def test_another_question_is_not_taken_from_memory() -> None:
-    one, two = Question("q", "12 pens"), Question("q", "15 pens")
-    assert describe_question(one).numbers == {12.0}
-    assert describe_question(two).numbers == {15.0}
-    assert describe_question(Question("q", "which?", ("1,500 men", "7"))).numbers == {1500.0, 7.0}
-
-
-def test_no_responses_have_no_rows() -> None:
-    assert traits(QUESTION, [], []).shape == (0, len(TRAITS))
-
-
-def test_votes_and_responses_go_together() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        traits(QUESTION, [Response("")], [])
-
-
 # --- what the table says --------------------------------------------------------------------------
-
-
-def test_every_trait_has_a_name_of_its_own_and_a_meaning() -> None:
-    assert len(set(TRAIT_NAMES)) == len(TRAITS)
-    assert all(trait.name.isidentifier() and trait.meaning for trait in TRAITS)
 
 
 def test_without_a_logprob_its_traits_are_missing() -> None:
@@ -283,10 +214,4 @@ def test_a_response_is_described_by_what_it_says() -> None:
     ("answer", "value"), [("36", 36.0), ("1/4", 0.25), ("-3/2", -1.5), ("0.5", 0.5)]
 )
 def test_an_answer_has_the_value_of_its_number(answer: str, value: float) -> None:
-    assert Seen(describe_question(QUESTION), Response(""), answer).value == value
-
-
-def test_the_answer_a_task_reads_is_found_in_the_text(numeric: Task) -> None:
-    response = Response("it is 1,500 / 2, so \\boxed{\\$750.00}", 10)
-    found = traits(QUESTION, [response], [numeric.read(response)])[0]
-    assert found[TRAIT_NAMES.index("answer_mentions")] == 1
+    assert row("", answer)["answer_size"] == log1p(abs(value))

@@ -103,14 +103,6 @@ def test_what_lies_beyond_the_range_counts_as_its_edge() -> None:
     np.testing.assert_array_equal(weigher.weights(far), weigher.weights(np.ones((1, SIZE))))
 
 
-def test_a_table_of_questions_is_weighed_as_its_rows_are() -> None:
-    weigher = weigher_of()
-    seen = np.random.default_rng(3).normal(size=(4, 5, SIZE))
-    table = weigher.weights(seen)
-    assert table.shape == (4, 5)
-    np.testing.assert_allclose(table.ravel(), weigher.weights(seen.reshape(20, SIZE)), atol=1e-12)
-
-
 def test_votes_get_their_weights_and_nothing_else_changes() -> None:
     weigher = wide_weigher()
     responses = some_responses(1)
@@ -121,14 +113,6 @@ def test_votes_get_their_weights_and_nothing_else_changes() -> None:
     wanted: Floats = weigher.weights(traits(QUESTION, responses, votes))
     assert [vote.weight for vote in weighed] == wanted.tolist()
     assert len({vote.weight for vote in weighed}) > 3
-
-
-def test_an_abstention_never_wins_however_heavy() -> None:
-    weigher = wide_weigher()
-    run = Run(QUESTION, Fixed(2), task=TASK, schedule=SCHEDULE, weigher=weigher)
-    run.feed([Response("no idea", 900, logprob=-1.0)] * 2)
-    assert run.allocation.answer is None
-    assert run.allocation.votes == {}
 
 
 @pytest.mark.parametrize(
@@ -160,25 +144,11 @@ def test_a_run_with_a_weigher_does_what_replay_of_weighed_votes_does(
     prefixes = list(unfold(QUESTION, responses, votes=votes, schedule=SCHEDULE))
     replayed = replay(prefixes, chosen, task=TASK)
     made, wanted = run.allocation, replayed.allocation
-    assert (made.answer, made.checkpoint, made.reason) == (
-        wanted.answer,
-        wanted.checkpoint,
-        wanted.reason,
-    )
+    assert [made.answer, made.reason] == [wanted.answer, wanted.reason]
+    assert made.checkpoint == wanted.checkpoint
     # Which rows are multiplied together may move the last bits, and nothing else.
     assert made.votes == pytest.approx(wanted.votes, rel=1e-12)
     assert any(weight % 1 for weight in made.votes.values())
-
-
-def test_an_unfinished_block_is_weighed_too() -> None:
-    weigher, responses = wide_weigher(), some_responses(3)
-    run = Run(QUESTION, Fixed(8), task=TASK, schedule=SCHEDULE, weigher=weigher)
-    run.feed(responses[:2])
-    run.feed(responses[2:3])
-    run.end("enough")
-    votes = weigher.weigh(QUESTION, responses[:3], [*map(TASK.read, responses[:3])])
-    assert [vote.answer for vote in run.prefix.votes] == [vote.answer for vote in votes]
-    assert [vote.weight for vote in run.prefix.votes] == pytest.approx([v.weight for v in votes])
 
 
 # --- in a controller ------------------------------------------------------------------------------
@@ -205,13 +175,6 @@ def test_a_saved_weigher_gives_the_same_weights(policy: Policy | None, tmp_path:
         while run.want:
             run.feed(responses[run.delivered : run.delivered + run.want])
     assert runs[0].allocation == runs[1].allocation
-
-
-def test_a_controller_without_a_weigher_has_none(tmp_path: Path) -> None:
-    replace(controller_of(), weigher=None).save(tmp_path)
-    assert Controller.load(tmp_path).weigher is None
-    edit(tmp_path, "traits")  # as older versions wrote it
-    assert Controller.load(tmp_path).weigher is None
 
 
 def edit(path: Path, *gone: str, **fields: Any) -> None:
