@@ -28,22 +28,9 @@ _TEXT = re.compile(
 _PYTHON_POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(])")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree|\u00b0")
 _MONEY = re.compile(r"\\?[$%\u20ac\u00a3]")
-_UNICODE = str.maketrans(
-    {
-        "\u2212": "-",
-        "\u2013": "-",
-        "\u00d7": "\\times ",
-        "\u00b7": "\\cdot ",
-        "\u221a": "\\sqrt ",
-        "\u03c0": "\\pi ",
-        "\u221e": "\\infty ",
-        "\u222a": "\\cup ",
-        "\u2264": "\\le ",
-        "\u2265": "\\ge ",
-        "\u00b2": "^2",
-        "\u00b3": "^3",
-    }
-)
+_NAMES = ("times", "cdot", "sqrt", "pi", "infty", "cup", "le", "ge")
+_UNICODE = {ord(sign): f"\\{name} " for sign, name in zip("×·√π∞∪≤≥", _NAMES, strict=True)}
+_UNICODE |= str.maketrans({"\u2212": "-", "\u2013": "-", "²": "^2", "³": "^3"})
 
 
 def _plain(raw: str) -> str:
@@ -384,10 +371,8 @@ def _monomial(text: str) -> str | None:
     match = _MONOMIAL.fullmatch(text)
     if not match or not text:
         return None
-    above, below = (
-        (match[2] or "") + (match[4] or "") + (match[5] or ""),
-        match[3] or match[6] or "",
-    )
+    above = "".join(part or "" for part in match.group(2, 4, 5))
+    below = match[3] or match[6] or ""
     if match[3] == "" or match[2] == "" or (match[6] == "" and "/" in text):
         return None
     value, radicand, letters = _product(above)
@@ -428,11 +413,6 @@ EXACT = 2**53
 """Beyond this, a whole number and a fraction that look alike need not be equal."""
 
 
-def parse_json(text: str) -> Any:
-    """The value of a JSON text; whole numbers are the same however they are written."""
-    return json.loads(text, parse_float=_json_number, parse_constant=_refuse)
-
-
 def canonical_json(value: Any) -> str | None:
     """One text for equal JSON values, whatever the order of keys, the spacing and 1 or 1.0."""
     try:
@@ -453,4 +433,5 @@ def _refuse(constant: str) -> Any:
 
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-JSON_DECODER = json.JSONDecoder(parse_float=_json_number, parse_constant=_refuse)
+JSON = json.JSONDecoder(parse_float=_json_number, parse_constant=_refuse)
+"""Reads values of which whole numbers are the same however they are written."""

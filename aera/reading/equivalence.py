@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from queue import LifoQueue
+from threading import Lock
 from typing import Any
 
 from aera.errors import AeraError, RunError, UsageError
@@ -56,9 +57,11 @@ class Equivalence:
         """Expressions that outlived a deadline; they are not asked about again."""
         self._told: dict[tuple[str, ...], Future[bool]] = {}
         """By one expression, whether it can be compared; by two, whether they are equal."""
-        self._idle: list[Worker] = []
         self._lock = Lock()
-        self._places = BoundedSemaphore(WORKERS)
+        self._places: LifoQueue[Worker | None] = LifoQueue()
+        """Those that nobody uses; None is one that starts when it is needed."""
+        for _ in range(WORKERS):
+            self._places.put(None)
 
     def same(self, one: str, other: str) -> bool:
         """Whether two canonical expressions are equal; False where that cannot be found out."""
@@ -69,13 +72,6 @@ class Equivalence:
         _refuse_event_loop()
         one, other = sorted((one, other))
         return self._answer(one) and self._answer(other) and self._answer(one, other)
-
-    def close(self) -> None:
-        """End the processes that have nothing to do; the next question starts another."""
-        with self._lock:
-            for worker in self._idle:
-                worker.kill()
-            self._idle = []
 
     def _answer(self, *expressions: str) -> bool:
         """What is known; whoever comes first asks, and others wait for what that one is told."""
@@ -94,29 +90,25 @@ class Equivalence:
 
     def _ask(self, expressions: tuple[str, ...]) -> bool:
         reply = None
-        with self._places:
-            for _ in range(TRIES):
-                with suppress(EOFError):
-                    reply = self._reply(expressions)
-                    break
+        for _ in range(TRIES):
+            with suppress(EOFError):
+                reply = self._reply(expressions)
+                break
         if reply is None and len(expressions) == 1:
             self.hopeless.update(expressions)
         return reply in ("tried", "same")
 
     def _reply(self, expressions: tuple[str, ...]) -> str | None:
         """What a process says, None where the deadline is over before."""
-        with self._lock:
-            self._idle = [worker for worker in self._idle if not worker.dead]
-            free = self._idle.pop() if self._idle else None
-        worker, reply = free or Worker(), None
+        worker, reply = self._places.get(), None
         try:
+            if worker is None or worker.dead:
+                worker = Worker()
             reply = worker.ask(expressions, self.deadline)
         finally:
-            if reply is None:  # also when interrupted: what is still to come answers nobody
-                worker.kill()
-            else:
-                with self._lock:
-                    self._idle.append(worker)
+            if reply is None and worker is not None:
+                worker.kill()  # also when interrupted: what is still to come answers nobody
+            self._places.put(None if reply is None else worker)
         return reply
 
 

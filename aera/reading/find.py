@@ -9,15 +9,14 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from aera.reading.canonical import (
-    JSON_DECODER,
+    JSON,
     LETTERS,
     LONGEST,
     SPELLED,
     canonical_number,
-    parse_json,
 )
 
 TAIL = 16_000
@@ -188,7 +187,7 @@ _NUMBER = (
 )
 _SPELLED = "|".join(each for each in SPELLED if each != "one")
 _SEVERAL = r"""[ \t]{0,3}(?:
-      (?:\*{0,2},?[ ]?(?:or(?:[ ]\w{4,8}){0,2}|maybe|perhaps)|to|and|ou|oder)\s{1,3}
+      (?:\*{0,2},?[ ]?\(?(?:or(?:[ ]\w{4,8}){0,2}|maybe|perhaps)|to|and|ou|oder)\s{1,3}
       (?:[a-z]\s?=\s?)?[-\u2212$\\*]{0,3}\d
     | or[ ](?:more|less|fewer)\b | [ \t](?:R|remainder|mod)[ ]\d | !\s?= | x[\dA-F] | _\d
     | [\u00b2\u00b3\u00b1\u03c0\u2070-\u2079\u221a]
@@ -253,12 +252,8 @@ _MOST_PLACES = 100
 """Phrases that are looked at, from the end of the text."""
 
 
-class Statement(NamedTuple):
-    """What is said behind a phrase, and where; None where several things are."""
-
-    value: str | None
-    start: int
-    end: int
+Statement = tuple[str | None, int, int]
+"""What is said behind a phrase, and where; None where several things are."""
 
 
 def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[Statement]:
@@ -272,7 +267,7 @@ def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[St
         if not match:
             line = _line(text, place)
             if named := named_option(line, options):
-                yield Statement(named, place, place + len(line))
+                yield named, place, place + len(line)
             continue
         found = match.lastindex or 0
         value: str | None = match[found]
@@ -289,7 +284,7 @@ def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[St
         if value is not None and contradicts(value, _line(text, match.end()), options):
             value = None
         if value != "":
-            yield Statement(value, match.start(found), match.end())
+            yield value, match.start(found), match.end()
 
 
 def phrase_ends(text: str) -> Iterator[int]:
@@ -474,7 +469,7 @@ MOST_TRIES = 100
 def find_json(text: str) -> Any:
     """The last whole object or list in a text, None where there is none."""
     try:
-        return parse_json(text)
+        return JSON.decode(text)
     except (ValueError, RecursionError):
         pass
     end, found = len(text), None
@@ -483,7 +478,7 @@ def find_json(text: str) -> Any:
         if place < 0:
             break
         try:
-            value, stop = JSON_DECODER.raw_decode(text, place)
+            value, stop = JSON.raw_decode(text, place)
         except (ValueError, RecursionError):
             end = place
             continue

@@ -199,8 +199,8 @@ class Task:
         if not self._own:
             for content, start, _ in find.boxes(text):
                 return content, text.find(content, start)
-            for said in () if self.redo else find.statements(self.kind, text):
-                return said.value, said.start
+            for said, start, _ in () if self.redo else find.statements(self.kind, text):
+                return said, start
         plain = None if self.redo else self._written(text, ())
         found = self._find_own(text) if self._own else plain
         return found, text.rfind(found or "")
@@ -213,17 +213,16 @@ class Task:
         if self.kind == "choice" and not text.isascii():
             text = unicodedata.normalize("NFKC", text[-find.TAIL :])
         if cut:
-            said = [each for each in find.statements(self.kind, text) if each.end < len(text)]
-            found = {self.canonical(each.value or "") for each in said}
-            return found.pop() if len(found) == 1 and len(said) > 2 else None
+            stated = find.statements(self.kind, text)
+            said = [self.canonical(value or "") for value, _, end in stated if end < len(text)]
+            return said[0] if len(set(said)) == 1 and len(said) > 2 else None
         written = self._written(text, options)
         return find.offered(None if written is None else self.canonical(written), options)
 
     def _written(self, text: str, options: Sequence[str]) -> str | None:
         """A phrase or marker, a last line, for choices a declaration, a last sentence if loose."""
-        stated = next(find.statements(self.kind, text, options), None)
-        if stated is not None:
-            return None if find.DOUBT.search(text, stated.end) else stated.value
+        for said, _, end in find.statements(self.kind, text, options):
+            return None if find.DOUBT.search(text, end) else said
         line = find.last_line(text) or ""
         bare = line.strip(find.EDGES)
         if len(bare) <= LONGEST_LINE and self._is_answer(bare) and self.canonical(bare):

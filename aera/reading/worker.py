@@ -6,6 +6,7 @@ started it, and is run as a script.
 """
 
 import math
+import resource
 import sys
 from contextlib import suppress
 from functools import lru_cache
@@ -13,31 +14,24 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
+STARTING = 60.0
+"""Seconds to load sympy."""
 MEMORY = 2 << 30
 """Bytes after which a tower of powers gets no more."""
 
 
-def bound_processor(seconds: float) -> None:
-    """Die of the next question where nobody is left to kill this process."""
-    try:
-        import resource
-    except ImportError:
-        return
+def bound(seconds: float) -> None:
+    """Die of the next question where nobody is left to kill this process, and leave no core.
+
+    What takes too much memory fails early, before it takes the machine's.
+    """
     used = resource.getrusage(resource.RUSAGE_SELF)
-    limit = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-def bound_memory() -> None:
-    """Fail early rather than take the machine's memory, and leave no core behind."""
-    try:
-        import resource
-
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, hard))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, ValueError, OSError):
-        return
+    processor = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
+    limits = {"RLIMIT_CPU": processor, "RLIMIT_AS": MEMORY, "RLIMIT_CORE": 0}
+    for name, limit in limits.items():
+        place = getattr(resource, name)
+        with suppress(ValueError, OSError):  # not every system knows each
+            resource.setrlimit(place, (limit, resource.getrlimit(place)[1]))
 
 
 def parse(expression: str) -> list[Any]:
@@ -75,13 +69,13 @@ def same(one: list[Any], other: list[Any]) -> bool:
 def main() -> None:
     """Answer until nobody asks any more."""
     pipe = Connection(int(sys.argv[1]))
-    bound_memory()
+    bound(STARTING)
     try_alone("x+1")
     pipe.send("ready")
     with suppress(EOFError):
         while True:
             expressions, seconds = pipe.recv()
-            bound_processor(seconds)
+            bound(seconds)
             found = [try_alone(expression) for expression in expressions]
             alone = len(found) == 1
             pipe.send("tried" if alone else "same" if same(*found) else "different")

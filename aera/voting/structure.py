@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aera.core import Leaders, Prefix, Reader, Response, Tally, Vote
-from aera.reading.canonical import canonical_json, parse_json
+from aera.reading.canonical import JSON, canonical_json
 from aera.reading.find import visible
 
 TEXT = "(text)"
@@ -34,7 +34,7 @@ class StructureReader:
             return _write(response, name, [call["arguments"] for call in calls])
         if self.wants_json:
             try:
-                value = parse_json(visible(response.text))
+                value = JSON.decode(visible(response.text))
             except (ValueError, RecursionError):
                 return Vote(None)
             return _write(response, "", value)
@@ -109,6 +109,6 @@ def _arguments(written: Any) -> Any:
     if not isinstance(written, str):
         return written
     try:
-        return parse_json(written)
+        return JSON.decode(written)
     except (ValueError, RecursionError):
         return written

@@ -73,6 +73,7 @@ NUMERIC = [
         ("the answer is 6. Answer: none", "6"),
     ),
     *(("The answer is 15 or 16", None), ("Answer: 5 to 6", None), ("the answer is 2x", None)),
+    *(("The answer is 5 (or 6).", None), ("Answer: 5 (maybe 6)", None)),
     *(("the answer is not 5", None), ("#### 2. Add them up", None), ("answers: 5", None)),
     *((r"the answer is 3\sqrt{2}", None), ("The answer isn't 5", None), ("answer is 5-6", None)),
     *(("Adding up:\n\n**42**", "42"), ("Adding up\nwe have 42 apples and 3 pears left", None)),
