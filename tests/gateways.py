@@ -34,12 +34,14 @@ from aera.gateway.config import (
     UpstreamConfig,
 )
 
+CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "how many?"}]
 BODY = {"model": "aera/m", "messages": USER}
 SPLIT = [str(place) for place in range(200)]
 """Answers of which no two agree."""
 KEYS = ("the-first-key-of-two", "the-second-key-of-two")
 CONTROLLER = Path(__file__).parents[1] / "aera" / "demo" / "controller"
+NOBODY = "http://127.0.0.1:1/v1"
 Seen = TypeVar("Seen")
 
 
@@ -61,16 +63,23 @@ class House:
             **{"model": model, "messages": USER, **fields}
         )
 
-    async def post(self, body: Any, **request: Any) -> tuple[int, Mapping[str, str], Any]:
+    async def post(self, body: Any = BODY, **request: Any) -> tuple[int, Any, Any]:
         """One chat request in plain HTTP: status, headers and content."""
         given = {"data": body} if isinstance(body, bytes) else {"json": body}
-        url = f"{self.url}/v1/chat/completions"
-        async with self.http.post(url, **given, **request) as reply:
-            return reply.status, reply.headers, await reply.json()
+        status, headers, content = await self.fetch(CHAT, "POST", **given, **request)
+        return status, headers, json.loads(content)
 
     async def get(self, path: str, **request: Any) -> tuple[int, str]:
         status, _, content = await self.fetch(path, **request)
         return status, content.decode()
+
+    async def state(self) -> Any:
+        return json.loads((await self.get("/state"))[1])
+
+    async def metrics(self) -> dict[tuple[str, ...], float]:
+        """Every value by its name and its labels, which stand in alphabetical order."""
+        families = text_string_to_metric_families((await self.get("/metrics"))[1])
+        return {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
 
     async def fetch(self, path: str, method: str = "GET", **request: Any) -> tuple[int, Any, bytes]:
         """Status, headers and content of any request; the path is sent as it is written."""
@@ -81,12 +90,6 @@ class House:
 
 def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
-
-
-def values_of(metrics: str) -> dict[tuple[str, ...], float]:
-    """Every value by its name and its labels, which stand in alphabetical order."""
-    families = text_string_to_metric_families(metrics)
-    return {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
 
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -100,19 +103,15 @@ def config_of(urls: Iterable[str], **settings: Any) -> Config:
     Keys are strings here, and `second` is where undecided questions go: an address and a model.
     """
 
-    def own(kind: Any) -> dict[str, Any]:
+    def own(kind: Any, **usual: Any) -> Any:
         names = {each.name for each in fields(kind)} & settings.keys()
-        return {name: settings.pop(name) for name in names}
+        return kind(**usual, **{name: settings.pop(name) for name in names})
 
-    second = settings.pop("second", None)
     keys = tuple(KeyConfig(secret=key) for key in settings.pop("keys", ()))
-    limits, server = LimitsConfig(**own(LimitsConfig)), ServerConfig(**own(ServerConfig))
-    upstreams = [
-        UpstreamConfig(
-            "first", tuple(urls), **{"tries": 1, "api_key_env": ("NO_KEY",), **own(UpstreamConfig)}
-        )
-    ]
-    if second is not None:
+    usual: dict[str, Any] = {"tries": 1, "api_key_env": ("NO_KEY",)}
+    limits, server = own(LimitsConfig), own(ServerConfig)
+    upstreams = [own(UpstreamConfig, name="first", urls=tuple(urls), **usual)]
+    if (second := settings.pop("second", None)) is not None:
         upstreams.append(UpstreamConfig("second", (second[0],), tries=1))
         settings["escalate"] = {"upstream": "second", "model": second[1]}
     model = ModelConfig("m", "first", **{"other_names": True, **settings})
@@ -120,23 +119,15 @@ def config_of(urls: Iterable[str], **settings: Any) -> Config:
 
 
 @asynccontextmanager
-async def gateway(*urls: str, **settings: Any) -> AsyncIterator[House]:
-    """A gateway in front of these upstreams."""
-    async with housed(config_of(urls, **settings)) as house:
-        yield house
-
-
-@asynccontextmanager
 async def housed(config: Config) -> AsyncIterator[House]:
     """A gateway that serves this."""
     server = GatewayServer(config)
     listening = bind("127.0.0.1", 0)
-    port = listening.getsockname()[1]
     task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
         await asyncio.sleep(0.005)
     async with aiohttp.ClientSession() as http:
-        house = House(f"http://127.0.0.1:{port}", http, server)
+        house = House(f"http://127.0.0.1:{listening.getsockname()[1]}", http, server)
         try:
             yield house
         finally:
@@ -146,26 +137,30 @@ async def housed(config: Config) -> AsyncIterator[House]:
             await task
 
 
-async def started(stack: AsyncExitStack, *servers: Server | str) -> list[str]:
+async def started(stack: AsyncExitStack, *servers: Any) -> list[str]:
     """Where these servers are, those that are ours started."""
-    return [
-        s if isinstance(s, str) else (await stack.enter_async_context(s)).base_url for s in servers
-    ]
+    up = [s if isinstance(s, str) else await stack.enter_async_context(s) for s in servers]
+    return [each if isinstance(each, str) else each.base_url for each in up]
 
 
 def visit(act: Callable[[House], Awaitable[Seen]], *servers: Server | str, **settings: Any) -> Seen:
-    """What somebody sees who visits a gateway in front of these servers."""
+    """What somebody sees who visits a gateway in front of these servers; else all say seven."""
 
     async def scene() -> Seen:
         async with AsyncExitStack() as stack:
-            urls = await started(stack, *servers)
+            urls = await started(stack, *(servers or [FakeUpstream(boxed)]))
             if "second" in settings:
                 other, model = settings["second"]
                 settings["second"] = ((await started(stack, other))[0], model)
-            house = await stack.enter_async_context(gateway(*urls, **settings))
+            house = await stack.enter_async_context(housed(config_of(urls, **settings)))
             return await act(house)
 
     return asyncio.run(scene())
+
+
+def posted(body: Any = BODY, *servers: Any, sent: Any = None, **settings: Any) -> Any:
+    """Status, headers and content of one chat request to such a gateway."""
+    return visit(lambda house: house.post(body, headers=sent), *servers, **settings)
 
 
 def asked(server: FakeUpstream | None = None, /, *, serving: Any = None, **fields: Any) -> Any:
@@ -185,15 +180,16 @@ def found(server: FakeUpstream | None = None, options: Any = None, **fields: Any
     return account(asked(server, extra_body={"aera": options or {}}, **fields))
 
 
-def saying(*texts: str) -> FakeUpstream:
+def saying(*texts: str, **kind: Any) -> FakeUpstream:
     """An upstream whose samples say these, one after the other, the last for ever."""
     left = list(texts)
-    return FakeUpstream(lambda call, place: left.pop(0) if len(left) > 1 else left[0])
+    return FakeUpstream(lambda call, place: left.pop(0) if len(left) > 1 else left[0], **kind)
 
 
-def numbers(*answers: str | None) -> FakeUpstream:
+def numbers(*answers: str | None, **kind: Any) -> FakeUpstream:
     """An upstream whose samples box these; None says nothing."""
-    return saying(*("no idea" if a is None else f"so \\boxed{{{a}}}" for a in answers))
+    texts = ["no idea" if a is None else f"so \\boxed{{{a}}}" for a in answers]
+    return saying(*texts, **kind)
 
 
 class Scripted(FakeUpstream):
@@ -221,11 +217,7 @@ def proxied(
         seen.append((request, await request.read()))
         return await handler(request)
 
-    async def scene() -> Any:
-        async with serving(noting) as url, gateway(url, **settings) as house:
-            return await act(house)
-
-    return asyncio.run(scene()), seen
+    return visit(act, serving(noting), **settings), seen  # type: ignore[arg-type]
 
 
 # --- the command as a process ---------------------------------------------------------------------
@@ -242,13 +234,11 @@ def ask(
 ) -> tuple[int, Any]:
     """The status and the JSON of one request."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    if key:
-        sent["Authorization"] = f"Bearer {key}"
-    content = None if body is None else json.dumps(body)
-    if content is not None:
-        sent = {"Content-Type": "application/json", **sent}
+    sent = {} if body is None else {"Content-Type": "application/json"}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    sent |= bearer(key) if key else {}
     try:
+        content = None if body is None else json.dumps(body)
         connection.request("GET" if body is None else "POST", path, content, sent)
         reply = connection.getresponse()
         return reply.status, json.loads(reply.read())
@@ -262,8 +252,9 @@ def served(
 ) -> Iterator["subprocess.Popen[str]"]:
     """The command as a process, once it answers."""
     told: Any = {"env": {**os.environ, "AERA_PORT": str(port), **variables}, "cwd": folder}
-    line = command("serve", *options)
-    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, **told)
+    process = subprocess.Popen(
+        command("serve", *options), stderr=subprocess.PIPE, text=True, **told
+    )
     try:
         for _ in range(400):
             try:

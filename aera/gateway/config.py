@@ -31,7 +31,8 @@ GONE = {
     "processes": "a gateway is one process; start several behind a proxy",
 }
 """Settings that are no more, and what to do instead."""
-WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Path: "text"}
+WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+WORDS |= {Path: "text", dict: "a table of texts"}
 Kind = TypeVar("Kind")
 
 
@@ -46,7 +47,7 @@ def setting(
     """A field that a file may set: its default, one sentence, and what it may be."""
     about = {"text": text, "low": low, "high": high, "choices": choices}
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=about)  # type: ignore[return-value]
+        return field(default_factory=dict, metadata=about)  # type: ignore[return-value]
     return field(default=default, metadata=about)
 
 
@@ -55,24 +56,8 @@ def setting_of(kind: Any, name: str) -> Field[Any]:
     return next(each for each in fields(kind) if each.name == name)
 
 
-class Checked:
-    """Values outside of their limits are refused, whoever gives them."""
-
-    def __post_init__(self) -> None:
-        for each in fields(self):  # type: ignore[arg-type]
-            value, about = getattr(self, each.name), each.metadata
-            low, high = about.get("low"), about.get("high")
-            if value is None or isinstance(value, str):
-                if about.get("choices") and value not in about["choices"]:
-                    known = ", ".join(about["choices"])
-                    raise UsageError(f'{each.name} is one of {known}, but got "{value:.40}"')
-            elif (low is not None and value < low) or (high is not None and value > high):
-                bounds = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
-                raise UsageError(f"{each.name} must be {bounds}, but is {value}")
-
-
 @dataclass(frozen=True)
-class UpstreamConfig(Checked):
+class UpstreamConfig:
     """A model server, or several replicas of one."""
 
     name: str = setting("", "What the models here call it.")
@@ -87,7 +72,6 @@ class UpstreamConfig(Checked):
     forward_key: bool = setting(False, "Send each client's own key, not ours.")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.urls:
             raise UsageError("give url or urls: where the model server is")
         if len(self.api_key_env) not in (0, 1, len(self.urls)):
@@ -97,18 +81,17 @@ class UpstreamConfig(Checked):
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The replicas."""
-        each = self.api_key_env or (None,)
-        keys = each * len(self.urls) if len(each) == 1 else each
+        keys = (self.api_key_env or (None,)) * len(self.urls)
         ca_file = str(self.ca_file) if self.ca_file else None
         patience = (self.concurrency, self.tries, self.timeout, LONGEST_WAIT)
         return tuple(
             Endpoint(url, key, self.headers, ca_file, *patience, largest_reply=self.max_reply_bytes)
-            for url, key in zip(self.urls, keys, strict=True)
+            for url, key in zip(self.urls, keys, strict=False)  # one key may be that of all
         )
 
 
 @dataclass(frozen=True)
-class ModelConfig(Checked):
+class ModelConfig:
     """A model as clients see it: where it is, how votes on it are decided, and what they take."""
 
     name: str = setting("default", "By which clients ask for it; aera/NAME votes.")
@@ -155,7 +138,6 @@ class ModelConfig(Checked):
     record_max: int = setting(2**30, "Most bytes recorded there.", low=1)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.name or self.name.startswith("aera/"):
             raise UsageError(
                 'name must be a name, and not begin with "aera/", which asks for a vote'
@@ -182,7 +164,7 @@ class ModelConfig(Checked):
 
 
 @dataclass(frozen=True)
-class KeyConfig(Checked):
+class KeyConfig:
     """A key that clients present, and what its holder may do; what is left out, [limits] says."""
 
     name: str = setting("", "What logs and metrics call its holder.")
@@ -198,7 +180,7 @@ class KeyConfig(Checked):
 
 
 @dataclass(frozen=True)
-class LimitsConfig(Checked):
+class LimitsConfig:
     """What all may take together, and what each key may that says nothing of its own."""
 
     max_requests: int = setting(512, "Most requests at once; others get 429.", low=1)
@@ -211,7 +193,7 @@ class LimitsConfig(Checked):
 
 
 @dataclass(frozen=True)
-class KeysConfig(Checked):
+class KeysConfig:
     """Keys without limits of their own; with none at all, only this machine may ask."""
 
     env: str = setting("AERA_KEYS", "Environment variable with keys, separated by commas.")
@@ -220,7 +202,7 @@ class KeysConfig(Checked):
 
 
 @dataclass(frozen=True)
-class ServerConfig(Checked):
+class ServerConfig:
     """Where the gateway listens, and how it stops."""
 
     host: str = setting("127.0.0.1", "Address to listen on.")
@@ -235,7 +217,7 @@ class ServerConfig(Checked):
 
 
 @dataclass(frozen=True)
-class Config(Checked):
+class Config:
     """How to serve."""
 
     default: str = setting("", "Model for requests that name none; the first where it is empty.")
@@ -247,27 +229,27 @@ class Config(Checked):
     limits: LimitsConfig = setting(LimitsConfig(), "What clients may take.")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        names, servers = [each.name for each in self.model], [each.name for each in self.upstream]
-        for what, listed in (("models", names), ("upstreams", servers)):
-            twice = sorted({name for name in listed if listed.count(name) > 1})
+        names = [each.name for each in self.model]
+        for what, listed in (("models", names), ("upstreams", [e.name for e in self.upstream])):
             if not listed:
                 raise UsageError(f"there are no {what} to serve: give --upstream or --config")
-            if twice:
-                raise UsageError(f'two {what} are called "{twice[0]}": give each a name of its own')
-        if sum(each.other_names for each in self.model) > 1:
-            raise UsageError("only one model can take the names that no other has")
+            if twice := {name for name in listed if listed.count(name) > 1}:
+                text = f'two {what} are called "{min(twice)}": give each a name of its own'
+                raise UsageError(text)
         folders = [each.record for each in self.model if each.record is not None]
         if len(set(folders)) < len(folders):
             raise UsageError("two models record into one place: give each its own")
+        others = sum(each.other_names for each in self.model)
+        if others > 1:
+            raise UsageError("only one model can take the names that no other has")
         if self.default and self.default not in names:
             raise UsageError(f'the default model "{self.default}" is none of {", ".join(names)}')
         unknown = sorted({name for key in self.key for name in key.models} - {*names})
-        if unknown and not any(each.other_names for each in self.model):
+        if unknown and not others:
             raise UsageError(f'a key names the model "{unknown[0]}", which is none of those served')
-        for key in (*self.key, None):
-            prices = (key.prices if key else ()) or self.limits.prices
-            money = (key.money_per_day if key else None) or self.limits.key_money_per_day
+        for key in (*self.key, KeyConfig()):
+            prices = key.prices or self.limits.prices
+            money = key.money_per_day or self.limits.key_money_per_day
             if (prices and len(prices) != 2) or (money and not any(prices)):
                 raise UsageError("a limit in money needs prices, as [0.5, 1.5] a million tokens")
         for each in self.model:
@@ -276,10 +258,9 @@ class Config(Checked):
                     f'audits of "{each.name}" would be paid for with the clients\' own keys: leave '
                     "out audit_share or forward_key"
                 )
-            second = each.escalate
-            if second and (
-                second.keys() != {"upstream", "model"}
-                or len(self.find(second["upstream"]).urls) > 1
+            where = each.escalate
+            if where and (
+                where.keys() != {"upstream", "model"} or len(self.find(where["upstream"]).urls) > 1
             ):
                 raise UsageError("escalate takes a model, and an upstream with one url")
 
@@ -310,69 +291,70 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def read_config(tables: Mapping[str, Any], place: str = "", folder: Path = Path()) -> Config:
     """The configuration that tables make; paths in them are meant from the folder."""
-    config = _read(Config, tables, place, folder)
+    config: Config = _read(Config, tables, place, folder)
     for each in config.upstream:
         for variable in each.api_key_env:
             _variable(variable, f'{place}[[upstream]] "{each.name}": api_key_env')
-    config = replace(config, key=(*_plain_keys(config.keys), *_named_keys(config.key, place)))
-    if not config.key and not _is_loopback(config.server.host):
+    keys = (*_plain_keys(config.keys), *_named_keys(config.key, place))
+    if not keys and not _is_loopback(config.server.host):
         raise UsageError(
             f"{config.server.host} can be reached from outside, so clients need keys: set "
             f"{config.keys.env}, or listen on 127.0.0.1"
         )
-    return config
+    return replace(config, key=keys)
 
 
-def _read(kind: type[Kind], table: object, place: str, folder: Path) -> Kind:
+def _read(kind: Any, table: object, place: str, folder: Path) -> Any:
     """A dataclass from its table; whatever is wrong is said with its place."""
-    if not isinstance(table, Mapping):
-        raise UsageError(f"{place}: this must be a table")
-    hints = get_type_hints(kind)
-    known = [each.name for each in fields(kind) if each.metadata]  # type: ignore[arg-type]
-    made = {}
     where = f"{place.removesuffix(', ')}: " if place else ""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{where}this must be a table")
+    hints, made = get_type_hints(kind), {}
+    known = {each.name: each for each in fields(kind) if each.metadata}
     for given, value in table.items():
         name = ALIASES.get(given, given)
         if name not in known:
             near = get_close_matches(given, known, 1)
             more = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
             raise UsageError(f'{where}"{given}" {GONE.get(given) or "is unknown" + more}')
-        made[name] = _value(hints[name], given, value, place, folder)
+        hint = hints[name]
+        several = get_origin(hint) is tuple
+        inner: Any = get_args(hint)[0] if several else hint
+        if not is_dataclass(inner):
+            listed = value if several and isinstance(value, list) else [value]
+            told = [_value(inner, known[name], each, where, folder) for each in listed]
+            made[name] = tuple(told) if several else told[0]
+        elif not several:
+            made[name] = _read(inner, value, f"{place}[{name}]", folder)
+        elif isinstance(value, list):
+            rows = [(f"{place}{_called(name, n, row)}", row) for n, row in enumerate(value, 1)]
+            made[name] = tuple(_read(inner, row, at, folder) for at, row in rows)
+        else:
+            raise UsageError(f"{where}write [[{name}]], as there may be several")
     try:
         return kind(**made)
     except AeraError as error:
         raise UsageError(f"{where}{error}") from None
 
 
-def _value(hint: Any, name: str, value: Any, place: str, folder: Path) -> Any:
+def _value(hint: Any, about: Field[Any], value: Any, where: str, folder: Path) -> Any:
     """What a setting is given, as what it must be."""
-    kind: Any = next(each for each in _kinds(hint) if each not in (type(None), Controller))
-    if get_origin(kind) is tuple and is_dataclass(get_args(kind)[0]):
-        if not isinstance(value, list):
-            raise UsageError(f"{place}write [[{name}]], as there may be several")
-        return tuple(
-            _read(get_args(kind)[0], each, f"{place}{_called(name, number, each)}", folder)
-            for number, each in enumerate(value, 1)
-        )
-    if is_dataclass(kind) and isinstance(kind, type):
-        return _read(kind, value, f"{place}[{name}]" if ": " not in place else place, folder)
-    if get_origin(kind) is tuple:
-        listed = value if isinstance(value, list) else [value]
-        return tuple(_value(get_args(kind)[0], name, each, place, folder) for each in listed)
-    if kind == dict[str, str]:
-        good = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-        if not good:
-            raise UsageError(f"{place}: {name} must be a table of texts, but is {value!r:.40}")
-        return value
-    wanted: Any = {Path: str, float: (int, float)}.get(kind, kind)
-    fits = isinstance(value, wanted) and (kind is bool or not isinstance(value, bool))
+    kind = hint if get_origin(hint) is dict else (*get_args(hint), hint)[0]
+    plain = get_origin(kind) or kind
+    wanted: Any = {Path: str, float: (int, float)}.get(plain, plain)
+    fits = isinstance(value, wanted) and (plain is bool or not isinstance(value, bool))
+    if plain is dict:
+        fits = fits and all(isinstance(each, str) for each in value.values())
     if not fits or (wanted is str and not value.strip()):
-        raise UsageError(f"{place}: {name} must be {WORDS[kind]}, but is {value!r:.40}")
-    return folder / value if kind is Path else float(value) if kind is float else value
-
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return (hint,) if get_origin(hint) in (tuple, dict) else get_args(hint) or (hint,)
+        raise UsageError(f"{where}{about.name} must be {WORDS[plain]}, but is {value!r:.40}")
+    low, high, choices = (about.metadata[name] for name in ("low", "high", "choices"))
+    if choices and value not in choices:
+        known = ", ".join(choices)
+        raise UsageError(f'{where}{about.name} is one of {known}, but got "{value:.40}"')
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
+        raise UsageError(f"{where}{about.name} must be {bounds}, but is {value}")
+    return folder / value if plain is Path else float(value) if plain is float else value
 
 
 def _called(name: str, number: int, table: Any) -> str:
@@ -391,16 +373,15 @@ def _plain_keys(keys: KeysConfig) -> Iterator[KeyConfig]:
     """The keys of the environment and of the file of keys."""
     if keys.env != KeysConfig.env:
         _variable(keys.env, "[keys]: env")
-    secrets = dict.fromkeys(os.environ.get(keys.env, "").split(","), keys.env)
+    told = [(secret, keys.env) for secret in os.environ.get(keys.env, "").split(",")]
     if keys.file is not None:
         try:
             lines = keys.file.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise UsageError(f'the file of keys "{keys.file}" cannot be read: {why}') from None
-        told = [line for line in lines if not line.lstrip().startswith("#")]
-        secrets |= dict.fromkeys(told, f'"{keys.file}"')
-    known = {secret.strip(): where for secret, where in secrets.items() if secret.strip()}
+        told += [(line, f'"{keys.file}"') for line in lines if not line.lstrip().startswith("#")]
+    known = {secret.strip(): where for secret, where in told if secret.strip()}
     if keys.file is not None and not known:
         text = "has none, and without a key anybody may ask: put one in, or leave the file out"
         raise UsageError(f'the file of keys "{keys.file}" {text}')
@@ -410,16 +391,11 @@ def _plain_keys(keys: KeysConfig) -> Iterator[KeyConfig]:
 
 def _named_keys(keys: tuple[KeyConfig, ...], place: str) -> Iterator[KeyConfig]:
     """The keys with names and limits of their own."""
-    seen = set[str]()
     for key in keys:
         where = f'{place}[[key]] "{key.name}"'
         if not (key.name and key.env):
             raise UsageError(f"{where}: name and env are needed")
-        secret = _strong(_variable(key.env, f"{where}: env"), key.env)
-        if secret in seen:
-            raise UsageError(f"{where}: the same key stands in another place")
-        seen.add(secret)
-        yield replace(key, secret=secret)
+        yield replace(key, secret=_strong(_variable(key.env, f"{where}: env"), key.env))
 
 
 def _strong(secret: str, where: str) -> str:
@@ -443,35 +419,26 @@ def _is_loopback(host: str) -> bool:
 
 def write_config(config: Config) -> str:
     """All settings as TOML, each with its sentence; those without a value are comments."""
-    about = fields(config)
-    lines = [*_lines(about[0], config.default)]
-    for each in about[1:]:
+    first, *tables = fields(config)
+    lines = [*_lines(first, config.default)]
+    for each in tables:
         several = get_args(get_type_hints(Config)[each.name])
-        rows = getattr(config, each.name) if several else (getattr(config, each.name),)
-        for row in [row for row in rows if getattr(row, "env", True)] or (
-            [] if rows else several[:1]
-        ):
-            example = isinstance(row, type)  # of a table that may stand there
-            kind = row if isinstance(row, type) else type(row)
-            head = f"[[{each.name}]]" if several else f"[{each.name}]"
-            summary = str(kind.__doc__).splitlines()[0]
-            lines.append(f"\n{'# ' if example else ''}{head}  # {summary}")
-            for one in fields(kind):
-                if one.metadata:
-                    lines += _lines(one, None if example else getattr(row, one.name))
+        told = getattr(config, each.name) if several else (getattr(config, each.name),)
+        head = f"[[{each.name}]]" if several else f"[{each.name}]"
+        # Where there is none, what a table could say; keys without a name are told elsewhere.
+        for row in [row for row in told if getattr(row, "env", True)] or several[:1]:
+            mark = "# " if isinstance(row, type) else ""
+            lines.append(f"\n{mark}{head}  # {str(row.__doc__).splitlines()[0]}")
+            for one in fields(row):
+                lines += _lines(one, getattr(row, one.name)) if one.metadata else ()
     return "\n".join(lines)
 
 
 def _lines(about: Field[Any], value: Any) -> tuple[str, str]:
     """A setting: its sentence, and its value."""
-    missing = value in (None, "", (), {})
-    line = f"# {about.name} =" if missing else f"{about.name} = {_toml(value)}"
-    return f"# {about.metadata['text']}", line
-
-
-def _toml(value: Any) -> str:
-    if is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    written = json.dumps(value, default=str)  # a path is text
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(n)} = {_toml(v)}" for n, v in value.items()) + " }"
-    return json.dumps(value, default=str)  # a path is text
+        pairs = [f"{json.dumps(name)} = {json.dumps(each)}" for name, each in value.items()]
+        written = "{ " + ", ".join(pairs) + " }"
+    line = f"{about.name} = {written}" if value not in (None, "", (), {}) else f"# {about.name} ="
+    return f"# {about.metadata['text']}", line

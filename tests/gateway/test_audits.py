@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes import Call, FakeUpstream, Fault
-from gateways import CONTROLLER, House, config_of, visit
+from gateways import CHAT, CONTROLLER, House, config_of, lines_of, visit
 from live import controller_of
 
 from aera import ASC, Controller, Pool, Response, Schedule, get_task
@@ -42,7 +42,7 @@ def asking(text: str, **fields: Any) -> dict[str, Any]:
 async def settled(house: House, count: int = 1) -> dict[str, Any]:
     """What audits say once so many have ended."""
     for _ in range(1_000):
-        found = json.loads((await house.get("/state"))[1])["models"][0]["audits"]
+        found = (await house.state())["models"][0]["audits"]
         if found["seen"] >= count:
             return dict(found)
         await asyncio.sleep(0.005)
@@ -57,54 +57,39 @@ def audited(act: Act, server: FakeUpstream | None = None, **rules: Any) -> Any:
 def test_what_was_asked_early_is_compared_with_the_full_budget() -> None:
     async def scene(house: House) -> Any:
         first = await house.post(asking("calm"))
-        await house.post(asking("they turn"))
-        seen = await settled(house, 2)
-        metrics = (await house.get("/metrics"))[1]
-        state = json.loads((await house.get("/state"))[1])
-        return first[2]["aera"]["samples"], seen, metrics, state["models"][0]["audits"]
+        # One that is streamed is looked at when it is over.
+        stream = await house.fetch(CHAT, "POST", json=asking("they turn", stream=True))
+        assert b"[DONE]" in stream[2]
+        return first[2]["aera"]["samples"], await settled(house, 2), await house.metrics()
 
     server = Turning()
-    samples, seen, metrics, shown = audited(scene, server)
+    samples, seen, metrics = audited(scene, server)
     assert samples == 4
     assert set(server.said.values()) == {16}
-    assert (seen["seen"], seen["changed"], seen["alarm"]) == (2, 1, False)
-    assert 'aera_audits_total{model="m",outcome="changed"} 1.0' in metrics
-    assert 'aera_audits_total{model="m",outcome="same"} 1.0' in metrics
-    assert 'aera_audit_share{model="m"} 0.5' in metrics
-    assert 'aera_audit_alarm{model="m"} 0.0' in metrics
-    assert (shown["seen"], shown["changed"], shown["share"]) == (2, 1, 0.5)
-    assert shown["share_low"] < 0.5 < shown["share_high"]
-    assert shown["tokens"] > 0
-    assert "aera_samples_total 8.0" in metrics, "audits are counted apart"
+    assert (seen["seen"], seen["changed"], seen["share"], seen["alarm"]) == (2, 1, 0.5, False)
+    assert seen["share_low"] < 0.5 < seen["share_high"]
+    assert seen["tokens"] > 0
+    assert metrics["aera_audits_total", "m", "changed"] == 1
+    assert metrics["aera_audits_total", "m", "same"] == 1
+    assert (metrics["aera_audit_share", "m"], metrics["aera_audit_alarm", "m"]) == (0.5, 0)
+    assert metrics["aera_samples_total",] == 8, "audits are counted apart"
 
 
 def test_answers_leave_before_their_audit() -> None:
     server = Turning(delay=lambda call: 0.0 if call.number == 0 else 0.5)
 
     async def scene(house: House) -> Any:
-        reply = await house.post(asking("calm"), headers={})
-        return reply[0], server.said["calm"]
+        return (await house.post(asking("calm")))[0], server.said["calm"]
 
     assert audited(scene, server) == (200, 4)
-
-
-def test_a_stream_is_audited_when_it_is_over() -> None:
-    async def scene(house: House) -> Any:
-        body = asking("they turn", stream=True)
-        said = (await house.fetch("/v1/chat/completions", "POST", json=body))[2]
-        return b"[DONE]" in said, await settled(house)
-
-    done, seen = audited(scene)
-    assert done
-    assert (seen["seen"], seen["changed"]) == (1, 1)
 
 
 def test_audits_count_in_the_order_drawn(caplog: pytest.LogCaptureFixture) -> None:
     slow = Turning(delay=lambda call: 0.3 if call.prompt == "slow" and call.number else 0.0)
 
     async def scene(house: House) -> Any:
-        await house.post(asking("slow"), headers={"x-request-id": "first"})
-        await house.post(asking("quick"), headers={"x-request-id": "second"})
+        for text in ("slow", "quick"):
+            await house.post(asking(text), headers={"x-request-id": f"id-of-{len(text)}"})
         await asyncio.sleep(0.1)
         before = await settled(house, 0)
         await settled(house, 2)
@@ -112,71 +97,47 @@ def test_audits_count_in_the_order_drawn(caplog: pytest.LogCaptureFixture) -> No
 
     with caplog.at_level(logging.INFO, "aera.gateway"):
         assert audited(scene, slow) == 0
-    lines = [json.loads(each.getMessage()) for each in caplog.records]
-    told = [(each["id"], each["outcome"]) for each in lines if each.get("event") == "audit"]
-    assert told == [("first", "same"), ("second", "same")]
-    assert not any("quick" in each.getMessage() for each in caplog.records), "no word of a prompt"
+    told = [(e["id"], e["outcome"]) for e in lines_of(caplog) if e.get("event") == "audit"]
+    assert told == [("id-of-4", "same"), ("id-of-5", "same")]
+    assert "quick" not in caplog.text, "no word of a prompt"
 
 
-def test_an_audit_that_cannot_finish_counts_as_changed() -> None:
+@pytest.mark.parametrize(
+    ("server", "rules", "outcome", "count"),
+    [
+        ({"faults": [None, Fault.status(500)]}, {}, "unfinished", 1),
+        ({"delay": lambda call: 0.2 if call.number == 1 else 0.0}, {"audit_max": 1}, "skipped", 2),
+        ({}, {"audit_tokens": 36}, "skipped", 2),
+    ],
+    ids=["cannot finish", "no room", "the tokens of the day"],
+)
+def test_what_cannot_be_audited_is_counted_as_such(
+    server: Any, rules: Any, outcome: str, count: int
+) -> None:
     async def scene(house: House) -> Any:
-        reply = await house.post(asking("calm"))
-        return reply[0], await settled(house), (await house.get("/metrics"))[1]
+        for number in range(3 if rules else 1):
+            assert (await house.post(asking(f"calm {number}")))[0] == 200
+            seen = None if "audit_max" in rules else await settled(house)
+        return seen or await settled(house), await house.metrics()
 
-    status, seen, metrics = audited(scene, Turning(faults=[None, Fault.status(500)]))
-    assert status == 200
-    assert (seen["seen"], seen["changed"]) == (1, 1)
-    assert 'outcome="unfinished"} 1.0' in metrics
+    seen, metrics = audited(scene, Turning(**server), **rules)
+    assert (seen["seen"], seen["changed"]) == (1, outcome == "unfinished")
+    assert metrics["aera_audits_total", "m", outcome] == count
 
 
-def test_a_request_without_an_answer_is_no_audit() -> None:
+def test_texts_are_drawn_once_and_requests_with_their_own_rules_or_no_answer_never() -> None:
     async def scene(house: House) -> Any:
-        reply = await house.post(asking("calm"))
-        again = await house.post(asking("calm"))
-        return reply[0], again[0], (await settled(house))["seen"]
-
-    assert audited(scene, Turning(faults=[Fault.status(500)])) == (500, 200, 1)
-
-
-def test_texts_are_drawn_once_and_requests_with_their_own_rules_never() -> None:
-    async def scene(house: House) -> Any:
+        assert (await house.post(asking("calm")))[0] == 500
         for _ in range(3):
             await house.post(asking("calm"))
         for own in ({"max_samples": 8}, {"policy": "fixed-4"}, {"deadline_s": 5}):
             await house.post(asking(f"{own}", aera=own))
-        await house.post(asking("two", n=2))
-        await house.post(asking("cold", temperature=0))
-        await house.post(asking("json", response_format={"type": "json_object"}))
+        for fields in ({"n": 2}, {"temperature": 0}, {"response_format": {"type": "json_object"}}):
+            await house.post(asking(f"{fields}", **fields))
         await house.post(asking("calm too"))
         return (await settled(house, 2))["seen"]
 
-    assert audited(scene) == 2
-
-
-def test_where_there_is_no_room_audits_are_skipped() -> None:
-    server = Turning(delay=lambda call: 0.2 if call.number == 1 else 0.0)
-
-    async def scene(house: House) -> Any:
-        await house.post(asking("calm"))
-        await house.post(asking("they turn"))
-        seen = await settled(house)
-        return seen["seen"], (await house.get("/metrics"))[1]
-
-    seen, metrics = audited(scene, server, audit_max=1)
-    assert seen == 1
-    assert 'aera_audits_total{model="m",outcome="skipped"} 1.0' in metrics
-
-
-def test_after_the_tokens_of_a_day_none_is_drawn() -> None:
-    async def scene(house: House) -> Any:
-        for number in range(3):
-            await house.post(asking(f"calm {number}"))
-            seen = await settled(house)
-        return seen["seen"], (await house.get("/metrics"))[1]
-
-    seen, metrics = audited(scene, audit_tokens=36)
-    assert seen == 1
-    assert 'aera_audits_total{model="m",outcome="skipped"} 2.0' in metrics
+    assert audited(scene, Turning(faults=[Fault.status(500)])) == 2
 
 
 # --- the alarm, on recorded gsm8k -----------------------------------------------------------------
@@ -219,36 +180,30 @@ def test_another_model_behind_the_gateway_raises_the_alarm(
             if alarmed["alarm"]:
                 break
         after = [(await house.post(asking(text)))[2]["aera"] for text in questions[24:]]
-        return calm, alarmed, after, (await house.get("/metrics"))[1]
+        return calm, alarmed, after, await house.metrics()
 
     controller = Controller(get_task("gsm8k"), Schedule(), ASC(0.95))
     rules = {"audit_share": 1.0, "on_alarm": "full-budget" if full else "log"}
     with caplog.at_level(logging.INFO, "aera.gateway"):
         calm, alarmed, after, metrics = visit(scene, server, controller=controller, **rules)
     assert (calm["seen"], calm["alarm"], alarmed["alarm"]) == (12, False, True)
-    assert 'aera_audit_alarm{model="m"} 1.0' in metrics
+    assert metrics["aera_audit_alarm", "m"] == 1
     said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert len([each for each in said if json.loads(each)["event"] == "audit alarm"]) == 1
     if not full:
-        assert {each["samples"] for each in after} == {4}
-        assert {each["answer"] for each in after} == {"-12345"}
+        assert {(each["samples"], each["answer"]) for each in after} == {(4, "-12345")}
         return
-    assert {each["samples"] for each in after} == {128}
-    assert {each["policy"] for each in after} == {"fixed-128+vote"}
+    assert {(each["samples"], each["policy"]) for each in after} == {(128, "fixed-128+vote")}
     assert "-12345" not in {each["answer"] for each in after}
     assert all("early answers change too often" in each["warnings"][0] for each in after)
 
 
 def test_the_end_cancels_what_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
     server = Turning(delay=lambda call: 5.0 if server.said[call.prompt] else 0.0)
-
-    async def act(house: House) -> None:
-        await house.post(asking("calm"))
-
     with caplog.at_level("INFO", "aera.gateway"):
-        visit(act, server, audit_share=1.0, controller=controller_of())
-    lines = [json.loads(record.message) for record in caplog.records]
-    assert [each["outcome"] for each in lines if each.get("event") == "audit"] == ["cancelled"]
+        audited(lambda house: house.post(asking("calm")), server)
+    told = [each["outcome"] for each in lines_of(caplog) if each.get("event") == "audit"]
+    assert told == ["cancelled"]
 
 
 def test_audits_with_the_clients_own_keys_are_refused() -> None:

@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from fakes import FakeUpstream
-from gateways import BODY, KEYS, House, bearer, proxied, visit
-from live import boxed
-
-CHAT = "/v1/chat/completions"
+from gateways import BODY, CHAT, KEYS, House, bearer, posted, proxied, visit
 
 
 @asynccontextmanager
@@ -37,15 +33,12 @@ def test_one_byte_bodies_of_one_key_leave_room_for_the_other() -> None:
         assert told["error"]["code"] == "too_many_requests"
         return other, same
 
-    assert visit(act, FakeUpstream(boxed), keys=KEYS, max_requests=20) == (200, 429)
+    assert visit(act, keys=KEYS, max_requests=20) == (200, 429)
 
 
 def test_two_authorization_headers_are_one_too_many() -> None:
-    async def act(house: House) -> Any:
-        headers = [("Authorization", f"Bearer {KEYS[0]}"), ("Authorization", f"Bearer {KEYS[1]}")]
-        return await house.post(BODY, headers=headers)
-
-    status, _, told = visit(act, FakeUpstream(boxed), keys=KEYS)
+    headers = [("Authorization", f"Bearer {key}") for key in KEYS]
+    status, _, told = posted(sent=headers, keys=KEYS)
     assert (status, told["error"]["code"]) == (400, "invalid_header")
 
 
@@ -56,7 +49,7 @@ def test_the_money_of_a_key_is_for_a_day(model: str) -> None:
         return [await house.post(body, headers=bearer(KEYS[0])) for _ in range(40)]
 
     money = {"key_money_per_day": 0.0008, "prices": (1.0, 10.0)}
-    told = visit(act, FakeUpstream(boxed), keys=KEYS, **money)
+    told = visit(act, keys=KEYS, **money)
     assert (told[0][0], told[-1][0]) == (200, 429)
     assert "its money of the day" in told[-1][2]["error"]["message"]
     assert 0 < int(told[-1][1]["Retry-After"]) <= 86_400
@@ -95,7 +88,7 @@ def test_what_no_reply_says_is_estimated_and_the_metrics_say_so() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response({"choices": [{"message": {"content": "x" * 200}}]})
 
-    async def act(house: House) -> tuple[list[int], str]:
+    async def act(house: House) -> Any:
         plain, key = {**BODY, "model": "m"}, bearer(KEYS[0])
         statuses = [(await house.post(plain, headers=key))[0] for _ in range(2)]
         return statuses, (await house.get("/metrics"))[1]

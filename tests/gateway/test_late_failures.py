@@ -1,12 +1,11 @@
 """What was paid for is never lost: a late failure leaves the best answer so far."""
 
-import asyncio
 from typing import Any
 
 import pytest
 from aiohttp import web
-from fakes import FakeUpstream, Fault, serving
-from gateways import BODY, SPLIT, House, account, found, gateway, numbers, visit
+from fakes import FakeUpstream, Fault
+from gateways import BODY, SPLIT, House, account, found, numbers, posted, proxied, visit
 from live import boxed
 
 FAULTS = {
@@ -27,8 +26,7 @@ FAULTS = {
 @pytest.mark.parametrize("good", [1, 3])
 def test_a_failure_after_some_blocks_leaves_the_best_answer_so_far(kind: str, good: int) -> None:
     fault, said = FAULTS[kind]
-    server = numbers("5", "6", "5", "6", *SPLIT)
-    server._faults = iter([*[None] * good, *[fault] * 99])
+    server = numbers("5", "6", "5", "6", *SPLIT, faults=[*[None] * good, *[fault] * 99])
     told = found(server, serving={"timeout": 0.5})
     assert (told["answer"], told["reason"]) == ("5", "upstream failed")
     assert any(said in warning for warning in told["warnings"]), told["warnings"]
@@ -38,7 +36,7 @@ def test_a_failure_after_some_blocks_leaves_the_best_answer_so_far(kind: str, go
 def test_fields_beside_the_error_object_come_along() -> None:
     fault = Fault("status", code=422, body={"detail": [{"loc": ["n"]}], "error": "odd"})
     server = FakeUpstream(boxed, faults=[fault] * 9)
-    status, _, told = visit(lambda house: house.post(BODY), server)
+    status, _, told = posted(BODY, server)
     assert (status, told["detail"], told["error"]["message"]) == (422, [{"loc": ["n"]}], "odd")
 
 
@@ -50,19 +48,14 @@ def test_a_choice_that_fails_leaves_the_others() -> None:
         choices = [{"message": {"content": "\\boxed{7}"}}] * body["n"]
         return web.json_response({"choices": choices})
 
-    async def scene() -> Any:
-        async with serving(handler) as url, gateway(url) as house:
-            return await house.ask(n=2, seed=0)
-
-    reply = asyncio.run(scene())
+    reply, _ = proxied(lambda house: house.ask(n=2, seed=0), handler)
     told = account(reply)
     assert (len(reply.choices), told["answer"]) == (1, "7")
     assert told["warnings"] == ["1 of 2 choices could not be had: upstream 400: unlucky"]
 
 
 def test_a_stream_ends_with_what_there_is_when_a_later_block_fails() -> None:
-    server = numbers(*SPLIT)
-    server._faults = iter([None, *[Fault.status(503, "overloaded")] * 99])
+    server = numbers(*SPLIT, faults=[None, *[Fault.status(503, "overloaded")] * 99])
 
     async def act(house: House) -> list[Any]:
         stream = await house.ask(stream=True)

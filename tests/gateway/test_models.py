@@ -15,47 +15,37 @@ from aera import Fixed
 from aera.gateway.config import Config, ModelConfig, UpstreamConfig
 
 
-def team(one: str, two: str, **settings: Any) -> Config:
+def team(one: str, two: str) -> Config:
     """A small model under another name, and a large one on another server."""
     small = ModelConfig("small", "one", "qwen-7b")
     large = ModelConfig("large", "two", controller=controller_of(Fixed(8)))
     servers = (UpstreamConfig("one", (one,)), UpstreamConfig("two", (two,)))
-    return Config(upstream=servers, model=(small, large), **settings)
+    return Config(upstream=servers, model=(small, large))
 
 
 def visit_team(
-    act: Callable[[House], Awaitable[Any]], change: Any = lambda settings: settings, **settings: Any
+    act: Callable[[House], Awaitable[Any]], change: Any = lambda settings: settings
 ) -> tuple[Any, list[str], list[str]]:
     """What somebody sees, and which models the two servers were asked for."""
     one, two = FakeUpstream(boxed), FakeUpstream(boxed)
 
     async def scene() -> Any:
-        async with one, two:
-            made = change(team(one.base_url, two.base_url, **settings))
-            async with housed(made) as house:
-                return await act(house)
+        async with one, two, housed(change(team(one.base_url, two.base_url))) as house:
+            return await act(house)
 
     seen = asyncio.run(scene())
-    return seen, *([call.body["model"] for call in each.calls] for each in (one, two))  # type: ignore[return-value]
-
-
-async def ask_for(house: House, model: str | None, **request: Any) -> tuple[int, Any]:
-    named = {} if model is None else {"model": model}
-    body = {"messages": BODY["messages"], **named}
-    status, _, told = await house.post(body, **request)
-    return status, told
+    return seen, *([call.body["model"] for call in each.calls] for each in (one, two))
 
 
 def test_a_name_goes_to_its_server_in_that_servers_words() -> None:
     async def act(house: House) -> list[Any]:
         names = ("small", "aera/small", "large", "aera/large")
-        return [await ask_for(house, name) for name in names]
+        return [(await house.post({**BODY, "model": name}))[2] for name in names]
 
     told, one, two = visit_team(act)
-    assert [status for status, _ in told] == [200] * 4
     assert (one, two) == (["qwen-7b", "qwen-7b"], ["large", "large"])
-    assert [reply["model"] for _, reply in told[1::2]] == ["aera/small", "aera/large"]
-    assert [reply["aera"]["samples"] for _, reply in told[1::2]] == [4, 8]
+    assert [reply["model"] for reply in told[1::2]] == ["aera/small", "aera/large"]
+    assert [reply["aera"]["samples"] for reply in told[1::2]] == [4, 8]
 
 
 def takes_others(settings: Config) -> Config:
@@ -64,8 +54,9 @@ def takes_others(settings: Config) -> Config:
 
 
 def test_a_model_may_take_every_other_name_as_it_is() -> None:
-    told, one, two = visit_team(lambda house: ask_for(house, "aera/other"), takes_others)
-    assert (told[0], told[1]["aera"]["samples"], one, two) == (200, 8, [], ["other"])
+    act = lambda house: house.post({**BODY, "model": "aera/other"})  # noqa: E731
+    (status, _, told), one, two = visit_team(act, takes_others)
+    assert (status, told["aera"]["samples"], one, two) == (200, 8, [], ["other"])
 
 
 def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 from fakes import serving
-from gateways import gateway
+from gateways import CHAT, config_of, housed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-CHAT = "/v1/chat/completions"
 NO_HTTP = b"Invalid HTTP request received."
 """What uvicorn itself says of bytes that are no request."""
 FINE: dict[str, Any] = {"message": {"role": "assistant", "content": "\\boxed{7}"}}
@@ -28,48 +27,47 @@ junk = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(surrogates, inner, max_size=3),
     max_leaves=6,
 )
-parts = st.fixed_dictionaries({"type": junk}, optional={"text": junk, "image_url": junk})
-message = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "system", "assistant"]) | junk},
-    optional={"content": st.text(max_size=9) | st.lists(parts, max_size=2) | junk,
-              "tool_calls": junk, "name": junk},
-)  # fmt: skip
-options = st.fixed_dictionaries(
-    {},
-    optional={
-        "policy": st.sampled_from(["asc-0.9", "fixed-2", "esc-3", "fixed-0", "asc-nan"]) | junk,
-        "threshold": junk, "min_samples": st.integers(0, 9) | junk,
-        "max_samples": st.integers(0, 9) | junk, "max_tokens_total": junk, "deadline_s": junk,
-        "else": junk,
-    },
-)  # fmt: skip
-body = st.fixed_dictionaries(
-    {"model": st.just("aera/m") | st.just("m") | junk},
-    optional={
-        "messages": st.lists(message, max_size=3) | junk,
-        "n": st.integers(0, 2) | st.none() | st.booleans() | surrogates,
-        "stream": st.booleans() | junk, "stream_options": junk, "seed": st.integers() | junk,
-        "temperature": st.sampled_from([0, 0.0, 1]) | junk, "tools": junk, "tool_choice": junk,
-        "response_format": st.just({"type": "json_object"}) | junk, "max_tokens": junk,
-        "aera": options | junk, "unknown": junk,
-    },
-)  # fmt: skip
-choice = st.fixed_dictionaries(
-    {},
-    optional={
-        "message": st.fixed_dictionaries(
-            {}, optional={"content": surrogates | junk, "reasoning": junk, "tool_calls": junk,
-                          "function_call": junk},
-        ) | junk,
-        "finish_reason": st.sampled_from(["stop", "length"]) | junk, "logprobs": junk,
-        "usage": junk, "token_ids": junk, "index": junk,
-    },
-)  # fmt: skip
-reply = st.fixed_dictionaries(
-    {"choices": st.lists(choice | junk, max_size=5) | junk},
-    optional={"usage": st.dictionaries(
-        st.sampled_from(["prompt_tokens", "completion_tokens"]), junk) | junk, "model": junk},
-)  # fmt: skip
+
+
+def some(optional: str = "", **known: Any) -> Any:
+    """Objects with any of these fields, each as it is known or as it should not be."""
+    fields = dict.fromkeys(optional.split(), junk)
+    fields |= {name: strategy | junk for name, strategy in known.items()}
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def few(strategy: Any) -> Any:
+    return st.lists(strategy, max_size=3)
+
+
+message = some(
+    "tool_calls name",
+    role=st.sampled_from(["user", "system", "assistant"]),
+    content=st.text(max_size=9) | few(some("type text image_url")),
+)
+options = some(
+    "threshold max_tokens_total deadline_s else",
+    policy=st.sampled_from(["asc-0.9", "fixed-2", "esc-3", "fixed-0", "asc-nan"]),
+    min_samples=st.integers(0, 9),
+    max_samples=st.integers(0, 9),
+)
+body = some(
+    "stream_options tools tool_choice max_tokens unknown",
+    model=st.sampled_from(["aera/m", "m"]),
+    messages=few(message),
+    n=st.integers(0, 2),
+    stream=st.booleans(),
+    seed=st.integers(),
+    temperature=st.sampled_from([0, 0.0, 1]),
+    response_format=st.just({"type": "json_object"}),
+    aera=options,
+)
+choice = some(
+    "logprobs usage token_ids index",
+    message=some("reasoning tool_calls function_call", content=surrogates),
+    finish_reason=st.sampled_from(["stop", "length"]),
+)
+reply = some("model", choices=few(choice), usage=some("prompt_tokens completion_tokens"))
 
 
 @dataclass
@@ -115,7 +113,7 @@ def target() -> Iterator[Target]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        async with serving(made.answer) as url, gateway(url) as house:
+        async with serving(made.answer) as url, housed(config_of([url])) as house:
             made.address = urlsplit(house.url).netloc
             ready.set()
             await done.wait()
