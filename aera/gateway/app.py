@@ -393,8 +393,8 @@ class Gateway:
             full=auditor is not None and auditor.spends_all,
         )
         voting = model.vote(choices)
-        if auditor is not None and (audit := auditor.draw(exchange.id, asked, options)):
-            voting = auditor.watch(audit, voting)
+        if auditor is not None:
+            voting = auditor.watch(voting, exchange.id, asked, options)
 
         def shape(voted: list[VotedChoice]) -> dict[str, Any]:
             made = completion(voted, named, body)

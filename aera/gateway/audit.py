@@ -14,7 +14,6 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,26 +28,13 @@ from aera.sampling.client import cancel_all
 from aera.solving.run import Allocation, Run
 
 log = logging.getLogger("aera.gateway")
+# What became of a drawn request: its line in the log, with its id, outcome and what it took.
+Ended = asyncio.Future[dict[str, Any]]
 # Texts that are remembered as drawn.
 TEXTS = 100_000
 DAY = 86_400.0
 SAME, CHANGED, UNFINISHED = "same", "changed", "unfinished"
 SKIPPED, CANCELLED, WITHDRAWN = "skipped", "cancelled", "withdrawn"
-
-
-@dataclass(eq=False)
-class Audit:
-    """One drawn request, and what the full budget says of it."""
-
-    id: str
-    """The request's own, as in the log."""
-    text: bytes = field(repr=False)
-    outcome: str | None = None
-    samples: int = 0
-    """Of the audit alone, as are the tokens."""
-    prompt_tokens: int = 0
-    tokens: int = 0
-    came: float = field(default_factory=time.time)
 
 
 class Auditor:
@@ -69,14 +55,15 @@ class Auditor:
         self._ledgers = (Ledger(Budget(tokens=tokens), period=DAY),) if tokens else ()
         self._key = os.urandom(16)
         self._texts: dict[bytes, None] = {}
-        self._waiting: deque[Audit] = deque()
+        # Those that were drawn, in this order.
+        self._waiting: deque[Ended] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     # --- drawing ----------------------------------------------------------------------------------
 
-    def draw(self, request_id: str, body: Json, options: RequestOptions) -> Audit | None:
-        """The audit of a request, where it is drawn; its vote is then to be watched."""
+    def _draw(self, body: Json, options: RequestOptions) -> bytes | None:
+        """The text of a request that is drawn, as it is remembered; None for any other."""
         drawn = int.from_bytes(self._hash(os.urandom(16))) < self.config.audit_share * 2**128
         if not drawn or self._stopped or self.spends_all or _is_own(body, options):
             return None
@@ -90,30 +77,39 @@ class Auditor:
         self._texts[text] = None
         if len(self._texts) > TEXTS:
             del self._texts[next(iter(self._texts))]
-        self._waiting.append(audit := Audit(request_id, text))
-        return audit
+        return text
 
     def _hash(self, content: bytes) -> bytes:
         return hashlib.blake2b(content, key=self._key, digest_size=16).digest()
 
-    async def watch(self, audit: Audit, voting: Awaitable[list[VotedChoice]]) -> list[VotedChoice]:
-        """What a vote brings; once it is there, the run that nobody stops is fed on."""
+    async def watch(
+        self,
+        voting: Awaitable[list[VotedChoice]],
+        request_id: str,
+        body: Json,
+        options: RequestOptions,
+    ) -> list[VotedChoice]:
+        """What a vote brings; where it was drawn before, a run that nobody stops follows it."""
+        text = self._draw(body, options)
+        if text is None:
+            return await voting
+        self._waiting.append(ended := asyncio.get_running_loop().create_future())
         try:
             voted = await voting
         except BaseException:  # it came to nothing, so there is no answer to look at
-            audit.outcome = WITHDRAWN
-            self._texts.pop(audit.text, None)  # it may be drawn again
-            self._count_up()
+            self._texts.pop(text, None)  # it may be drawn again
+            self._end(ended, {"outcome": WITHDRAWN})
             raise
         if not self._stopped:
-            self._tasks.add(task := asyncio.create_task(self._audit(audit, voted[0])))
+            work = self._audit(request_id, ended, voted[0])
+            self._tasks.add(task := asyncio.create_task(work))
             task.add_done_callback(self._tasks.discard)
         return voted
 
     # --- the work ---------------------------------------------------------------------------------
 
-    async def _audit(self, audit: Audit, voted: VotedChoice) -> None:
-        again, paid = self._model.reopen(voted, self._ledgers), voted.allocation
+    async def _audit(self, request_id: str, ended: Ended, voted: VotedChoice) -> None:
+        again, paid, came = self._model.reopen(voted, self._ledgers), voted.allocation, time.time()
         run, outcome = again.run, CANCELLED
         try:
             found = await self._model.finish(again, voted.responses)
@@ -124,31 +120,30 @@ class Auditor:
             else:
                 outcome = SAME if found.answer == paid.answer else CHANGED
                 if self._log is not None:
+                    about = {"time": came, "request": request_id, "outcome": outcome}
                     async with self._writing:
-                        await asyncio.to_thread(self._record, self._log, audit, paid, run, outcome)
+                        await asyncio.to_thread(self._record, self._log, about, paid, run)
         except AeraError:
             outcome = UNFINISHED
         except Exception:  # whatever it was: those drawn after it wait for this one
             log.exception("an audit failed")
             outcome = UNFINISHED
         finally:
-            audit.outcome = outcome
-            audit.samples = max(0, len(run.prefix) - paid.responses)
-            audit.prompt_tokens = max(0, run.prefix.prompt_tokens - paid.prompt_tokens)
-            audit.tokens = max(0, run.prefix.completion_tokens - paid.completion_tokens)
-        self._count_up()
+            seen = run.prefix
+            told = {
+                "id": request_id,
+                "outcome": outcome,
+                "samples": max(0, len(seen) - paid.responses),
+                "prompt_tokens": max(0, seen.prompt_tokens - paid.prompt_tokens),
+                "tokens": max(0, seen.completion_tokens - paid.completion_tokens),
+                "ms": round(1000 * (time.time() - came), 1),
+            }
+            self._end(ended, told)
 
-    def _record(self, kept: Log, audit: Audit, paid: Allocation, run: Run, outcome: str) -> None:
+    def _record(self, kept: Log, about: dict[str, Any], paid: Allocation, run: Run) -> None:
         """Keep the question and all its responses; who asked, and with which key, is not kept."""
-        about = {
-            "time": audit.came,
-            "request": audit.id,
-            "model": self.config.name,
-            "policy": self._named["policy"],
-            "stopped_at": paid.responses,
-            "outcome": outcome,
-            "limit": self.config.alarm_limit,
-        }
+        named = {"model": self.config.name, "policy": self._named["policy"]}
+        about |= {**named, "stopped_at": paid.responses, "limit": self.config.alarm_limit}
         most = self.config.record_max
         try:
             room = kept.add_audit(run.question, run.prefix.responses, about, most=most)
@@ -156,40 +151,38 @@ class Auditor:
         except OSError as error:
             room, why = False, f"{error.filename}: {error.strerror}"
         if not room:
-            log.warning(json.dumps({"event": "not recorded", "id": audit.id, "why": why}))
+            log.warning(json.dumps({"event": "not recorded", "id": about["request"], "why": why}))
 
     # --- outcomes ---------------------------------------------------------------------------------
 
-    def _count_up(self) -> None:
-        """An audit counts when all that were drawn before it have ended too."""
-        while self._waiting and self._waiting[0].outcome is not None and not self._stopped:
-            audit = self._waiting.popleft()
-            self._tell(audit)
-            if audit.outcome not in (SAME, CHANGED, UNFINISHED):
+    def _end(self, ended: Ended, told: dict[str, Any]) -> None:
+        """An audit has ended; it counts when all that were drawn before it have ended too."""
+        if not ended.done():
+            ended.set_result(told)
+        while self._waiting and self._waiting[0].done() and not self._stopped:
+            outcome = self._tell(self._waiting.popleft().result())
+            if outcome not in (SAME, CHANGED, UNFINISHED):
                 continue
-            self._counts[audit.outcome] += 1
+            self._counts[outcome] += 1
             before = self.detector.alarmed
-            self.detector.see(audit.outcome != SAME)
+            self.detector.see(outcome != SAME)
             if self.detector.alarmed and not before:
-                told = self.numbers()
-                shares = {name: round(told[f"share_{name}"], 5) for name in ("low", "high")}
-                state = {"audits": told["seen"], "changed": told["changed"], **shares}
+                found = self.numbers()
+                shares = {name: round(found[f"share_{name}"], 5) for name in ("low", "high")}
+                state = {"audits": found["seen"], "changed": found["changed"], **shares}
                 log.warning(json.dumps(self._line("audit alarm", **state, alarm=True)))
 
-    def _tell(self, audit: Audit) -> None:
-        """Count an audit that has ended and what it took, and log it."""
-        if audit.outcome == WITHDRAWN:
-            return
-        name, spent = self.config.name, (audit.prompt_tokens, audit.tokens)
-        self._tokens += audit.tokens
-        self._count("audits", audit.outcome, name)
-        for kind, tokens in zip(("prompt", "completion"), spent, strict=True):
-            self._count("audit_tokens", kind, name, by=tokens)
-        if log.isEnabledFor(logging.INFO):
-            numbers = {n: getattr(audit, n) for n in ("samples", "prompt_tokens", "tokens")}
-            took = round(1000 * (time.time() - audit.came), 1)
-            told = {"id": audit.id, "outcome": audit.outcome, **numbers, "ms": took}
-            log.info(json.dumps(self._line("audit", **told)))
+    def _tell(self, told: dict[str, Any]) -> str:
+        """Count an audit that has ended and what it took, and log it; returns its outcome."""
+        outcome, name = str(told["outcome"]), self.config.name
+        if outcome != WITHDRAWN:
+            self._tokens += told.get("tokens", 0)
+            self._count("audits", outcome, name)
+            for kind, field in (("prompt", "prompt_tokens"), ("completion", "tokens")):
+                self._count("audit_tokens", kind, name, by=told.get(field, 0))
+            if log.isEnabledFor(logging.INFO):
+                log.info(json.dumps(self._line("audit", **told)))
+        return outcome
 
     def _line(self, event: str, **told: Any) -> dict[str, Any]:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -202,9 +195,10 @@ class Auditor:
         await cancel_all(self._tasks)
         if self._log is not None:
             self._log.close()
-        for audit in self._waiting:
-            audit.outcome = WITHDRAWN if audit.outcome == WITHDRAWN else CANCELLED
-            self._tell(audit)
+        for ended in self._waiting:
+            told = ended.result() if ended.done() else {}
+            withdrawn = told.get("outcome") == WITHDRAWN
+            self._tell({**told, "outcome": WITHDRAWN if withdrawn else CANCELLED})
 
     @property
     def spends_all(self) -> bool:

@@ -449,70 +449,73 @@ def _rows(choice: Json) -> list[dict[str, Any]]:
 # How the ids of voted responses begin, which nobody keeps.
 OWN_ID = "resp_aera_"
 # Fields that a chat request has too.
-SAME = (
+SAME = frozenset({
     "temperature", "top_p", "user", "safety_identifier", "prompt_cache_key", "service_tier",
     "stream", "seed", "stop", "frequency_penalty", "presence_penalty", "top_k", "min_p",
     "repetition_penalty", "chat_template_kwargs",
-)  # fmt: skip
+})  # fmt: skip
 # Fields that are read here, or that change nothing in a reply of text.
-READ = frozenset({"model", "input", "instructions", "max_output_tokens", "metadata", "store",
-                  "truncation", "background", "tools", "text", "reasoning", "include", "aera",
-                  "stream_options", "parallel_tool_calls", "tool_choice"})  # fmt: skip
+READ = frozenset({
+    "model", "input", "instructions", "max_output_tokens", "metadata", "store", "truncation",
+    "text", "reasoning", "aera", "stream_options", "parallel_tool_calls", "tool_choice",
+})  # fmt: skip
+# Parts of a message that are text.
+TEXTS = ("input_text", "output_text", "text")
 # Fields of a request that its response repeats, and what they are where it is silent.
 ECHOED: Json = {
     "instructions": None, "max_output_tokens": None, "metadata": {}, "parallel_tool_calls": True,
     "reasoning": {"effort": None, "summary": None}, "temperature": None, "top_p": None,
     "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "user": None,
 }  # fmt: skip
+# What is the same in every response that was voted on.
+ALIKE: Json = {
+    "object": "response", "background": False, "error": None, "previous_response_id": None,
+    "store": False, "truncation": "disabled",
+}  # fmt: skip
 
 
 def to_chat(body: Json) -> dict[str, Any] | None:
     """The chat request that asks for the same text; None for whatever is more than text."""
-    given = {name: value for name, value in body.items() if value is not None}
+    given = {name: v for name, v in body.items() if not (v is None or v is False or v == [])}
     text, reasoning = given.get("text", {}), given.get("reasoning", {})
-    messages = _messages(given)
-    only_text = (
-        not given.keys() - READ - {*SAME}
-        and not any(given.get(name) for name in ("tools", "background", "include"))
-        and given.get("truncation", "disabled") == "disabled"
-        and isinstance(text, dict)
-        and text.get("format") in (None, {"type": "text"})
-        and isinstance(reasoning, dict)
-    )
-    if messages is None or not only_text:
+    kept = given.get("truncation", "disabled") == "disabled" and not given.keys() - READ - SAME
+    if not (kept and isinstance(text, dict) and isinstance(reasoning, dict)):
         return None
-    length, effort = given.get("max_output_tokens"), reasoning.get("effort")
-    chat = {"max_completion_tokens": length, "reasoning_effort": effort}
-    chat |= {"messages": messages, "verbosity": text.get("verbosity")}
-    chat |= {name: given[name] for name in SAME if name in given}
+    asked, said = given.get("input"), given.get("instructions")
+    items = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    if not isinstance(items, list) or text.get("format") not in (None, {"type": "text"}):
+        return None
+    items = [{"role": "system", "content": said}, *items] if said else items
+    texts = [_find_text(item) for item in items]
+    if None in texts:
+        return None
+    chat = {
+        "messages": [
+            # Not every server knows developers, and all know what a system message is.
+            {
+                "role": "system" if item.get("role") == "developer" else item.get("role"),
+                "content": t,
+            }
+            for item, t in zip(items, texts, strict=True)
+        ],
+        "max_completion_tokens": given.get("max_output_tokens"),
+        "reasoning_effort": reasoning.get("effort"),
+        "verbosity": text.get("verbosity"),
+        **{name: body[name] for name in SAME & body.keys()},
+    }
     return {name: value for name, value in chat.items() if value is not None}
 
 
-def _messages(given: Json) -> list[dict[str, Any]] | None:
-    """Instructions and input as messages, None where they hold more than text."""
-    instructions, asked = given.get("instructions", ""), given.get("input")
-    made = [{"role": "system", "content": instructions}] if instructions else []
-    if isinstance(asked, str):
-        asked = [{"role": "user", "content": asked}]
-    if not isinstance(asked, list) or not isinstance(instructions, str):
+def _find_text(item: Any) -> str | None:
+    """What a message says, None where it is more than text."""
+    if not isinstance(item, dict) or item.get("type", "message") != "message":
         return None
-    for item in asked:
-        if not isinstance(item, dict) or item.get("type", "message") != "message":
-            return None
-        role, content = item.get("role"), item.get("content")
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        known = [
-            part.get("text")
-            for part in (parts if isinstance(parts, list) else [])
-            if isinstance(part, dict) and part.get("type") in ("input_text", "output_text", "text")
-        ]
-        texts = [text for text in known if isinstance(text, str)]
-        if not isinstance(parts, list) or len(texts) < len(parts):
-            return None
-        # Not every server knows developers, and all know what a system message is.
-        role = "system" if role == "developer" else role
-        made.append({"role": role, "content": "\n".join(texts)})
-    return made
+    content = item.get("content")
+    if isinstance(content, str) or not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    known = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") in TEXTS]
+    texts = [text for text in known if isinstance(text, str)]
+    return "\n".join(texts) if len(texts) == len(content) else None
 
 
 def to_response(reply: Json, asked: Json) -> dict[str, Any]:
@@ -524,7 +527,8 @@ def to_response(reply: Json, asked: Json) -> dict[str, Any]:
     status = "incomplete" if reason else "completed"
     message = choice.get("message")
     text = message.get("content") if isinstance(message, Mapping) else None
-    part = {"type": "output_text", "text": text if isinstance(text, str) else ""}
+    said = {"type": "output_text", "text": text if isinstance(text, str) else ""}
+    item = {"id": f"msg_{mark}", "type": "message", "role": "assistant", "status": status}
     account = dict(reply["aera"])
     if asked.get("store"):
         note = "a voted response is not stored, so no later one can refer to it"
@@ -533,21 +537,13 @@ def to_response(reply: Json, asked: Json) -> dict[str, Any]:
     cached = {"cached_tokens": 0, "cache_write_tokens": 0}
     thought = {"reasoning_tokens": 0, **usage.get("completion_tokens_details", {})}
     return {
+        **ALIKE,
         "id": f"{OWN_ID}{mark}",
-        "object": "response",
         "created_at": reply["created"],
         "status": status,
-        "background": False,
-        "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
         "model": reply["model"],
-        "output": [
-            {"id": f"msg_{mark}", "type": "message", "role": "assistant", "status": status,
-             "content": [{**part, "annotations": [], "logprobs": []}]}
-        ],
-        "previous_response_id": None,
-        "store": False,
-        "truncation": "disabled",
+        "output": [{**item, "content": [{**said, "annotations": [], "logprobs": []}]}],
         **{name: ECHOED[name] if value is None else value for name, value in own.items()},
         **({"service_tier": s} if (s := reply.get("service_tier")) else {}),
         "usage": {
@@ -558,7 +554,7 @@ def to_response(reply: Json, asked: Json) -> dict[str, Any]:
             "total_tokens": usage["total_tokens"],
         },
         "aera": account,
-    }  # fmt: skip
+    }
 
 
 def response_events(response: Json) -> Iterator[bytes]:
