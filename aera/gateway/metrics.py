@@ -1,6 +1,5 @@
 """What a gateway tells of itself: Prometheus metrics, and the latest allocations for its page."""
 
-import logging
 import time
 from collections import Counter as Tally
 from collections import deque
@@ -10,10 +9,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from aera.gateway.vote import VotedChoice
-from aera.reading.task import LITTLE
 from aera.sampling.replicas import Replicas
 
-log = logging.getLogger("aera.gateway")
 KEPT = 200
 # Seconds of a point of the page's lines, and points that are kept: an hour.
 POINT, POINTS = 10, 360
@@ -22,8 +19,6 @@ MOST_VOTES, LONGEST = 6, 60
 SHOWN = (
     "samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures", "unread"
 )  # fmt: skip
-# Samples after which it is worth saying that few of them can be read.
-ENOUGH = 40
 REPLICA = ("upstream", "replica")
 # Every metric: its kind, what it tells, and its labels.
 METRICS: dict[str, tuple[Any, ...]] = {
@@ -84,7 +79,6 @@ class Metrics:
             self._made[name] = made
         # Samples that came, and those of them that could be read.
         self._came = self._read = 0
-        self._warned = False
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """So many more of something."""
@@ -114,7 +108,8 @@ class Metrics:
         for name, number in told.items():
             if number:
                 self.count(name, by=number)
-        self._watch_reading(found.responses - account["failures"], account["unread"])
+        came = found.responses - account["failures"]
+        self._came, self._read = self._came + came, self._read + came - account["unread"]
         self.observe("samples_per_question", found.responses)
         self.observe("deciding_seconds", (found.encoder_ms + found.gate_ms) / 1000)
         self.observe("vote_seconds", found.seconds)
@@ -145,18 +140,6 @@ class Metrics:
     def read(self) -> float | None:
         """The share of samples that could be read, None before there are any."""
         return self._read / self._came if self._came else None
-
-    def _watch_reading(self, came: int, unread: int) -> None:
-        """Say it in the log, once, when most of what comes back cannot be read."""
-        self._came, self._read = self._came + came, self._read + came - unread
-        share = self.read or 0.0
-        if self._came >= ENOUGH and share < LITTLE and not self._warned:
-            self._warned = True
-            log.warning(
-                "only %.0f %% of the samples could be read; look at the task (aera tasks) that the "
-                "gateway or its controller was started with",
-                100 * share,
-            )
 
     def exposition(
         self,

@@ -176,10 +176,8 @@ async def parse_body(content: bytes) -> Any:
 def _parse(content: bytes) -> Any:
     if sum(map(content.count, (b",", b"[", b"{"))) + NAMED * content.count(b":") > MOST_VALUES:
         raise _too_large(f"the request has more than {MOST_VALUES:,} values")
-    usual = content[:1] == b"{" and b"\0" not in content[:4]
     try:
-        encoding = "utf-8" if usual else json.detect_encoding(content)
-        body = DECODER.decode(content.decode(encoding, "surrogatepass"))
+        body = DECODER.decode(content.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
     if content.count(b"{") + content.count(b"[") <= DEEPEST:  # it cannot be nested deeper

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fakes import FakeUpstream, Fault
-from gateways import House, visit
+from gateways import BODY, House, visit
 from live import boxed
 
 ASKED: dict[str, Any] = {"model": "aera/m", "input": "how many?"}
@@ -35,11 +35,19 @@ def test_a_chat_asks_for_the_same(fields: Any, messages: Any) -> None:
     assert (body["max_completion_tokens"], body["reasoning_effort"]) == (50, "low")
 
 
-def test_a_stream_that_fails_late_says_so() -> None:
-    server = FakeUpstream(boxed, delay=lambda call: 0.2, faults=[Fault.status(500)])
-    body = {**ASKED, "stream": True}
-    told = visit(lambda h: h.fetch("/v1/responses", "POST", json=body), server, keep_alive=0.02)
-    assert b"event: error" in told[2]
+@pytest.mark.parametrize(
+    ("path", "said"), [("chat/completions", b'"error"'), ("responses", b"event: error")]
+)
+def test_a_stream_that_fails_late_says_so_and_is_counted_as_failed(path: str, said: bytes) -> None:
+    async def act(house: House) -> Any:
+        body = {**(ASKED if path == "responses" else BODY), "stream": True}
+        _, _, told = await house.fetch(f"/v1/{path}", "POST", json=body)
+        assert said in told
+        return await house.metrics()
+
+    server = FakeUpstream(boxed, delay=lambda call: 0.2, faults=[Fault.status(503)] * 9)
+    metrics = visit(act, server, keep_alive=0.02)
+    assert metrics["aera_requests_total", "m", "stream", "503"] == 1
 
 
 @pytest.mark.parametrize(

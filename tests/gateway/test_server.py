@@ -197,16 +197,13 @@ def test_a_request_may_be_nested_so_deep_and_no_deeper(bracket: str) -> None:
     assert (status, refused, "nested deeper" in told["error"]["message"]) == (200, 400, True)
 
 
-@pytest.mark.parametrize(
-    ("path", "encoding"), [(CHAT, "utf-8"), (CHAT, "utf-16"), ("/v1/x", "utf-8")]
-)
-def test_a_request_of_too_many_values_is_refused(path: str, encoding: str) -> None:
+@pytest.mark.parametrize("path", [CHAT, "/v1/x"])
+def test_a_request_of_too_many_values_is_refused(path: str) -> None:
     async def act(house: House) -> list[Any]:
         told = []
         for count in (100, MOST_VALUES // 2):
-            values = ",".join(["[]"] * count)
-            asked = json.dumps({**BODY, "model": "m", "aera": {"vote": False}})
-            data = io.BytesIO(f'{asked[:-1]},"x":[{values}]}}'.encode(encoding))
+            body = {**BODY, "model": "m", "aera": {"vote": False}, "x": [[]] * count}
+            data = io.BytesIO(json.dumps(body, separators=(",", ":")).encode())
             kind = {"content-type": "application/json"}
             told.append(await house.fetch(path, "POST", data=data, headers=kind))
         return told
@@ -300,17 +297,6 @@ def test_the_metrics_parse_and_add_up() -> None:
     assert values["aera_stops_total", "m", "lead"] == 1
     assert values["aera_tokens_saved_total", "m"] > 0
     assert values["aera_overhead_seconds_count",] == values["aera_vote_seconds_count",] == 1
-
-
-def test_a_stream_that_fails_late_is_counted_as_failed() -> None:
-    async def act(house: House) -> Any:
-        status, _, content = await house.fetch(CHAT, "POST", json={**BODY, "stream": True})
-        assert (status, b'"error"' in content) == (200, True)
-        return await house.metrics()
-
-    server = FakeUpstream(boxed, faults=[Fault.status(503)] * 9, delay=lambda call: 0.1)
-    metrics = visit(act, server, keep_alive=0.01)
-    assert metrics["aera_requests_total", "m", "stream", "503"] == 1
 
 
 def test_the_state_tells_of_votes_without_a_word_of_what_was_asked_or_said() -> None:

@@ -1,17 +1,15 @@
 """Whatever is sent to the gateway, and whatever comes back from upstream: no failure of its own."""
 
-import asyncio
 import http.client
 import json
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
-from fakes import serving
+from fakes import in_background, serving
 from gateways import CHAT, config_of, housed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -70,13 +68,16 @@ choice = some(
 reply = some("model", choices=few(choice), usage=some("prompt_tokens completion_tokens"))
 
 
-@dataclass
 class Target:
     """A running gateway, and what its upstream answers to everything."""
 
-    address: str = ""
-    told: bytes = b""
-    status: int = 200
+    address, told, status = "", b"", 200
+
+    @asynccontextmanager
+    async def up(self) -> AsyncIterator[None]:
+        async with serving(self.answer) as url, housed(config_of([url])) as house:
+            self.address = urlsplit(house.url).netloc
+            yield
 
     async def answer(self, request: web.Request) -> web.Response:
         content = await request.read()
@@ -87,9 +88,8 @@ class Target:
         return web.json_response({"choices": [FINE] * count})
 
     def send(self, method: str, path: str, content: bytes = b"", **headers: str) -> Any:
-        """The status, and the content as JSON where it is an error."""
-        connection = http.client.HTTPConnection(self.address, timeout=20)
-        try:
+        """The status; an error says what it is in JSON."""
+        with closing(http.client.HTTPConnection(self.address, timeout=20)) as connection:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in {"Host": "localhost", **headers}.items():
                 connection.putheader(name.replace("_", "-"), value.encode("latin-1"))
@@ -97,8 +97,6 @@ class Target:
             connection.endheaders(content)
             got = connection.getresponse()
             text = got.read()
-        finally:
-            connection.close()
         if got.status >= 400 and method != "HEAD" and text != NO_HTTP:
             error = json.loads(text)["error"]
             assert {"message", "type", "param", "code"} <= set(error)
@@ -108,23 +106,10 @@ class Target:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    """A gateway in a thread of its own, with a short schedule and no retries."""
-    made, ready, done = Target(), threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
-
-    async def serve() -> None:
-        async with serving(made.answer) as url, housed(config_of([url])) as house:
-            made.address = urlsplit(house.url).netloc
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    ready.wait(20)
-    yield made
-    loop.call_soon_threadsafe(done.set)
-    thread.join(20)
-    loop.close()
+    """A gateway in a thread of its own."""
+    made = Target()
+    with in_background(made.up()):
+        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -157,9 +142,10 @@ def test_no_bytes_make_the_gateway_fail(target: Target, sent: bytes) -> None:
         '{"model": "%s", "messages": [], "x": ' + '{"a":' * 500 + "1" + "}" * 500 + "}",
         '{"model": "%s", "messages": [], "seed": 1' + "0" * 5000 + "}",
         '{"model": "%s", "messages": [], "x": NaN}',
+        '{"model": "%s", "messages": [], "aera": {}, "temperature": 1e999}',
         '{"model": "%s", "messages": [], "x": "\xff"}',
     ],
-    ids=["deep", "less deep", "deep objects", "long number", "NaN", "no UTF-8"],
+    ids=["deep", "less deep", "deep objects", "long number", "NaN", "Infinity", "no UTF-8"],
 )
 def test_a_request_that_is_no_sound_json_is_refused(target: Target, model: str, sent: str) -> None:
     assert target.send("POST", CHAT, (sent % model).encode("latin-1")) == 400
