@@ -579,7 +579,7 @@ def _read_questions(
     question: str | None, file: Path | None, columns: Iterable[str]
 ) -> list[Question]:
     """The questions of a call: the argument, a file, or standard input; no right answers."""
-    from aera.lab.formats.rows import Columns, read_questions
+    from aera.lab.formats.rows import read_questions
 
     if question is not None and file is not None:
         raise UsageError("give a question or --file, not both")
@@ -587,14 +587,13 @@ def _read_questions(
         if not question.strip():
             raise UsageError("the question is empty")
         return [Question("question", question)]
-    names = Columns.parse(columns)
     if file is not None:
-        return read_questions(file, names)
+        return read_questions(file, columns)
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "standard input"
         binary = getattr(sys.stdin, "buffer", None)
         given.write_bytes(binary.read() if binary else sys.stdin.read().encode())
-        return read_questions(given, names)
+        return read_questions(given, columns)
 
 
 # --- sample ---------------------------------------------------------------------------------------
@@ -630,10 +629,10 @@ def sample(
 
     Run again with more --responses or added questions, a finished pool grows by what is missing.
     """
-    from aera.lab.formats.rows import Columns, read_exam
+    from aera.lab.formats.rows import read_exam
 
     chosen = get_task(task)
-    asked, truths = read_exam(questions, chosen, Columns.parse(asking.columns or ()), seed=seed)
+    asked, truths = read_exam(questions, chosen, asking.columns or (), seed=seed)
     job = Job(asking.sampler(chosen, FULL if traces else PLAIN, seed), Ledger(asking.budget()))
     chat, points = job.sampler.chat, Schedule.parse(schedule) if schedule else None
     each = responses if responses is not None else points.last if points else 128

@@ -12,21 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from aera.core import Response
-from aera.errors import PoolError, UsageError
+from aera.errors import PoolError
 from aera.files import to_line, whole_file
 from aera.lab.formats.rows import (
-    NAMES,
+    Fields,
+    Pair,
     Row,
     Rows,
     asked_in,
-    choices_in,
-    is_reply,
+    choices_of,
     need_field,
     need_object,
     parse_object,
     read_lines,
     read_reply,
     read_whole,
+    recognise,
+    table_questions,
     whole_number,
     written,
 )
@@ -59,10 +61,9 @@ def read_lm_eval(file: Path) -> Rows:
 def _find_prompt(row: Row, *, where: str) -> str:
     """The question alone where the document has it, else the whole prompt with its examples."""
     document = row.get("doc")
-    fields = document if isinstance(document, dict) else {}
-    for name in NAMES["question"]:
-        if isinstance(fields.get(name), str) and fields[name].strip():
-            return str(fields[name])
+    alone = Fields(document if isinstance(document, dict) else {}, where).get("question")
+    if isinstance(alone, str) and alone.strip():
+        return alone
     arguments = need_field(row, "arguments", dict, where=where)
     first = need_field(arguments, "gen_args_0", dict, where=where)
     return str(need_field(first, "arg_0", str, where=where))
@@ -98,13 +99,12 @@ def _sample(sample: Row, *, where: str) -> tuple[int, Row]:
         "id": str(name),
         "question": asked.text if asked.text.strip() else str(name),
         "system": asked.system,
-        "choices": [*choices_in(sample, "choices", where=where)],
+        "choices": [*choices_of(Fields(sample, where))],
         "target": sample.get("target"),
     }
     if failed or not output.get("choices"):
-        said = failed.get("message") if isinstance(failed, dict) else failed
-        model = written(output.get("model"))
-        row["responses"] = [Response("", error=str(said or "no output"), model=model)]
+        said, model = _said(failed) or "no output", written(output.get("model"))
+        row["responses"] = [(Response("", error=said, model=model), False)]
     else:
         usage, seconds = output.get("usage"), output.get("time")
         tokens = usage.get("output_tokens") if isinstance(usage, dict) else None
@@ -112,13 +112,8 @@ def _sample(sample: Row, *, where: str) -> tuple[int, Row]:
         took = round(1000 * seconds, 1) if isinstance(seconds, int | float) else None
         beside = {"model": output.get("model"), "latency_ms": took}
         reply = {**beside, "usage": {"completion_tokens": tokens}, "choices": [*choices]}
-        row["responses"] = _reply(reply, where=where)
+        row["responses"] = read_reply(reply, where=where)
     return int(need_field(sample, "epoch", int, where=where)), row
-
-
-def _reply(body: Row, *, where: str) -> list[Any]:
-    """A completion in OpenAI's words, as the responses of a row; refused where it is none."""
-    return [body] if is_reply(body) else read_reply(body, where=where)[0]
 
 
 def _choice(choice: Any) -> Any:
@@ -137,7 +132,9 @@ def _choice(choice: Any) -> Any:
 
 def _samples(file: Path) -> Rows:
     """The samples of a log in the order in which it holds them."""
-    if not zipfile.is_zipfile(file):
+    with file.open("rb") as start:
+        is_archive = start.read(2) == b"PK"
+    if not is_archive:
         log = need_object(read_whole(file), where=file.name)
         for place, sample in enumerate(need_field(log, "samples", list, where=file.name)):
             where = f"{file.name}, sample {place}"
@@ -197,7 +194,7 @@ def read_batch(file: Path, questions: Path | None = None) -> Rows:
         where, rows = replies.get(name, (file.name, []))
         count = request.get("n") or most
         told = [each for row in rows for each in _replied(row, count, where=where)]
-        missing = [Response("", error="the batch gave no reply")] * count
+        missing = [(Response("", error="the batch gave no reply"), False)] * count
         yield where, {"target": None, **request, "responses": told or missing}
 
 
@@ -209,15 +206,15 @@ def _body(line: Row) -> Row:
     return body if isinstance(body, dict) else {}
 
 
-def _replied(line: Row, count: int, *, where: str) -> list[Any]:
+def _replied(line: Row, count: int, *, where: str) -> list[Pair]:
     """What one line brought; a request that failed failed as often as was asked."""
     told, body = line.get("response"), _body(line)
     trouble = line.get("error") or body.get("error")
     status = told.get("status_code") if isinstance(told, dict) else None
     if trouble or (isinstance(status, int) and status != 200) or not body:
         said = _said(trouble) or (f"status {status}" if status else "no response")
-        return [Response("", error=said)] * count
-    return _reply(body, where=where)
+        return [(Response("", error=said), False)] * count
+    return read_reply(body, where=where)
 
 
 def _said(trouble: Any) -> str:
@@ -229,42 +226,36 @@ def _said(trouble: Any) -> str:
 
 def _requests(file: Path) -> dict[str, Row]:
     """What was asked, by the id of the line; equal prompts share the question of the first."""
-    if not file.is_file():
-        raise UsageError(f'there is no file "{file}" with questions')
+    if not file.is_file() or recognise(file) != "openai-batch":
+        return {
+            question.id: {
+                "id": question.id,
+                "question": question.text,
+                "system": question.system,
+                "choices": [*question.choices],
+                "group": question.group,
+                "target": fields.get("answer"),
+            }
+            for question, fields in table_questions(file)
+        }
     requests: dict[str, Row] = {}
-    known: dict[str | None, Row] = {}
+    known: dict[str | None, str] = {}
     for where, line in read_lines(file):
-        row = _request(line, where=where)
-        name = row["id"]
+        name = need_field(line, "custom_id", str, where=where)
+        body = need_field(line, "body", dict, where=where)
+        prompt = body.get("messages") or body.get("prompt")
+        asked, count = asked_in(prompt), whole_number(body.get("n"))
+        if not asked.text.strip():
+            raise PoolError(f"{where}: the request {name} holds no message of a user")
         if name in requests:
             raise PoolError(f"{where}: {name} comes a second time")
-        if "body" in line:
-            prompt = canonical_json(line["body"].get("messages") or line["body"].get("prompt"))
-            row["id"] = known.setdefault(prompt, row)["id"]
-        requests[name] = row
-    if not requests:
-        raise PoolError(f"{file.name} holds no question")
-    return requests
-
-
-def _request(line: Row, *, where: str) -> Row:
-    """A line of a batch's input, or of a file of questions, as the beginning of a row."""
-    if "custom_id" not in line:
-        choices = choices_in(line, "choices", where=where)
-        return {
-            "id": str(need_field(line, "id", str, int, where=where)),
-            "question": need_field(line, "question", str, where=where),
-            "choices": [*choices],
-            "target": line.get("answer"),
+        requests[name] = {
+            "id": known.setdefault(canonical_json(prompt), name),
+            "question": asked.text,
+            "system": asked.system,
+            "n": count if count and 0 < count <= MOST_CHOICES else 1,
         }
-    name = need_field(line, "custom_id", str, where=where)
-    body = need_field(line, "body", dict, where=where)
-    asked = asked_in(body.get("messages") or body.get("prompt"))
-    if not asked.text.strip():
-        raise PoolError(f"{where}: the request {name} holds no message of a user")
-    count = whole_number(body.get("n"))
-    often = count if count and 0 < count <= MOST_CHOICES else 1
-    return {"id": name, "question": asked.text, "system": asked.system, "n": often}
+    return requests
 
 
 LOGS: dict[str, Callable[[Path], Rows]] = {
@@ -289,32 +280,28 @@ def export_allocations(file: Path, out: Path) -> int:
 
 
 def _batch_row(allocation: Row, *, where: str) -> Row:
+    """An allocation as a chat completion: the winning text, the account beside it."""
     question_id = need_field(allocation, "question_id", str, where=where)
-    request = f"aera-{question_id}"
-    row: Row = {"id": request, "custom_id": question_id, "response": None, "error": None}
+    name = f"aera-{question_id}"
+    row: Row = {"id": name, "custom_id": question_id, "response": None, "error": None}
     if allocation.get("error"):
         failure = {"code": "upstream_error", "message": str(allocation["error"])}
         return {**row, "error": failure}
-    body = _completion(allocation, request, where=where)
-    return {**row, "response": {"status_code": 200, "request_id": request, "body": body}}
-
-
-def _completion(allocation: Row, name: str, *, where: str) -> Row:
-    """An allocation as a chat completion: the winning text, the account beside it."""
     answer = need_field(allocation, "answer", str, type(None), where=where)
     prompt = need_field(allocation, "prompt_tokens", int, where=where)
     completion = need_field(allocation, "completion_tokens", int, where=where)
     boxed = "" if answer is None else f"\\boxed{{{answer}}}"
     text = allocation.get("text")
-    content = text if isinstance(text, str) else boxed
-    message = {"role": "assistant", "content": content, "refusal": None}
+    message = {"role": "assistant", "content": text if isinstance(text, str) else boxed}
+    choice = {"index": 0, "message": {**message, "refusal": None}, "finish_reason": "stop"}
     usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-    return {
+    body = {
         "id": name,
         "object": "chat.completion",
         "created": 0,
         "model": "aera",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        "choices": [{**choice, "logprobs": None}],
         "usage": {**usage, "total_tokens": prompt + completion},
         "aera": {key: value for key, value in allocation.items() if key != "question_id"},
     }
+    return {**row, "response": {"status_code": 200, "request_id": name, "body": body}}

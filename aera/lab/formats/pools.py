@@ -1,8 +1,8 @@
 """Pools from files of any known format, as Parquet, and several as one: all of it, or nothing."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePath
@@ -14,9 +14,10 @@ from aera.files import already_there, whole_file, whole_folder
 from aera.lab.formats.foreign import LOGS, read_batch
 from aera.lab.formats.rows import (
     SOURCES,
-    Columns,
     Entry,
+    Mapped,
     Rows,
+    parse_columns,
     read_rows,
     read_table,
     recognise,
@@ -65,81 +66,15 @@ NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often 
 # --- in -------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True)
 class Imported:
-    """The questions of a file on their way into a pool, and what was found out about them."""
+    """A pool of what was in a file, and what was found out about it."""
 
-    task: Task
-    name: str
-    """Of the file."""
-    sampler: dict[str, Any]
-    """What the pool says of how it was made."""
-    readability: Readability = field(default_factory=Readability)
-    truthless: dict[str, str] = field(default_factory=dict)
-    """Questions whose right answer is not known, each with the reason; none where none is."""
-    answers: dict[str, str] = field(default_factory=dict)
-    count: int = 0
-    remark: str | None = None
-    """What was taken for what, where the file does not say."""
-    unreadable: Entry | None = None
-    """The first whose truth cannot be read."""
-    lines: Sequence[str] = ()
+    pool: Pool
+    lines: Sequence[str]
     """What came in, what did not, and how much of it can be read."""
-    warning: str | None = None
+    warning: str | None
     """What must be said loudly, where little can be read."""
-    pool: Pool = field(init=False)
-
-    def records(self, entries: Iterable[Entry]) -> Iterator[Record]:
-        """Every question, once, while it is found out what they say."""
-        plain = replace(self.task, equivalence=False)  # which answers are equal is not asked here
-        for batch in batches(_checked(entries)):
-            records = [entry.with_traces(self.task) for entry in batch]
-            self.readability = self.readability.join([health_of(read_votes(records, plain))])
-            known = [(each.question, each.truth) for each in batch]
-            for entry, truth in zip(batch, readable_answers(known, self.task), strict=True):
-                self._take(entry, truth)
-            yield from records
-
-    def _take(self, entry: Entry, truth: str | None) -> None:
-        name = entry.question.id
-        self.count += 1
-        self.remark = self.remark or entry.remark
-        if entry.estimated:
-            self.sampler["tokens"] = ESTIMATED
-        if truth is not None:
-            self.answers[name] = truth
-        elif entry.truth is None:
-            self.truthless[name] = "none is given"
-        else:
-            self.unreadable = self.unreadable or entry
-            self.truthless[name] = f"{shown(entry.truth)} is no {self.task.kind} answer"
-
-    def finish(self, pool: Pool, out: Path) -> None:
-        """Write the truths; refuse a pool that nobody could use."""
-        task, readability = self.task, self.readability
-        if readability.failed == readability.responses:
-            raise PoolError(f"{self.name} holds nothing to read: every response failed or is empty")
-        readability.check(task, self.name)
-        if self.unreadable and not self.answers:
-            entry = self.unreadable
-            raise PoolError(
-                f"{entry.where}: not one truth can be read as {task.kind}, here the field "
-                f'"{entry.truth_name}" is {shown(entry.truth)}; give another --task, or --map '
-                "answer=NAME for another column"
-            )
-        lines = tell_pool(pool.manifest, out)
-        if self.answers:
-            Truths(self.answers).save(pool.path)
-            if self.truthless:
-                lines.append(f"without a truth: {name_few(self.truthless)}")
-        else:
-            self.truthless = {}
-            lines.append(NO_TRUTHS)
-        if self.sampler.get("tokens") == ESTIMATED:
-            lines.append(f"tokens are {ESTIMATED}: the file does not count them")
-        if self.remark:
-            lines.append(self.remark)
-        self.lines, self.warning = [*lines, *readability.lines(task)], readability.warning(task)
 
 
 def import_file(
@@ -149,7 +84,7 @@ def import_file(
     task: Task | str | None = None,
     format_name: str | Callable[[Path], Rows] | None = None,
     questions: str | Path | None = None,
-    columns: Mapping[str, str] | Sequence[str] | None = None,
+    columns: Mapped | None = None,
     responses: int | None = None,
 ) -> Imported:
     """Import a file or folder of recorded responses; its format is recognised where not named.
@@ -159,45 +94,103 @@ def import_file(
     it, the number that keeps most responses counts. A URI is read as Parquet. `questions` goes
     with openai-batch, whose lines do not say what was asked. Without `task` the file's own counts.
     """
-    names = Columns(columns) if isinstance(columns, Mapping) else Columns.parse(columns or ())
+    mapped = parse_columns(columns or ())
     wanted = get_task(task) if isinstance(task, str) else task
     place, out = locate(file), Path(out)
     if isinstance(place, Path) and not place.exists():
         raise UsageError(f'there is no file "{place}" to import')
     name = PurePath(show_address(place)).name
     with whole_folder(out) as folder:
-        read = _choose_reader(place, name, format_name, names, questions)
+        read = _choose_reader(place, name, format_name, mapped, questions)
         origin = _read_origin(place) if read is read_table else {}
-        entries = read_rows(read(place), names)  # type: ignore[arg-type]
+        entries = read_rows(read(place), mapped)  # type: ignore[arg-type]
         first = next(entries, None)
         if first is None:
             raise PoolError(f"{name} holds no question")
-        sampler = {**origin["sampler"]} if origin else {"imported_from": name}
-        found = Imported(wanted or _find_task(origin, first, name), name, sampler)
+        found = wanted or _find_task(origin, first, name)
+        sampler = dict(origin["sampler"] if origin else {"imported_from": name})
+        seen: dict[str, Entry] = {}
+        parts: list[Readability] = []
         pool = write_pool(
             folder,
-            found.records(chain([first], entries)),
-            task=found.task,
-            sampler=found.sampler,
+            _records(chain([first], entries), found, sampler, seen, parts),
+            task=found,
+            sampler=sampler,
             seed=origin.get("seed"),
             responses=responses or origin.get("each"),
         )
         there = origin.get("questions")
-        if there not in (None, found.count) and not name.endswith(".parquet"):
+        if there not in (None, len(seen)) and not name.endswith(".parquet"):
             raise PoolError(
-                f"{name} holds {found.count} of the {there} questions it was exported with; "
+                f"{name} holds {len(seen)} of the {there} questions it was exported with; "
                 "export the pool again, or import its files one by one"
             )
-        found.finish(pool, out)
-    found.pool = Pool.open(out)
-    return found
+        readability = Readability().join(parts)
+        if readability.failed == readability.responses:
+            raise PoolError(f"{name} holds nothing to read: every response failed or is empty")
+        readability.check(found, name)
+        lines = [*tell_pool(pool.manifest, out), *_save_truths(seen.values(), found, folder)]
+        if sampler.get("tokens") == ESTIMATED:
+            lines.append(f"tokens are {ESTIMATED}: the file does not count them")
+        lines += [each.remark for each in seen.values() if each.remark][:1]
+    told = [*lines, *readability.lines(found)]
+    return Imported(Pool.open(out), told, readability.warning(found))
+
+
+def _records(
+    entries: Iterable[Entry],
+    task: Task,
+    sampler: dict[str, Any],
+    seen: dict[str, Entry],
+    parts: list[Readability],
+) -> Iterator[Record]:
+    """Every question once; what they say but their responses goes into `seen` and `parts`."""
+    plain = replace(task, equivalence=False)  # which answers are equal is not asked here
+    for batch in batches(entries):
+        for entry in batch:
+            question = entry.question.id
+            if question in seen:
+                name = shown_name(question)
+                raise PoolError(f"{entry.where}: the question {name} comes a second time")
+            seen[question] = replace(entry, responses=())
+            if entry.estimated:
+                sampler["tokens"] = ESTIMATED
+        records = [entry.with_traces(task) for entry in batch]
+        parts.append(health_of(read_votes(records, plain)))
+        yield from records
+
+
+def _save_truths(entries: Collection[Entry], task: Task, folder: Path) -> list[str]:
+    """Keep the truths that can be read; says whose cannot, and refuses where none can."""
+    known = readable_answers([(each.question, each.truth) for each in entries], task)
+    truths, unreadable = dict[str, str](), list[Entry]()
+    without: dict[str, str] = {}
+    for entry, truth in zip(entries, known, strict=True):
+        if truth is not None:
+            truths[entry.question.id] = truth
+        elif entry.truth is None:
+            without[entry.question.id] = "none is given"
+        else:
+            unreadable.append(entry)
+            without[entry.question.id] = f"{shown(entry.truth)} is no {task.kind} answer"
+    if unreadable and not truths:
+        entry = unreadable[0]
+        raise PoolError(
+            f"{entry.where}: not one truth can be read as {task.kind}, here the field "
+            f'"{entry.truth_name}" is {shown(entry.truth)}; give another --task, or --map '
+            "answer=NAME for another column"
+        )
+    if not truths:
+        return [NO_TRUTHS]
+    Truths(truths).save(folder)
+    return [f"without a truth: {name_few(without)}"] if without else []
 
 
 def _choose_reader(
     place: Path | str,
     name: str,
     told: str | Callable[[Path], Rows] | None,
-    columns: Columns,
+    mapped: Mapping[str, str],
     questions: str | Path | None,
 ) -> Callable[[Path], Rows]:
     """The function that reads what is at a place; mapped columns leave only tables."""
@@ -216,11 +209,11 @@ def _choose_reader(
         if (place / MANIFEST).is_file():
             raise UsageError(f'"{place}" is a pool already: aera evaluate "{place}"')
         raise UsageError(f'the folder "{place}" holds no Parquet or Arrow file to import')
-    if columns.mapped and not told and found in ("lm-eval", "openai-batch"):
+    if mapped and not told and found in ("lm-eval", "openai-batch"):
         found = "jsonl"
     if questions and found != "openai-batch":
         raise UsageError(f"--questions goes with openai-batch, but {name} is {found}")
-    if columns.mapped and found not in SOURCES:
+    if mapped and found not in SOURCES:
         raise UsageError(f"--map goes with {', '.join(SOURCES)}, but {name} is {found}")
     return partial(read_batch, questions=Path(questions)) if questions else FORMATS[found]
 
@@ -249,22 +242,6 @@ def _find_task(origin: Mapping[str, Any], entry: Entry, name: str) -> Task:
     except (TypeError, ValueError, UsageError):
         said = f"{name}: its task cannot be understood"
     raise PoolError(f"{said}; give --task, one of {', '.join(TASKS)}")
-
-
-def _checked(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Refuse a question that comes twice, and what the pool could not be read with again."""
-    seen: set[str] = set()
-    for entry in entries:
-        name = entry.question.id
-        if name in seen:
-            raise PoolError(f"{entry.where}: the question {shown_name(name)} comes a second time")
-        seen.add(name)
-        for response in entry.responses:
-            for part, kinds in RESPONSE_FIELDS.items():
-                value = getattr(response, part)
-                if not isinstance(value, kinds) or isinstance(value, bool):
-                    raise PoolError(f"{entry.where}: the {part} of a response is {shown(value)}")
-        yield entry
 
 
 # --- out ------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 A row says where it stands; it is a question with its responses, or one response. A response is a
 text, an object, or only what was answered. Names are those people use; where a file has others,
-`Columns` maps ours to theirs.
+a mapping says ours to theirs.
 """
 
 import csv
@@ -12,21 +12,23 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path, PurePath
-from typing import IO, Any
+from typing import Any
 
 from aera.core import Question, Response
 from aera.errors import PoolError, UpstreamError, UsageError
+from aera.files import NONE
 from aera.lab.truths import Truths, shuffled_letter
 from aera.pools.parquet import arrow, open_address, table_files
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Record
 from aera.reading.canonical import LETTERS, canonical_json
-from aera.reading.task import Task
+from aera.reading.task import Task, readable_answers
 from aera.sampling.replies import (
     CHARACTERS_PER_TOKEN,
     Choice,
@@ -37,37 +39,35 @@ from aera.sampling.replies import (
 
 Row = dict[str, Any]
 Rows = Iterator[tuple[str, Row]]
+Pair = tuple[Response, bool]
+"""A response, and whether its tokens are guessed."""
+Mapped = Mapping[str, str] | Iterable[str]
+"""Our names to a file's, also as texts OURS=THEIRS."""
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "question": ("question", "problem", "prompt", "input", "query"),
-    "messages": ("messages", "conversations", "conversation"),
-    "system": ("system", "system_prompt"),
-    "id": (
-        *("id", "question_id", "doc_id", "problem_id", "prompt_id", "unique_id", "task_id"),
-        "request_id",
-    ),
-    "choices": ("choices", "options"),
-    "answer": (
-        *("answer", "target", "ground_truth", "gold", "solution", "label", "correct_answer"),
-        *("gold_answer", "gt"),
-    ),
-    "group": ("group",),
-    "responses": (
-        *("responses", "completions", "generations", "samples", "outputs", "model_outputs"),
+    ours: tuple(theirs.split())
+    for ours, theirs in {
+        "question": "question problem prompt input query",
+        "messages": "messages conversations conversation",
+        "system": "system system_prompt",
+        "id": "id question_id doc_id problem_id prompt_id unique_id task_id request_id",
+        "choices": "choices options",
+        "answer": "answer target ground_truth gold solution label correct_answer gold_answer gt",
+        "group": "group",
+        "responses": "responses completions generations samples outputs model_outputs "
         "generated_texts",
-    ),
-    "text": (
-        *("text", "response", "completion", "generation", "output", "content", "model_output"),
-        *("generated_text", "model_response"),
-    ),
-    "response_answer": ("response_answer", "final_answer", "prediction", "extracted"),
-    "tokens": ("tokens", "completion_tokens", "output_tokens", "num_tokens"),
-    "index": ("index", "response_index", "sample_index", "sample_idx"),
+        "text": "text response completion generation output content model_output generated_text "
+        "model_response",
+        "response_answer": "response_answer final_answer prediction extracted",
+        "tokens": "tokens completion_tokens output_tokens num_tokens",
+        "index": "index response_index sample_index sample_idx",
+    }.items()
 }
 """What a column may be called; the first that holds anything counts."""
 _KNOWN = {name for names in NAMES.values() for name in names}
-HEAD, LONGEST_LINE = 4096, 1 << 26
-"""Characters that are looked at to recognise a file, and of a first line that is looked at."""
+_NUMBERED = re.compile(r"(response|completion|generation|output|sample)[_ ]?\d+", re.IGNORECASE)
+HEAD = 50
+"""Lines after the first that are looked at to recognise a file."""
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError)
 SHOWN_COLUMNS, SENTENCE = 20, 4
@@ -85,31 +85,36 @@ _OTHERS = {
 # --- files ----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def open_text(file: Path, *, newline: str | None = None) -> Iterator[IO[str]]:
-    """A file of text, gzipped or plain, with a byte-order mark or without."""
+def text_lines(file: Path, *, newline: str | None = None) -> Iterator[str]:
+    """The lines of a file of text, gzipped or plain, with a byte-order mark or without."""
+    number = 0
     with file.open("rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if zipped else raw as data:
-            encoding = _MARKS.get(data.read(2), "utf-8-sig")
-            data.seek(0)
-            yield io.TextIOWrapper(data, encoding, newline=newline)
+            try:
+                encoding = _MARKS.get(data.read(2), "utf-8-sig")
+                data.seek(0)
+                text = io.TextIOWrapper(data, encoding, newline=newline)
+                for line in text:
+                    number += 1
+                    yield line
+            except _UNREADABLE as error:
+                said = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+                where = f"{file.name}, line {number + 1}"
+                raise PoolError(f"{where}: cannot be read, {error}{said}") from None
 
 
 def parse_object(text: str | bytes, *, where: str) -> Row:
     """The JSON object a text holds."""
-    return need_object(_parse(text, where=where), where=where)
-
-
-def _parse(text: str | bytes, *, where: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         hint = ""
         if ", line " in where:
             hint = "; on each line there must be a whole object of JSON, as json.dumps writes it"
         raise PoolError(f"{where}: not JSON ({error}){hint}") from None
+    return need_object(value, where=where)
 
 
 def need_object(value: object, *, where: str) -> Row:
@@ -120,33 +125,19 @@ def need_object(value: object, *, where: str) -> Row:
 
 
 def read_whole(file: Path) -> Any:
-    """What one file of JSON holds."""
-    try:
-        with open_text(file) as text:
-            content = text.read()
-    except _UNREADABLE as error:
-        raise _unreadable(file.name, error) from None
+    """What one file of JSON holds; a list where several values stand one after the other."""
+    content = "".join(text_lines(file))
     try:
         return json.loads(content)
-    except (ValueError, RecursionError):
-        objects = _concatenated(content)
-    return objects if len(objects) > 1 else _parse(content, where=file.name)
-
-
-def _concatenated(content: str) -> list[Row]:
-    """Objects that stand one after the other; none where anything else does."""
-    objects, place = list[Row](), 0
-    with suppress(ValueError, RecursionError):
-        while content := content[place:].lstrip():
-            found, place = json.JSONDecoder().raw_decode(content)
-            objects.append(found)
-        return objects
-    return []
-
-
-def _unreadable(where: str, error: Exception) -> PoolError:
-    said = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
-    return PoolError(f"{where} cannot be read, {error}{said}")
+    except (ValueError, RecursionError) as error:
+        found = list[Any]()
+        with suppress(ValueError, RecursionError):
+            while content := content.lstrip():
+                value, place = json.JSONDecoder().raw_decode(content)
+                found.append(value)
+                content = content[place:]
+            return found
+        raise PoolError(f"{file.name}: not JSON ({error})") from None
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -154,17 +145,12 @@ def _unreadable(where: str, error: Exception) -> PoolError:
 
 def read_lines(file: Path, *, plain: bool = False) -> Rows:
     """JSON objects, one per line; `plain` takes other lines for questions."""
-    number = 0
-    try:
-        with open_text(file) as lines:
-            for number, line in enumerate(lines, start=1):
-                where = f"{file.name}, line {number}"
-                if plain and line.strip() and not line.lstrip().startswith(("{", "[")):
-                    yield where, {"question": line.rstrip("\r\n")}
-                elif line.strip():
-                    yield where, parse_object(line, where=where)
-    except _UNREADABLE as error:
-        raise _unreadable(f"{file.name}, line {number + 1}:", error) from None
+    for number, line in enumerate(text_lines(file), start=1):
+        where = f"{file.name}, line {number}"
+        if plain and line.strip() and not line.lstrip().startswith(("{", "[")):
+            yield where, {"question": line.rstrip("\r\n")}
+        elif line.strip():
+            yield where, parse_object(line, where=where)
 
 
 def read_list(file: Path) -> Rows:
@@ -196,26 +182,24 @@ def _is_objects(value: object) -> bool:
 def read_csv(file: Path) -> Rows:
     """The rows of a table of text by the names in its first line; an empty cell is nothing."""
     csv.field_size_limit(2**31 - 1)
+    text = text_lines(file, newline="")
+    head = next((line for line in text if line.strip()), "")
+    lines = csv.reader(chain([head], text), delimiter=_separator(head), strict=True)
     begin = 1
     try:
-        with open_text(file, newline="") as text:
-            head = next((line for line in text if line.strip()), "")
-            lines = csv.reader(chain([head], text), delimiter=_separator(head), strict=True)
-            names = [name.strip() for name in next(lines, [])]
-            begin = lines.line_num + 1
-            for cells in lines:
-                where, begin = f"{file.name}, line {begin}", lines.line_num + 1
-                if not any(cells):
-                    continue
-                if len(cells) != len(names):
-                    raise PoolError(
-                        f"{where}: it has {len(cells)} cells, but the first line {len(names)}"
-                    )
-                yield where, {name: cell or None for name, cell in zip(names, cells, strict=True)}
+        names = [name.strip() for name in next(lines, [])]
+        begin = lines.line_num + 1
+        for cells in lines:
+            where, begin = f"{file.name}, line {begin}", lines.line_num + 1
+            if not any(cells):
+                continue
+            if len(cells) != len(names):
+                raise PoolError(
+                    f"{where}: it has {len(cells)} cells, but the first line {len(names)}"
+                )
+            yield where, {name: cell or None for name, cell in zip(names, cells, strict=True)}
     except csv.Error as error:
         raise PoolError(f"{file.name}, line {begin}: no CSV ({error})") from None
-    except _UNREADABLE as error:
-        raise _unreadable(f"{file.name}, line {begin}:", error) from None
 
 
 def _separator(head: str) -> str:
@@ -248,11 +232,10 @@ def _batches(filesystem: Any, file: str) -> Iterator[Any]:
             return
         ipc = arrow("pyarrow.ipc")
         try:
-            stream = ipc.open_stream(source)
+            yield from ipc.open_stream(source)
         except arrow().ArrowInvalid:
             table = ipc.open_file(source)
-            stream = map(table.get_batch, range(table.num_record_batches))
-        yield from stream
+            yield from map(table.get_batch, range(table.num_record_batches))
 
 
 SOURCES: dict[str, Callable[[Path], Rows]] = {
@@ -270,8 +253,7 @@ SOURCES: dict[str, Callable[[Path], Rows]] = {
 
 def recognise(file: Path) -> str:
     """The format a file seems to be in; JSON lines where nothing else fits."""
-    suffixes = [suffix.lower() for suffix in file.suffixes if suffix.lower() != ".gz"]
-    suffix = suffixes[-1] if suffixes else ""
+    suffix = PurePath(file.name.lower().removesuffix(".gz")).suffix
     if file.is_dir() or suffix == ".arrow":
         return "parquet"
     with file.open("rb") as opened:
@@ -283,15 +265,9 @@ def recognise(file: Path) -> str:
         return "parquet" if magic == b"PAR1" else "inspect"
     if suffix in (".csv", ".tsv"):
         return suffix[1:]
-    try:
-        with open_text(file) as text:
-            line = ""
-            while not line.strip() and (read := text.readline(LONGEST_LINE)):
-                line = read
-            head = line + text.read(HEAD)
-    except (OSError, EOFError, ValueError, zlib.error):
-        return "jsonl"  # whose reader says what is wrong
-    return _recognise_line(line, head)
+    lines = text_lines(file)
+    line = next((each for each in lines if each.strip()), "")
+    return _recognise_line(line, "".join([line, *islice(lines, HEAD)]))
 
 
 def _recognise_line(line: str, head: str) -> str:
@@ -308,7 +284,7 @@ def _recognise_line(line: str, head: str) -> str:
         return "lm-eval"
     if {"version", "eval", "samples"} <= keys or (row is None and '"eval": {' in head):
         return "inspect"
-    if isinstance(row, dict) and row and not keys & _KNOWN and _items(row):
+    if keys and not keys & _KNOWN and _items(row):
         return "json"
     mark = _separator(line)
     cells = {_plain(cell.strip(' "\r\n')) for cell in line.split(mark)}
@@ -320,93 +296,104 @@ def _recognise_line(line: str, head: str) -> str:
 # --- names ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Entry(Record):
-    """One question of a file: where it stands, what came back, and what the file says is right."""
-
-    where: str
-    truth: str | None = None
-    """As the file writes it."""
-    truth_name: str = "answer"
-    """The field it stands in."""
-    task: object = None
-    """The task the file names."""
-    estimated: bool = False
-    """Whether the tokens are guessed from the length of the texts."""
-    remark: str | None = None
-    """What was taken for what, where a file does not say."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Under which names a file keeps what: the usual ones, or those a user has mapped."""
-
-    mapped: Mapping[str, str] = field(default_factory=dict)
-    """Ours to theirs."""
-
-    def __post_init__(self) -> None:
-        unknown = [ours for ours in self.mapped if ours not in NAMES]
-        if unknown:
+def parse_columns(told: Mapped) -> dict[str, str]:
+    """Our names of columns to a file's, as --map says them."""
+    pairs = told.items() if isinstance(told, Mapping) else (each.split("=", 1) for each in told)
+    mapped: dict[str, str] = {}
+    for pair in pairs:
+        ours, theirs = (part.strip() for part in (*pair, "")[:2])
+        if ours not in NAMES or not theirs:
             raise UsageError(
-                f'--map takes OURS=THEIRS, and "{unknown[0]}" is none of ours: {", ".join(NAMES)}'
+                f"--map takes OURS=THEIRS, ours one of {', '.join(NAMES)}, but got "
+                f'"{"=".join(pair)}"'
             )
+        if ours in mapped:
+            raise UsageError(f'--map says twice what "{ours}" is')
+        mapped[ours] = theirs
+    return mapped
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A row by our names, whatever its file calls them."""
+
+    row: Row
+    where: str
+    mapped: Mapping[str, str] = field(default_factory=dict)
+    """Ours to theirs, where a user says so; else the usual names count."""
 
     @classmethod
-    def parse(cls, pairs: Iterable[str]) -> "Columns":
-        """What --map says, each as OURS=THEIRS."""
-        mapped: dict[str, str] = {}
-        for pair in pairs:
-            ours, equals, theirs = (part.strip() for part in pair.partition("="))
-            if not equals or not theirs or ours not in NAMES:
-                raise UsageError(
-                    f'--map takes OURS=THEIRS, ours one of {", ".join(NAMES)}, but got "{pair}"'
-                )
-            if ours in mapped:
-                raise UsageError(f'--map says twice what "{ours}" is')
-            mapped[ours] = theirs
-        return cls(mapped)
-
-    def find(self, key: str, row: Row, but: str | None = None) -> str | None:
-        """The name under which a row has something; one that holds anything comes first."""
-        if key in self.mapped:
-            return self.mapped[key] if self.mapped[key] in row else None
-        there = [name for name in NAMES[key] if name in row and name != but]
-        held = [name for name in there if given(row, name) is not None]
-        return next(iter(held or there), None)
-
-    def missing(self, key: str, row: Row, *, where: str, what: str) -> PoolError:
-        """What is said of a row without something it needs."""
-        if key in self.mapped:
-            return _unknown_column(self.mapped[key], row, where=where)
-        return PoolError(
-            f"{where}: there is no {what}; its column is one of {', '.join(NAMES[key])}, or give "
-            f"--map {self._guess(key, row)}; there are {_names(row)}"
-        )
-
-    def _guess(self, key: str, row: Row) -> str:
-        """Which column it may be: a list of responses, else the longest text."""
-        asked = {self.find(each, row) for each in ("question", "messages", "choices")}
-        rest = {n: v for n, v in row.items() if n not in asked and n.isprintable()}
-        lists = [name for name, value in rest.items() if listed(value)]
-        if key == "text" and lists:
-            return f"responses={lists[0]}"
-        texts = {name: len(v) for name, v in rest.items() if isinstance(v, str) and " " in v}
-        return f"{key}={max(texts, key=texts.__getitem__) if texts else 'NAME'}"
-
-    def tidy(self, row: Row) -> Row:
-        """A row under names that are known: in any letters, also those inside a request."""
+    def of(cls, row: Row, where: str, mapped: Mapping[str, str] = NONE) -> "Fields":
+        """A row of a file: its names in any letters, also inside a request or a reply."""
         if isinstance(row.get("request"), dict):
             row = {**row["request"], **row}
-        reply = row if is_reply(row) else row.get("response")
-        if is_reply(reply):
-            row = {k: v for k, v in row.items() if reply is not row or k not in ("id", "choices")}
-            row |= {"response": reply}
-        theirs = {*self.mapped.values()}
-        for name in [each for each in row if isinstance(each, str) and each not in theirs]:
-            plain = _plain(name)
-            if plain != name and plain in _KNOWN and plain not in row:
-                row = {plain if each == name else each: value for each, value in row.items()}
-        return row
+        if is_reply(row):
+            rest = {name: row[name] for name in row if name not in ("id", "choices")}
+            row = {**rest, "response": row}
+        tidy: Row = {}
+        for name, value in row.items():
+            plain = _plain(name) if isinstance(name, str) else name
+            rename = plain in _KNOWN and name not in mapped.values()
+            tidy[plain if rename and plain not in row and plain not in tidy else name] = value
+        return cls(tidy, where, mapped)
+
+    def numbered(self) -> list[Any]:
+        """What numbered columns hold: those of a usual name, or of the kind of the one mapped."""
+        theirs, pattern = self.mapped.get("responses"), _NUMBERED
+        if theirs is not None:
+            pattern = re.compile(re.escape(theirs.rstrip("0123456789")) + r"\d+")
+            if not pattern.fullmatch(theirs) or listed(self.row.get(theirs)) is not None:
+                return []
+        elif self.name("responses") or self.name("text"):
+            return []
+        return [self.row[name] for name in self.row if pattern.fullmatch(str(name))]
+
+    def name(self, key: str, but: str | None = None) -> str | None:
+        """The name under which there is something; one that holds anything comes first."""
+        if key in self.mapped:
+            return self.mapped[key] if self.mapped[key] in self.row else None
+        there = [name for name in NAMES[key] if name in self.row and name != but]
+        held = [name for name in there if given(self.row, name) is not None]
+        return next(iter(held or there), None)
+
+    def get(self, key: str) -> Any:
+        """What there is; None where there is nothing."""
+        return given(self.row, self.name(key))
+
+    def bad(self, key: str) -> PoolError:
+        """What is said of something that cannot be used."""
+        return bad_field(self.row, self.name(key) or key, where=self.where)
+
+    def missing(self, key: str, what: str) -> PoolError:
+        """What is said of a row without something it needs."""
+        if key in self.mapped:
+            return self.unknown(self.mapped[key])
+        return PoolError(
+            f"{self.where}: there is no {what}; its column is one of {', '.join(NAMES[key])}, or "
+            f"give --map {self._guess(key)}; there are {self._names()}"
+        )
+
+    def unknown(self, name: str) -> PoolError:
+        """What is said of a column that is not there."""
+        return PoolError(f'{self.where}: there is no column "{name}"; there are {self._names()}')
+
+    def _guess(self, key: str) -> str:
+        """Which column it may be: a list of responses, the first of several, the longest text."""
+        asked = {self.name(each) for each in ("question", "messages", "choices")}
+        rest = {n: v for n, v in self.row.items() if n not in asked and n.isprintable()}
+        lists = [name for name, value in rest.items() if listed(value)]
+        texts = {name: value for name, value in rest.items() if isinstance(value, str)}
+        stems = Counter(name.rstrip("0123456789") for name in texts if name[-1:].isdigit())
+        lists += [name for name in texts if stems[name.rstrip("0123456789")] > 1]
+        if key == "text" and lists:
+            return f"responses={lists[0]}"
+        said = {name: len(value) for name, value in texts.items() if " " in value}
+        return f"{key}={max(said, key=said.__getitem__) if said else 'NAME'}"
+
+    def _names(self) -> str:
+        names = [shown_name(str(name)) for name in self.row]
+        more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
+        return ", ".join(names[:SHOWN_COLUMNS]) + more if names else "none"
 
 
 @lru_cache(1024)
@@ -415,17 +402,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip()).lower()
 
 
-def _unknown_column(name: str, row: Row, *, where: str) -> PoolError:
-    return PoolError(f'{where}: there is no column "{name}"; there are {_names(row)}')
-
-
-def _names(row: Row) -> str:
-    names = [shown_name(str(name)) for name in row]
-    more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
-    return ", ".join(names[:SHOWN_COLUMNS]) + more if names else "none"
-
-
-# --- fields ---------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def shown(value: object) -> str:
@@ -495,20 +472,6 @@ def listed(value: object) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def choices_in(row: Mapping[str, Any], name: str | None, *, where: str) -> tuple[str, ...]:
-    """The choices of a question, none where it has none; also by letter, or with their labels."""
-    value = given(row, name)
-    if isinstance(value, dict):
-        value = value.get("text") if isinstance(value.get("text"), list) else [*value.values()]
-    if name is None or not value:
-        return ()
-    choices = listed(value)
-    if choices is None:
-        raise bad_field(row, name, where=where)
-    texts = [each.get("text") if isinstance(each, dict) else each for each in choices]
-    return tuple(each if isinstance(each, str) else written(each) or "" for each in texts)
-
-
 # --- what is asked --------------------------------------------------------------------------------
 
 
@@ -544,130 +507,139 @@ _ROLES = {"human": "user", "gpt": "assistant"}
 
 def conversation(value: object) -> list[Row]:
     """Messages, each with a role, also as ShareGPT writes them; none where it is anything else."""
-    rows = listed(value)
+    rows = listed(value) or []
     if not _is_objects(rows):
         return []
     messages = [
         {"role": _ROLES.get(row["from"], row["from"]), "content": row.get("value")}
         if isinstance(row.get("from"), str)
         else row
-        for row in rows or ()
+        for row in rows
     ]
     return messages if all("role" in row for row in messages) else []
 
 
-def _find_asked(row: Row, columns: Columns, *, where: str) -> Asked:
+def _asked_by(fields: Fields) -> Asked:
     """What a row asks, by its question or by its messages."""
-    named, talked = columns.find("question", row), columns.find("messages", row)
-    told, messages = given(row, named), given(row, talked)
-    if named and told is not None and not isinstance(told, str) and not conversation(told):
-        raise bad_field(row, named, where=where)
-    if talked and messages is not None and not conversation(messages):
-        raise bad_field(row, talked, where=where)
+    told, messages = fields.get("question"), fields.get("messages")
+    if told is not None and not isinstance(told, str) and not conversation(told):
+        raise fields.bad("question")
+    if messages is not None and not conversation(messages):
+        raise fields.bad("messages")
     asked, talk = asked_in(told), asked_in(messages)
     if not asked.text.strip():
         asked = talk
     if not asked.text.strip():
-        key = "messages" if "messages" in columns.mapped else "question"
-        raise columns.missing(key, row, where=where, what="question")
+        raise fields.missing("messages" if "messages" in fields.mapped else "question", "question")
     return replace(asked, system=asked.system or talk.system, reply=asked.reply or talk.reply)
 
 
-def _find_question(
-    row: Row, asked: Asked, columns: Columns, *, number: str, where: str
-) -> Question:
+def _question_of(fields: Fields, asked: Asked, number: str) -> Question:
     """The question of a row; without an id it is given a number."""
-    named = columns.find("id", row)
-    value = given(row, named)
+    value = fields.get("id")
     whole = whole_number(value)
     name = value if isinstance(value, str) else str(whole) if whole is not None else None
-    if named and value is not None and not name:
-        raise bad_field(row, named, where=where)
-    choices = choices_in(row, columns.find("choices", row), where=where)
-    group = written(given(row, columns.find("group", row)))
-    system = asked.system or written(given(row, columns.find("system", row)))
-    return Question(name or number, asked.text, choices, system, group)
+    if value is not None and not name:
+        raise fields.bad("id")
+    group = written(fields.get("group"))
+    system = asked.system or written(fields.get("system"))
+    return Question(name or number, asked.text, choices_of(fields), system, group)
+
+
+def choices_of(fields: Fields) -> tuple[str, ...]:
+    """The choices of a question, none where it has none; also by letter, or with their labels."""
+    value = fields.get("choices")
+    if isinstance(value, dict):
+        value = value.get("text") if isinstance(value.get("text"), list) else [*value.values()]
+    if not value:
+        return ()
+    choices = listed(value)
+    if choices is None:
+        raise fields.bad("choices")
+    texts = [each.get("text") if isinstance(each, dict) else each for each in choices]
+    return tuple(each if isinstance(each, str) else written(each) or "" for each in texts)
 
 
 # --- questions with their responses ---------------------------------------------------------------
 
 
-Pair = tuple[Response, bool]
-"""A response, and whether its tokens are guessed."""
+@dataclass(frozen=True)
+class Entry(Record):
+    """One question of a file: where it stands, what came back, and what the file says is right."""
+
+    where: str
+    truth: str | None = None
+    """As the file writes it."""
+    truth_name: str = "answer"
+    """The field it stands in."""
+    task: object = None
+    """The task the file names."""
+    estimated: bool = False
+    """Whether the tokens are guessed from the length of the texts."""
+    remark: str | None = None
+    """What was taken for what, where a file does not say."""
 
 
-def read_rows(rows: Iterable[tuple[str, Row]], columns: Columns | None = None) -> Iterator[Entry]:
+def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE) -> Iterator[Entry]:
     """The questions of a source; those of one response per row come when all have been seen."""
-    columns = columns or Columns()
-    unseen = set(columns.mapped.values())
-    first: tuple[str, Row] | None = None
+    unseen = set(mapped.values())
+    first: Fields | None = None
     singles: list[_Single] = []
     numbers: dict[object, str] = {}
     for count, (where, raw) in enumerate(rows):
-        first = first or (where, raw)
-        row = columns.tidy(raw)
-        asked = _find_asked(row, columns, where=where)
-        told = _responses(row, columns, where=where)
-        if unseen:
-            unseen -= {*row}.union(*(each for each in told or () if isinstance(each, dict)))
+        fields = Fields.of(raw, where, mapped)
+        first = first or replace(fields, row=raw)
+        asked, told = _asked_by(fields), _responses(fields)
+        unseen -= {*fields.row}.union(*(each for each in told or () if isinstance(each, dict)))
         if told is None:
-            pair, named, remark = _one(row, asked, columns, where=where)
+            pair, named, remark = _one(fields, asked)
             read = [pair]
         else:
-            read, remark = _several(row, told, columns, where=where), None
-            named = columns.find("answer", row)
-        made = any(isinstance(each, Response) or is_reply(each) for each in told or ())
-        call = made or "request_id" in row
-        number, whole = str(count), told is not None and not call
+            read, named, remark = _several(fields, told), fields.name("answer"), None
+        call = any(isinstance(each, tuple) or is_reply(each) for each in told or ())
+        whole = told is not None and not call and "request_id" not in fields.row
+        number = str(count)
         if not whole:  # further rows may be of the same question
             # An id beside a list of replies is the name of a question, whatever its text.
-            own = str(row.get("id")) if "responses" in row else None
-            key = (replace(asked, reply=None), str(given(row, columns.find("choices", row))), own)
+            own = str(fields.row.get("id")) if "responses" in fields.row else None
+            key = (replace(asked, reply=None), str(fields.get("choices")), own)
             number = numbers.setdefault(key, str(len(numbers)))
         entry = Entry(
-            _find_question(row, asked, columns, number=number, where=where),
+            _question_of(fields, asked, number),
             tuple(response for response, _ in read),
             where,
-            written(given(row, named)),
+            written(given(fields.row, named)),
             named or "answer",
-            row.get("task"),
+            fields.row.get("task"),
             any(guessed for _, guessed in read),
             remark,
         )
         if whole:
             yield entry
             continue
-        ordered = columns.find("index", row)
-        index = whole_number(given(row, ordered))
-        if ordered and index is None and given(row, ordered) is not None:
-            raise bad_field(row, ordered, where=where)
+        index = whole_number(fields.get("index"))
+        if index is None and fields.get("index") is not None:
+            raise fields.bad("index")
         singles.append((entry, number, index))
     if unseen and first:
-        raise _unknown_column(min(unseen), first[1], where=first[0])
+        raise first.unknown(min(unseen))
     yield from _together(singles)
 
 
-def _responses(row: Row, columns: Columns, *, where: str) -> list[Any] | None:
+def _responses(fields: Fields) -> list[Any] | None:
     """All responses of a row, None where it is one itself."""
-    named, texts = columns.find("responses", row), columns.find("text", row)
-    value, text = given(row, named), given(row, texts)
+    if numbered := fields.numbered():
+        return numbered
+    value, text = fields.get("responses"), fields.get("text")
+    if fields.name("responses") is None:
+        texts = isinstance(text, list) and text and all(isinstance(each, str) for each in text)
+        return [text] if is_reply(text) else [*text] if texts else None
     told = listed(value)
-    if named is None and is_reply(text):
-        return [text]
-    if named is None and isinstance(text, list) and text and all(isinstance(v, str) for v in text):
-        return list(text)
-    if named is None and not texts:
-        told = [row[name] for name in row if _NUMBERED.fullmatch(name)] or None
-    if named is None or told is not None:
+    if told is not None or fields.name("text") or fields.name("response_answer"):
         return told
-    if texts or columns.find("response_answer", row):
-        return None
     if value is not None:
-        raise bad_field(row, named, where=where)
+        raise fields.bad("responses")
     return []
-
-
-_NUMBERED = re.compile(r"(?:response|completion|generation|output|sample)[_ ]?\d+", re.IGNORECASE)
 
 
 def is_reply(value: object) -> bool:
@@ -676,28 +648,26 @@ def is_reply(value: object) -> bool:
     return _is_objects(choices) and any({"message", "finish_reason"} & {*c} for c in choices or ())
 
 
-def _several(row: Row, told: list[Any], columns: Columns, *, where: str) -> list[Pair]:
+def _several(fields: Fields, told: list[Any]) -> list[Pair]:
     """The responses of a row that holds all to its question, in the order of their index."""
     places = [whole_number(each.get("index")) if isinstance(each, dict) else None for each in told]
-    order = [(index, place) for place, index in enumerate(places) if index is not None]
-    if len(order) == len(told):
-        told = [told[place] for _, place in sorted(order)]
+    if None not in places:
+        told = [each for _, _, each in sorted(zip(places, range(len(told)), told, strict=True))]
     read: list[Pair] = []
     for place, each in enumerate(told):
-        here = f"{where}, response {place}"
+        where = f"{fields.where}, response {place}"
         if is_reply(each):
-            found, guessed = read_reply(each, where=here)
-            read += [(response, guessed) for response in found]
+            read += read_reply(each, where=where)
         else:
-            read.append(_response(each, columns, where=here))
-    prompt = listed(row.get("prompt_token_ids"))
+            read.append(_response(each, where, fields.mapped))
+    prompt = listed(fields.row.get("prompt_token_ids"))
     if prompt and read and not any(response.prompt_tokens for response, _ in read):
         read[0] = (replace(read[0][0], prompt_tokens=len(prompt)), read[0][1])
     return read
 
 
-def read_reply(reply: Row, *, where: str) -> tuple[list[Response], bool]:
-    """The responses of a completion in OpenAI's words, and whether their tokens are estimated."""
+def read_reply(reply: Row, *, where: str) -> list[Pair]:
+    """The responses of a completion in OpenAI's words."""
     try:
         choices = sorted(
             reply["choices"], key=lambda c: int(c.get("index", 0)) if isinstance(c, dict) else 0
@@ -710,7 +680,8 @@ def read_reply(reply: Row, *, where: str) -> tuple[list[Response], bool]:
         raise PoolError(f"{where}: {error.message}") from None
     usage = reply.get("usage")
     counted = isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int)
-    return [replace(each, latency_ms=reply.get("latency_ms")) for each in found], not counted
+    took = _others({"latency_ms": reply.get("latency_ms")}, where).get("latency_ms")
+    return [(replace(each, latency_ms=took), not counted) for each in found]
 
 
 # --- one response per row -------------------------------------------------------------------------
@@ -719,29 +690,27 @@ _Single = tuple[Entry, str, int | None]
 """A row of one response, the number of its question, and its place."""
 
 
-def _one(
-    row: Row, asked: Asked, columns: Columns, *, where: str
-) -> tuple[Pair, str | None, str | None]:
+def _one(fields: Fields, asked: Asked) -> tuple[Pair, str | None, str | None]:
     """The response of a row, the name of what is right, and what was taken for what."""
-    if asked.reply is not None and not columns.find("text", row):
-        row = {**row, "text": asked.reply}
-    said, named = columns.find("response_answer", row), columns.find("answer", row)
+    if asked.reply is not None and not fields.name("text"):
+        fields = replace(fields, row={**fields.row, "text": asked.reply})
+    said, named = fields.name("response_answer"), fields.name("answer")
     remark = None
-    if named is not None and named in (said, columns.find("text", row)):
-        named = columns.find("answer", row, but=named)
-    elif said is None and not columns.find("text", row) and named == "answer":
+    if named is not None and named in (said, fields.name("text")):
+        named = fields.name("answer", but=named)
+    elif said is None and not fields.name("text") and named == "answer":
         # Without a text and beside another truth, "answer" is what was answered.
-        other = columns.find("answer", row, but="answer")
+        other = fields.name("answer", but="answer")
         if other not in (None, "answer"):
-            said, named, whole = "answer", other, written(row["answer"]) or ""
+            said, named, whole = "answer", other, written(fields.row["answer"]) or ""
             if "\n" in whole or whole.count(" ") >= SENTENCE:
-                row, said = {**row, "text": whole}, None
+                fields, said = replace(fields, row={**fields.row, "text": whole}), None
             kind, key = ("answer", "text") if said else ("text", "response_answer")
             remark = (
                 f'the column "answer" is taken for the {kind} of the model, and "{other}" for what '
                 f"is right; --map {key}=answer says otherwise"
             )
-    return _response(row, columns, said=said, single=True, where=where), named, remark
+    return _response_of(fields, said), named, remark
 
 
 def _together(singles: list[_Single]) -> Iterator[Entry]:
@@ -755,64 +724,59 @@ def _together(singles: list[_Single]) -> Iterator[Entry]:
     rows_have_names = len(by_id) == len(singles) and 2 * len(by_text) <= len(by_id)
     for found in (by_text if rows_have_names else by_id).values():
         first = found[0][0].question
+        name = shown_name(first.id)
         found.sort(key=lambda single: (single[2] is None, single[2] or 0))
         for (_, _, index), (other, _, following) in pairwise(found):
             if index is not None and index == following:
-                raise PoolError(
-                    f"{other.where}: the question {shown_name(first.id)} has response {index} twice"
-                )
-        yield _join(first, [entry for entry, _, _ in found])
-
-
-def _join(question: Question, entries: list[Entry]) -> Entry:
-    """Entries of one question as one, in their order; two truths contradict each other."""
-    told = {entry.truth: entry for entry in entries if entry.truth is not None}
-    if len(told) > 1:
-        raise PoolError(
-            f"{[*told.values()][1].where}: the question {shown_name(question.id)} has another "
-            "answer than before"
+                raise PoolError(f"{other.where}: the question {name} has response {index} twice")
+        entries = [entry for entry, _, _ in found]
+        told = {entry.truth: entry for entry in entries if entry.truth is not None}
+        if len(told) > 1:
+            where = [*told.values()][1].where
+            raise PoolError(f"{where}: the question {name} has another answer than before")
+        yield replace(
+            next(iter(told.values()), entries[-1]),
+            question=first,
+            responses=tuple(response for entry in entries for response in entry.responses),
+            estimated=any(entry.estimated for entry in entries),
         )
-    last = next(iter(told.values()), entries[-1])
-    responses = tuple(response for entry in entries for response in entry.responses)
-    guessed = any(entry.estimated for entry in entries)
-    return replace(last, question=question, responses=responses, estimated=guessed)
 
 
 # --- responses ------------------------------------------------------------------------------------
 
 
-def _response(
-    told: Any, columns: Columns, *, where: str, said: str | None = None, single: bool = False
-) -> tuple[Response, bool]:
+def _response(told: Any, where: str, mapped: Mapping[str, str]) -> Pair:
     """A response from a text, an object or an answer alone, and whether its tokens are guessed."""
-    if isinstance(told, Response):
-        return told, False
+    if isinstance(told, tuple):
+        return told
     if told is None or isinstance(told, str | list):
-        text = _text(told, where=where)
+        text = _text(told, where)
         return Response(text, len(text) // CHARACTERS_PER_TOKEN), True
-    if not isinstance(told, dict):
-        answer = None if isinstance(told, bool) else written(told)
-        if answer is None:
-            raise PoolError(f"{where}: a text or an object is needed, but it is {shown(told)}")
-        return Response("", 1, answer=answer), True
-    told = _as_openai_says(told)
-    if not single:
-        said = columns.find("response_answer", told) or ("answer" if "answer" in told else None)
-    named = columns.find("text", told)
-    others = _others(told, where=where)
+    if isinstance(told, dict):
+        fields = Fields(told, where, mapped)
+        return _response_of(fields, fields.name("response_answer") or "answer")
+    answer = None if isinstance(told, bool) else written(told)
+    if answer is None:
+        raise PoolError(f"{where}: a text or an object is needed, but it is {shown(told)}")
+    return Response("", 1, answer=answer), True
+
+
+def _response_of(fields: Fields, said: str | None) -> Pair:
+    """The same from an object, whose answer has this name."""
+    told, where = _as_openai_says(fields.row), fields.where
+    others, named = _others(told, where), fields.name("text")
     failed = others.get("error") is not None
-    if named is None and said is None and "message" not in told and not failed:
-        raise columns.missing("text", told, where=where, what="response")
-    text = _text(given(told, named), where=f'{where}, "{named}"')
+    if named is None and said not in told and "message" not in told and not failed:
+        raise fields.missing("text", "response")
+    text = _text(given(told, named), f'{where}, "{named}"')
     if named is None and isinstance(told.get("message"), dict):
         text = choice_text(told)
     # Beside a text only an answer that was meant for us counts: the task reads the text itself.
-    ours = said == "response_answer" or "response_answer" in columns.mapped
+    ours = said == "response_answer" or "response_answer" in fields.mapped
     answer = written(given(told, said)) if ours or not text else None
-    counted = columns.find("tokens", told)
-    tokens = whole_number(given(told, counted))
-    if counted and given(told, counted) is not None and (tokens is None or tokens < 0):
-        raise bad_field(told, counted, where=where)
+    tokens = whole_number(fields.get("tokens"))
+    if fields.get("tokens") is not None and (tokens is None or tokens < 0):
+        raise fields.bad("tokens")
     if tokens is None and (ids := listed(told.get("token_ids"))) is not None:
         tokens = len(ids)
     served = read_tokens(told)
@@ -828,13 +792,13 @@ def _response(
 
 def _as_openai_says(told: Row) -> Row:
     """A response with what vLLM calls otherwise: its logprobs are a dictionary for each token."""
-    steps, ids = listed(told.get("logprobs")), listed(told.get("token_ids")) or []
+    steps, ids = listed(told.get("logprobs")) or [], listed(told.get("token_ids")) or []
     if given(told, "cumulative_logprob") is not None and given(told, "logprob") is None:
         told = {**told, "logprob": told["cumulative_logprob"]}
     if not _is_objects(steps):
         return told
     rows = []
-    for place, step in enumerate(steps or ()):
+    for place, step in enumerate(steps):
         tops = [each if isinstance(each, dict) else {"logprob": each} for each in step.values()]
         own = step.get(str(ids[place])) if place < len(ids) else None
         first = own if isinstance(own, dict) else tops[0] if tops else {}
@@ -843,7 +807,7 @@ def _as_openai_says(told: Row) -> Row:
     return {**told, "logprobs": {"content": rows}}
 
 
-def _text(value: Any, *, where: str) -> str:
+def _text(value: Any, where: str) -> str:
     """What a response says: a text, parts of one, or the reply of a conversation."""
     if value is None or isinstance(value, str):
         return value or ""
@@ -854,7 +818,7 @@ def _text(value: Any, *, where: str) -> str:
     raise PoolError(f"{where}: a text is needed, but it is {shown(value)}")
 
 
-def _others(told: Row, *, where: str) -> dict[str, Any]:
+def _others(told: Row, where: str) -> dict[str, Any]:
     """What else a pool keeps of a response, where it is told."""
     found: dict[str, Any] = {}
     for name, kinds in _OTHERS.items():
@@ -862,67 +826,61 @@ def _others(told: Row, *, where: str) -> dict[str, Any]:
         if value is None or value == "":
             continue
         if isinstance(value, str) and str not in kinds:
-            value = _number(value) if float in kinds else whole_number(value)
+            with suppress(ValueError):
+                value = float(value) if float in kinds else whole_number(value)
         if not isinstance(value, kinds) or isinstance(value, bool) or value is None:
             raise bad_field(told, name, where=where)
         found[name] = value
     return found
 
 
-def _number(value: str) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
 # --- questions alone ------------------------------------------------------------------------------
 
 
-def read_questions(path: Path, columns: Columns | None = None) -> list[Question]:
+def read_questions(path: Path, columns: Mapped = ()) -> list[Question]:
     """The questions of a table as they stand, also of a file with a question on each line.
 
     Right answers that stand beside them are left behind.
     """
-    return [question for _, _, question in _questions(path, columns or Columns(), plain=True)]
+    return [question for question, _ in table_questions(path, columns, plain=True)]
 
 
 def read_exam(
-    path: Path, task: Task, columns: Columns | None = None, *, seed: int = 0
+    path: Path, task: Task, columns: Mapped = (), *, seed: int = 0
 ) -> tuple[list[Question], Truths | None]:
     """Questions of a table as they are asked, and the truths known for them.
 
     Choices are shuffled where the task says, and the truth moves along.
     """
-    columns = columns or Columns()
     questions: list[Question] = []
     answers: dict[str, str] = {}
-    for where, row, question in _questions(path, columns, plain=False):
-        answer = written(given(row, columns.find("answer", row)))
+    for question, fields in table_questions(path, columns):
+        answer = written(fields.get("answer"))
         if answer is not None:
-            answers[question.id] = _answer(answer, question, task=task, seed=seed, where=where)
+            answers[question.id] = _answer(answer, question, task, seed, fields.where)
         questions.append(question.arrange(seed) if task.shuffle else question)
     return questions, Truths(answers) if answers else None
 
 
-def _questions(path: Path, columns: Columns, *, plain: bool) -> Iterator[tuple[str, Row, Question]]:
-    """Every row with its question; one without an id is called by its place."""
-    known: set[str] = set()
-    for where, raw in _question_rows(path, plain=plain):
-        row = columns.tidy(raw)
-        asked = _find_asked(row, columns, where=where)
+def table_questions(
+    path: Path, columns: Mapped = (), *, plain: bool = False
+) -> Iterator[tuple[Question, Fields]]:
+    """Every question with its row; one without an id is called by its place."""
+    mapped, known = parse_columns(columns), set[str]()
+    for where, row in _question_rows(path, plain=plain):
+        fields = Fields.of(row, where, mapped)
+        asked = _asked_by(fields)
         if asked.before:
             raise PoolError(
                 f"{where}: a conversation of several turns cannot be asked as a question"
             )
-        number = where.rpartition(" ")[2]
-        question = _find_question(row, asked, columns, number=number, where=where)
+        question = _question_of(fields, asked, where.rpartition(" ")[2])
         if len(question.choices) > len(LETTERS):
             raise PoolError(f"{where}: it has more than {len(LETTERS)} choices")
         if question.id in known:
             raise PoolError(f"{where}: the question {question.id} comes a second time")
         known.add(question.id)
-        yield where, row, question
+        yield question, fields
     if not known:
         raise PoolError(f"{path.name} holds no question")
 
@@ -938,16 +896,16 @@ def _question_rows(path: Path, *, plain: bool) -> Rows:
     return read_lines(path, plain=plain)
 
 
-def _answer(answer: str, question: Question, *, task: Task, seed: int, where: str) -> str:
-    """The truth in the task's form: for choices a letter, moved along when they are shuffled."""
+def _answer(answer: str, question: Question, task: Task, seed: int, where: str) -> str:
+    """The truth in a form the task can read: a letter moves along when choices are shuffled."""
     letters = LETTERS[: len(question.choices)]
-    if answer in question.choices:
-        answer = letters[question.choices.index(answer)]
-    canonical = task.canonical(answer)
-    if canonical is None:
+    [form] = readable_answers([(question, answer)], task)
+    if form is None:
         raise PoolError(f'{where}: the answer "{answer:.40}" cannot be read as {task.kind}')
-    if task.kind == "choice" and letters and canonical not in letters:
+    if task.kind != "choice" or not letters:
+        return form
+    letter = task.canonical(form)
+    if letter is None or letter not in letters:
         raise PoolError(f'{where}: the answer "{answer:.40}" is none of the choices')
-    if task.shuffle and letters:
-        return shuffled_letter(canonical, question.id, choices=len(letters), seed=seed)
-    return answer
+    shuffled = shuffled_letter(letter, question.id, choices=len(letters), seed=seed)
+    return shuffled if task.shuffle else form

@@ -7,7 +7,7 @@ import pytest
 from aera import Question, get_task
 from aera.errors import PoolError
 from aera.lab import Truths
-from aera.lab.formats.rows import Columns, read_exam, read_questions
+from aera.lab.formats.rows import read_exam, read_questions
 
 WriteRows = Callable[..., Path]
 Exam = tuple[list[Question], Truths | None]
@@ -76,7 +76,7 @@ def test_a_table_without_a_question_is_refused(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("asked,answer\n1+1?,2\n")
     with pytest.raises(PoolError, match="there is no question"):
         read_questions(tmp_path / "q.csv")
-    mapped = read_questions(tmp_path / "q.csv", Columns({"question": "asked"}))
+    mapped = read_questions(tmp_path / "q.csv", ["question=asked"])
     assert mapped == [Question("2", "1+1?")]
 
 

@@ -6,15 +6,13 @@ import pytest
 
 from aera import Question, Response
 from aera.errors import AeraError
-from aera.lab.formats.rows import Columns, Entry, read_rows
+from aera.lab.formats.rows import Entry, read_rows
 
 Row = dict[str, Any]
 
 
 def entries(*rows: Row, **mapped: str) -> list[Entry]:
-    return list(
-        read_rows(((f"f, line {n}", row) for n, row in enumerate(rows, 1)), Columns(mapped))
-    )
+    return list(read_rows(((f"f, line {n}", row) for n, row in enumerate(rows, 1)), mapped))
 
 
 def only(*rows: Row, **mapped: str) -> Entry:
@@ -178,5 +176,3 @@ def test_a_mapped_column_may_be_missing_from_some_rows_but_not_from_all() -> Non
     assert (
         str(caught.value) == 'f, line 1: there is no column "t"; there are id, question, responses'
     )
-    with pytest.raises(AeraError, match="none of ours: question, messages"):
-        Columns({"truth": "t"})

@@ -8,7 +8,7 @@ import pytest
 from commands import said
 
 from aera.errors import AeraError
-from aera.lab import import_file
+from aera.lab import Truths, import_file
 from aera.lab.formats.pools import Imported
 
 TOM, SIX = "Tom has 3 apples and buys 4. How many?", "What is 6 x 7?"
@@ -101,6 +101,12 @@ def test_a_shape_comes_in(tmp_path: Path, name: str) -> None:
     assert (first.question.text, first.read(pool.task).votes[0].answer) == (TOM, "7")
 
 
+def test_one_numbered_column_stands_for_all_of_its_kind(tmp_path: Path) -> None:
+    table = f"question,answer_1,answer_2,answer\n{TOM},{BOXES[0]},{BOXES[1]},7\n"
+    found = brought(tmp_path, "t.csv", table, columns=["responses=answer_1"])
+    assert [each.text for each in next(iter(found.pool)).responses] == BOXES
+
+
 @pytest.mark.parametrize("name", ["dump.jsonl", "dump.json"])
 def test_a_dump_of_vllm_keeps_tokens_logprobs_and_ids(tmp_path: Path, name: str) -> None:
     rows = [requested("a", TOM, 7, 7, 8), requested("b", SIX, 42, 42, 41)]
@@ -136,14 +142,15 @@ def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
     table = f'question,answer,target\n{TOM},"{said}",7\n'
     found = brought(tmp_path, "table.csv", table)
     assert [each.text for each in next(iter(found.pool)).responses] == [said if whole else ""]
-    assert found.answers == {"0": "7"}
+    assert Truths.open(found.pool.path) == Truths({"0": "7"})
     [told] = [line for line in found.lines if "--map" in line]
     assert told == (
         f'the column "answer" is taken for the {kind} of the model, and "target" for what is '
         f"right; --map {key}=answer says otherwise"
     )
     (tmp_path / "pool").rename(tmp_path / "first")
-    assert brought(tmp_path, "table.csv", table, columns=[f"{key}=answer"]).answers == {"0": "7"}
+    again = brought(tmp_path, "table.csv", table, columns=[f"{key}=answer"])
+    assert Truths.open(again.pool.path) == Truths({"0": "7"})
 
 
 def test_a_tag_that_is_not_known_is_counted_and_shown(tmp_path: Path) -> None:
@@ -169,6 +176,11 @@ GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
         ("a.jsonl", lines(requested("a", None, 7)), "there is no question"),
         ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
         ("a.jsonl", lines({"problem": TOM, "code": BOXES}), "or give --map responses=code; there"),
+        (
+            "a.csv",
+            f"question,answer_1,answer_2\n{TOM},so 7,so it is 7\n",
+            "or give --map responses=answer_1; there",
+        ),
         ("a.jsonl", lines({"asks": TOM, "responses": BOXES}), "or give --map question=asks; there"),
     ],
 )
