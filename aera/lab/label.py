@@ -7,32 +7,18 @@ nearly everywhere, so a few labels drawn by chance decide nothing.
 import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aera.core import Question, Weighting
 from aera.files import whole_file
 from aera.policies.rules import Fixed, Policy, label_of
 from aera.pools.parquet import ANSWER
-from aera.pools.pool import Records, VotedRecord
+from aera.pools.pool import Records
 from aera.solving.run import replay
 from aera.voting.rules import gives_weights
 
-Answers = dict[str, str | None]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A question with what each way answers, by label."""
-
-    question: Question
-    answers: Answers
-
-    @property
-    def split(self) -> tuple[int, int]:
-        """How evenly the ways are divided, then how many different answers there are."""
-        counts = Counter(self.answers.values())
-        return len(self.answers) - counts.most_common(1)[0][1], len(counts)
+Candidate = tuple[Question, dict[str, str | None]]
+"""A question with what each way answers, by label."""
 
 
 def find_candidates(
@@ -45,44 +31,39 @@ def find_candidates(
     """
     task, schedule = records.task, records.schedule
     full = Fixed(schedule.last)
-    named = (full, *policies)
-
-    def answers(record: VotedRecord, ways: Sequence[Policy], weighted: bool = False) -> Answers:
-        chain = record.prefixes(schedule)
-        labels = [label_of(way, weighted=weighted) for way in ways]
-        runs = [replay(chain, way, task=task) for way in ways]
-        return {label: run.allocation.answer for label, run in zip(labels, runs, strict=True)}
-
-    found = []
+    found: list[Candidate] = []
     for record in records:
         voted = record.read(task)
-        told = answers(voted, named if weigher is None else (full,))
+        seen = voted.prefixes(schedule)
+        ways = [(seen, way, False) for way in ((full,) if weigher else (full, *policies))]
         if weigher is not None:
-            weighed = voted.first(schedule.last).weigh(weigher)
-            told |= answers(weighed, named, gives_weights(weigher))
-        if len(set(told.values())) > 1:
-            found.append(Candidate(record.question, told))
-    return sorted(found, key=lambda each: each.split, reverse=True)
+            weighed = voted.first(schedule.last).weigh(weigher).prefixes(schedule)
+            ways += [(weighed, way, gives_weights(weigher)) for way in (full, *policies)]
+        answers = {
+            label_of(way, weighted=weighted): replay(
+                seen.prefixes(schedule), way, task=task
+            ).allocation.answer
+            for chain, way, weighted in ways
+        }
+        if len(set(answers.values())) > 1:
+            found.append((record.question, answers))
+    return sorted(found, key=_split, reverse=True)
+
+
+def _split(candidate: Candidate) -> tuple[int, int]:
+    """How evenly the ways are divided, then how many different answers there are."""
+    counts = Counter(candidate[1].values())
+    return counts.total() - counts.most_common(1)[0][1], len(counts)
 
 
 def write_labels(out: Path, candidates: Iterable[Candidate]) -> None:
     """A table to fill in: the right answer of each question goes into the column `answer`."""
-    rows = [_row(each) for each in candidates]
     with whole_file(out) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, ["id", "question", "choices", ANSWER, "answers"])
-        table.writeheader()
-        table.writerows(rows)
-
-
-def _row(candidate: Candidate) -> dict[str, str]:
-    question = candidate.question
-    said: dict[str | None, list[str]] = {}
-    for label, answer in candidate.answers.items():
-        said.setdefault(answer, []).append(label)
-    return {
-        "id": question.id,
-        "question": question.text,
-        "choices": " | ".join(question.choices),
-        ANSWER: "",
-        "answers": "; ".join(f"{answer}: {', '.join(labels)}" for answer, labels in said.items()),
-    }
+        table = csv.writer(file)
+        table.writerow(["id", "question", "choices", ANSWER, "answers"])
+        for question, answers in candidates:
+            said: dict[str | None, list[str]] = {}
+            for label, answer in answers.items():
+                said.setdefault(answer, []).append(label)
+            told = "; ".join(f"{answer}: {', '.join(labels)}" for answer, labels in said.items())
+            table.writerow([question.id, question.text, " | ".join(question.choices), "", told])

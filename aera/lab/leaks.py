@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from aera.core import Question, Response
+from aera.core import Question
 from aera.errors import ControllerError
 from aera.files import read_rows
-from aera.lab.learning.folds import deal, group_questions, split_rows
+from aera.lab.learning.folds import group_questions
+from aera.lab.truths import Truths, TruthScorer
 from aera.paper.features import FEATURES
 from aera.policies.features import COUNTS, SPEND, VOTE, VOTE_FEATURES
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Pool
+from aera.reading.task import get_task
 from aera.solving.controller import Controller
 from aera.voting.traits import TRAIT_NAMES
 
@@ -77,7 +77,9 @@ def check_controller(path: Path, pool: Path | None = None) -> list[Finding]:
     config = _config(path)
     found = [*_admit(_inputs(config))]
     try:
-        controller = Controller.load(path, scorer=_Absent() if config.get("scorer") else None)
+        # A scorer is not kept with a controller, and is not asked here.
+        absent = TruthScorer(get_task("numeric"), Truths({})) if config.get("scorer") else None
+        controller = Controller.load(path, scorer=absent)
     except ControllerError as error:
         return [*found, Finding("controller", "cannot be loaded", str(error))]
     found += [*_exclude(WEIGHED if controller.weigher else ()), _apart(controller)]
@@ -120,20 +122,11 @@ def _look(pool: Pool) -> Iterator[Finding]:
 
 
 def _groups(questions: Sequence[Question]) -> Finding:
-    """Questions that a split must keep together: those of one group, and those of one text."""
-    groups = group_questions(questions)
-    count = len(set(groups.tolist()))
+    """Questions that every split keeps together: those of one group, and those of one text."""
+    count = len(set(group_questions(questions).tolist()))
     told = f"{len(questions)} questions in {count} groups, by their group or their words"
     if shared := len(questions) - count:
         told += f"; {shared} would teach about another, and no split parts them"
-    sides = [(fold.own, fold.rest) for fold in deal(groups, seed=0)]
-    fit, tune = split_rows(np.arange(len(questions)), (0.5, 0.5), groups=groups, seed=0)
-    for one, other in (*sides, (fit, tune)):
-        own, others = (
-            {key for row in rows for key in questions[row].keys} for rows in (one, other)
-        )
-        if both := own & others:
-            return Finding("groups", told, f'"{min(both):.60}" stands on both sides of a split')
     return Finding("groups", told)
 
 
@@ -168,19 +161,11 @@ def _seen(controller: Controller, pool: Pool) -> Finding:
     return Finding("questions of the pool", f"{len(seen)} of {len(pool.questions)}{test}")
 
 
-class _Absent:
-    """In the place of a scorer, which is not kept with a controller and not asked here."""
-
-    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-        raise NotImplementedError
-
-
 def _inputs(config: dict[str, Any]) -> list[str]:
     """The inputs a controller says it has, however broken the rest of it is."""
     try:
         lower = [name for names in config.get("lower_traits", ()) for name in names]
-        inputs = (*config["features"], *config.get("traits", ()), *lower)
-        return [*dict.fromkeys(map(str, inputs))]
+        return [*dict.fromkeys(map(str, (*config["features"], *config.get("traits", ()), *lower)))]
     except (TypeError, KeyError):
         return []
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aera.core import Question, Response, choice_order
+from aera.core import Question, Response
 from aera.errors import PoolError, ProtocolError, UsageError
 from aera.files import read_rows, take_field, to_line, write_whole
 from aera.pools.parquet import ANSWER, ParquetPart, ParquetPool
 from aera.pools.pool import FewerRecords, Records
-from aera.reading.canonical import LETTERS
+from aera.pools.stats import name_few
 from aera.reading.task import Task, are_same
 from aera.workers import SERIAL, Workers
 
@@ -73,17 +73,12 @@ def read_labels(path: Path) -> Truths:
     return Truths(found)
 
 
-def _first(names: Sequence[str], between: str) -> str:
-    """The first of these names."""
-    return between.join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-
-
 def check_labels(labels: Truths, records: Records) -> None:
     """Say which labels no question has; refuse them where that is all of them."""
     strange = [name for name in labels if name not in records.questions]
     if not strange:
         return
-    few = _first(strange, ", ")
+    few = ", ".join(strange[:SHOWN]) + (", ..." if len(strange) > SHOWN else "")
     said = f'{len(strange)} of {len(labels)} labels are of no question of "{records.name}": {few}'
     if len(strange) == len(labels):
         raise UsageError(said)
@@ -96,12 +91,6 @@ def check_labels(labels: Truths, records: Records) -> None:
 def grade(answer: str | None, truth: str, *, task: Task) -> float:
     """1 for the right answer, 0 for a wrong one or none."""
     return Grader(task, truth).grade([answer])[0]
-
-
-def shuffled_letter(letter: str, question_id: str, *, choices: int, seed: int) -> str:
-    """Where the right choice stands once `Question.arrange(seed)` has shuffled the choices."""
-    order = choice_order(question_id, choices, seed=seed)
-    return LETTERS[order.index(LETTERS.index(letter))]
 
 
 class Grader:
@@ -162,10 +151,7 @@ class Graded:
     @property
     def remark(self) -> str | None:
         """Who was left out, in one sentence; None where nobody was."""
-        if not self.left_out:
-            return None
-        reasons = [f"{key} {why}" for key, why in self.left_out.items()]
-        return f"{len(reasons)} questions are left out: {_first(reasons, '; ')}"
+        return f"left out: {name_few(self.left_out)}" if self.left_out else None
 
 
 def open_graded(

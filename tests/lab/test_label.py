@@ -28,8 +28,8 @@ RECORDS = [record("turns", "11222222"), record("same", "11111111"), record("slow
 def test_only_questions_that_are_answered_differently_are_listed(tmp_path: Path) -> None:
     voted = HeldRecords([each.read(TASK) for each in RECORDS], TASK, SCHEDULE)
     found = find_candidates(voted, [Fixed(2), ASC(0.99)])
-    assert [each.question.id for each in found] == ["turns", "slow"]
-    assert found[0].answers == {"fixed-8": "2", "fixed-2": "1", "asc-0.99": "2"}
+    assert [question.id for question, _ in found] == ["turns", "slow"]
+    assert found[0][1] == {"fixed-8": "2", "fixed-2": "1", "asc-0.99": "2"}
     write_labels(tmp_path / "labels.csv", found)
     with (tmp_path / "labels.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

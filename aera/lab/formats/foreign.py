@@ -92,13 +92,14 @@ def read_inspect(file: Path) -> Rows:
 
 def _sample(sample: Row, *, where: str) -> tuple[int, Row]:
     """The epoch of a sample, and its row."""
-    asked, name = asked_in(sample.get("input")), need_field(sample, "id", str, int, where=where)
+    text, system, *_ = asked_in(sample.get("input"))
+    name = str(need_field(sample, "id", str, int, where=where))
     told, failed = sample.get("output"), sample.get("error")
     output: Row = told if isinstance(told, dict) else {}
     row = {
-        "id": str(name),
-        "question": asked.text if asked.text.strip() else str(name),
-        "system": asked.system,
+        "id": name,
+        "question": text if text.strip() else name,
+        "system": system,
         "choices": [*choices_of(Fields(sample, where))],
         "target": sample.get("target"),
     }
@@ -244,15 +245,15 @@ def _requests(file: Path) -> dict[str, Row]:
         name = need_field(line, "custom_id", str, where=where)
         body = need_field(line, "body", dict, where=where)
         prompt = body.get("messages") or body.get("prompt")
-        asked, count = asked_in(prompt), whole_number(body.get("n"))
-        if not asked.text.strip():
+        (text, system, *_), count = asked_in(prompt), whole_number(body.get("n"))
+        if not text.strip():
             raise PoolError(f"{where}: the request {name} holds no message of a user")
         if name in requests:
             raise PoolError(f"{where}: {name} comes a second time")
         requests[name] = {
             "id": known.setdefault(canonical_json(prompt), name),
-            "question": asked.text,
-            "system": asked.system,
+            "question": text,
+            "system": system,
             "n": count if count and 0 < count <= MOST_CHOICES else 1,
         }
     return requests

@@ -1,7 +1,7 @@
 """Pools from files of any known format, as Parquet, and several as one: all of it, or nothing."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -196,19 +196,16 @@ def _choose_reader(
     """The function that reads what is at a place; mapped columns leave only tables."""
     if callable(told):
         return told
-    if isinstance(place, str):
-        if told not in (None, "parquet"):
-            raise UsageError(f"only Parquet is read from a URI, but --format is {told}")
-        if not table_files(place):
-            raise UsageError(f'"{show_address(place)}" holds no Parquet or Arrow file to import')
-        return read_table
-    found = told or recognise(place)
+    found = told or ("parquet" if isinstance(place, str) else recognise(place))
     if found not in FORMATS:
         raise UsageError(f'--format is one of {", ".join(FORMATS)}, but got "{found}"')
-    if place.is_dir() and (found != "parquet" or not table_files(place)):
-        if (place / MANIFEST).is_file():
-            raise UsageError(f'"{place}" is a pool already: aera evaluate "{place}"')
-        raise UsageError(f'the folder "{place}" holds no Parquet or Arrow file to import')
+    if isinstance(place, str) and found != "parquet":
+        raise UsageError(f"only Parquet is read from a URI, but --format is {told}")
+    if isinstance(place, Path) and (place / MANIFEST).is_file():
+        raise UsageError(f'"{place}" is a pool already: aera evaluate "{place}"')
+    is_folder = isinstance(place, str) or place.is_dir()
+    if is_folder and (found != "parquet" or not table_files(place)):
+        raise UsageError(f'"{show_address(place)}" holds no Parquet or Arrow file to import')
     if mapped and not told and found in ("lm-eval", "openai-batch"):
         found = "jsonl"
     if questions and found != "openai-batch":
@@ -267,10 +264,7 @@ def export_pool(pool: Pool, out: str | Path) -> None:
 
 @contextmanager
 def _filled(out: str | Path, *, single: bool) -> Iterator[str]:
-    """The path to write to. Away from this disk nothing can be renamed: what fails is removed.
-
-    A process that is killed removes nothing there, and who reads it notices what is missing.
-    """
+    """The path to write to; away from this disk, where nothing can be renamed, half may stay."""
     place = locate(out)
     if isinstance(place, Path):
         with whole_file(place) if single else whole_folder(place) as unfinished:
@@ -278,15 +272,8 @@ def _filled(out: str | Path, *, single: bool) -> Iterator[str]:
         return
     if list_files(place):
         raise already_there(show_address(place))
-    filesystem, path = open_address(place)
-    try:
-        with reading(show_address(place), UsageError):
-            yield path
-    except BaseException:
-        with suppress(UsageError, OSError):
-            for file in list_files(place):
-                filesystem.delete_file(file)
-        raise
+    with reading(show_address(place), UsageError):
+        yield open_address(place)[1]
 
 
 def _tables(pool: Pool) -> Iterator[Any]:

@@ -21,10 +21,10 @@ from itertools import chain, islice, pairwise
 from pathlib import Path, PurePath
 from typing import Any
 
-from aera.core import Question, Response
+from aera.core import Question, Response, choice_order
 from aera.errors import PoolError, UpstreamError, UsageError
 from aera.files import NONE
-from aera.lab.truths import Truths, shuffled_letter
+from aera.lab.truths import Truths
 from aera.pools.parquet import arrow, open_address, table_files
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Record
 from aera.reading.canonical import LETTERS, canonical_json
@@ -475,30 +475,22 @@ def listed(value: object) -> list[Any] | None:
 # --- what is asked --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a prompt asks, what a system message says before, and what was replied, if anything."""
-
-    text: str
-    system: str | None = None
-    before: tuple[str, ...] = ()
-    """What was said in earlier turns, which tells questions apart that end alike."""
-    reply: str | None = None
+Asked = tuple[str, str | None, tuple[str, ...], str | None]
+"""What is asked, what a system message says before, earlier turns, and what was replied, if any."""
 
 
 def asked_in(prompt: object) -> Asked:
     """A prompt that is a text, or a conversation: its last user messages are the question."""
     rows = conversation(prompt)
     if not rows:
-        return Asked(prompt if isinstance(prompt, str) else "")
+        return (prompt if isinstance(prompt, str) else ""), None, (), None
     told = [(row["role"], choice_text({"message": row})) for row in rows]
-    system = [text for role, text in told if role in ("system", "developer") and text]
+    system = "\n\n".join(t for role, t in told if role in ("system", "developer") and t)
     turns = [(role, text) for role, text in told if role in ("user", "assistant")]
     reply = turns.pop()[1] if turns and turns[-1][0] == "assistant" else None
     begin = max((i for i, (role, _) in enumerate(turns, start=1) if role == "assistant"), default=0)
     texts = [text for _, text in turns]
-    question, said = "\n\n".join(texts[begin:]), "\n\n".join(system)
-    return Asked(question, said or None, tuple(texts[:begin]), reply)
+    return "\n\n".join(texts[begin:]), system or None, tuple(texts[:begin]), reply
 
 
 _ROLES = {"human": "user", "gpt": "assistant"}
@@ -519,31 +511,28 @@ def conversation(value: object) -> list[Row]:
     return messages if all("role" in row for row in messages) else []
 
 
-def _asked_by(fields: Fields) -> Asked:
-    """What a row asks, by its question or by its messages."""
+def _question_of(fields: Fields) -> tuple[Question, tuple[str, ...], str | None]:
+    """The question of a row, "" its id where it has none; what was said before, and the reply."""
     told, messages = fields.get("question"), fields.get("messages")
     if told is not None and not isinstance(told, str) and not conversation(told):
         raise fields.bad("question")
     if messages is not None and not conversation(messages):
         raise fields.bad("messages")
-    asked, talk = asked_in(told), asked_in(messages)
-    if not asked.text.strip():
-        asked = talk
-    if not asked.text.strip():
+    text, system, before, reply = asked_in(told)
+    said, setting, earlier, replied = asked_in(messages)
+    if not text.strip():
+        text, before = said, earlier
+    if not text.strip():
         raise fields.missing("messages" if "messages" in fields.mapped else "question", "question")
-    return replace(asked, system=asked.system or talk.system, reply=asked.reply or talk.reply)
-
-
-def _question_of(fields: Fields, asked: Asked, number: str) -> Question:
-    """The question of a row; without an id it is given a number."""
     value = fields.get("id")
     whole = whole_number(value)
-    name = value if isinstance(value, str) else str(whole) if whole is not None else None
+    name = value if isinstance(value, str) else "" if whole is None else str(whole)
     if value is not None and not name:
         raise fields.bad("id")
+    system = system or setting or written(fields.get("system"))
     group = written(fields.get("group"))
-    system = asked.system or written(fields.get("system"))
-    return Question(name or number, asked.text, choices_of(fields), system, group)
+    question = Question(name, text, choices_of(fields), system, group)
+    return question, before, reply or replied
 
 
 def choices_of(fields: Fields) -> tuple[str, ...]:
@@ -589,41 +578,45 @@ def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE)
     for count, (where, raw) in enumerate(rows):
         fields = Fields.of(raw, where, mapped)
         first = first or replace(fields, row=raw)
-        asked, told = _asked_by(fields), _responses(fields)
+        (question, before, reply), told = _question_of(fields), _responses(fields)
         unseen -= {*fields.row}.union(*(each for each in told or () if isinstance(each, dict)))
         if told is None:
-            pair, named, remark = _one(fields, asked)
-            read = [pair]
+            entry = _one(fields, question, reply)
         else:
-            read, named, remark = _several(fields, told), fields.name("answer"), None
+            entry = _entry(fields, question, _several(fields, told), fields.name("answer"))
         call = any(isinstance(each, tuple) or is_reply(each) for each in told or ())
-        whole = told is not None and not call and "request_id" not in fields.row
-        number = str(count)
-        if not whole:  # further rows may be of the same question
-            # An id beside a list of replies is the name of a question, whatever its text.
-            own = str(fields.row.get("id")) if "responses" in fields.row else None
-            key = (replace(asked, reply=None), str(fields.get("choices")), own)
-            number = numbers.setdefault(key, str(len(numbers)))
-        entry = Entry(
-            _question_of(fields, asked, number),
-            tuple(response for response, _ in read),
-            where,
-            written(given(fields.row, named)),
-            named or "answer",
-            fields.row.get("task"),
-            any(guessed for _, guessed in read),
-            remark,
-        )
-        if whole:
-            yield entry
+        if told is not None and not call and "request_id" not in fields.row:
+            yield replace(entry, question=_named(question, str(count)))
             continue
+        # Further rows may be of the same question. An id beside a list of replies is its name.
+        own = question.id if "responses" in fields.row else None
+        key = (replace(question, id="", group=None), before, own)
+        number = numbers.setdefault(key, str(len(numbers)))
         index = whole_number(fields.get("index"))
         if index is None and fields.get("index") is not None:
             raise fields.bad("index")
-        singles.append((entry, number, index))
+        singles.append((replace(entry, question=_named(question, number)), number, index))
     if unseen and first:
         raise first.unknown(min(unseen))
     yield from _together(singles)
+
+
+def _named(question: Question, number: str) -> Question:
+    """A question without an id is called by a number."""
+    return question if question.id else replace(question, id=number)
+
+
+def _entry(fields: Fields, question: Question, read: list[Pair], truth: str | None) -> Entry:
+    """What a row says, with its truth in the field of this name."""
+    return Entry(
+        question,
+        tuple(response for response, _ in read),
+        fields.where,
+        written(given(fields.row, truth)),
+        truth or "answer",
+        fields.row.get("task"),
+        any(guessed for _, guessed in read),
+    )
 
 
 def _responses(fields: Fields) -> list[Any] | None:
@@ -690,27 +683,28 @@ _Single = tuple[Entry, str, int | None]
 """A row of one response, the number of its question, and its place."""
 
 
-def _one(fields: Fields, asked: Asked) -> tuple[Pair, str | None, str | None]:
-    """The response of a row, the name of what is right, and what was taken for what."""
-    if asked.reply is not None and not fields.name("text"):
-        fields = replace(fields, row={**fields.row, "text": asked.reply})
-    said, named = fields.name("response_answer"), fields.name("answer")
-    remark = None
-    if named is not None and named in (said, fields.name("text")):
-        named = fields.name("answer", but=named)
-    elif said is None and not fields.name("text") and named == "answer":
+def _one(fields: Fields, question: Question, reply: str | None) -> Entry:
+    """A row of one response; what was taken for what is remarked."""
+    row, remark = fields.row, None
+    if reply is not None and not fields.name("text"):
+        fields = replace(fields, row={**row, "text": reply})
+    said, truth = fields.name("response_answer"), fields.name("answer")
+    if truth is not None and truth in (said, fields.name("text")):
+        truth = fields.name("answer", but=truth)
+    elif said is None and not fields.name("text") and truth == "answer":
         # Without a text and beside another truth, "answer" is what was answered.
         other = fields.name("answer", but="answer")
         if other not in (None, "answer"):
-            said, named, whole = "answer", other, written(fields.row["answer"]) or ""
-            if "\n" in whole or whole.count(" ") >= SENTENCE:
-                fields, said = replace(fields, row={**fields.row, "text": whole}), None
-            kind, key = ("answer", "text") if said else ("text", "response_answer")
+            whole = written(row["answer"]) or ""
+            is_text = "\n" in whole or whole.count(" ") >= SENTENCE
+            kind, key = ("text", "response_answer") if is_text else ("answer", "text")
+            said, truth = (None if is_text else "answer"), other
+            fields = replace(fields, row={**row, "text": whole}) if is_text else fields
             remark = (
                 f'the column "answer" is taken for the {kind} of the model, and "{other}" for what '
                 f"is right; --map {key}=answer says otherwise"
             )
-    return _response_of(fields, said), named, remark
+    return replace(_entry(fields, question, [_response_of(fields, said)], truth), remark=remark)
 
 
 def _together(singles: list[_Single]) -> Iterator[Entry]:
@@ -838,7 +832,7 @@ def _others(told: Row, where: str) -> dict[str, Any]:
 
 
 def read_questions(path: Path, columns: Mapped = ()) -> list[Question]:
-    """The questions of a table as they stand, also of a file with a question on each line.
+    """The questions of a table as they stand; a line that is no JSON is a question.
 
     Right answers that stand beside them are left behind.
     """
@@ -865,16 +859,22 @@ def read_exam(
 def table_questions(
     path: Path, columns: Mapped = (), *, plain: bool = False
 ) -> Iterator[tuple[Question, Fields]]:
-    """Every question with its row; one without an id is called by its place."""
+    """Every question of a table with its row; one without an id is called by its place."""
+    if not path.is_file():
+        raise UsageError(f'there is no file "{path}" with questions')
+    found = recognise(path)
+    if found == "inspect":
+        raise PoolError(f"{path.name} is a log, not a file of questions; aera import reads it")
+    read = SOURCES.get(found, read_lines)
     mapped, known = parse_columns(columns), set[str]()
-    for where, row in _question_rows(path, plain=plain):
+    for where, row in read_lines(path, plain=plain) if read is read_lines else read(path):
         fields = Fields.of(row, where, mapped)
-        asked = _asked_by(fields)
-        if asked.before:
+        question, before, _ = _question_of(fields)
+        question = _named(question, where.rpartition(" ")[2])
+        if before:
             raise PoolError(
                 f"{where}: a conversation of several turns cannot be asked as a question"
             )
-        question = _question_of(fields, asked, where.rpartition(" ")[2])
         if len(question.choices) > len(LETTERS):
             raise PoolError(f"{where}: it has more than {len(LETTERS)} choices")
         if question.id in known:
@@ -883,17 +883,6 @@ def table_questions(
         yield question, fields
     if not known:
         raise PoolError(f"{path.name} holds no question")
-
-
-def _question_rows(path: Path, *, plain: bool) -> Rows:
-    if not path.is_file():
-        raise UsageError(f'there is no file "{path}" with questions')
-    found = recognise(path)
-    if found == "inspect":
-        raise PoolError(f"{path.name} is a log, not a file of questions; aera import reads it")
-    if found in SOURCES and found != "jsonl":
-        return SOURCES[found](path)
-    return read_lines(path, plain=plain)
 
 
 def _answer(answer: str, question: Question, task: Task, seed: int, where: str) -> str:
@@ -907,5 +896,5 @@ def _answer(answer: str, question: Question, task: Task, seed: int, where: str) 
     letter = task.canonical(form)
     if letter is None or letter not in letters:
         raise PoolError(f'{where}: the answer "{answer:.40}" is none of the choices')
-    shuffled = shuffled_letter(letter, question.id, choices=len(letters), seed=seed)
-    return shuffled if task.shuffle else form
+    order = choice_order(question.id, len(letters), seed=seed)
+    return LETTERS[order.index(letters.index(letter))] if task.shuffle else form
