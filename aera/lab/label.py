@@ -40,9 +40,7 @@ def find_candidates(
             weighed = voted.first(schedule.last).weigh(weigher).prefixes(schedule)
             ways += [(weighed, way, gives_weights(weigher)) for way in (full, *policies)]
         answers = {
-            label_of(way, weighted=weighted): replay(
-                seen.prefixes(schedule), way, task=task
-            ).allocation.answer
+            label_of(way, weighted=weighted): replay(chain, way, task=task).allocation.answer
             for chain, way, weighted in ways
         }
         if len(set(answers.values())) > 1:
