@@ -37,6 +37,18 @@ FRAGMENTS = [
     *("yes", "No.", "true", "null", "NaN", "Infinity", '{"answer": ', '"answer"', "[[[[", "]]]]"),
     *("1,080", "0.5", "36/2", "-3", "10%", "1e9", "1e999", "9" * 50, "9" * 5000, "1/0", "0/0"),
     *("\u2212", "\u0663", "\u221a", "\u00b2", "\u00bd", "\u0130", "\u2028", "\ud800", "\udfff"),
+    *("[THINK]", "<answer>", "</answer>", "<|channel|>final<|message|>", "analysis", "\nQ:", "**"),
+    *("twelve", "1.249,00", " \u20ac", " is correct", "\u7b54\u6848\u662f", "\nA. ", "x=", "f(x)="),
+    *(
+        "\\frac12",
+        "\\dfrac{1}{2}",
+        "\\sqrt 3",
+        "\\right)",
+        "\\cdot ",
+        "\\infty",
+        "\\leq ",
+        "\\quad",
+    ),
     *("\x00", "\x1b", "\r", "\u200b", "\u00a0", "\ufeff", "\u4e2d", "e\u0301", "\U0001f600", "ß"),
     *("better to redo the question", "s better to redo the question.", " million", "th", "B) bank"),
 ]

@@ -5,7 +5,6 @@ careful reader abstains. Whoever wrote them had not seen the reader.
 """
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -67,11 +66,8 @@ NUMERIC = [
     *(("the answer is 5 + 3 = 8.", "8"), ("Answer: x = 5", "5"), (r"answer is \$5.50 each", "5.5")),
     *((r"answer is $\frac{1}{2}$", "0.5"), ("the answer is about 7", "7"), ("Answer: .50", "0.5")),
     *(("The answer is 5. No: the answer is 6", "6"), ("The answer is not 5. The answer is 6", "6")),
-    *(
-        ("Answer: 5\n#### 6", "6"),
-        ("#### 5\nAnswer: 6", "6"),
-        ("the answer is 6. Answer: none", "6"),
-    ),
+    *(("Answer: 5\n#### 6", "6"), ("#### 5\nAnswer: 6", "6")),
+    ("the answer is 6. Answer: none", "6"),
     *(("The answer is 15 or 16", None), ("Answer: 5 to 6", None), ("the answer is 2x", None)),
     *(("The answer is 5 (or 6).", None), ("Answer: 5 (maybe 6)", None)),
     *(("the answer is not 5", None), ("#### 2. Add them up", None), ("answers: 5", None)),
@@ -89,11 +85,8 @@ NUMERIC = [
     *(("Answer: 5\n\nProblem 2: 3+3\nThe answer is 6", "5"), ("it makes 7", None)),
     *((r"The values are \boxed{3}, \boxed{4}, and \boxed{5}.", None), ("#### 0.5", "0.5")),
     *((r"First \boxed{3}. Then, finally, \boxed{4}", "4"), (r"\boxed{3} and again \boxed{3}", "3")),
-    *(
-        ("Answer: 5 or maybe 6", None),
-        ("Answer: 5, or perhaps 6", None),
-        ("Answer: 5, maybe 6", None),
-    ),
+    *(("Answer: 5 or maybe 6", None), ("Answer: 5, or perhaps 6", None)),
+    ("Answer: 5, maybe 6", None),
     *(("**Answer: 5** or **6**", None), ("Answer: 12 or more", None), ("Answer: 3! = 6", None)),
     *(("Answer: 4 R 2", None), ("Answer: 10 mod 3", None), ("Answer: 0x1F", None)),
     *(("Answer: 2\u00b3", None), ("Answer: 2\u03c0", None), ("Answer: 5 \u00b1 1", None)),
@@ -102,21 +95,14 @@ NUMERIC = [
     *((r"\boxed{7}" + " Feel free to ask for more." * 8, "7"), (r"\boxed{1/2}", "0.5")),
 ]
 CHOICE = [
-    *(
-        ("The answer is B.", "B"),
-        ("**Answer: B**", "B"),
-        ("Answer:\n\nC", "C"),
-        ("Answer: 'A'", "A"),
-    ),
+    *(("The answer is B.", "B"), ("**Answer: B**", "B"), ("Answer:\n\nC", "C")),
+    ("Answer: 'A'", "A"),
     *(("The correct answer is (C) bank", "C"), ("Answer: **(D)**", "D"), (r"answer is $B$", "B")),
     *((r"answer is \text{B}", "B"), ("The correct option is: [b]", "B"), ("answer is b.", "B")),
     *(("The answer is A because", "A"), ("Answer: A\nIt fits.", "A"), ("Answer: A, the bank", "A")),
     *(("answer is option C.", "C"), ("answer is likely (B)", "B"), ("Answer: I.", "I")),
-    *(
-        ("The answer is C. The answer is not B.", "C"),
-        ("answer is not B", None),
-        ("Answer: 5", None),
-    ),
+    *(("The answer is C. The answer is not B.", "C"), ("answer is not B", None)),
+    ("Answer: 5", None),
     *(("Answer: I think so", None), ("the answer is a bit unclear", None), ("Answer: B, C", None)),
     *(("Answer: I'd say", None), ("Answer: A or B?", None), ("answer is B/C", None)),
     *(("Answer: A bank", None), ("Answer: Bank", None), ("Answer: (A) and (C)", None)),
@@ -126,11 +112,8 @@ CHOICE = [
     *(("If asked about Spain, D is correct.", None), ("It's clear that B is incorrect.", None)),
     *(("Option B is correct? No. Option C is correct.", None), ("The answer is B, not C.", "B")),
     *(("Let us check each option:\n\nA. is wrong\nB. fits", None), ("Another option is B", None)),
-    *(
-        ("Answer: (A) (B)", None),
-        ("Answer: B. Wait, it is C", None),
-        ("every answer choice: B", None),
-    ),
+    *(("Answer: (A) (B)", None), ("Answer: B. Wait, it is C", None)),
+    ("every answer choice: B", None),
     ("A. London - wrong\nB. Berlin - wrong\nC. Paris - right", None),
 ]
 EXPRESSION = [
@@ -138,30 +121,19 @@ EXPRESSION = [
     *((r"Answer: \[ x^2 \]", "x^2"), ("#### 18", "18"), ("answer is 18 inches.", "18")),
     *(("Answer: x = 5 or x = 6", "5, 6"), ("answer: 2.5x+1. So", "2.5x+1"), ("answer is $x$", "x")),
     *((r"answer is 3\pi", r"3\pi"), ("**Answer: 2x+3**", "2x+3"), ("Answer: (1, 2)", "(1,2)")),
-    *(
-        ("Answer: 2 or more", None),
-        ("the answer is a bit unclear", None),
-        ("Answer: I think", None),
-    ),
-    *(
-        ("the answer is unknown", None),
-        ("Answer: see above", None),
-        ("<answer>$x^2$</answer>", "x^2"),
-    ),
+    *(("Answer: 2 or more", None), ("the answer is a bit unclear", None)),
+    ("Answer: I think", None),
+    *(("the answer is unknown", None), ("Answer: see above", None)),
+    ("<answer>$x^2$</answer>", "x^2"),
     *((r"\boxed{x = \dfrac{1}{2}}", "0.5"), ("Solving:\n\n$x^2 + 1$", "x^2+1")),
     *(("Solving gives\nno more than that", None), ("Answer: $x$ or $y$", None)),
     ("### Final Answer\n\\[\n\\boxed{}\n\\]", None),
 ]
 OTHERS = [
-    *(
-        ("gpqa", r"\boxed{E}", None),
-        ("mmlu-pro", r"\boxed{E}", "E"),
-        ("gsm8k", "so 7\n#### 7", "7"),
-    ),
-    *(
-        ("text", r"so \boxed{The Eiffel Tower!}", "eiffel tower"),
-        ("text", "Thinking.\nParis", "paris"),
-    ),
+    *(("gpqa", r"\boxed{E}", None), ("mmlu-pro", r"\boxed{E}", "E")),
+    ("gsm8k", "so 7\n#### 7", "7"),
+    ("text", r"so \boxed{The Eiffel Tower!}", "eiffel tower"),
+    ("text", "Thinking.\nParis", "paris"),
     *(("text", "The answer is Paris. It is in France.", "paris"), ("yes-no", "Hm.\nTrue", "yes")),
     *(("text", "<answer>Paris</answer>", "paris"), ("yes-no", r"\boxed{\text{Yes}}", "yes")),
     *(("yes-no", "The answer is: **No**, because", "no"), ("yes-no", "perhaps", None)),
@@ -215,16 +187,10 @@ def test_words_that_begin_with_a_letter_are_the_option_they_name() -> None:
     [
         *((r"so \boxed{18}.", "18"), (r"\boxed{1} then \boxed{2}", "2")),
         *((r"\boxed{1} then \fbox{2}", "2"), (r"\fbox{1} then \boxed{2}", "2")),
-        *(
-            (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-            (r"\boxed {18}", "18"),
-            (r"\boxed{ 18 }", "18"),
-        ),
-        *(
-            (r"\boxed 18 apples", "18"),
-            (r"\boxed{1} and \boxed{}", "1"),
-            (r"\boxed{\boxed{5}}", "5"),
-        ),
+        *((r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed {18}", "18")),
+        (r"\boxed{ 18 }", "18"),
+        *((r"\boxed 18 apples", "18"), (r"\boxed{1} and \boxed{}", "1")),
+        (r"\boxed{\boxed{5}}", "5"),
         *((r"\boxed{1} and \boxed{  }", "1"), (r"\boxed{1} and \boxed{2", "1")),
         *((r"\boxed{1} and \boxed{\frac{1}{2}", "1"), (r"\boxed{x + \fbox{5} }", "5")),
         *((r"\boxed{\{1, 2\}}", r"\{1, 2\}"), (r"\boxed{\text{a \} b}}", r"\text{a \} b}")),
@@ -241,16 +207,10 @@ def test_the_last_closed_box_with_something_in_it_counts(text: str, content: str
     ("text", "shown"),
     [
         *(("plain", "plain"), ("<think>5</think>6", "6"), ("5</think>6", "6"), ("6<think>5", "")),
-        *(
-            ("<think>5", ""),
-            ("<think>1</think>2<think>3</think>4", "4"),
-            ("<think>5</THINK>6", "6"),
-        ),
-        *(
-            ("<think>1</think>2<think>3", ""),
-            ("I think>5", "I think>5"),
-            ("Analysis: 5", "Analysis: 5"),
-        ),
+        *(("<think>5", ""), ("<think>1</think>2<think>3</think>4", "4")),
+        ("<think>5</THINK>6", "6"),
+        *(("<think>1</think>2<think>3", ""), ("I think>5", "I think>5")),
+        ("Analysis: 5", "Analysis: 5"),
         *(("<thinking>1<think>2</think>3</thinking>4", "4"), ("analysis of 5", "analysis of 5")),
         *(("analysisWe get 5assistantfinal6", "6"), ("analysisWe get 5", "")),
     ],
@@ -302,11 +262,3 @@ def test_what_would_help_is_said_where_little_was_read() -> None:
         task = get_task(name)
         found = Readability.of("q", replies, [task.read(Response("?!"))])
         assert advice in (found.warning(task) or "")
-
-
-def test_long_texts_are_read_in_no_time() -> None:
-    line = "Let us see [a] <b>: the value of 3 + 4 is 7, or so. Here we have it.\n"
-    texts = [f"<think>{line * 1_400}</think>{line * 20}The answer is {n}." for n in range(64)]
-    begun = time.process_time()
-    assert [read("numeric", text) for text in texts] == [str(n) for n in range(64)]
-    assert time.process_time() - begun < 1.0  # a tenth of it on a free machine
