@@ -26,16 +26,17 @@ from typing import Any
 import aera
 from aera import Pool, get_task, standard_policies
 from aera.lab import (
+    Evaluation,
+    EvaluationSettings,
     Frontier,
     PaperLearner,
     Truths,
     VoteLearner,
     evaluate,
     import_file,
+    parse_workers,
     write_report,
 )
-from aera.lab.summary import Evaluation, EvaluationSettings
-from aera.workers import parse_workers
 
 DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
 LIMIT_MB = 4096

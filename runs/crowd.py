@@ -14,22 +14,23 @@ from typing import Any
 import numpy as np
 from pools import ROOT, SEEDS, held, interval, pools_argument, publish, table
 
-from aera.arrays import Floats
 from aera.lab import (
+    Choice,
     Dataset,
+    Family,
+    Floats,
     LossLimit,
     Point,
     Trajectories,
+    VoteLearner,
+    answer_families,
     bootstrap_ratio,
+    deal,
     fixed_points,
     nested,
     paired_bootstrap,
     point_in_orders,
 )
-from aera.lab.calibrating.calibration import Choice
-from aera.lab.calibrating.families import Family, answer_families
-from aera.lab.learning.folds import deal
-from aera.lab.learning.votes import VoteLearner
 
 NAME, ALPHA = "gsm8k", 0.1
 LIMITS = tuple(LossLimit(percent / 100, ALPHA, by_agreement=True) for percent in range(1, 6))

@@ -13,17 +13,18 @@ from crowd import LEARNER, LIMITS, PLAIN, known
 from pools import held, interval, pools_argument, publish, table
 
 from aera.lab import (
+    ASC_FAMILY,
+    Choice,
     Dataset,
+    Family,
     Trajectories,
     bootstrap_ratio,
     fixed_points,
+    learn_and_tune,
     paired_bootstrap,
     point_in_orders,
+    winners,
 )
-from aera.lab.calibrating.calibration import Choice
-from aera.lab.calibrating.families import ASC_FAMILY, Family
-from aera.lab.judging.protocols import learn_and_tune
-from aera.lab.learning.votes import winners
 
 NAME, SEED = "gsm8k-held", 0
 HEADER = ["at most changed, policy", "certified setting", "saved in calibration %", "accuracy %"]

@@ -19,14 +19,18 @@ from paper_runs import (
 )
 from pools import SEEDS, TASKS, held, paper_table, pools_argument, publish, table
 
-from aera import ASC, ESC
-from aera.arrays import Columns
-from aera.core import Schedule, Vote
-from aera.lab import PaperLearner, nested
-from aera.lab.replay.frontier import Point, fixed_points, point_of
-from aera.reading.find import last_boxed
-from aera.reading.task import REDO_PHRASE
-from aera.voting.rules import re2_vote
+from aera import ASC, ESC, Schedule, Vote
+from aera.lab import (
+    REDO_PHRASE,
+    Columns,
+    PaperLearner,
+    Point,
+    fixed_points,
+    last_boxed,
+    nested,
+    point_of,
+    re2_vote,
+)
 
 WINDOWS = (3, 5, 8)
 VOTED = ("vote %", "against Fixed-128", "responses")

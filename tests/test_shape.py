@@ -137,14 +137,7 @@ def test_no_module_is_a_drawer() -> None:
 
 FRONT = {"aera", "aera.lab", "aera.adapters.vllm"}
 """What recipes and benches import, beside each other."""
-BEHIND = {
-    "runs/commands_page.py",  # the page of the commands is made of the commands
-    # Not yet moved: what they need is going or changing.
-    "bench/scale.py",
-    "runs/crowd.py",
-    "runs/crowd_held.py",
-    "runs/variants.py",
-}
+BEHIND = {"runs/commands_page.py"}  # the page of the commands is made of the commands
 
 
 def written(folder: str) -> dict[str, ast.Module]:

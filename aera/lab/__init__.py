@@ -29,7 +29,7 @@ from aera.lab.learning.learner import Learner, Model, policy_of
 from aera.lab.learning.paper import GROUPS, PaperLearner, PaperModel, PaperTable, without_group
 from aera.lab.learning.states import States
 from aera.lab.learning.vote_gate import fit_gate
-from aera.lab.learning.votes import VoteLearner, VoteModel
+from aera.lab.learning.votes import VoteLearner, VoteModel, winners
 from aera.lab.live import LiveTest, live_test
 from aera.lab.replay.frontier import (
     Frontier,
@@ -46,7 +46,7 @@ from aera.lab.report import figures as figures
 from aera.lab.report.demo import BUNDLED
 from aera.lab.report.page import COLOUR, export_svg, write_report
 from aera.lab.stats import Estimate, bootstrap_ratio, matched_random, paired_bootstrap
-from aera.lab.summary import log_evaluation
+from aera.lab.summary import Evaluation, EvaluationSettings, log_evaluation
 from aera.lab.truths import Grader, Truths, TruthScorer, grade, open_truths
 from aera.paper.encoder import Encoder, StaticEncoder
 from aera.paper.features import FEATURES, SCALARS, PaperGate, semantics
@@ -55,11 +55,13 @@ from aera.policies.gate import Gate
 from aera.policies.rules import DESCRIPTIONS, LIMITS
 from aera.pools.pool import HeldRecords, hold, read_votes
 from aera.pools.stats import ALPHA
-from aera.reading.task import KEYS, REDO_TAIL, TASKS, question_reader, with_redo
+from aera.reading.find import last_boxed
+from aera.reading.task import KEYS, REDO_PHRASE, REDO_TAIL, TASKS, question_reader, with_redo
 from aera.solving.controller import question_hashes
 from aera.trace import TRACES, Feature
+from aera.voting.rules import re2_vote
 from aera.voting.traits import COUNTS, TRAITS, describe_question
-from aera.workers import SERIAL, Workers
+from aera.workers import SERIAL, Workers, parse_workers
 
 __all__ = [
     "ALPHA",
@@ -75,6 +77,7 @@ __all__ = [
     "KEYS",
     "LIMITS",
     "PROVENANCE",
+    "REDO_PHRASE",
     "REDO_TAIL",
     "SCALARS",
     "SERIAL",
@@ -89,6 +92,8 @@ __all__ = [
     "Dataset",
     "Encoder",
     "Estimate",
+    "Evaluation",
+    "EvaluationSettings",
     "Family",
     "Feature",
     "Floats",
@@ -137,6 +142,7 @@ __all__ = [
     "hold",
     "holdout",
     "import_file",
+    "last_boxed",
     "learn_and_tune",
     "limit_for",
     "live_test",
@@ -147,17 +153,20 @@ __all__ = [
     "open_truths",
     "paired_bootstrap",
     "palette",
+    "parse_workers",
     "pick",
     "point_in_orders",
     "point_of",
     "policy_of",
     "question_hashes",
     "question_reader",
+    "re2_vote",
     "read_votes",
     "residual_opportunity",
     "semantics",
     "split_rows",
     "sweep",
+    "winners",
     "with_redo",
     "without_group",
     "worst_group",
