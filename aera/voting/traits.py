@@ -23,21 +23,22 @@ from aera.trace import TRACE_NAMES, TRACES, UNKNOWN, Feature
 COUNTS, TEXT, LOGPROBS, TRACE = "counts", "text", "logprobs", "traces"
 GROUPS = (TEXT, LOGPROBS, TRACE)
 """What a response may bring beyond its answer and its tokens; what is had last is lost first."""
-_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
+# Each begins with what it looks for, which is then searched for fast, and looks back from there.
+_NUMBER = re.compile(r"\d\d{0,11}(?:\.\d{1,9})?")
 _WORD = re.compile(r"[a-z]+")
 _STEP = re.compile(r"\n[ \t]*(?:#+\s|\*\*|\d{1,3}\.|[sS]tep\b|-\s)")
 _HEDGES = frozenset(
     {"wait", "however", "mistake", "incorrect", "assume", "assuming", "sorry", "actually", "error"}
 )
-_SEPARATOR = re.compile(r"(?<=\d),(?=\d{3})")
+_SEPARATOR = re.compile(r",(?<=\d,)(?=\d{3})")
 _DRESS = re.compile(r"\\text\s?\{[^{}]{0,80}\}|\\[()\[\],$]|\$")
 _BLANKS = re.compile(r"[ \t]{2,}")
-_FRACTION = re.compile(r"(?<!/)(?<!/ )\\d?frac\s?\{(\d[\d.]{0,15})\}\s?\{(\d[\d.]{0,15})\}")
+_FRACTION = re.compile(r"\\(?<!/\\)(?<!/ \\)d?frac\s?\{(\d[\d.]{0,15})\}\s?\{(\d[\d.]{0,15})\}")
 _SIGNS = {"\\times": "*", "\\cdot": "*", "×": "*", "\\div": "/", "÷": "/"}
 _SUM = re.compile(
     # Not behind an operator or a bracket: the rest of a longer sum is not a sum of its own.
-    r"(?<![\w.*/+)-])(?<![-+*/)] )"
-    r"(\d{1,12}(?:\.\d{1,9})?(?:\s?[-+*/]\s?\d{1,12}(?:\.\d{1,9})?){1,8})"
+    r"(\d(?<![\w.*/+)-]\d)(?<![-+*/)] \d)\d{0,11}(?:\.\d{1,9})?"
+    r"(?:\s?[-+*/]\s?\d{1,12}(?:\.\d{1,9})?){1,8})"
     r"\s?=\s?(-?\d{1,12}(?:\.\d{1,9})?)(?![\d.%]{0,9} ?[-+*/=%])"
 )
 _TERM = re.compile(r"[-+*/]|\d+(?:\.\d+)?")
