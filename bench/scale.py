@@ -26,8 +26,6 @@ from typing import Any
 import aera
 from aera import Pool, get_task, standard_policies
 from aera.lab import (
-    Evaluation,
-    EvaluationSettings,
     Frontier,
     PaperLearner,
     Truths,
@@ -85,9 +83,7 @@ def stage_work(name: str, folder: Path, workers: str) -> Callable[[], object]:
     if name == "replay":
         return lambda: replayed(pool, workers)
     if name in ("summary", "report"):
-        settings, policies = EvaluationSettings("replay"), standard_policies(pool.schedule)
-        frontier, own = replayed(pool, workers), parse_workers(workers)
-        made = Evaluation(pool, settings, policies, truths, frontier, workers=own)
+        made = aera.evaluate(pool, workers=workers)
         if name == "summary":
             return lambda: made.summary
         return lambda: write_report(folder / "report.html", made)

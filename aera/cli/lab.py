@@ -229,7 +229,7 @@ def _advise(pool: str, made: "Evaluation", controller: Path | None) -> str:
     """The command that goes on from here."""
     if controller is not None:
         return f'aera solve --controller {controller} --base-url URL --model M "a question"'
-    if made.truths is None and made.settings.scoring is None:
+    if made.truths is None and made.scoring is None:
         return f"aera label {pool} names the questions to look at"
     return f"aera train {pool} --out controller"
 
@@ -243,7 +243,7 @@ def _show(made: "Evaluation", *, whole: bool, advice: str) -> None:
     say(headline, style="bold")
     rows = made.table(whole=whole)
     print_policies(console, rows, spoken=made.spoken)
-    if whole and trajectories.grades is not None and made.settings.scoring is None:
+    if whole and trajectories.grades is not None and made.scoring is None:
         print_transitions(console, trajectories)
     if whole and "calibration" in made.sections:
         print_calibration(console, made.sections["calibration"])

@@ -1,19 +1,19 @@
 """Evaluate a pool, and train a controller on it: one call each, which the commands make too."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from aera.core import Schedule
 from aera.errors import ProtocolError, UsageError
-from aera.lab.asked import Asked, ask_policies, choose_schedule
-from aera.lab.build import BUILD_SHARES, Built, build, build_stated, check_label
+from aera.lab.asked import ask_policies, check_label, choose_schedule
+from aera.lab.build import BUILD_SHARES, Built, build, build_stated
 from aera.lab.calibrating.calibration import Goal, LossLimit
 from aera.lab.judging.protocols import crossfit, holdout, limit_for, nested
 from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
-from aera.lab.learning.votes import MAJORITY, learn_votes
+from aera.lab.learning.votes import LABELS, MAJORITY, learn_votes
 from aera.lab.replay.frontier import Kind
 from aera.lab.replay.money import Prices
 from aera.lab.replay.replay import ReplaySettings
@@ -24,14 +24,12 @@ from aera.lab.summary import (
     NESTED,
     REPLAY,
     Evaluation,
-    EvaluationSettings,
     Scoring,
     compare_utility,
     crossfit_frontier,
     crossfit_sections,
     judgement_frontier,
     judgement_sections,
-    scored_sections,
     scoring_for,
     with_oracle,
 )
@@ -74,7 +72,7 @@ def evaluate(
     equivalence: bool = False,
     seed: int = 0,
     workers: int | str = 1,
-) -> "Evaluation":
+) -> Evaluation:
     """What each policy would have spent and lost on recorded responses.
 
     `policies` are values or labels ("fixed-32,asc-0.95"), or the standard ones; the `rule` that
@@ -85,38 +83,80 @@ def evaluate(
     pandas.DataFrame(result.rows())     # or polars; print(result) shows a table
     """
     scoring = scoring_for(scorer, price=price, judge=judge, controller=controller)
-    if scoring is not None and max_loss is not None:
-        raise UsageError("--max-loss is for votes, and --scorer has a --price for that")
-    settings = EvaluationSettings(
-        protocol=protocol,
-        rule=rule,
-        paper=paper,
-        clean=clean,
-        encoder=encoder,
-        max_loss=LOSS if max_loss is None else max_loss,
-        alpha=certify,
-        seed=seed,
-        prices=None if prices is None else Prices(*prices),
-        scoring=scoring,
-        without_truths=without_truths,
-    )
-    working = parse_workers(str(workers))
+    by_paper = paper or protocol == CROSSFIT
+    if scoring is not None:
+        if max_loss is not None:
+            raise UsageError("--max-loss is for votes, and --scorer has a --price for that")
+        taken = {
+            "--paper": paper,
+            "--protocol crossfit": protocol == CROSSFIT,
+            "--certify": certify is not None,
+            "--rule": rule != "vote",
+        }
+        for option in (name for name, given in taken.items() if given):
+            raise UsageError(
+                f"--scorer goes without {option}: best-of-n counts no votes, has a gate of its own "
+                "and a price in the place of an allowed loss"
+            )
+    limit = LossLimit(LOSS if max_loss is None else max_loss, certify)
+    if rule not in RULES:
+        raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{rule}"')
+    if without_truths and (by_paper or scoring is not None):
+        raise UsageError("--without-truths goes without --paper, --scorer and --protocol crossfit")
+    money = None if prices is None else Prices(*prices)
+    crew = parse_workers(str(workers))
     equal = controller.task.equivalence if controller else equivalence
-    graded = _open(pool, equivalence=equal, workers=working)
-    own, last = (controller or graded.records).schedule, graded.records.schedule.last
-    chosen = choose_schedule(own, schedule, most=max_samples, recorded=last)
-    asked = ask_policies(
-        policies, chosen, controller=controller, scored=scoring is not None, encoder=encoder
+    graded = _open(pool, equivalence=equal, workers=crew)
+    records, truths = graded.records, graded.truths
+    checkpoints = choose_schedule(
+        (controller or records).schedule,
+        schedule,
+        most=max_samples,
+        recorded=records.schedule.last,
     )
-    made = evaluate_pool(
-        graded.records,
-        asked,
-        truths=graded.truths,
-        settings=replace(settings, schedule=chosen),
+    plain, own = ask_policies(
+        policies, checkpoints, controller=controller, scored=scoring is not None, encoder=encoder
+    )
+    seen = _find_seen(controller, records, protocol) if controller else []
+    replayed: ReplaySettings | ScoredReplay
+    if scoring is None:
+        replayed = ReplaySettings(records.task, checkpoints, truths, RULES[rule])
+    else:
+        replayed = scoring.replay(records, truths, checkpoints)
+    made = Evaluation(
+        records,
+        protocol,
+        plain,
+        truths,
+        replayed.evaluate(records, plain, workers=Shown(crew)),
+        rule=rule,
+        max_loss=limit.max_loss,
+        seed=seed,
+        prices=money,
+        scoring=scoring,
         controller=controller,
-        workers=Shown(working),
+        workers=Shown(crew),
+        left_out=graded.remark,
     )
-    return replace(made, left_out=graded.remark)
+    if scoring is not None:
+        best = with_oracle(made.frontier, scoring.price)
+        made = replace(made, frontier=best, sections={"best_of_n": scoring.as_json(truths)})
+    if controller is not None:
+        return _with_controller(made, controller, replayed, own=own, seen=seen)
+    if protocol == REPLAY:
+        return made
+    learner: Learner
+    if scoring is not None:
+        learner = scoring.learner(records, truths)
+    elif by_paper:
+        need_truths(records, truths)
+        once = protocol == CROSSFIT
+        learner = PaperLearner(load_encoder(encoder), one_shot=once, rule=RULES[rule])
+    else:
+        learner = replace(learn_votes(None if without_truths else truths, None), rule=RULES[rule])
+        if rule != "vote" and learner.teacher != LABELS:
+            raise UsageError(f"--rule {rule} is learned from truths, and none are used here")
+    return _learn_and_judge(made, learner, _goal(learner, scoring, limit), checkpoints, clean=clean)
 
 
 def train(
@@ -155,29 +195,61 @@ def train(
     if max_loss is not None and (scorer or policy):
         why = "--policy states one" if policy else "--scorer has a --price for that"
         raise UsageError(f"--max-loss chooses a setting, and {why}")
-    settings = TrainSettings(
-        max_loss=LOSS if max_loss is None else max_loss,
-        alpha=certify,
-        policy=policy,
-        scoring=scoring_for(scorer, price=price, judge=judge),
-        paper=paper,
-        baselines=tuple(baselines),
-        encoder=encoder,
-        seed=seed,
-        without_truths=without_truths,
-        labels=_labels(labels),
-        teacher=weigher,
+    limit = LossLimit(LOSS if max_loss is None else max_loss, certify)
+    scoring = scoring_for(scorer, price=price, judge=judge)
+    if not paper and (baselines or encoder):
+        raise UsageError("--baseline and --encoder go with --paper")
+    if scoring is not None and (paper or certify is not None):
+        raise UsageError(
+            "--scorer goes without --paper and --certify: best-of-n has a gate of its own, and a "
+            "price in the place of an allowed loss"
+        )
+    if (paper or scoring is not None) and (without_truths or weigher):
+        raise UsageError("--without-truths and --weigher go without --paper and --scorer")
+    if policy is not None and (certify is not None or baselines):
+        raise UsageError(
+            "--policy states what runs, so there is nothing to choose: leave out --certify and "
+            "--baseline"
+        )
+    known = None
+    if labels is not None:
+        known = Truths(labels) if isinstance(labels, Mapping) else read_labels(Path(labels))
+    crew = parse_workers(str(workers))
+    graded = _open(pool, equivalence=equivalence, workers=crew)
+    records, truths = graded.records, None if without_truths else graded.truths
+    checkpoints = choose_schedule(
+        records.schedule, schedule, most=max_samples, recorded=records.schedule.last
     )
-    working = parse_workers(str(workers))
-    graded = _open(pool, equivalence=equivalence, workers=working)
-    own = graded.records.schedule
-    chosen = choose_schedule(own, schedule, most=max_samples, recorded=own.last)
-    built = train_pool(
-        graded.records,
-        graded.truths,
-        replace(settings, schedule=chosen),
-        workers=Shown(working),
-    )
+    if policy is not None:
+        check_label(policy, checkpoints, scored=scoring is not None, paper=paper)
+    if known is not None and truths is not None:
+        raise UsageError("a pool with truths needs no --labels; --without-truths leaves them out")
+    if known is not None:
+        check_labels(known, records)
+    shown = Shown(crew)
+    learner: Learner
+    if scoring is not None:
+        learner = scoring.learner(records, truths)
+    elif paper:
+        learner = PaperLearner(load_encoder(encoder), shares=BUILD_SHARES)
+    else:
+        learner = learn_votes(truths, _weights_of(weigher), labels=known, workers=shown)
+    if scoring is None and (paper or policy is not None):
+        need_truths(records, truths)
+    told: dict[str, Any] = {"encoder_name": encoder, "seed": seed}
+    if policy is not None:
+        built = build_stated(
+            policy, learner, records, truths, schedule=checkpoints, workers=shown, **told
+        )
+    else:
+        table = learner.prepare(records, truths, schedule=checkpoints, workers=shown)
+        table.readability.check(records.task, records.name)
+        families = getattr(table, "families", {})
+        for strange in sorted({*baselines} - {*families}):
+            named = ", ".join(families)
+            raise UsageError(f'--baseline is one of {named}, but got "{strange}"')
+        goal = _goal(learner, scoring, limit)
+        built = build(learner, table, goal, baselines=baselines, teacher=weigher, **told)
     if tell is not None:
         tell(built, graded)
     return built.controller
@@ -199,100 +271,56 @@ def _labels(given: Mapping[str, str] | str | Path | None) -> Truths | None:
     return read_labels(Path(given))
 
 
-# --- evaluation -----------------------------------------------------------------------------------
-
-
-def evaluate_pool(
-    records: Records,
-    policies: Asked | Sequence[Policy],
-    *,
-    truths: Truths | None,
-    settings: EvaluationSettings,
-    controller: Controller | None = None,
-    workers: Workers = SERIAL,
-) -> Evaluation:
-    """Replay the policies; then add a controller, or learn and judge as the protocol says."""
-    asked = policies if isinstance(policies, Asked) else Asked((*policies,))
-    checkpoints = settings.schedule
-    if checkpoints is None:
-        checkpoints = records.schedule if controller is None else controller.schedule
-    replayed: ReplaySettings | ScoredReplay
-    replayed = ReplaySettings(records.task, checkpoints, truths, RULES[settings.rule])
-    if settings.scoring is not None:
-        known = settings.scoring.learner(records, truths)
-        assert known.best_of_n is not None
-        replayed = ScoredReplay(records.task, checkpoints, known.best_of_n, known.judge)
-    seen = _find_seen(controller, records, settings) if controller else []
-    frontier = replayed.evaluate(records, asked.plain, workers=workers)
-    made = Evaluation(
-        records, settings, asked.plain, truths, frontier, controller=controller, workers=workers
-    )
-    if settings.scoring is not None:
-        sections = {"best_of_n": settings.scoring.as_json(truths)}
-        best = with_oracle(frontier, settings.scoring.price)
-        made = replace(made, frontier=best, sections=sections)
-    if controller is not None:
-        made = _with_controller(made, controller, replayed, own=asked.own, seen=seen)
-    elif settings.protocol != REPLAY:
-        made = _with_protocol(made, checkpoints, workers)
-    return made
-
-
-def _with_scoring(
-    made: Evaluation, scoring: Scoring, schedule: Schedule, workers: Workers
-) -> Evaluation:
-    """Learn best-of-n and judge it: nested or holdout."""
-    settings, seed = made.settings, made.settings.seed
-    learner = scoring.learner(made.records, made.truths)
-    table = learner.prepare(made.records, schedule=schedule, workers=workers)
-    if settings.protocol == NESTED:
-        [judged] = nested(learner, table, [scoring.goal], seed=seed, workers=workers)
-    else:
-        judged = holdout(learner, table, scoring.goal, seed=seed)
-    frontier = with_oracle(judgement_frontier(judged, made.frontier.points), scoring.price)
-    sections = scored_sections(judged, price=scoring.price, seed=seed)
-    return replace(
-        made,
-        frontier=replace(frontier, readability=made.readability),
-        sections={**made.sections, **sections},
-        done=judged,
-    )
-
-
-def _with_protocol(made: Evaluation, schedule: Schedule, workers: Workers) -> Evaluation:
-    """Learn and judge."""
-    if made.settings.scoring is not None:
-        return _with_scoring(made, made.settings.scoring, schedule, workers)
-    settings, truths = made.settings, made.truths
-    if settings.by_paper:
-        truths = need_truths(made.records, truths)
-    learner = settings.learner(truths)
-    table = learner.prepare(made.records, truths, schedule=schedule, workers=workers)
-    seed, given = settings.seed, made.frontier.points
-    if settings.protocol == CROSSFIT:
-        done = crossfit(learner, table, seed=seed, clean=settings.clean, workers=workers)
-        assert isinstance(table, PaperTable)
-        frontier = crossfit_frontier(done, table, given, seed=seed)
-        frontier = replace(frontier, readability=made.readability)
-        sections = crossfit_sections(done, frontier, seed=seed)
-        return replace(made, frontier=frontier, sections=sections, done=done)
+def _goal(learner: Learner, scoring: Scoring | None, limit: LossLimit) -> Goal:
+    """What a setting is chosen for: the best worth, or the cheapest within a limit."""
+    if scoring is not None:
+        return scoring.goal
     by_agreement = getattr(learner, "teacher", None) == MAJORITY
-    limit = limit_for(learner, settings.max_loss, settings.alpha, by_agreement=by_agreement)
-    if settings.protocol == NESTED:
-        [judged] = nested(learner, table, [limit], seed=seed, workers=workers)
+    return limit_for(learner, limit.max_loss, limit.alpha, by_agreement=by_agreement)
+
+
+def _weights_of(teacher: Controller | None) -> Weigher | None:
+    """The weights that a controller brings along."""
+    if teacher is None:
+        return None
+    if isinstance(teacher.weigher, Weigher):
+        return teacher.weigher
+    raise UsageError(
+        f"the controller {teacher.label}, which should bring its weights along, has none: its "
+        "votes are plain"
+    )
+
+
+def _learn_and_judge(
+    made: Evaluation, learner: Learner, goal: Goal, schedule: Schedule, *, clean: bool
+) -> Evaluation:
+    """Learn from some questions and judge others, as the protocol says."""
+    seed, given, workers = made.seed, made.frontier.points, made.workers
+    table = learner.prepare(made.records, made.truths, schedule=schedule, workers=workers)
+    if made.protocol == CROSSFIT:
+        assert isinstance(table, PaperTable)
+        done = crossfit(learner, table, seed=seed, clean=clean, workers=workers)
+        frontier = crossfit_frontier(done, table, given, seed=seed)
+        sections = crossfit_sections(done, frontier, seed=seed)
     else:
-        judged = holdout(learner, table, limit, seed=seed)
-    frontier = replace(judgement_frontier(judged, given), readability=made.readability)
-    sections = judgement_sections(judged, frontier, seed=seed)
-    return replace(made, frontier=frontier, sections=sections, done=judged)
+        if made.protocol == NESTED:
+            [done] = nested(learner, table, [goal], seed=seed, workers=workers)
+        else:
+            done = holdout(learner, table, goal, seed=seed)
+        frontier = judgement_frontier(done, given)
+        if made.scoring is not None:
+            frontier = with_oracle(frontier, made.scoring.price)
+        sections = judgement_sections(done, frontier, made.scoring, seed=seed)
+    frontier = replace(frontier, readability=made.readability)
+    return replace(made, frontier=frontier, sections={**made.sections, **sections}, done=done)
 
 
-def _find_seen(controller: Controller, records: Records, settings: EvaluationSettings) -> list[str]:
+def _find_seen(controller: Controller, records: Records, protocol: str) -> list[str]:
     """The questions a controller has seen; none are allowed in a holdout test."""
-    if settings.protocol in (CROSSFIT, NESTED):
-        raise UsageError(f"--controller goes with replay or holdout, not with {settings.protocol}")
+    if protocol in (CROSSFIT, NESTED):
+        raise UsageError(f"--controller goes with replay or holdout, not with {protocol}")
     seen = controller.find_seen(records.questions.values())
-    if settings.protocol == HOLDOUT and seen:
+    if protocol == HOLDOUT and seen:
         raise ProtocolError(
             f"the controller was fitted or calibrated on {len(seen)} of these questions, the "
             f"first is {seen[0]}; a holdout test needs questions it has never seen"
@@ -332,10 +360,9 @@ def _with_controller(
     told |= {"task": controller.task.name, "calibration": dict(controller.calibration)}
     told["abroad"] = _find_abroad(controller, made.records)
     sections: dict[str, Any] = {**made.sections, "controller": told}
-    scoring = made.settings.scoring
-    if scoring is not None:
-        seed = made.settings.seed
-        sections["outcome"] = compare_utility(point, (), price=scoring.price, seed=seed)
+    if made.scoring is not None:
+        price = made.scoring.price
+        sections["outcome"] = compare_utility(point, (), price=price, seed=made.seed)
     return replace(made, frontier=frontier, sections=sections)
 
 
@@ -353,128 +380,3 @@ def _find_abroad(controller: Controller, records: Records) -> str | None:
         f"{lookout.reason}; aera solve and aera serve would let plain votes decide, and here it is "
         "shown as it stands"
     )
-
-
-# --- training -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TrainSettings:
-    """What a controller is made for."""
-
-    max_loss: float = 0.02
-    alpha: float | None = None
-    policy: str | None = None
-    """The label of a policy to run as it stands; None chooses one."""
-    scoring: Scoring | None = None
-    """Best-of-n; None where answers are voted on."""
-    paper: bool = False
-    baselines: tuple[str, ...] = ()
-    encoder: str | None = None
-    schedule: Schedule | None = None
-    """Other checkpoints than the pool's own."""
-    seed: int = 0
-    without_truths: bool = False
-    """Whether to look at no truth, as where there are none."""
-    labels: Truths | None = None
-    """The right answers to a few questions, which decide on weights where there are no others."""
-    teacher: Controller | None = None
-    """A controller whose weights are used in the place of new ones."""
-
-    def __post_init__(self) -> None:
-        LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
-        if not self.paper and (self.baselines or self.encoder):
-            raise UsageError("--baseline and --encoder go with --paper")
-        if self.scoring is not None and (self.paper or self.alpha is not None):
-            raise UsageError(
-                "--scorer goes without --paper and --certify: best-of-n has a gate of its own, "
-                "and a price in the place of an allowed loss"
-            )
-        if (self.paper or self.scoring is not None) and (self.without_truths or self.teacher):
-            raise UsageError("--without-truths and --weigher go without --paper and --scorer")
-        if self.policy is not None and (self.alpha is not None or self.baselines):
-            raise UsageError(
-                "--policy states what runs, so there is nothing to choose: leave out --certify "
-                "and --baseline"
-            )
-
-    def learner(self, records: Records, truths: Truths | None, workers: Workers) -> Learner:
-        """What learns: best-of-n, the paper's gate or ours."""
-        if self.scoring is not None:
-            return self.scoring.learner(records, truths)
-        if self.paper:
-            return PaperLearner(load_encoder(self.encoder), shares=BUILD_SHARES)
-        return learn_votes(truths, self._weigher, labels=self.labels, workers=workers)
-
-    @property
-    def _weigher(self) -> Weigher | None:
-        """The weights that are brought along."""
-        if self.teacher is None:
-            return None
-        if not isinstance(self.teacher.weigher, Weigher):
-            raise UsageError(
-                f"the controller {self.teacher.label}, which should bring its weights along, has "
-                "none: its votes are plain"
-            )
-        return self.teacher.weigher
-
-
-def train_pool(
-    records: Records,
-    truths: Truths | None,
-    settings: TrainSettings,
-    *,
-    workers: Workers = SERIAL,
-) -> Built:
-    """Learn and calibrate, or learn what a stated policy needs."""
-    schedule, scoring = settings.schedule or records.schedule, settings.scoring
-    if settings.policy is not None:
-        check_label(settings.policy, schedule, scored=scoring is not None, paper=settings.paper)
-    truths = None if settings.without_truths else truths
-    if settings.labels is not None and truths is not None:
-        raise UsageError("a pool with truths needs no --labels; --without-truths leaves them out")
-    if settings.labels is not None:
-        check_labels(settings.labels, records)
-    learner = settings.learner(records, truths, workers)
-    # Best-of-n by the score looks at no truth.
-    known = truths if scoring is None else truths or Truths({})
-    if settings.policy is not None or settings.paper:
-        known = need_truths(records, truths) if scoring is None else known
-    if settings.policy is not None:
-        assert known is not None
-        return build_stated(
-            settings.policy,
-            learner,
-            records,
-            known,
-            schedule=schedule,
-            encoder_name=settings.encoder,
-            seed=settings.seed,
-            workers=workers,
-        )
-    table = learner.prepare(records, known, schedule=schedule, workers=workers)
-    table.readability.check(records.task, records.name)
-    _check_baselines(settings, getattr(table, "families", {}))
-    return build(
-        learner,
-        table,
-        _goal(settings, learner),
-        baselines=settings.baselines,
-        encoder_name=settings.encoder,
-        seed=settings.seed,
-        teacher=settings.teacher,
-    )
-
-
-def _goal(settings: TrainSettings, learner: Learner) -> Goal:
-    """What the one setting is chosen for."""
-    if settings.scoring is not None:
-        return settings.scoring.goal
-    by_agreement = getattr(learner, "teacher", None) == MAJORITY
-    return limit_for(learner, settings.max_loss, settings.alpha, by_agreement=by_agreement)
-
-
-def _check_baselines(settings: TrainSettings, known: dict[str, Any]) -> None:
-    unknown = sorted(set(settings.baselines) - set(known))
-    if unknown:
-        raise UsageError(f'--baseline is one of {", ".join(known)}, but got "{unknown[0]}"')

@@ -1,18 +1,20 @@
 """What somebody asks for by name: policies by their labels, and the checkpoints to decide at."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from aera.core import Schedule
-from aera.errors import UsageError
+from aera.errors import UsageError, check_share
 from aera.paper.encoder import load_encoder
 from aera.paper.features import Consensus
 from aera.policies.gate import Gated
 from aera.policies.rules import (
+    FIXED,
     GATED,
     Fixed,
     Maker,
     Policy,
+    check_runs_live,
     parse_policy,
     standard_policies,
     strip_weighted,
@@ -20,58 +22,43 @@ from aera.policies.rules import (
 from aera.solving.controller import Controller
 from aera.voting.rules import gives_weights
 
-
-@dataclass(frozen=True)
-class Asked:
-    """Policies to replay, by the votes that they look at."""
-
-    plain: tuple[Policy, ...]
-    """On plain votes; on scores where there is a scorer."""
-    own: tuple[Policy, ...] = ()
-    """On a controller's votes, or with its gate."""
+BUILT_IN: Mapping[str, Maker] = MappingProxyType({})
 
 
 def ask_policies(
-    labels: str | Sequence[Policy] | None,
+    asked: str | Sequence[Policy] | None,
     schedule: Schedule,
     *,
     controller: Controller | None = None,
     scored: bool = False,
     encoder: str | None = None,
-) -> Asked:
-    """The policies of a comma-separated list; without one the standard ones, or fixed budgets.
+) -> tuple[list[Policy], list[Policy]]:
+    """Policies to replay on plain votes or scores, and on a controller's votes or with its gate.
 
+    They are those of a comma-separated list; without one the standard ones, or fixed budgets.
     Policies that are no labels stay as they are, on plain votes.
     """
-    if labels is None:
-        fixed = [Fixed(checkpoint) for checkpoint in schedule]
-        return Asked((*(fixed if scored else standard_policies(schedule)),))
-    if not isinstance(labels, str):
-        return Asked((*labels,))
-    named = [label.strip() for label in labels.split(",")]
-    ours = [label for label in named if needs_controller(label)]
-    rest = [label for label in named if label not in ours]
-    own = tuple(_own_policy(label, controller, schedule) for label in ours)
-    if scored:
-        fixed_only = (_scored_policy(label, schedule) for label in rest if label != "oracle")
-        return Asked((*fixed_only,), own)
-    if not rest:
-        return Asked((), own)
-    plain = parse_policies(",".join(rest), schedule, encoder=encoder)
-    return Asked((*plain,), own)
-
-
-def parse_policies(labels: str, schedule: Schedule, *, encoder: str | None = None) -> list[Policy]:
-    """The policies of a comma-separated list."""
+    if asked is None:
+        return [*map(Fixed, schedule)] if scored else [*standard_policies(schedule)], []
+    if not isinstance(asked, str):
+        return [*asked], []
+    plain, own = list[Policy](), list[Policy]()
     more: dict[str, Maker] = {
         "consensus": lambda setting: Consensus(load_encoder(encoder), float(setting))
     }
-    # The oracle needs no policy: hindsight adds it wherever there are truths.
-    named = [label.strip() for label in labels.split(",") if label.strip() != "oracle"]
-    policies = [parse_policy(label, more) for label in named]
-    for label, policy in zip(named, policies, strict=True):
-        check_fixed(label, policy, schedule)
-    return policies
+    for label in map(str.strip, asked.split(",")):
+        if needs_controller(label):
+            own.append(_own_policy(label, controller, schedule))
+        elif label == "oracle":
+            continue  # it needs no policy: hindsight adds it wherever there are truths
+        elif scored and not label.startswith(FIXED):
+            raise UsageError(
+                f'"{label}" counts votes, and best-of-n has none: a scorer goes with fixed-N, and '
+                "with aera-T where a controller has a gate"
+            )
+        else:
+            plain.append(_parse(label, schedule, more))
+    return plain, own
 
 
 def needs_controller(label: str) -> bool:
@@ -89,10 +76,28 @@ def gate_threshold(label: str) -> float:
         ) from None
 
 
-def check_fixed(label: str, policy: Policy, schedule: Schedule) -> None:
-    """Refuse a fixed budget at which nobody looks."""
-    if isinstance(policy, Fixed) and policy.responses not in schedule.checkpoints:
+def check_label(label: str, schedule: Schedule, *, scored: bool, paper: bool) -> None:
+    """Refuse what no controller can run, before anything is learned."""
+    check_runs_live(label)
+    if label.startswith(GATED):
+        check_share("aera", gate_threshold(label))
+    elif scored and not label.startswith(FIXED):
+        raise UsageError(
+            f'--policy "{label}" counts votes, and best-of-n has none: a scorer goes with fixed-N '
+            "and aera-T"
+        )
+    elif paper and needs_controller(label):
+        raise UsageError(f'--policy "{label}" needs learned weights, and --paper learns none')
+    else:
+        _parse(label, schedule)
+
+
+def _parse(label: str, schedule: Schedule, more: Mapping[str, Maker] = BUILT_IN) -> Policy:
+    """The policy of a label, weighted or not; a fixed budget at which nobody looks is refused."""
+    made = parse_policy(strip_weighted(label), more)
+    if isinstance(made, Fixed) and made.responses not in schedule.checkpoints:
         raise UsageError(f"{label} is no checkpoint of {schedule}; --schedule sets others")
+    return made
 
 
 def _own_policy(label: str, controller: Controller | None, schedule: Schedule) -> Policy:
@@ -110,21 +115,7 @@ def _own_policy(label: str, controller: Controller | None, schedule: Schedule) -
             f'"{label}" is on weighted votes, and this controller has no weights; the policy '
             f'without them is "{strip_weighted(label)}"'
         )
-    policy = parse_policy(strip_weighted(label))
-    check_fixed(label, policy, schedule)
-    return policy
-
-
-def _scored_policy(label: str, schedule: Schedule) -> Policy:
-    """A policy of best-of-n, where nothing is voted on."""
-    if not label.startswith("fixed-"):
-        raise UsageError(
-            f'"{label}" counts votes, and best-of-n has none: a scorer goes with fixed-N, and '
-            "with aera-T where a controller has a gate"
-        )
-    policy = parse_policy(label)
-    check_fixed(label, policy, schedule)
-    return policy
+    return _parse(label, schedule)
 
 
 def choose_schedule(

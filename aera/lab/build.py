@@ -8,8 +8,8 @@ import numpy as np
 
 from aera.arrays import Columns
 from aera.core import Question, Schedule, Weighting
-from aera.errors import ProtocolError, UsageError, check_share
-from aera.lab.asked import check_fixed, gate_threshold, needs_controller
+from aera.errors import ProtocolError
+from aera.lab.asked import gate_threshold, needs_controller
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit, UtilityChoice
 from aera.lab.calibrating.families import GATE_FAMILY, Family
 from aera.lab.judging.protocols import fit_split
@@ -43,10 +43,8 @@ from aera.lab.words import (
 from aera.policies.domain import Home
 from aera.policies.gate import Gated
 from aera.policies.rules import (
-    FIXED,
     GATED,
     Policy,
-    check_runs_live,
     family_of,
     is_fixed,
     label_of,
@@ -284,31 +282,11 @@ def _deciding(table: Dataset, weigher: Weigher, rows: Columns) -> float:
 # --- a policy that somebody stated ----------------------------------------------------------------
 
 
-def check_label(label: str, schedule: Schedule, *, scored: bool, paper: bool) -> None:
-    """Refuse what no controller can run, before anything is learned."""
-    check_runs_live(label)
-    if "-calibrated" in label:
-        raise UsageError(
-            f'--policy "{label}" was chosen fold by fold, so no controller can run it; aera train '
-            "without --policy chooses one setting"
-        )
-    if label.startswith(GATED):
-        return check_share("aera", gate_threshold(label))
-    if scored and not label.startswith(FIXED):
-        raise UsageError(
-            f'--policy "{label}" counts votes, and best-of-n has none: a scorer goes with fixed-N '
-            "and aera-T"
-        )
-    if paper and needs_controller(label):
-        raise UsageError(f'--policy "{label}" needs learned weights, and --paper learns none')
-    return check_fixed(label, parse_policy(strip_weighted(label)), schedule)
-
-
 def build_stated(
     label: str,
     learner: Learner,
     records: Records,
-    truths: Truths,
+    truths: Truths | None,
     *,
     schedule: Schedule,
     encoder_name: str | None = None,

@@ -11,7 +11,7 @@ import numpy as np
 from aera.arrays import Columns
 from aera.core import Schedule
 from aera.errors import UsageError
-from aera.lab.calibrating.calibration import LossLimit, MostUtility
+from aera.lab.calibrating.calibration import MostUtility
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
 from aera.lab.diagnostics import (
     collapsing,
@@ -22,12 +22,12 @@ from aera.lab.diagnostics import (
     worst_group,
 )
 from aera.lab.judging.protocols import Judgement
-from aera.lab.learning.learner import Learner
-from aera.lab.learning.paper import PaperLearner, PaperTable
-from aera.lab.learning.votes import LABELS, SCORES, VoteLearner, learn_votes
+from aera.lab.learning.paper import PaperTable
+from aera.lab.learning.votes import SCORES, VoteLearner
 from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points, hindsight_point
 from aera.lab.replay.hindsight import oracle, shuffle
 from aera.lab.replay.money import Prices, Terms
+from aera.lab.replay.scored import ScoredReplay
 from aera.lab.replay.trajectory import Trajectories
 from aera.lab.stats import (
     matched_random,
@@ -48,12 +48,11 @@ from aera.lab.words import (
     table_columns,
     tell_money,
 )
-from aera.paper.encoder import load_encoder
 from aera.policies.rules import ASC, Policy, standard_policies
 from aera.pools.pool import Records
 from aera.reading.task import Readability
 from aera.solving.controller import Controller
-from aera.voting.rules import RULES, BestOfN, Scorer
+from aera.voting.rules import BestOfN, Scorer
 from aera.voting.weigher import ChanceRight
 from aera.workers import SERIAL, Workers
 
@@ -85,13 +84,18 @@ class Scoring:
         """What a threshold is chosen for."""
         return MostUtility(self.price)
 
-    def learner(self, records: Records, truths: Truths | None) -> VoteLearner:
-        """What learns when to stop; the truth judges where it is asked for or known."""
+    def replay(self, records: Records, truths: Truths | None, schedule: Schedule) -> ScoredReplay:
+        """What is worth how much; the truth judges where it is asked for or known."""
         best_of_n = BestOfN(self.scorer, uses_logprobs=_uses_logprobs(self.scorer))
         if self._judge(truths) == SCORE:
-            return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price)
+            return ScoredReplay(records.task, schedule, best_of_n)
         judge = TruthScorer(records.task, need_truths(records, truths))
-        return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price, judge=judge)
+        return ScoredReplay(records.task, schedule, best_of_n, judge)
+
+    def learner(self, records: Records, truths: Truths | None) -> VoteLearner:
+        """What learns when to stop."""
+        own = self.replay(records, truths, records.schedule)
+        return VoteLearner(SCORES, best_of_n=own.best_of_n, price=self.price, judge=own.judge)
 
     def as_json(self, truths: Truths | None) -> dict[str, Any]:
         """What was asked for, as an evaluation file holds it."""
@@ -143,87 +147,23 @@ def scoring_for(
     return Scoring(scorer, PRICE if price is None else price, judge)
 
 
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """How a pool is evaluated."""
-
-    protocol: str = REPLAY
-    rule: str = "vote"
-    paper: bool = False
-    """Whether to learn the paper's gate on plain votes instead of weights and a gate on them."""
-    clean: bool = False
-    """Whether crossfit ends training on an inner split."""
-    max_loss: float = 0.02
-    alpha: float | None = None
-    encoder: str | None = None
-    seed: int = 0
-    schedule: Schedule | None = None
-    """Other checkpoints than the controller's or the pool's own."""
-    prices: Prices | None = None
-    """Of tokens; with them every policy's cost is told in money."""
-    scoring: Scoring | None = None
-    """Best-of-n; None where answers are voted on."""
-    without_truths: bool = False
-    """Whether to learn and calibrate as where there are no truths; those there are still judge."""
-
-    def __post_init__(self) -> None:
-        LossLimit(self.max_loss, self.alpha)  # refuses what makes no sense
-        if self.rule not in RULES:
-            raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{self.rule}"')
-        if self.without_truths and (self.by_paper or self.scoring is not None):
-            raise UsageError(
-                "--without-truths goes without --paper, --scorer and --protocol crossfit"
-            )
-        if self.scoring is not None:
-            self._check_scored()
-
-    def _check_scored(self) -> None:
-        """Refuse what best-of-n does not have."""
-        taken = {
-            "--paper": self.paper,
-            "--protocol crossfit": self.protocol == CROSSFIT,
-            "--certify": self.alpha is not None,
-            "--rule": self.rule != "vote",
-        }
-        for option in (name for name, given in taken.items() if given):
-            raise UsageError(
-                f"--scorer goes without {option}: best-of-n counts no votes, has a gate of its own "
-                "and a price in the place of an allowed loss"
-            )
-
-    @property
-    def terms(self) -> Terms:
-        """What spending is counted in."""
-        return Terms(self.prices, None if self.scoring is None else self.scoring.price)
-
-    @property
-    def by_paper(self) -> bool:
-        """Whether the paper's gate is learned, which cannot do without truths."""
-        return self.paper or self.protocol == CROSSFIT
-
-    def learner(self, truths: Truths | None) -> Learner:
-        """What crossfit, nested and holdout learn."""
-        if self.by_paper:
-            once = self.protocol == CROSSFIT
-            return PaperLearner(load_encoder(self.encoder), one_shot=once, rule=RULES[self.rule])
-        found = learn_votes(None if self.without_truths else truths, None)
-        if self.rule == "vote":
-            return found
-        if found.teacher != LABELS:
-            raise UsageError(f"--rule {self.rule} is learned from truths, and none are used here")
-        return replace(found, rule=RULES[self.rule])
-
-
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """What came out."""
 
     records: Records
-    settings: EvaluationSettings
+    protocol: str
     policies: Sequence[Policy]
     """Those that were replayed as given."""
     truths: Truths | None
     frontier: Frontier
+    rule: str = "vote"
+    max_loss: float = 0.02
+    seed: int = 0
+    prices: Prices | None = None
+    """Of tokens; with them every policy's cost is told in money."""
+    scoring: Scoring | None = None
+    """Best-of-n; None where answers are voted on."""
     sections: dict[str, Any] = field(default_factory=dict)
     """What else the protocol has to say."""
     done: Judgement | None = None
@@ -237,15 +177,20 @@ class Evaluation:
         """Which share of the responses could be read."""
         return self.frontier.readability
 
+    @property
+    def terms(self) -> Terms:
+        """What spending is counted in."""
+        return Terms(self.prices, None if self.scoring is None else self.scoring.price)
+
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The evaluation JSON. Accuracies, savings and differences are in percent, rewards are not.
 
         With prices every point has its money for a thousand questions.
         """
-        settings, trajectories = self.settings, self.frontier.trajectories
+        trajectories, prices = self.frontier.trajectories, self.prices
         graded = trajectories.grades is not None
-        right, prices = graded and not trajectories.rewarded, settings.prices
+        right = graded and not trajectories.rewarded
         made = {
             "pool": {
                 "name": self.records.name,
@@ -255,12 +200,12 @@ class Evaluation:
                 "schedule": list(trajectories.schedule),
             },
             "readability": self.readability.as_json(),
-            "protocol": settings.protocol,
-            "seed": settings.seed,
+            "protocol": self.protocol,
+            "seed": self.seed,
             **({} if prices is None else {"prices": prices.as_json()}),
             **({} if self.headline is None else {"headline": self.headline.as_json()}),
-            "points": [point.as_json(settings.terms) for point in self.frontier.points],
-            "comparisons": comparisons(self.frontier, seed=settings.seed) if graded else [],
+            "points": [point.as_json(self.terms) for point in self.frontier.points],
+            "comparisons": comparisons(self.frontier, seed=self.seed) if graded else [],
             "trajectories": _shapes(trajectories) if right else None,
             **self.sections,
         }
@@ -272,21 +217,21 @@ class Evaluation:
 
         Best-of-n compares utilities, and has sentences of its own.
         """
-        if self.settings.scoring is not None:
+        if self.scoring is not None:
             return None
         return make_headline(
             self.frontier,
-            protocol=self.settings.protocol,
+            protocol=self.protocol,
             task=self.records.task.name,
             sections=self.sections,
-            max_loss=self.settings.max_loss,
+            max_loss=self.max_loss,
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per policy, as pandas and polars take them."""
         return [
             {name: value for name, value in row.items() if name != "stops"}
-            for row in (point.as_json(self.settings.terms) for point in self.frontier.points)
+            for row in (point.as_json(self.terms) for point in self.frontier.points)
         ]
 
     @property
@@ -311,8 +256,8 @@ class Evaluation:
 
         That is the paper's score, and how many questions stopped where.
         """
-        means = whole and self.settings.prices is None
-        columns = table_columns(self.frontier.trajectories, self.settings.terms, means=means)
+        means = whole and self.prices is None
+        columns = table_columns(self.frontier.trajectories, self.terms, means=means)
         points = self.frontier.without_sweeps().points if whole else self.shown
         if whole:
             stops = list(points[0].stops)
@@ -339,10 +284,10 @@ class Evaluation:
     def title(self) -> str:
         """What was judged how."""
         merged = ", equal expressions together" if self.records.task.equivalence else ""
-        scored = ", best-of-n" if self.settings.scoring else ""
+        scored = ", best-of-n" if self.scoring else ""
         truths = "" if self.frontier.trajectories.grades is not None else ", no truths"
         questions = len(self.frontier.trajectories.question_ids)
-        protocol = self.settings.protocol
+        protocol = self.protocol
         return f"{self.records.name}: {questions} questions, {protocol}{scored}{merged}{truths}"
 
     @property
@@ -356,10 +301,10 @@ class Evaluation:
             told += [f"{self.readability.summary(task)}.", *([warning] if warning else ())]
         if known.get("abroad"):
             told.append(f"{known['policy']}: {known['abroad']}")
-        if self.settings.scoring is not None:
-            told.append(self.settings.scoring.told(self.truths))
-        if self.settings.prices is not None:
-            told += tell_money(headline_point(self.frontier), self.settings.prices)
+        if self.scoring is not None:
+            told.append(self.scoring.told(self.truths))
+        if self.prices is not None:
+            told += tell_money(headline_point(self.frontier), self.prices)
         return told
 
 
@@ -516,10 +461,12 @@ def judgement_frontier(done: Judgement, points: Sequence[Point] = ()) -> Frontie
     return Frontier(_distinct(kept), done.trajectories)
 
 
-def calibration_sections(done: Judgement) -> dict[str, Any]:
-    """What calibration chose, and what that saves."""
-    full = done.fixed()[-1].spent
-    return {
+def judgement_sections(
+    done: Judgement, frontier: Frontier, scoring: Scoring | None, *, seed: int
+) -> dict[str, Any]:
+    """What calibration chose and saved, whether routing is real, and how many answers change."""
+    points, full = done.points(), done.fixed()[-1].spent
+    told: dict[str, Any] = {
         "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
         "calibration": {
             name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
@@ -531,20 +478,18 @@ def calibration_sections(done: Judgement) -> dict[str, Any]:
                 "family": point.family,
                 **saved_share(point.spent, full).as_json("percent"),
             }
-            for point in done.points()
+            for point in points
         ],
     }
-
-
-def judgement_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dict[str, Any]:
-    """Also whether routing is real, and how many answers are others than the full budget's."""
-    points, graded = done.points(), done.trajectories.grades is not None
+    if scoring is not None:
+        own, *others = points
+        return told | {"outcome": compare_utility(own, others, price=scoring.price, seed=seed)}
+    graded = done.trajectories.grades is not None
+    matched = points if graded else ()
     return {
-        **calibration_sections(done),
+        **told,
         "mixtures": [_mixture_row(point, frontier, seed=seed) for point in points[:graded]],
-        "matched_random": [
-            _matched_row(point, done.folds, seed=seed) for point in (points if graded else ())
-        ],
+        "matched_random": [_matched_row(point, done.folds, seed=seed) for point in matched],
         "changed": [
             {"policy": point.policy, **changed_gap(point).as_json("difference")} for point in points
         ],
@@ -593,10 +538,3 @@ def compare_utility(point: Point, others: Sequence[Point], *, price: float, seed
             f"[{gap.low:+.3f}, {gap.high:+.3f}]"
         )
     return lines
-
-
-def scored_sections(done: Judgement, *, price: float, seed: int) -> dict[str, Any]:
-    """What was chosen, what it was worth over others, and the savings with intervals."""
-    own, *others = done.points()
-    outcome = compare_utility(own, others, price=price, seed=seed)
-    return {**calibration_sections(done), "outcome": outcome}

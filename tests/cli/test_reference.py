@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from aera import parse_policy
 from aera.cli import app
 from aera.errors import UsageError
-from aera.lab.asked import parse_policies
+from aera.lab.asked import ask_policies
 from aera.reading.task import TASKS
 
 SETTINGS = {"N": "8", "W": "8", "M": "8"}
@@ -27,7 +27,7 @@ def listed(command: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], st
 
 def test_every_policy_is_listed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as caught:  # it tells whoever names another
-        parse_policies("nobody", bench.records.schedule)
+        ask_policies("nobody", bench.records.schedule)
     known = {f"{kind}-" for kind in re.findall(r"(\w+)-N", str(caught.value))} | {"first-valid"}
     labels, said = listed("policies", monkeypatch)
     kinds = {re.sub("[A-Z]$", "", label) for label in labels}

@@ -274,8 +274,8 @@ def test_in_python_it_is_the_same(folder: Path) -> None:
     assert isinstance(controller.weigher, BestOfN)
     assert controller.schedule == Schedule((4, 6))
     own = aera.evaluate("pool", controller=controller, judge="score")
-    assert own.settings.scoring is not None
-    assert own.settings.scoring.price == 0.3
+    assert own.scoring is not None
+    assert own.scoring.price == 0.3
     assert own.frontier[controller.label].reward is not None
     assert aera.train("pool", policy="fixed-4").policy == Fixed(4)
     plain = aera.train("pool", policy="asc-0.9")

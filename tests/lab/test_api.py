@@ -15,7 +15,7 @@ from aera import Response
 from aera.cli import app
 from aera.errors import UsageError
 from aera.lab import Truths
-from aera.lab.api import Evaluation, EvaluationSettings, evaluate_pool
+from aera.lab.summary import Evaluation
 from aera.pools.pool import HeldRecords, VotedRecord, write_pool
 
 PROMPT = 30
@@ -83,9 +83,8 @@ def test_prices_change_nothing_else(records: HeldRecords) -> None:
     assert "money" not in repr(plain)
 
 
-def judge(records: HeldRecords, **asked: object) -> Evaluation:
-    settings = EvaluationSettings(rule="re2-vote", **asked)  # type: ignore[arg-type]
-    return evaluate_pool(records, [], truths=Truths.open(records.folder), settings=settings)
+def judge(records: HeldRecords, **asked: Any) -> Evaluation:
+    return aera.evaluate(records, [], rule="re2-vote", **asked)
 
 
 @pytest.mark.parametrize(  # crossfit is always the paper's

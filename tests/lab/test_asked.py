@@ -21,10 +21,10 @@ def bundled() -> Controller:
 
 def test_labels_on_a_controllers_votes_are_kept_apart(bench: Bench, bundled: Controller) -> None:
     labels = "fixed-8, asc-0.9+weighted ,weighted-32,aera-0.2,asc-0.8,oracle"
-    asked = ask_policies(labels, bench.pool.schedule, controller=bundled)
-    assert asked.plain == (Fixed(8), ASC(0.8))
-    assert asked.own[:2] == (ASC(0.9), Fixed(32))
-    gated = asked.own[2]
+    plain, own = ask_policies(labels, bench.pool.schedule, controller=bundled)
+    assert plain == [Fixed(8), ASC(0.8)]
+    *others, gated = own
+    assert others == [ASC(0.9), Fixed(32)]
     assert isinstance(gated, Gated)
     assert (gated.gate, gated.threshold) == (bundled.gate, 0.2)
 
@@ -49,8 +49,7 @@ def test_a_weighted_budget_is_a_checkpoint(bench: Bench, bundled: Controller) ->
 
 def test_scores_are_asked_for_fixed_budgets_and_gates(bench: Bench) -> None:
     schedule = bench.pool.schedule
-    asked = ask_policies(None, schedule, scored=True)
-    assert asked.plain == tuple(Fixed(n) for n in schedule)
+    assert ask_policies(None, schedule, scored=True) == ([Fixed(n) for n in schedule], [])
     for label in ("asc-0.9", "first-valid", "lead-3"):
         with pytest.raises(UsageError, match="best-of-n has none"):
             ask_policies(label, schedule, scored=True)

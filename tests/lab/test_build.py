@@ -8,8 +8,8 @@ from made_questions import SCHEDULE, TASK, made_records, made_table
 from small_study import Bench
 
 from aera.errors import ProtocolError
-from aera.lab import Built, LossLimit, PaperLearner, VoteLearner, build, evaluate, limit_for
-from aera.lab.build import BUILD_SHARES
+from aera.lab import LossLimit, PaperLearner, VoteLearner, build, evaluate, limit_for
+from aera.lab.build import BUILD_SHARES, Built
 from aera.lab.learning.dataset import Dataset
 from aera.lab.learning.folds import split_rows
 from aera.policies.gate import Gated

@@ -12,7 +12,8 @@ from small_study import Bench
 import aera
 from aera import Pool, Question
 from aera.errors import AeraError
-from aera.lab import Built, VoteLearner, build, limit_for
+from aera.lab import VoteLearner, build, limit_for
+from aera.lab.build import Built
 from aera.lab.leaks import Finding, check_controller, check_pool
 from aera.lab.learning.dataset import Dataset
 from aera.paper.features import NAMES

@@ -8,9 +8,11 @@ from made_questions import SCHEDULE, TASK, made_records, table_of
 
 from aera import BestOfN, Controller, Schedule, parse_policy
 from aera.errors import ProtocolError, UsageError
-from aera.lab import Built, Learner, PaperLearner, Truths, VoteLearner, evaluate
-from aera.lab.build import build_stated, check_label
+from aera.lab import PaperLearner, Truths, VoteLearner, evaluate
+from aera.lab.asked import check_label
+from aera.lab.build import Built, build_stated
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
+from aera.lab.learning.learner import Learner
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords
 

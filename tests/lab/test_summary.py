@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aera import Pool, Record, Schedule, Task
+import aera
+from aera import Pool, Record, Task
 from aera.lab import Truths, log_evaluation
-from aera.lab.api import EvaluationSettings, evaluate_pool
 from aera.lab.stats import paired_gap
 from aera.policies.rules import ASC, FirstValid, Fixed
 from aera.pools.pool import write_pool
@@ -42,8 +42,9 @@ def summary(pool: Pool) -> Summary:
 
     def make(truths: Truths | None = None) -> dict[str, Any]:
         policies = [Fixed(2), Fixed(8), ASC(0.95), FirstValid()]
-        settings = EvaluationSettings(seed=5, schedule=Schedule((2, 8)))
-        made = evaluate_pool(pool, policies, truths=truths, settings=settings).summary
+        if truths is not None:
+            truths.save(pool.path)
+        made = aera.evaluate(pool, policies, seed=5, schedule="2,8").summary
         return dict(json.loads(json.dumps(made, allow_nan=False)))
 
     return make

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from made_questions import SCHEDULE, TASK
 
+import aera
 from aera import Controller, Question, Record, Response
 from aera.errors import UsageError
 from aera.lab import LossLimit, Truths, VoteLearner, nested
-from aera.lab.api import EvaluationSettings, TrainSettings, evaluate_pool, train_pool
 from aera.lab.build import build
 from aera.lab.learning.dataset import Dataset
 from aera.lab.truths import read_labels
@@ -52,6 +52,17 @@ def held(made: tuple[list[VotedRecord], dict[str, str]]) -> HeldRecords:
 
 
 @pytest.fixture(scope="module")
+def graded(
+    held: HeldRecords,
+    made: tuple[list[VotedRecord], dict[str, str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> HeldRecords:
+    folder = tmp_path_factory.mktemp("graded")
+    Truths(made[1]).save(folder)
+    return replace(held, folder=folder)
+
+
+@pytest.fixture(scope="module")
 def table(held: HeldRecords) -> Dataset:
     return LEARNER.prepare(held, None)
 
@@ -83,16 +94,15 @@ def test_a_certificate_of_agreement_rests_on_other_questions(table: Dataset) -> 
 
 
 def test_training_looks_at_truths_unless_told_not_to(
-    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+    held: HeldRecords, graded: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
 ) -> None:
-    truths = Truths(made[1])
-    bare = train_pool(held, truths, TrainSettings(0.1, without_truths=True))
-    same = train_pool(held, None, TrainSettings(0.1))
-    assert bare.learned == same.learned
-    assert bare.learned.startswith("without truths: ")
-    assert not train_pool(held, truths, TrainSettings(0.1)).learned.startswith("without")
+    bare = aera.train(graded, max_loss=0.1, without_truths=True).calibration["learned"]
+    assert bare == aera.train(held, max_loss=0.1).calibration["learned"]
+    assert bare.startswith("without truths: ")
+    seen = aera.train(graded, max_loss=0.1).calibration["learned"]
+    assert not seen.startswith("without")
     with pytest.raises(UsageError, match="needs no --labels"):
-        train_pool(held, truths, TrainSettings(0.1, labels=truths))
+        aera.train(graded, max_loss=0.1, labels=made[1])
 
 
 @pytest.mark.parametrize(
@@ -112,22 +122,18 @@ def test_labels_that_are_none_are_refused(tmp_path: Path, text: str | None, said
     assert dict(read_labels(tmp_path / "good.csv")) == {"a": "7"}
 
 
-def test_the_card_names_whose_weights_they_are(
-    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
-) -> None:
-    settings = TrainSettings(0.1, teacher=Controller.load(BUNDLED))
-    built = train_pool(held, None, settings)
+def test_the_card_names_whose_weights_they_are(held: HeldRecords) -> None:
+    built = aera.train(held, max_loss=0.1, weigher=Controller.load(BUNDLED))
     brought = "**Weights** of another controller: aera-0.21, taught on 325 questions"
-    assert (brought in built.card) == (built.controller.weigher is not None)
+    assert (brought in built.card) == (built.weigher is not None)
     with pytest.raises(UsageError, match="its votes are plain"):
-        train_pool(held, None, replace(settings, teacher=default_controller()))
+        aera.train(held, max_loss=0.1, weigher=default_controller())
 
 
 def test_truths_may_judge_what_was_learned_without_them(
-    held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+    graded: HeldRecords,
 ) -> None:
-    settings = EvaluationSettings("holdout", max_loss=0.1, without_truths=True)
-    done = evaluate_pool(held, [], truths=Truths(made[1]), settings=settings)
+    done = aera.evaluate(graded, [], protocol="holdout", max_loss=0.1, without_truths=True)
     headline = done.headline
     assert headline is not None
     assert headline.gap is not None

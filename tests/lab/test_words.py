@@ -11,12 +11,14 @@ import pytest
 from small_study import Bench
 from typer.testing import CliRunner
 
-from aera import parse_policy, standard_policies
+import aera
+from aera import parse_policy
 from aera.cli import app
-from aera.lab import Built, Choice, Frontier, Kind, Point, Trajectories
-from aera.lab.api import Evaluation, EvaluationSettings, evaluate_pool
-from aera.lab.replay.frontier import fixed_points
+from aera.lab import Choice, Frontier, Point, Trajectories
+from aera.lab.build import Built
+from aera.lab.replay.frontier import Kind, fixed_points
 from aera.lab.stats import FEW
+from aera.lab.summary import Evaluation
 from aera.lab.words import (
     Headline,
     certify_choices,
@@ -204,9 +206,7 @@ def test_folds_without_a_certificate_are_counted() -> None:
 
 @pytest.fixture(scope="module")
 def replayed(bench: Bench) -> Evaluation:
-    policies = standard_policies(bench.pool.schedule)
-    settings = EvaluationSettings("replay")
-    return evaluate_pool(bench.records, policies, truths=bench.truths, settings=settings)
+    return aera.evaluate(bench.records)
 
 
 def test_a_replay_speaks_of_the_default_policy_and_is_descriptive(replayed: Evaluation) -> None:
@@ -239,9 +239,6 @@ def test_headline_and_comparisons_have_one_interval(replayed: Evaluation) -> Non
 
 def test_the_model_card_has_the_certificate_of_the_report(built: Built, bench: Bench) -> None:
     unseen = replace(built.controller, fitted=frozenset(), calibrated=frozenset())
-    settings = EvaluationSettings("replay")
-    made = evaluate_pool(
-        bench.records, (), truths=bench.truths, settings=settings, controller=unseen
-    )
+    made = aera.evaluate(bench.records, (), controller=unseen)
     assert made.headline.certificate == tell_choice(built.choice)[1]
     assert made.headline.certificate in built.card

@@ -15,8 +15,8 @@ from small_study import Bench
 
 from aera import Pool, Question, Record, Response, Schedule, Task, get_task, open_pool
 from aera.errors import AeraError, PoolError
-from aera.lab import HeldRecords, export_pool, hold, read_votes
-from aera.pools.pool import write_pool
+from aera.lab import HeldRecords, export_pool, hold
+from aera.pools.pool import read_votes, write_pool
 from aera.pools.stats import name_few, tell_pool
 
 RecordOf = Callable[[str, str], Record]

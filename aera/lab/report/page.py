@@ -68,7 +68,7 @@ def make_sections(made: Evaluation) -> list[Section]:
     told, trajectories = made.summary, made.frontier.trajectories
     shown, points = made.spoken, _points(made)
     known = made.controller.calibration if made.controller else {}
-    allowed = 100 * known.get("max_loss", made.settings.max_loss)
+    allowed = 100 * known.get("max_loss", made.max_loss)
     graded = trajectories.grades is not None
     sections = [_frontier_section(made, allowed=allowed)]
     seen = find_predictions(made)
@@ -260,9 +260,9 @@ def page_content(made: Evaluation) -> dict[str, Any]:
     told, trajectories = made.summary, made.frontier.trajectories
     health, task = made.readability, made.records.task
     questions, seen = len(trajectories.question_ids), find_predictions(made)
-    rows = shown_rows(questions, seed=made.settings.seed)
+    rows = shown_rows(questions, seed=made.seed)
     weigher = made.controller.weigher if made.controller else None
-    rule = RULES[made.settings.rule]
+    rule = RULES[made.rule]
     explored = explore(
         made.records,
         [trajectories.question_ids[row] for row in rows],
@@ -316,7 +316,7 @@ def write_report(file: Path, made: Evaluation) -> None:
     library = converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # A question may hold anything, also what would end a script.
     content = json.dumps(page_content(made), separators=(",", ":"), ensure_ascii=False)
-    name = f"{made.records.name}, {made.settings.protocol}"
+    name = f"{made.records.name}, {made.protocol}"
     parts = {
         "title": f"{name.replace('&', '&amp;').replace('<', '&lt;')}: AERA evaluation",
         "page.js": (HERE / "page.js").read_text("utf-8"),

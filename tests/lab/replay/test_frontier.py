@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from aera import ASC, Schedule
 from aera.errors import UsageError
-from aera.lab import Frontier, Kind, Point, Trajectories
-from aera.lab.replay.frontier import fixed_points
+from aera.lab import Frontier, Point, Trajectories
+from aera.lab.replay.frontier import Kind, fixed_points
 
 WIDTH = 4
 QUESTIONS = 6

@@ -14,34 +14,25 @@ from browser import CHROMIUM, browser_tab
 from small_study import Bench
 from typer.testing import CliRunner
 
-from aera import Pool, Schedule, standard_policies
+import aera
+from aera import Pool, Schedule
 from aera.cli import app
 from aera.files import palette
-from aera.lab import (
-    Built,
-    Judgement,
-    PaperLearner,
-    Trajectories,
-    export_svg,
-    write_report,
-)
-from aera.lab.api import Evaluation, EvaluationSettings, evaluate_pool
+from aera.lab import Judgement, PaperLearner, Trajectories, write_report
+from aera.lab.build import Built
 from aera.lab.learning.perceptron import Perceptron
 from aera.lab.replay.money import Prices
 from aera.lab.report.explorer import find_room
 from aera.lab.report.figures import Predictions, reliability, shown_columns
-from aera.lab.report.page import Section, make_sections, page_content
+from aera.lab.report.page import Section, export_svg, make_sections, page_content
+from aera.lab.summary import Evaluation
 
 MOST_BYTES = 3_000_000
 
 
 def replayed(bench: Bench, *, truths: bool = True, **settings: Any) -> Evaluation:
-    return evaluate_pool(
-        bench.records,
-        standard_policies(bench.pool.schedule),
-        truths=bench.truths if truths else None,
-        settings=EvaluationSettings("replay", **settings),
-    )
+    records = bench.records if truths else replace(bench.records, folder=None)
+    return aera.evaluate(records, **settings)
 
 
 def learned(bench: Bench, protocol: str, **settings: Any) -> Evaluation:
@@ -49,12 +40,7 @@ def learned(bench: Bench, protocol: str, **settings: Any) -> Evaluation:
     quick = partial(PaperLearner, perceptron=Perceptron(epochs=8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aera.lab.api.PaperLearner", quick)
-        return evaluate_pool(
-            bench.records,
-            standard_policies(bench.pool.schedule),
-            truths=bench.truths,
-            settings=EvaluationSettings(protocol, paper=True, **settings),
-        )
+        return aera.evaluate(bench.records, protocol=protocol, paper=True, **settings)
 
 
 @pytest.fixture(scope="session")
@@ -80,13 +66,7 @@ def test_without_truths_it_speaks_of_agreement(bench: Bench) -> None:
 
 
 def test_a_controller_has_its_gate_shown(bench: Bench, built: Built) -> None:
-    made = evaluate_pool(
-        bench.records,
-        (),
-        truths=bench.truths,
-        settings=EvaluationSettings("replay"),
-        controller=built.controller,
-    )
+    made = aera.evaluate(bench.records, (), controller=built.controller)
     assert made.summary["headline"]["status"] == "in-sample"
     assert "gate" in sections_of(made)
 
@@ -172,7 +152,7 @@ def test_loss_by_difficulty_has_intervals_that_grow_with_few_questions(judged: E
 
 
 def test_tokens_are_the_axis_and_money_where_there_are_prices(bench: Bench) -> None:
-    plain, paid = replayed(bench), replayed(bench, prices=Prices(0.1, 0.4))
+    plain, paid = replayed(bench), replayed(bench, prices=(0.1, 0.4))
     names = [[f.name for f in sections_of(made)["frontier"].figures] for made in (plain, paid)]
     assert names[0] == ["frontier-tokens", "frontier-responses"]
     assert names[1] == ["frontier-money", *names[0]]
