@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -18,9 +18,11 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from aera.cli.options import (
     Deciding,
-    KeyOption,
-    ScheduleOption,
+    argument,
+    as_set,
     grouped,
+    key_option,
+    option,
     prices_from,
     say,
     without_password,
@@ -53,53 +55,33 @@ OWN_FIELDS = ("model", "messages", "n", "stream")
 class Asking:
     """Which model is asked, how, and within what limits, as the options say it."""
 
-    base_url: Annotated[
-        str, typer.Option(help="Address of an OpenAI-compatible server, up to /v1.")
-    ]
-    model: Annotated[str, typer.Option(help="Name of the model at that server.")]
-    system: Annotated[str | None, typer.Option(help="System message sent with every question.")] = (
-        None
+    base_url: str = option(..., "Address of an OpenAI-compatible server, up to /v1.")
+    model: str = option(..., "Name of the model at that server.")
+    system: str | None = option(None, "System message sent with every question.")
+    settings: list[str] | None = option(
+        None, "A field of the request, as temperature=0.6; repeatable.", "--set"
     )
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A field of the request, as temperature=0.6; repeatable."),
-    ] = None
-    header: Annotated[
-        list[str] | None,
-        typer.Option(help="Extra header of every call, as Name: value; repeatable."),
-    ] = None
-    ca_file: Annotated[
-        str | None, typer.Option(help="File with the certificates to trust, for a private server.")
-    ] = None
-    api_key_env: KeyOption = "OPENAI_API_KEY"
-    concurrency: Annotated[
-        str,
-        typer.Option(
-            help="Most calls in flight at once; auto finds out how many give most tokens a second."
-        ),
-    ] = "auto"
-    max_tokens_total: Annotated[
-        int | None, typer.Option(help="Most completion tokens for all questions together.")
-    ] = None
-    max_responses: Annotated[
-        int | None, typer.Option(help="Most responses for all questions together.")
-    ] = None
-    max_seconds: Annotated[
-        float | None, typer.Option(help="Seconds after which nothing more is asked for.")
-    ] = None
-    max_money: Annotated[
-        float | None, typer.Option(help="Most money for all questions together, by --prices.")
-    ] = None
-    prices: Annotated[
-        str,
-        typer.Option(
-            help="Price of a million prompt and of a million completion tokens, as 0.5,1.5."
-        ),
-    ] = "0,0"
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--map", help="A column under another name, as question=asked; repeatable."),
-    ] = None
+    header: list[str] | None = option(
+        None, "Extra header of every call, as Name: value; repeatable."
+    )
+    ca_file: str | None = option(None, "File with the certificates to trust, for a private server.")
+    api_key_env: str = key_option()
+    concurrency: str = option(
+        "auto",
+        "Most calls in flight at once; auto finds out how many give most tokens a second.",
+    )
+    max_tokens_total: int | None = option(
+        None, "Most completion tokens for all questions together."
+    )
+    max_responses: int | None = option(None, "Most responses for all questions together.")
+    max_seconds: float | None = option(None, "Seconds after which nothing more is asked for.")
+    max_money: float | None = option(None, "Most money for all questions together, by --prices.")
+    prices: str = option(
+        "0,0", "Price of a million prompt and of a million completion tokens, as 0.5,1.5."
+    )
+    columns: list[str] | None = option(
+        None, "A column under another name, as question=asked; repeatable.", "--map"
+    )
 
     def budget(self) -> Budget:
         """The limits."""
@@ -300,28 +282,20 @@ class Shown:
 
 @grouped
 def solve(
+    *,
     asking: Asking,
     deciding: Deciding,
-    question: Annotated[
-        str | None, typer.Argument(help="The question; without it, --file or standard input.")
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(help="File of questions: plain lines, JSON lines or list, CSV, Parquet."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write the answers here; run again to go on, nothing is paid for twice."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the first response; later ones add one.")
-    ] = None,
-    shared_budget: Annotated[
-        bool,
-        typer.Option(
-            "--shared-budget", help="Spend the limit on the questions where it promises most."
-        ),
-    ] = False,
+    question: str | None = argument(None, "The question; without it, --file or standard input."),
+    file: Path | None = option(
+        None, "File of questions: plain lines, JSON lines or list, CSV, Parquet."
+    ),
+    out: Path | None = option(
+        None, "Write the answers here; run again to go on, nothing is paid for twice."
+    ),
+    seed: int | None = option(None, "Seed of the first response; later ones add one."),
+    shared_budget: bool = option(
+        False, "Spend the limit on the questions where it promises most.", "--shared-budget"
+    ),
 ) -> None:
     """Solve a question, or many, spending only what each is worth. JSON lines come out.
 
@@ -601,29 +575,27 @@ def _read_questions(
 
 @grouped
 def sample(
-    questions: Annotated[
-        Path, typer.Argument(help="JSON lines, CSV or Parquet with question, id, choices, answer.")
-    ],
-    out: Annotated[Path, typer.Option(help="Directory of the pool; run again to resume.")],
-    task: Annotated[str, typer.Option(help="Task: how to ask and how to read (aera tasks).")],
+    *,
+    questions: Path = argument(
+        ..., "JSON lines, CSV or Parquet with question, id, choices, answer."
+    ),
+    out: Path = option(..., "Directory of the pool; run again to resume."),
+    task: str = option(..., "Task: how to ask and how to read (aera tasks)."),
     asking: Asking,
-    responses: Annotated[
-        int | None, typer.Option(help="Responses sampled for each question; 128 if nobody says.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first response; later ones add one.")] = 0,
-    schedule: ScheduleOption = None,
-    block: Annotated[int, typer.Option(help="Responses asked for in one call.")] = 16,
-    traces: Annotated[
-        bool,
-        typer.Option(
-            help="Ask for the 20 likeliest tokens in every place, and keep what they say of each "
-            "response; replies are about forty times as long."
-        ),
-    ] = False,
-    raw_traces: Annotated[
-        Path | None,
-        typer.Option(help="Keep the logprobs of every token in this file too, as JSON lines."),
-    ] = None,
+    responses: int | None = option(
+        None, "Responses sampled for each question; 128 if nobody says."
+    ),
+    seed: int = option(0, "Seed of the first response; later ones add one."),
+    schedule: str | None = as_set(None, "schedule"),
+    block: int = option(16, "Responses asked for in one call."),
+    traces: bool = option(
+        False,
+        "Ask for the 20 likeliest tokens in every place, and keep what they say of each "
+        "response; replies are about forty times as long.",
+    ),
+    raw_traces: Path | None = option(
+        None, "Keep the logprobs of every token in this file too, as JSON lines."
+    ),
 ) -> None:
     """Sample responses into a pool. Interrupted at any moment, it goes on where it was.
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich import box
@@ -13,10 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from aera.cli.options import (
-    EquivalenceOption,
-    KeyOption,
-    PoolArgument,
+    argument,
+    as_set,
+    grouped,
+    key_option,
     load_controller,
+    option,
+    pool_argument,
     say,
     without_password,
 )
@@ -38,44 +41,36 @@ from aera.reading.task import TASKS, Readability, task_from_json
 from aera.solving.controller import Controller, read_config
 
 
+@grouped
 def import_(
-    file: Annotated[
-        str, typer.Argument(help="Recorded responses: a file, or a Parquet folder or URI.")
-    ],
-    out: Annotated[Path, typer.Option(help="Directory the pool is written to.")],
-    task: Annotated[
-        str | None,
-        typer.Option(help="Task by which answers are read (aera tasks); else the file's own."),
-    ] = None,
-    format_name: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="jsonl, json, csv, tsv, lm-eval, inspect, openai-batch or parquet; recognised "
-            "where not given.",
-        ),
-    ] = None,
-    questions: Annotated[
-        Path | None, typer.Option(help="For openai-batch: the batch's input, or questions by id.")
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="OURS=THEIRS",
-            help="Column of the file that holds what we call question, messages, system, id, "
-            "choices, answer (the right one), group, responses, text, response_answer, tokens or "
-            "index. May be repeated.",
-        ),
-    ] = None,
-    responses: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Responses a question needs, those with fewer are left out; else the number that "
-            "keeps most responses.",
-        ),
-    ] = None,
+    file: str = argument(..., "Recorded responses: a file, or a Parquet folder or URI."),
+    out: Path = option(..., "Directory the pool is written to."),
+    task: str | None = option(
+        None, "Task by which answers are read (aera tasks); else the file's own."
+    ),
+    format_name: str | None = option(
+        None,
+        "jsonl, json, csv, tsv, lm-eval, inspect, openai-batch or parquet; recognised "
+        "where not given.",
+        "--format",
+    ),
+    questions: Path | None = option(
+        None, "For openai-batch: the batch's input, or questions by id."
+    ),
+    columns: list[str] | None = option(
+        None,
+        "Column of the file that holds what we call question, messages, system, id, "
+        "choices, answer (the right one), group, responses, text, response_answer, tokens or "
+        "index. May be repeated.",
+        "--map",
+        metavar="OURS=THEIRS",
+    ),
+    responses: int | None = option(
+        None,
+        "Responses a question needs, those with fewer are left out; else the number that "
+        "keeps most responses.",
+        min=1,
+    ),
 ) -> None:
     """Bring recorded responses into a pool: JSON, CSV, Parquet, or logs of other programs."""
     from aera.lab.formats.pools import import_file
@@ -101,11 +96,10 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+@grouped
 def export(
-    source: Annotated[Path, typer.Argument(help="A pool, or a file of what aera solve printed.")],
-    out: Annotated[
-        str, typer.Option(help="FILE.parquet, a folder, or a URI of either; for answers a file.")
-    ],
+    source: Path = argument(..., "A pool, or a file of what aera solve printed."),
+    out: str = option(..., "FILE.parquet, a folder, or a URI of either; for answers a file."),
 ) -> None:
     """Write a pool as Parquet, or allocations as the output of an OpenAI batch."""
     from aera.lab.formats.foreign import export_allocations
@@ -123,18 +117,15 @@ def export(
         raise UsageError(f'there is no pool and no file "{source}" to export')
 
 
+@grouped
 def merge(
-    pools: Annotated[
-        list[str],
-        typer.Argument(help="Pools with the same task and prompt; also exports, by folder or URI."),
-    ],
-    out: Annotated[Path, typer.Option(help="Directory the merged pool is written to.")],
-    responses: Annotated[
-        int | None,
-        typer.Option(
-            help="Responses a question needs to count; else the number that keeps most responses."
-        ),
-    ] = None,
+    pools: list[str] = argument(
+        ..., "Pools with the same task and prompt; also exports, by folder or URI."
+    ),
+    out: Path = option(..., "Directory the merged pool is written to."),
+    responses: int | None = option(
+        None, "Responses a question needs to count; else the number that keeps most responses."
+    ),
 ) -> None:
     """Merge pools: their questions together, and more responses to those that are in several."""
     from aera.lab.formats.pools import merge_pools
@@ -147,23 +138,19 @@ def merge(
 Told = dict[str, Any]
 
 
+@grouped
 def info(
-    address: Annotated[
-        str,
-        typer.Argument(
-            metavar="POOL_OR_CONTROLLER",
-            help="A pool, also one that is being filled, an exported pool, or a controller; with "
-            "--model, a model server.",
-        ),
-    ],
-    model: Annotated[
-        str | None,
-        typer.Option(help="Ask the model server at this address what it gives of this model."),
-    ] = None,
-    api_key_env: KeyOption = "OPENAI_API_KEY",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print it as JSON, for programs.")
-    ] = False,
+    address: str = argument(
+        ...,
+        "A pool, also one that is being filled, an exported pool, or a controller; with "
+        "--model, a model server.",
+        metavar="POOL_OR_CONTROLLER",
+    ),
+    model: str | None = option(
+        None, "Ask the model server at this address what it gives of this model."
+    ),
+    api_key_env: str = key_option(),
+    as_json: bool = option(False, "Print it as JSON, for programs.", "--json"),
 ) -> None:
     """Say what a pool or a controller is: its size, its task, and what could be read of it.
 
@@ -443,17 +430,16 @@ def _home_line(home: Told | None) -> str:
     )
 
 
+@grouped
 def label(
-    pool: PoolArgument,
-    out: Annotated[Path, typer.Option(help="The table to fill in, as labels.csv.")],
-    controller: Annotated[
-        Path | None, typer.Option(help="Compare this controller and its weights with plain votes.")
-    ] = None,
-    policies: Annotated[
-        str, typer.Option(help="Policies by label that are compared with the full budget.")
-    ] = "lead-4",
-    questions: Annotated[int, typer.Option("--questions", help="Most questions to list.")] = 50,
-    equivalence: EquivalenceOption = False,
+    pool: str = pool_argument(),
+    out: Path = option(..., "The table to fill in, as labels.csv."),
+    controller: Path | None = option(
+        None, "Compare this controller and its weights with plain votes."
+    ),
+    policies: str = option("lead-4", "Policies by label that are compared with the full budget."),
+    questions: int = option(50, "Most questions to list."),
+    equivalence: bool = as_set(False, "equivalence", "--equivalence"),
 ) -> None:
     """List the questions where a right answer would decide most, as a table to fill in.
 
@@ -462,7 +448,7 @@ def label(
     from aera.lab.label import find_candidates, write_labels
 
     check_count("--questions", questions)
-    loaded = load_controller(controller, equivalence=equivalence) if controller else None
+    loaded = load_controller(controller, equivalence) if controller else None
     records = open_pool(pool, equivalence=loaded.task.equivalence if loaded else equivalence)
     stated = [parse_policy(each) for each in policies.split(",")]
     if loaded:
@@ -511,16 +497,15 @@ def _table(*names: str) -> Table:
     return table
 
 
+@grouped
 def drop(
-    pool: Annotated[Path, typer.Argument(help="A pool, also one that is being written.")],
-    ids: Annotated[
-        str | None,
-        typer.Option(help="Questions; of recorded audits replies or their requests: A,B,..."),
-    ] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Audits of requests before 2026-01-31, or T12:00 of it."),
-    ] = None,
+    pool: Path = argument(..., "A pool, also one that is being written."),
+    ids: str | None = option(
+        None, "Questions; of recorded audits replies or their requests: A,B,..."
+    ),
+    before: str | None = option(
+        None, "Audits of requests before 2026-01-31, or T12:00 of it.", metavar="DATE"
+    ),
 ) -> None:
     """Have questions or recorded audits forgotten: nobody reads or writes them any more.
 

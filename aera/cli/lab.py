@@ -4,17 +4,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 from aera.cli.options import (
-    EquivalenceOption,
-    PoolArgument,
-    ScheduleOption,
+    argument,
+    as_set,
     grouped,
     load_controller,
+    option,
+    pool_argument,
     prices_from,
     say,
 )
@@ -29,14 +29,10 @@ if TYPE_CHECKING:
     from aera.lab.summary import Evaluation
     from aera.lab.truths import Graded
 
-EncoderOption = Annotated[
-    str | None,
-    typer.Option(help="Encoder for the paper's features: a .safetensors path or model name."),
-]
-WholeOption = Annotated[
-    bool,
-    typer.Option("--all", help="Show every policy, where questions stopped, and transitions."),
-]
+
+def whole_option() -> Any:
+    """Whether all is shown of an evaluation."""
+    return option(False, "Show every policy, where questions stopped, and transitions.", "--all")
 
 
 class Protocol(StrEnum):
@@ -52,53 +48,38 @@ class Protocol(StrEnum):
 class Judging:
     """What evaluate and train are told alike: which responses, and how to learn from them."""
 
-    pool: PoolArgument
-    max_loss: Annotated[
-        float | None,
-        typer.Option(
-            show_default="0.02",
-            help="Accuracy you allow to lose, as a fraction: 0.02 is two points.",
-        ),
-    ] = None
-    certify: Annotated[
-        float | None,
-        typer.Option(help="Prove the allowed loss with this chance of error, as 0.1."),
-    ] = None
-    schedule: ScheduleOption = None
-    max_samples: Annotated[
-        int | None, typer.Option(help="Most responses to use of each question.")
-    ] = None
-    scorer: Annotated[
-        str | None,
-        typer.Option(help="Return the response that this scorer, MODULE:NAME, scores highest."),
-    ] = None
-    price: Annotated[
-        float | None,
-        typer.Option(
-            show_default="0.2",
-            help="What the mean full budget costs, in units of reward (--scorer).",
-        ),
-    ] = None
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            show_default="the truth, where the pool has it",
-            help="Who says what a response is worth: truth or score (--scorer).",
-        ),
-    ] = None
-    prices: Annotated[
-        str | None,
-        typer.Option(help="Price of a million prompt and of a million completion tokens: 0.5,1.5."),
-    ] = None
-    paper: Annotated[
-        bool, typer.Option("--paper", help="Learn the paper's gate: 55 features, plain votes.")
-    ] = False
-    encoder: EncoderOption = None
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn by chance.")] = 0
-    equivalence: EquivalenceOption = False
-    workers: Annotated[
-        str, typer.Option(help="Who does the work: a number of processes, ray or ray:ADDRESS.")
-    ] = "1"
+    pool: str = pool_argument()
+    max_loss: float | None = option(
+        None,
+        "Accuracy you allow to lose, as a fraction: 0.02 is two points.",
+        show_default="0.02",
+    )
+    certify: float | None = option(
+        None, "Prove the allowed loss with this chance of error, as 0.1."
+    )
+    schedule: str | None = as_set(None, "schedule")
+    max_samples: int | None = option(None, "Most responses to use of each question.")
+    scorer: str | None = option(
+        None, "Return the response that this scorer, MODULE:NAME, scores highest."
+    )
+    price: float | None = option(
+        None, "What the mean full budget costs, in units of reward (--scorer).", show_default="0.2"
+    )
+    judge: str | None = option(
+        None,
+        "Who says what a response is worth: truth or score (--scorer).",
+        show_default="the truth, where the pool has it",
+    )
+    prices: str | None = option(
+        None, "Price of a million prompt and of a million completion tokens: 0.5,1.5."
+    )
+    paper: bool = option(False, "Learn the paper's gate: 55 features, plain votes.", "--paper")
+    encoder: str | None = option(
+        None, "Encoder for the paper's features: a .safetensors path or model name."
+    )
+    seed: int = option(0, "Seed of everything that is drawn by chance.")
+    equivalence: bool = as_set(False, "equivalence", "--equivalence")
+    workers: str = option("1", "Who does the work: a number of processes, ray or ray:ADDRESS.")
 
     @property
     def told(self) -> dict[str, Any]:
@@ -120,21 +101,17 @@ class Judging:
 class Outputs:
     """Where what came out goes, None for nowhere."""
 
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the evaluation to this file, for programs.")
-    ] = None
-    report: Annotated[
-        Path | None, typer.Option(help="Write one offline page with figures, as report.html.")
-    ] = None
-    figures: Annotated[
-        Path | None, typer.Option(help="Write the figures of the page as SVG into this folder.")
-    ] = None
+    json_file: Path | None = option(
+        None, "Write the evaluation to this file, for programs.", "--json"
+    )
+    report: Path | None = option(None, "Write one offline page with figures, as report.html.")
+    figures: Path | None = option(None, "Write the figures of the page as SVG into this folder.")
 
     def check(self) -> None:
         """Refuse a place that cannot be written to, before any work is done."""
-        for option, file in (("json", self.json_file), ("report", self.report)):
+        for name, file in (("json", self.json_file), ("report", self.report)):
             if file and not file.absolute().parent.is_dir():
-                raise UsageError(f'--{option} cannot write "{file}": there is no such folder')
+                raise UsageError(f'--{name} cannot write "{file}": there is no such folder')
         if self.report and self.report.suffix.lower() not in (".html", ".htm"):
             raise UsageError(f'--report writes a page, as report.html, but got "{self.report}"')
         if self.figures and self.figures.exists() and not self.figures.is_dir():
@@ -159,42 +136,30 @@ class Outputs:
 
 @grouped
 def evaluate(
+    *,
     given: Judging,
     outputs: Outputs,
-    protocol: Annotated[
-        Protocol,
-        typer.Option(
-            help="Replay policies as given, or learn from some questions and judge others "
-            "(crossfit, nested, holdout)."
-        ),
-    ] = Protocol.REPLAY,
-    controller: Annotated[
-        Path | None, typer.Option(help="Also replay this controller, and its own full budget.")
-    ] = None,
-    policies: Annotated[
-        str | None,
-        typer.Option(
-            help="Replay these, as fixed-32,asc-0.95,esc-5+min8 (aera policies lists them), with a "
-            "controller also asc-0.9+weighted,aera-0.2."
-        ),
-    ] = None,
-    rule: Annotated[
-        str, typer.Option(help="How votes are counted: vote, or re2-vote to compare with Re2.")
-    ] = "vote",
-    without_truths: Annotated[
-        bool,
-        typer.Option(
-            "--without-truths",
-            help="Learn and calibrate as if the pool had no right answers, which then only judge.",
-        ),
-    ] = False,
-    clean: Annotated[
-        bool,
-        typer.Option(
-            "--clean", help="End training on an inner split, not on the judged fold (crossfit)."
-        ),
-    ] = False,
-    whole: WholeOption = False,
+    protocol: Protocol = option(
+        Protocol.REPLAY,
+        "Replay policies as given, or learn from some questions and judge others "
+        "(crossfit, nested, holdout).",
+    ),
+    controller: Path | None = option(None, "Also replay this controller, and its own full budget."),
+    policies: str | None = option(
+        None,
+        "Replay these, as fixed-32,asc-0.95,esc-5+min8 (aera policies lists them), with a "
+        "controller also asc-0.9+weighted,aera-0.2.",
+    ),
+    rule: str = option("vote", "How votes are counted: vote, or re2-vote to compare with Re2."),
+    without_truths: bool = option(
+        False,
+        "Learn and calibrate as if the pool had no right answers, which then only judge.",
+        "--without-truths",
+    ),
+    clean: bool = option(
+        False, "End training on an inner split, not on the judged fold (crossfit).", "--clean"
+    ),
+    whole: bool = whole_option(),
 ) -> None:
     """Say what stopping early would have saved and lost on recorded responses.
 
@@ -205,7 +170,7 @@ def evaluate(
     outputs.check()
     loaded = None
     if controller is not None:
-        loaded = load_controller(controller, equivalence=given.equivalence, scorer=given.scorer)
+        loaded = load_controller(controller, given.equivalence, given.scorer)
     scored = given.scorer or (loaded is not None and isinstance(loaded.weigher, BestOfN))
     if scored and (outputs.report or outputs.figures):
         raise UsageError("--report and --figures show votes, and best-of-n has none; use --json")
@@ -274,39 +239,30 @@ def _name_unread(health: Readability) -> None:
 
 @grouped
 def train(
+    *,
     given: Judging,
-    out: Annotated[Path, typer.Option(help="Where the controller goes.")],
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Run this policy as it stands, by its label, as asc-0.95; choose nothing."
-        ),
-    ] = None,
-    without_truths: Annotated[
-        bool,
-        typer.Option(
-            "--without-truths",
-            help="Look at no right answer: learn from clear votes, and calibrate by agreement with "
-            "the full budget.",
-        ),
-    ] = False,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Right answers to a few questions, as aera label writes them: they decide whether "
-            "weights are used."
-        ),
-    ] = None,
-    weigher: Annotated[
-        Path | None,
-        typer.Option(help="Use the weights of this controller, taught elsewhere on the same task."),
-    ] = None,
-    baseline: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Use this baseline, as asc, where it saves more than the paper's gate; repeatable."
-        ),
-    ] = None,
+    out: Path = option(..., "Where the controller goes."),
+    policy: str | None = option(
+        None, "Run this policy as it stands, by its label, as asc-0.95; choose nothing."
+    ),
+    without_truths: bool = option(
+        False,
+        "Look at no right answer: learn from clear votes, and calibrate by agreement with "
+        "the full budget.",
+        "--without-truths",
+    ),
+    labels: Path | None = option(
+        None,
+        "Right answers to a few questions, as aera label writes them: they decide whether "
+        "weights are used.",
+    ),
+    weigher: Path | None = option(
+        None, "Use the weights of this controller, taught elsewhere on the same task."
+    ),
+    baseline: list[str] | None = option(
+        None,
+        "Use this baseline, as asc, where it saves more than the paper's gate; repeatable.",
+    ),
 ) -> None:
     """Learn how votes weigh and when to stop, for a loss you allow, and write a controller."""
     from aera.lab import api
@@ -327,7 +283,7 @@ def train(
         scorer=given.load_scorer(),
         without_truths=without_truths,
         labels=labels,
-        weigher=None if weigher is None else load_controller(weigher, equivalence=False),
+        weigher=None if weigher is None else load_controller(weigher),
         baselines=baseline or (),
         tell=tell,
     )
@@ -356,12 +312,12 @@ def _tell_built(
     say(f'Next: aera solve --controller {out} --base-url URL --model M "a question"', style="bold")
 
 
+@grouped
 def leaks(
-    path: Annotated[Path, typer.Argument(help="A pool or a controller directory.")],
-    pool: Annotated[
-        Path | None,
-        typer.Argument(help="With a controller: a pool whose questions it should not have seen."),
-    ] = None,
+    path: Path = argument(..., "A pool or a controller directory."),
+    pool: Path | None = argument(
+        None, "With a controller: a pool whose questions it should not have seen."
+    ),
 ) -> None:
     """Check a pool or a controller for leaks: where every input comes from, and who taught."""
     from aera.lab.leaks import check_controller, check_pool
@@ -376,13 +332,12 @@ def leaks(
         raise ProtocolError(f"{len(found)} leaks, the first is {found[0]}")
 
 
+@grouped
 def demo(
-    questions: Annotated[int, typer.Option(help="How many of the bundled questions to ask.")] = 150,
-    pace: Annotated[
-        float, typer.Option(help="Seconds a thousand tokens take at the recorded server.")
-    ] = 0.6,
-    out: Annotated[Path | None, typer.Option(help="Keep the imported pool here.")] = None,
-    whole: WholeOption = False,
+    questions: int = option(150, "How many of the bundled questions to ask."),
+    pace: float = option(0.6, "Seconds a thousand tokens take at the recorded server."),
+    out: Path | None = option(None, "Keep the imported pool here."),
+    whole: bool = whole_option(),
 ) -> None:
     """Solve bundled questions live, from recorded responses of a real model: no network, no key."""
     from aera.lab import api
@@ -391,7 +346,7 @@ def demo(
     with TemporaryDirectory() as scratch:
         place = out or Path(scratch) / "gsm8k"
         records, _ = run_demo(Console(), place, questions=questions, pace=pace)
-        controller = load_controller(BUNDLED / "controller", equivalence=False)
+        controller = load_controller(BUNDLED / "controller")
         made = api.evaluate(records, controller=controller)
     then = "aera import FILE --task numeric --out pool, then aera evaluate pool"
     _show(made, whole=whole, advice=then)

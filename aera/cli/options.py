@@ -1,12 +1,12 @@
 """What several commands share: options that are stated once, what decides, and how things are said.
 
-A command decorated with `grouped` takes dataclasses of options: each field is an option, and the
-command gets them as one value.
+The default of a field or parameter says what its option is for: `block: int = option(16, "...")`.
+Where a command takes a dataclass, each field of that is an option of the command.
 """
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -27,14 +27,30 @@ from aera.solving.controller import Controller, default_controller
 from aera.voting.rules import find_weights, load_scorer
 
 
+def option(default: Any, text: str, *spelt: str, **more: Any) -> Any:
+    """An option, as the default of a field or parameter; with `...` it has to be given."""
+    return _stated(default, typer.Option(*spelt, help=text, **more))
+
+
+def argument(default: Any, text: str, **more: Any) -> Any:
+    """An argument, in the same way."""
+    return _stated(default, typer.Argument(help=text, **more))
+
+
+def _stated(default: Any, how: Any) -> Any:
+    return field(default=MISSING if default is ... else default, metadata={"how": how})
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each field of its parameters that are dataclasses."""
-    own = signature(command).parameters.values()
-    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    """The command as typer takes it, with an option for each field of a dataclass it takes."""
+    groups: dict[str, Any] = {}
     options: list[Parameter] = []
-    for each in own:
-        found = signature(groups[each.name]).parameters.values() if each.name in groups else [each]
-        options += [option.replace(kind=Parameter.KEYWORD_ONLY) for option in found]
+    for each in signature(command).parameters.values():
+        if is_dataclass(each.annotation):
+            groups[each.name] = each.annotation
+            options += [_parameter(one.name, one.type, one) for one in fields(each.annotation)]
+        else:
+            options.append(_parameter(each.name, each.annotation, each.default))
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -46,17 +62,22 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _parameter(name: str, kind: Any, stated: Any) -> Parameter:
+    """A parameter that says what typer is to know of it beside its type."""
+    default = stated
+    if isinstance(stated, Field):
+        kind = Annotated[kind, stated.metadata["how"]] if stated.metadata else kind
+        default = Parameter.empty if stated.default is MISSING else stated.default
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
 GROUPS = {
     "The server": (
-        *("base_url", "model", "system", "set_", "settings", "header", "headers", "ca_file"),
-        *("api_key_env", "concurrency"),
+        *("base_url", "model", "system", "settings", "header", "ca_file", "api_key_env"),
+        "concurrency",
     ),
     "Limits and prices": (
-        "max_tokens_total",
-        "max_responses",
-        "max_seconds",
-        "max_money",
-        "prices",
+        *("max_tokens_total", "max_responses", "max_seconds", "max_money", "prices"),
     ),
     "What decides": (
         *("controller", "policy", "policies", "schedule", "max_samples", "trust", "weights"),
@@ -105,45 +126,39 @@ class Grouped(TyperCommand):
                     formatter.write_dl(records)
 
 
-KeyOption = Annotated[
-    str, typer.Option(help="Environment variable that holds the key for that server.")
-]
-PoolArgument = Annotated[
-    str, typer.Argument(help="A pool directory, or the folder or URI of one exported as Parquet.")
-]
-
-
-def as_set(name: str, *spelt: str) -> Any:
+def as_set(default: Any, name: str, *spelt: str) -> Any:
     """An option for what a gateway's file sets of a model too, in the same words."""
-    return typer.Option(*spelt, help=setting_of(ModelConfig, name).metadata["text"])
+    return option(default, setting_of(ModelConfig, name).metadata["text"], *spelt)
 
 
-ScheduleOption = Annotated[str | None, as_set("schedule")]
-EquivalenceOption = Annotated[bool, as_set("equivalence", "--equivalence")]
+def key_option() -> Any:
+    """The key of a model server."""
+    return option("OPENAI_API_KEY", "Environment variable that holds the key for that server.")
+
+
+def pool_argument() -> Any:
+    """The pool that a command reads."""
+    return argument(..., "A pool directory, or the folder or URI of one exported as Parquet.")
 
 
 @dataclass(frozen=True)
 class Deciding:
     """What decides, as the options of a command say it."""
 
-    controller: Annotated[Path | None, as_set("controller")] = None
-    task: Annotated[str, as_set("task")] = "expression"
-    equivalence: EquivalenceOption = False
-    scorer: Annotated[str | None, as_set("scorer")] = None
-    policy: Annotated[str | None, as_set("policy")] = None
-    schedule: ScheduleOption = None
-    max_samples: Annotated[
-        int | None, typer.Option("--max-samples", help="Most responses for one question.")
-    ] = None
-    trust: Annotated[bool, as_set("trust", "--trust")] = False
-    weights: Annotated[str | None, as_set("weights")] = None
+    controller: Path | None = as_set(None, "controller")
+    task: str = as_set("expression", "task")
+    equivalence: bool = as_set(False, "equivalence", "--equivalence")
+    scorer: str | None = as_set(None, "scorer")
+    policy: str | None = as_set(None, "policy")
+    schedule: str | None = as_set(None, "schedule")
+    max_samples: int | None = option(None, "Most responses for one question.")
+    trust: bool = as_set(False, "trust", "--trust")
+    weights: str | None = as_set(None, "weights")
 
     def load(self) -> Controller:
         """A saved controller, or ASC on plain votes, under the policy that was stated."""
         if self.controller is not None:
-            made = load_controller(
-                self.controller, equivalence=self.equivalence, scorer=self.scorer
-            )
+            made = load_controller(self.controller, self.equivalence, self.scorer)
         elif self.scorer is not None:
             raise UsageError("--scorer needs --controller: one that was saved with a scorer")
         else:
@@ -163,7 +178,7 @@ class Deciding:
         return made if self.max_samples is None else made.cut_to(self.max_samples)
 
 
-def load_controller(path: Path, *, equivalence: bool, scorer: str | None = None) -> Controller:
+def load_controller(path: Path, equivalence: bool = False, scorer: str | None = None) -> Controller:
     """A saved controller; whether equal expressions vote together was decided in training."""
     loaded = Controller.load(path, scorer=None if scorer is None else load_scorer(scorer))
     if equivalence and not loaded.task.equivalence:
