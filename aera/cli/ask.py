@@ -128,6 +128,12 @@ class Job:
     sampler: OpenAISampler
     ledger: Ledger
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a log keeps of how it was asked."""
+        chat = self.sampler.chat
+        return {"model": chat.model, "system": chat.system, **chat.settings}
+
     def announce(
         self,
         questions: Sequence[Question],
@@ -140,54 +146,46 @@ class Job:
 
         A response is as long as those that were paid for, or else `usual`.
         """
-        chat, budget = self.sampler.chat, self.ledger.budget
-        bounds = [request_bound(chat.body(each)) for each in questions]
-        length = bounds[0].max_tokens
-        prompts = sum((bound.prompt_tokens or 0) / 4 for bound in bounds)
-        each = sum(one.tokens for one in paid) / len(paid) if paid else usual
+        bounds = [request_bound(self.sampler.chat.body(each)) for each in questions]
+        limit = bounds[0].max_tokens
+        usual = sum(each.tokens for each in paid) / len(paid) if paid else usual
         told = [_span(fewest, most, "response")]
-        if each is not None:
-            low, high = fewest * each, most * each
-            told.append(f"about {_span(low, high, 'token')} at {each:,.0f} each")
-            calls = 1.0 if low < high else most / len(questions)
-            low_cost = budget.cost(calls * prompts, low)
-        elif length is not None:
-            high = most * length
-            told.append(f"at most {high:,} tokens, for max_tokens is {length:,}")
-            low_cost = None
+        if usual is not None:
+            told.append(
+                f"about {_span(fewest * usual, most * usual, 'token')} at {usual:,.0f} each"
+            )
+        elif limit is not None:
+            told.append(f"at most {most * limit:,} tokens, for max_tokens is {limit:,}")
         else:
             told.append("of unknown length, for the request has no max_tokens")
-        if budget.priced and (each is not None or length is not None):
+        length, budget = usual or limit, self.ledger.budget
+        if budget.priced and length:
+            prompts = sum((bound.prompt_tokens or 0) / 4 for bound in bounds)
             # A server that takes no `n` bills the prompt with every response.
-            cost = budget.cost(most / len(questions) * prompts, high)
-            shown = dict.fromkeys(f"{c:,.4g}" for c in (low_cost, cost) if c is not None)
-            word = "at most about" if low_cost is None else "about"
+            most_prompts = most / len(questions) * prompts
+            costs = budget.cost(prompts, fewest * length), budget.cost(most_prompts, most * length)
+            shown = dict.fromkeys(f"{cost:,.4g}" for cost in costs[usual is None :])
+            word = "at most about" if usual is None else "about"
             told.append(f"{word} {' to '.join(shown)} in money")
-        return f"{_many(len(questions), 'question')}: {', '.join(told)}{self._limits(length, most)}"
+        return f"{_many(len(questions), 'question')}: {', '.join(told)}{self._limits(limit, most)}"
 
     def _limits(self, length: int | None, most: int) -> str:
         """The limits, and how many responses may be under way within them."""
         budget = self.ledger.budget
-        concurrency = self.sampler.upstream.endpoint.concurrency or MOST_UNHEARD
-        stated = {
-            "responses": budget.responses,
-            "tokens": budget.tokens,
-            "seconds": budget.seconds,
-            "in money": budget.money,
-        }
-        said = [f"{limit:,} {name}" for name, limit in stated.items() if limit is not None]
+        stated = zip(
+            (budget.responses, budget.tokens, budget.seconds, budget.money),
+            ("responses", "tokens", "seconds", "in money"),
+            strict=True,
+        )
+        said = [f"{limit:,} {name}" for limit, name in stated if limit is not None]
         text = f"; the limit is {' and '.join(said)}" if said else ""
-        if length is None:
-            return text
-        cost = budget.cost(0, length)
-        fits = [budget.tokens // length] if budget.tokens else []
-        fits += [int(budget.money / cost)] if budget.money and cost else []
-        at_once = max(1, min(fits, default=concurrency))
-        if at_once >= min(concurrency, most):
+        at_once = min(most, self.sampler.upstream.endpoint.concurrency or MOST_UNHEARD)
+        room = budget.tokens_for(*budget.limits[1:]) / (length or 1)
+        if length is None or room >= at_once:
             return text
         return (
-            f"{text}, in which {_many(at_once, 'response')} can be under way at once, for "
-            f"max_tokens is {length:,}; a lower one lets more"
+            f"{text}, in which {_many(max(1, int(room)), 'response')} can be under way at once, "
+            f"for max_tokens is {length:,}; a lower one lets more"
         )
 
     @property
@@ -202,9 +200,7 @@ class Job:
 
     def money(self, before: str) -> str:
         """The same in money, where there are prices."""
-        if not self.ledger.budget.priced:
-            return ""
-        return f"{before}{self.ledger.money:,.4g} in money"
+        return f"{before}{self.ledger.money:,.4g} in money" if self.ledger.budget.priced else ""
 
     def advice(self, error: str) -> str:
         """What to do about an error, where its words tell."""
@@ -233,9 +229,8 @@ class Job:
 
 def _span(low: float, high: float, what: str) -> str:
     """From so many to so many."""
-    if round(low) == round(high):
-        return _many(round(high), what)
-    return f"{low:,.0f} to {_many(round(high), what)}"
+    before = "" if round(low) == round(high) else f"{low:,.0f} to "
+    return f"{before}{_many(round(high), what)}"
 
 
 def _many(count: int, what: str) -> str:
@@ -338,15 +333,7 @@ class _Solving(Job):
     async def run(self, asked: list[Question], out: Path | None) -> list[Allocation]:
         """Solve them, print or write each answer, and keep what was paid for beside them."""
         with self._open_log(asked, out) if out else nullcontext() as log:
-            answers = None
-            if out is not None and log is not None:
-                answers = Answers(out)
-                # Plain votes decide where the controller steps aside.
-                labels = [self.label(each) for each in (self.controller, self.controller.plain)]
-                answers.begin(labels, self.controller.schedule, log)
-                for damage in log.damaged:
-                    say(f"{log.path}: {damage}: half-written, dropped", stderr=True)
-            known = answers.known if answers else {}
+            known = self._read_answers(out, log) if out and log else {}
             done = [*known.values()]
             self._announce([each for each in asked if each.id not in known], len(known), log)
             short = out is None and len(asked) == 1 and sys.stdout.isatty()
@@ -362,15 +349,13 @@ class _Solving(Job):
                         skip=lambda question: question.id in known,
                     ):
                         line = json.dumps(self._line(allocation))
-                        if answers is not None:
-                            answers.add(line)
+                        if out is not None:
+                            append(out, [line + "\n"])
                         elif not short:
                             typer.echo(line)
-                        if allocation.error and not any(each.error for each in done):
-                            say(
-                                f"aera: {allocation.error}{self.advice(allocation.error)}",
-                                stderr=True,
-                            )
+                        error = allocation.error
+                        if error and not any(each.error for each in done):
+                            say(f"aera: {error}{self.advice(error)}", stderr=True)
                         done.append(allocation)
                         shown.update(len(done), self._progress)
             if short:  # a reader, not a program
@@ -379,11 +364,47 @@ class _Solving(Job):
 
     def _open_log(self, asked: list[Question], out: Path) -> Log:
         """The log of what was paid for, beside the answers."""
-        chat = self.sampler.chat
-        told = {"model": chat.model, "system": chat.system, **chat.settings}
-        seed = chat.settings.get("seed")
-        plan = Plan(chat.task, None, told, seed, self.controller.schedule, chat.body)
+        chat, schedule = self.sampler.chat, self.controller.schedule
+        plan = Plan(chat.task, None, self.told, chat.settings.get("seed"), schedule, chat.body)
         return Log.open(out.with_name(f"{out.name}.pool"), plan, asked, command="aera solve")
+
+    def _read_answers(self, path: Path, log: Log) -> dict[str, Allocation]:
+        """What was answered before; a question that failed or met a limit is gone on with."""
+        for damage in log.damaged:
+            say(f"{log.path}: {damage}: half-written, dropped", stderr=True)
+        mend(path)
+        # Plain votes decide where the controller steps aside.
+        policies = [self.label(each) for each in (self.controller, self.controller.plain)]
+        points = [*self.controller.schedule]
+        known: dict[str, Allocation] = {}
+        kept: dict[str, str] = {}
+        old = path.read_text("utf-8").splitlines() if path.exists() else []
+        for number, text in enumerate(old, start=1):
+            try:
+                line: dict[str, Any] = json.loads(text)
+                answer, schedule = read_line(line), line["schedule"]
+            except (ValueError, LookupError, TypeError):
+                raise UsageError(
+                    f'"{path}", line {number}, is no answer of aera solve; write elsewhere'
+                ) from None
+            if answer.policy not in policies or schedule != points:
+                by, ours = f"by {answer.policy}, not by {policies[0]}", self.controller.schedule
+                other = by if schedule == points else f"of the schedule {schedule}, not {ours}"
+                raise UsageError(
+                    f'"{path}" holds answers {other}; write elsewhere, or remove it: what was '
+                    "paid for is kept beside it"
+                )
+            if answer.error is None and not answer.reason.startswith("limit: "):
+                known[answer.question_id], kept[answer.question_id] = answer, f"{text}\n"
+        asked = log.requests.keys() | log.dropped.ids
+        for name, answer in known.items():
+            if answer.responses and name not in asked:
+                raise UsageError(
+                    f'"{path}" has an answer to question {name} of which "{log.path}" knows '
+                    "nothing, so nobody can tell what was asked; write elsewhere"
+                )
+        write_whole(path, "".join(kept.values()))
+        return known
 
     def _announce(self, left: list[Question], known: int, log: Log | None) -> None:
         """Say what is about to be asked, and what was there already."""
@@ -423,7 +444,7 @@ class _Solving(Job):
 
         What was billed may be more than what the answers were made of.
         """
-        budget, booked = self.ledger.budget, self.ledger.spent
+        budget, booked, task = self.ledger.budget, self.ledger.spent, self.controller.task
         saved = sum(each.tokens_saved for each in done)
         responses = max(sum(each.responses for each in done), booked.responses)
         prompts = max(sum(each.prompt_tokens for each in done), booked.prompt_tokens)
@@ -432,54 +453,43 @@ class _Solving(Job):
         worth = f", worth {budget.cost(0, saved):,.4g} in money" if budget.priced else ""
         share = f", {saved / (saved + spent):.0%} of the full budget's" if saved else ""
         unanswered = sum(each.answer is None for each in done)
+        whole = _many(len(done), "question")
         yield (
-            f"{len(done) - unanswered:,} of {_many(len(done), 'question')} answered for "
-            f"{_many(responses, 'response')} and {_many(spent, 'token')}{money}; saved "
-            f"about {_many(saved, 'token')}{share}{worth}"
+            f"{len(done) - unanswered:,} of {whole} answered for {_many(responses, 'response')} "
+            f"and {_many(spent, 'token')}{money}; saved about {_many(saved, 'token')}{share}{worth}"
         )
-        aside = sum(each.policy != self.label(self.controller) for each in done)
-        if aside:
+        if aside := sum(each.policy != self.label(self.controller) for each in done):
             yield (
                 f"{_many(aside, 'question')} decided by plain votes, for they are not clearly like "
                 "those that the controller was taught on (--trust keeps it)"
             )
-        yield from self._reading(done)
+        read = Readability().join(each.readability for each in done)
+        if read.responses:
+            yield read.summary(task)
+        if unread := [each.readability for each in done if each.reason == UNREADABLE]:
+            joined = Readability().join(unread)
+            example = f"; one ends with {joined.examples[0]!r}" if joined.examples else ""
+            yield (
+                f"{len(unread)} of {whole} stopped after two blocks in which nothing could be "
+                f"read; the task {task.name} looks for {task.describe()}{example}; "
+                f"{joined.advice(task)}"
+            )
         lacking: Counter[str] = Counter()
         for each in done:
             lacking.update(each.lacking)
         for said, count in lacking.items():
             yield f"{_many(count, 'response')} {said}"
-        yield from _trouble(done)
+        if tied := sum(each.leaders.tied for each in done):
+            yield f"{_many(tied, 'answer')} tied and won by being first"
+        if failed := sum(each.error is not None for each in done):
+            yield f"{failed} failed; the lines with an error say why"
+        if cut := sum(each.reason.startswith("limit: ") for each in done):
+            yield f"{_many(cut, 'question')} ended by a limit"
+        if nothing := [each.question_id for each in done if not each.responses]:
+            shown = ", ".join(nothing[:5]) + ", ..." * (len(nothing) > 5)
+            yield f"{_many(len(nothing), 'question')} got nothing: {shown}"
         if unanswered:
             yield f"{_many(unanswered, 'question')} without an answer"
-
-    def _reading(self, done: Sequence[Allocation]) -> Iterator[str]:
-        """How much could be read, and what to do where nothing could."""
-        everything = Readability().join(each.readability for each in done)
-        if everything.responses:
-            yield everything.summary(self.controller.task)
-        unread = [each.readability for each in done if each.reason == UNREADABLE]
-        if unread:
-            joined, task = Readability().join(unread), self.controller.task
-            example = f"; one ends with {joined.examples[0]!r}" if joined.examples else ""
-            yield (
-                f"{len(unread)} of {_many(len(done), 'question')} stopped after two blocks "
-                f"in which nothing could be read; the task {task.name} looks for "
-                f"{task.describe()}{example}; {joined.advice(task)}"
-            )
-
-
-def _trouble(done: Sequence[Allocation]) -> Iterator[str]:
-    """Ties, failures, limits, and who got nothing."""
-    if tied := sum(each.leaders.tied for each in done):
-        yield f"{_many(tied, 'answer')} tied and won by being first"
-    if failed := sum(each.error is not None for each in done):
-        yield f"{failed} failed; the lines with an error say why"
-    if cut := sum(each.reason.startswith("limit: ") for each in done):
-        yield f"{_many(cut, 'question')} ended by a limit"
-    if nothing := [each.question_id for each in done if not each.responses]:
-        shown = ", ".join(nothing[:5]) + (", ..." if len(nothing) > 5 else "")
-        yield f"{_many(len(nothing), 'question')} got nothing: {shown}"
 
 
 def allocation_line(allocation: Allocation) -> dict[str, Any]:
@@ -500,53 +510,6 @@ def read_line(line: dict[str, Any]) -> Allocation:
     told = {each.name: line[each.name] for each in fields(Allocation) if each.name in line}
     told["leaders"] = Leaders(line["answer"], 0.0, 0.0, line["tied"])
     return Allocation(**{**told, "steps": (), "readability": Readability(**line["readability"])})
-
-
-class Answers:
-    """A file of answers, one JSON line each, that can be gone on with."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.known: dict[str, Allocation] = {}
-        """What was answered before, by question."""
-
-    def begin(self, policies: Sequence[str], schedule: Schedule, log: Log) -> None:
-        """Read what is there; a question that failed or met a limit is to be gone on with."""
-        mend(self.path)
-        kept: dict[str, str] = {}
-        old = self.path.read_text("utf-8").splitlines() if self.path.exists() else []
-        for number, text in enumerate(old, start=1):
-            try:
-                line: dict[str, Any] = json.loads(text)
-                answer = read_line(line)
-            except (ValueError, LookupError, TypeError):
-                raise UsageError(
-                    f'"{self.path}", line {number}, is no answer of aera solve; write elsewhere'
-                ) from None
-            points, other = line.get("schedule", [*schedule]), None
-            if answer.policy not in policies:
-                other = f"answers by {answer.policy}, not by {policies[0]}"
-            elif points != [*schedule]:
-                other = f"answers of the schedule {points}, not {schedule}"
-            if other is not None:
-                raise UsageError(
-                    f'"{self.path}" holds {other}; write elsewhere, or remove it: what was paid '
-                    "for is kept beside it"
-                )
-            if answer.error is None and not answer.reason.startswith("limit: "):
-                self.known[answer.question_id], kept[answer.question_id] = answer, text
-        asked = log.requests.keys() | log.dropped.ids
-        for name, answer in self.known.items():
-            if answer.responses and name not in asked:
-                raise UsageError(
-                    f'"{self.path}" has an answer to question {name} of which "{log.path}" knows '
-                    "nothing, so nobody can tell what was asked; write elsewhere"
-                )
-        write_whole(self.path, "".join(f"{text}\n" for text in kept.values()))
-
-    def add(self, text: str) -> None:
-        """One more answer, in one write."""
-        append(self.path, [text + "\n"])
 
 
 def _read_questions(
@@ -606,10 +569,9 @@ def sample(
     chosen = get_task(task)
     asked, truths = read_exam(questions, chosen, asking.columns or (), seed=seed)
     job = Job(asking.sampler(chosen, FULL if traces else PLAIN, seed), Ledger(asking.budget()))
-    chat, points = job.sampler.chat, Schedule.parse(schedule) if schedule else None
+    points = Schedule.parse(schedule) if schedule else None
     each = responses if responses is not None else points.last if points else 128
-    told = {"model": chat.model, "system": chat.system, **chat.settings}
-    with Log.open(out, Plan(chosen, each, told, seed, points), asked) as log:
+    with Log.open(out, Plan(chosen, each, job.told, seed, points), asked) as log:
         if truths is not None:  # right answers go apart from everything else
             truths.save(out)
         if missing := [one for one in log.questions if log.missing(one, block=1)]:
@@ -644,9 +606,8 @@ async def _fill(log: Log, job: Job, block: int, raw: Path | None) -> Pool | None
 
 def _conclude(log: Log, job: Job, pool: Pool | None) -> None:
     """Say what became of it; a pool of which something is missing is an error."""
-    for damage in log.damaged:
-        say(f"{damage}: half-written, dropped and asked for again", stderr=True)
-    for sentence in job.lost():
+    damaged = (f"{each}: half-written, dropped and asked for again" for each in log.damaged)
+    for sentence in (*damaged, *job.lost()):
         say(sentence, stderr=True)
     if pool is None and job.ledger.refused:
         raise PoolError(
@@ -654,7 +615,7 @@ def _conclude(log: Log, job: Job, pool: Pool | None) -> None:
             f'of "{log.path}" are there; run the same command with a higher limit to go on'
         )
     if pool is None:
-        advice = job.advice(log.trouble or "")
+        advice = job.advice(log.trouble)
         again = "sample into another --out" if "--set" in advice else "run the same command again"
         raise PoolError(
             f'{log.wanted - log.done} of {log.wanted} responses of "{log.path}" are missing, '
@@ -663,9 +624,7 @@ def _conclude(log: Log, job: Job, pool: Pool | None) -> None:
         )
     there = f"{log.path}: {log.done:,} responses, {log.resumed:,} were there already"
     say(f"{there}{job.money('; ')}")
-    read = Readability()
-    for part in pool.parts():
-        read = read.join([health_of(read_votes(part, log.plan.task))])
+    read = Readability().join(health_of(read_votes(p, log.plan.task)) for p in pool.parts())
     for line in (*read.lines(log.plan.task), read.warning(log.plan.task)):
         if line:
             say(line, stderr=True)
