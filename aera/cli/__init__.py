@@ -40,8 +40,6 @@ COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "tasks": (tasks, "Every task that may be named."),
     },
 }
-FORMER = {"audit": "leaks", "audits": "info"}
-"""What commands were once called."""
 BEGIN = """AERA decides, after every block of sampled answers, whether another is worth its price.
 
   aera demo                                       see it work: no network, no key
@@ -62,12 +60,6 @@ class Front(TyperGroup):
         for title, commands in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, told) for name, (_, told) in commands.items()])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """A command by its name; one that is called otherwise now says how."""
-        if args and args[0] in FORMER:
-            ctx.fail(f'"{args[0]}" is now: aera {" ".join([FORMER[args[0]], *args[1:]])}')
-        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

@@ -237,37 +237,27 @@ def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-class Shown:
+class Shown(Progress):
     """Progress of work that spends: a bar on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, name: str, total: int, *, done: int = 0) -> None:
+    def __init__(self, name: str, total: int, *, done: int) -> None:
         console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn(name), BarColumn(), TextColumn("{task.fields[told]}"),
-            console=console, disable=not console.is_terminal,
-        )  # fmt: skip
-        self._lines = not console.is_terminal
+        columns = TextColumn(name), BarColumn(), TextColumn("{task.fields[told]}")
+        super().__init__(*columns, console=console, disable=not console.is_terminal)
         self._begun = self._said = time.monotonic()
         self._before, self._total = done, total
-        self._task = self._bar.add_task("", total=total, completed=done, told="")
+        self._work = self.add_task("", total=total, completed=done, told="")
 
-    def __enter__(self) -> "Shown":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def update(self, done: int, describe: Callable[[], str]) -> None:
+    def tell(self, done: int, describe: Callable[[], str]) -> None:
         """So much is done; the rest of the line is made only where it is shown."""
         now = time.monotonic()
-        if self._lines and now - self._said < EVERY:
+        if self.disable and now - self._said < EVERY:
             return
         rate = (done - self._before) / max(now - self._begun, 1e-9)
         left = f", {(self._total - done) / rate:,.0f} s left" if rate else ""
         told = f"{done:,}/{self._total:,} {describe()}{left}"
-        self._bar.update(self._task, completed=done, told=told)
-        if self._lines:
+        self.update(self._work, completed=done, told=told)
+        if self.disable:
             self._said = now
             say(told, stderr=True)
 
@@ -357,7 +347,7 @@ class _Solving(Job):
                         if error and not any(each.error for each in done):
                             say(f"aera: {error}{self.advice(error)}", stderr=True)
                         done.append(allocation)
-                        shown.update(len(done), self._progress)
+                        shown.tell(len(done), self._progress)
             if short:  # a reader, not a program
                 typer.echo(self._shortly(done[0]))
         return done
@@ -599,7 +589,7 @@ async def _fill(log: Log, job: Job, block: int, raw: Path | None) -> Pool | None
                 concurrency=sampler.upstream.endpoint.concurrency or WORKERS,
                 block=block,
                 ledger=job.ledger,
-                watch=lambda log: shown.update(log.done, lambda: f"responses, {job.progress()}"),
+                watch=lambda log: shown.tell(log.done, lambda: f"responses, {job.progress()}"),
                 raw=raw,
             )
 

@@ -10,7 +10,6 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from aera.cli.options import (
     argument,
@@ -23,7 +22,7 @@ from aera.cli.options import (
     say,
     without_password,
 )
-from aera.core import Question, Response
+from aera.core import Question
 from aera.errors import UsageError, check_count
 from aera.policies.rules import DESCRIPTIONS, LIMITS, parse_policy
 from aera.pools.parquet import ParquetPool, open_pool, show_address
@@ -37,7 +36,7 @@ from aera.pools.pool import (
 )
 from aera.pools.pool import drop as drop_from
 from aera.pools.stats import count_contents, judge_audits, name_few, tell_pool
-from aera.reading.task import TASKS, Readability, task_from_json
+from aera.reading.task import TASKS, Readability, Task, task_from_json
 from aera.solving.controller import Controller, read_config
 
 
@@ -85,15 +84,9 @@ def import_(
         responses=responses,
     )
     for line in found.lines:
-        say(_printable(line))
+        say(line)
     if found.warning is not None:
-        told = Text(_printable(found.warning), style="bold red")
-        Console(stderr=True).print(told, soft_wrap=True)
-
-
-def _printable(text: str) -> str:
-    """A text without what a terminal would obey or no encoding takes."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+        say(found.warning, stderr=True, style="bold red")
 
 
 @grouped
@@ -161,7 +154,7 @@ def info(
         typer.echo(json.dumps(told, indent=2))
         return
     for line in lines:
-        say(line.encode("utf-8", "replace").decode("utf-8"))
+        say(line)
 
 
 def _look(address: str) -> tuple[Told, Iterator[str]]:
@@ -231,21 +224,37 @@ def _pool(pool: Pool | ParquetPool) -> Told:
     }
 
 
-def _asked(task: Any, sampler: Mapping[str, Any], questions: Sequence[Question]) -> Told:
+def _asked(task: Task, sampler: Mapping[str, Any], questions: Sequence[Question]) -> Told:
     """How the questions were asked, and how their answers are read."""
     sources = [sampler, *sampler.get("merged_from", ())]
-    groups = {question.group for question in questions if question.group is not None}
+    about = _task(task, sampler.get("system") or task.system)
+    about["prompt"]["as_sampled"] = not any("imported_from" in told for told in sources)
     return {
-        "task": {**task.as_json(), "read_from": task.describe()},
-        "prompt": {
-            "template": task.template,
-            "system": sampler.get("system") or task.system,
-            "as_sampled": not any("imported_from" in told for told in sources),
-        },
+        **about,
         "own_systems": sum(question.system is not None for question in questions),
-        "groups": len(groups),
+        "groups": len({question.group for question in questions} - {None}),
         "sampler": dict(sampler),
     }
+
+
+def _task(task: Task, system: str | None) -> Told:
+    return {
+        "task": {**task.as_json(), "read_from": task.describe()},
+        "prompt": {"template": task.template, "system": system},
+    }
+
+
+def _task_lines(told: Told) -> Iterator[str]:
+    task, prompt = told["task"], told["prompt"]
+    yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
+    sent = " (the task's; what was sent is not recorded)" * (not prompt.get("as_sampled", True))
+    yield f"prompt{sent}: {_flat(prompt['template'])}"
+    yield f"system: {_flat(prompt['system']) if prompt['system'] else 'none'}"
+
+
+def _flat(text: str) -> str:
+    """A text on one line."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _pool_lines(told: Told) -> Iterator[str]:
@@ -294,21 +303,18 @@ def _awaiting(told: Told) -> Iterator[str]:
 
 def _common_lines(told: Told) -> Iterator[str]:
     """What finished and unfinished pools say alike."""
-    task, prompt, sampler = told["task"], told["prompt"], told["sampler"]
-    yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
-    sent = "" if prompt["as_sampled"] else " (the task's; what was sent is not recorded)"
-    yield f"prompt{sent}: {_flat(prompt['template'])}"
-    yield f"system: {_flat(prompt['system']) if prompt['system'] else 'none'}"
+    yield from _task_lines(told)
     if told["own_systems"]:
         yield f"{told['own_systems']:,} questions have a system message of their own"
     fields = {k: v for k, v in told["readability"].items() if k != "share"}
-    known = task_from_json({name: value for name, value in task.items() if name != "read_from"})
+    known = task_from_json({k: v for k, v in told["task"].items() if k != "read_from"})
     yield f"read: {Readability(**fields).summary(known)}"
     for example in fields["examples"]:
         yield f"  not read: {example}"
-    tokens, guessed = told["tokens"], sampler.get("tokens")
+    tokens, sampler = told["tokens"], told["sampler"]
     each = "" if tokens["each"] is None else f", {tokens['each']:,} a response"
-    yield f"tokens: {tokens['all']:,}{each}{f', {guessed}' if guessed else ''}"
+    guessed = f", {sampler['tokens']}" if sampler.get("tokens") else ""
+    yield f"tokens: {tokens['all']:,}{each}{guessed}"
     models = [f"{name} ({count:,})" for name, count in told["models"].items()]
     yield f"models: {', '.join(models) or sampler.get('model') or 'not recorded'}"
     only = f", {told['answers_only']:,} with only an answer" if told["answers_only"] else ""
@@ -317,11 +323,6 @@ def _common_lines(told: Told) -> Iterator[str]:
     traced = f", {told['traces']:,} with a trace of their tokens" if told["traces"] else ""
     some = f"{told['logprobs']:,} responses have them" if told["logprobs"] else "none"
     yield f"logprobs: {some}{traced}"
-
-
-def _flat(text: str) -> str:
-    """A text on one line."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 # --- pools on the way -----------------------------------------------------------------------------
@@ -364,16 +365,10 @@ def _progress_line(told: Told) -> str:
 # --- controllers ----------------------------------------------------------------------------------
 
 
-class _Unasked:
-    """In the place of a scorer, which is not kept with a controller and not needed here."""
-
-    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-        raise NotImplementedError
-
-
 def _controller(path: Path) -> Told:
     config = read_config(path)
-    made = Controller.load(path, scorer=_Unasked() if config.get("scorer") else None)
+    unasked: Any = object()  # a scorer is not kept with a controller, and not needed here
+    made = Controller.load(path, scorer=unasked if config.get("scorer") else None)
     return {
         "kind": "controller",
         "path": str(path),
@@ -381,8 +376,7 @@ def _controller(path: Path) -> Told:
         "format": config["format"],
         "written_by": config.get("written_by"),
         "checkpoints": list(made.schedule),
-        "task": {**made.task.as_json(), "read_from": made.task.describe()},
-        "prompt": {"template": made.task.template, "system": made.task.system},
+        **_task(made.task, made.task.system),
         "fitted": len(made.fitted),
         "calibrated": len(made.calibrated),
         "shared": len(made.fitted & made.calibrated),
@@ -396,13 +390,11 @@ def _controller(path: Path) -> Told:
 
 
 def _controller_lines(told: Told) -> Iterator[str]:
-    task, calibration = told["task"], told["calibration"]
+    calibration = told["calibration"]
     wrote = f"aera {told['written_by']}" if told["written_by"] else "an older aera"
     yield f"{told['path']}: the controller {told['label']}, written by {wrote}"
     yield f"checkpoints {', '.join(map(str, told['checkpoints']))}"
-    yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
-    yield f"prompt: {_flat(told['prompt']['template'])}"
-    yield f"system: {_flat(told['prompt']['system']) if told['prompt']['system'] else 'none'}"
+    yield from _task_lines(told)
     others = "others" if not told["shared"] else f"questions, {told['shared']:,} of them the same"
     tuned = f", calibrated on {told['calibrated']:,} {others}" if told["calibrated"] else ""
     if calibration.get("out_of_fold"):
