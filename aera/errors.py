@@ -90,12 +90,6 @@ class UpstreamError(AeraError):
         same.calls = calls
         return same
 
-    def unless_refused(self) -> "UpstreamError":
-        """Itself, to be recorded in a response; a refusal that no retry can mend is raised."""
-        if not self.retryable and self.status is not None:
-            raise self
-        return self
-
     @property
     def final(self) -> bool:
         """Whether every other question would be refused alike: a wrong key, model or address."""

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from importlib import import_module
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import track
@@ -36,28 +36,23 @@ Done = TypeVar("Done")
 Handle = TypeVar("Handle")
 
 
-class Workers(Protocol):
-    """Anything that does work on parts."""
-
-    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
-        """What the work makes of every part, in their order."""
-        ...
-
-
 @dataclass(frozen=True)
-class Serial:
-    """This process, one part after the other."""
+class Workers:
+    """Whoever works on parts: this process, one part after the other; others do it elsewhere."""
+
+    shown: bool = field(default=False, kw_only=True)
+    """Whether `map_named` shows progress by a bar on the terminal."""
 
     def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
         """What the work makes of every part, in their order."""
         return map(work, parts)
 
 
-SERIAL = Serial()
+SERIAL = Workers()
 
 
 @dataclass(frozen=True)
-class Processes:
+class Processes(Workers):
     """Several processes on this machine; a script needs its `if __name__ == "__main__"`."""
 
     count: int = 2
@@ -86,12 +81,13 @@ class Processes:
     def _once(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
         """As far as the processes live."""
         pool = _start_pool(self.count)
-
-        def begin(part: Part) -> Future[Done]:
-            return pool.submit(work, part)
-
         try:
-            yield from run_in_order(begin, Future.result, tuple(parts), AHEAD * self.count)
+            yield from run_in_order(
+                lambda part: pool.submit(work, part),
+                Future.result,
+                tuple(parts),
+                AHEAD * self.count,
+            )
         except BaseException:  # also when nobody wants the rest
             _start_pool.cache_clear()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -99,7 +95,7 @@ class Processes:
 
 
 @dataclass(frozen=True)
-class RayWorkers:
+class RayWorkers(Workers):
     """A Ray cluster, every machine of which has aera installed and sees the same files.
 
     Without an address it is the one `RAY_ADDRESS` names, else one started on this machine. Each
@@ -110,7 +106,10 @@ class RayWorkers:
 
     def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
         """What the work makes of every part, in their order."""
-        ray = _ray()
+        try:
+            ray: Any = import_module("ray")
+        except ImportError:
+            raise UsageError('a Ray cluster needs Ray: pip install "aera[ray]"') from None
         if not ray.is_initialized():
             self._join(ray)
         shared = ray.put(work)
@@ -127,9 +126,7 @@ class RayWorkers:
             return done
 
         workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        yield from run_in_order(
-            lambda part: task.remote(shared, part), finish, parts, AHEAD * workers
-        )
+        yield from run_in_order(partial(task.remote, shared), finish, parts, AHEAD * workers)
 
     def _join(self, ray: Any) -> None:
         """Connect to the cluster; one that is not there is refused at once."""
@@ -169,13 +166,6 @@ def _apply(work: Callable[[Part], Done], part: Part) -> Done:
     return work(part)
 
 
-def _ray() -> Any:
-    try:
-        return import_module("ray")
-    except ImportError:
-        raise UsageError('a Ray cluster needs Ray: pip install "aera[ray]"') from None
-
-
 def run_in_order(
     begin: Callable[[Part], Handle],
     finish: Callable[[Handle], Done],
@@ -204,24 +194,11 @@ def parse_workers(text: str) -> Workers:
     raise UsageError(f'workers are a number of processes, "ray" or "ray:ADDRESS", but got "{text}"')
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Workers whose progress `map_named` shows by a bar on the terminal."""
-
-    workers: Workers
-
-    def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
-        """What the work makes of every part, in their order."""
-        return self.workers.map(work, parts)
-
-
 def map_named(
     workers: Workers, work: Callable[[Part], Done], parts: Sequence[Part], name: str
 ) -> list[Done]:
     """What the work makes of every part; progress is shown under this name where it is."""
-    done = workers.map(work, parts)
-    if not isinstance(workers, Shown):
-        return [*done]
     console = Console(stderr=True)
-    hidden = not console.is_terminal
+    hidden = not (workers.shown and console.is_terminal)
+    done = workers.map(work, parts)
     return [*track(done, name, len(parts), console=console, transient=True, disable=hidden)]

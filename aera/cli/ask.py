@@ -278,9 +278,7 @@ def solve(
         None, "Write the answers here; run again to go on, nothing is paid for twice."
     ),
     seed: int | None = option(None, "Seed of the first response; later ones add one."),
-    shared_budget: bool = option(
-        False, "Spend the limit on the questions where it promises most.", "--shared-budget"
-    ),
+    shared_budget: bool = option(False, "Spend the limit on the questions where it promises most."),
 ) -> None:
     """Solve a question, or many, spending only what each is worth. JSON lines come out.
 
@@ -539,7 +537,7 @@ def sample(
         None, "Responses sampled for each question; 128 if nobody says."
     ),
     seed: int = option(0, "Seed of the first response; later ones add one."),
-    schedule: str | None = as_set(None, "schedule"),
+    schedule: str | None = as_set("schedule"),
     block: int = option(16, "Responses asked for in one call."),
     traces: bool = option(
         False,

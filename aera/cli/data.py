@@ -431,7 +431,7 @@ def label(
     ),
     policies: str = option("lead-4", "Policies by label that are compared with the full budget."),
     questions: int = option(50, "Most questions to list."),
-    equivalence: bool = as_set(False, "equivalence", "--equivalence"),
+    equivalence: bool = as_set("equivalence"),
 ) -> None:
     """List the questions where a right answer would decide most, as a table to fill in.
 

@@ -57,7 +57,7 @@ class Judging:
     certify: float | None = option(
         None, "Prove the allowed loss with this chance of error, as 0.1."
     )
-    schedule: str | None = as_set(None, "schedule")
+    schedule: str | None = as_set("schedule")
     max_samples: int | None = option(None, "Most responses to use of each question.")
     scorer: str | None = option(
         None, "Return the response that this scorer, MODULE:NAME, scores highest."
@@ -73,12 +73,12 @@ class Judging:
     prices: str | None = option(
         None, "Price of a million prompt and of a million completion tokens: 0.5,1.5."
     )
-    paper: bool = option(False, "Learn the paper's gate: 55 features, plain votes.", "--paper")
+    paper: bool = option(False, "Learn the paper's gate: 55 features, plain votes.")
     encoder: str | None = option(
         None, "Encoder for the paper's features: a .safetensors path or model name."
     )
     seed: int = option(0, "Seed of everything that is drawn by chance.")
-    equivalence: bool = as_set(False, "equivalence", "--equivalence")
+    equivalence: bool = as_set("equivalence")
     workers: str = option("1", "Who does the work: a number of processes, ray or ray:ADDRESS.")
 
     @property
@@ -154,10 +154,9 @@ def evaluate(
     without_truths: bool = option(
         False,
         "Learn and calibrate as if the pool had no right answers, which then only judge.",
-        "--without-truths",
     ),
     clean: bool = option(
-        False, "End training on an inner split, not on the judged fold (crossfit).", "--clean"
+        False, "End training on an inner split, not on the judged fold (crossfit)."
     ),
     whole: bool = whole_option(),
 ) -> None:
@@ -249,7 +248,6 @@ def train(
         False,
         "Look at no right answer: learn from clear votes, and calibrate by agreement with "
         "the full budget.",
-        "--without-truths",
     ),
     labels: Path | None = option(
         None,

@@ -63,11 +63,14 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(name: str, kind: Any, stated: Any) -> Parameter:
-    """A parameter that says what typer is to know of it beside its type."""
+    """A parameter that says what typer is to know of it; what is False else is a flag."""
     default = stated
     if isinstance(stated, Field):
-        kind = Annotated[kind, stated.metadata["how"]] if stated.metadata else kind
         default = Parameter.empty if stated.default is MISSING else stated.default
+        if how := stated.metadata.get("how"):
+            if default is False and how.default is ...:  # it is not spelt otherwise
+                how.param_decls = (f"--{name.replace('_', '-')}",)
+            kind = Annotated[kind, how]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
@@ -126,9 +129,10 @@ class Grouped(TyperCommand):
                     formatter.write_dl(records)
 
 
-def as_set(default: Any, name: str, *spelt: str) -> Any:
+def as_set(name: str) -> Any:
     """An option for what a gateway's file sets of a model too, in the same words."""
-    return option(default, setting_of(ModelConfig, name).metadata["text"], *spelt)
+    setting = setting_of(ModelConfig, name)
+    return option(setting.default, setting.metadata["text"])
 
 
 def key_option() -> Any:
@@ -145,15 +149,15 @@ def pool_argument() -> Any:
 class Deciding:
     """What decides, as the options of a command say it."""
 
-    controller: Path | None = as_set(None, "controller")
-    task: str = as_set("expression", "task")
-    equivalence: bool = as_set(False, "equivalence", "--equivalence")
-    scorer: str | None = as_set(None, "scorer")
-    policy: str | None = as_set(None, "policy")
-    schedule: str | None = as_set(None, "schedule")
+    controller: Path | None = as_set("controller")
+    task: str = as_set("task")
+    equivalence: bool = as_set("equivalence")
+    scorer: str | None = as_set("scorer")
+    policy: str | None = as_set("policy")
+    schedule: str | None = as_set("schedule")
     max_samples: int | None = option(None, "Most responses for one question.")
-    trust: bool = as_set(False, "trust", "--trust")
-    weights: str | None = as_set(None, "weights")
+    trust: bool = as_set("trust")
+    weights: str | None = as_set("weights")
 
     def load(self) -> Controller:
         """A saved controller, or ASC on plain votes, under the policy that was stated."""

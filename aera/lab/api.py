@@ -42,7 +42,7 @@ from aera.pools.pool import Pool, Records, hold
 from aera.solving.controller import Controller
 from aera.voting.rules import RULES, Scorer
 from aera.voting.weigher import Weigher
-from aera.workers import SERIAL, Shown, Workers, parse_workers
+from aera.workers import SERIAL, Workers, parse_workers
 
 LOSS = 0.02
 """The accuracy that may be lost where nobody says otherwise."""
@@ -128,14 +128,14 @@ def evaluate(
         protocol,
         plain,
         truths,
-        replayed.evaluate(records, plain, workers=Shown(crew)),
+        replayed.evaluate(records, plain, workers=replace(crew, shown=True)),
         rule=rule,
         max_loss=limit.max_loss,
         seed=seed,
         prices=money,
         scoring=scoring,
         controller=controller,
-        workers=Shown(crew),
+        workers=replace(crew, shown=True),
         left_out=graded.remark,
     )
     if scoring is not None:
@@ -226,7 +226,7 @@ def train(
         raise UsageError("a pool with truths needs no --labels; --without-truths leaves them out")
     if known is not None:
         check_labels(known, records)
-    shown = Shown(crew)
+    shown = replace(crew, shown=True)
     learner: Learner
     if scoring is not None:
         learner = scoring.learner(records, truths)
