@@ -130,7 +130,7 @@ def serve(
     try:
         settings = read_config(tables, place, folder)
         if print_config:
-            say(write_config(settings))
+            typer.echo(write_config(settings))  # lines stay lines, also on a terminal
             return
         settings = _load(settings, place)
         if check:

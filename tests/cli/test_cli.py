@@ -111,7 +111,6 @@ def test_a_damaged_pool_is_one_line_and_exit_1(aera: Aera, rows: Path, tmp_path:
         ("train pool", "Missing option '--out'. Try: aera train pool --out OUT"),
         ("solve q --model M", "Try: aera solve q --model M --base-url URL"),
         ("evalute pool", "Did you mean 'evaluate'?"),
-        ("audit pool", '"audit" is now: aera leaks pool'),
     ],
 )
 def test_a_wrong_call_is_told_the_one_that_would_do(words: str, said: str) -> None:
@@ -154,3 +153,9 @@ def test_the_shell_completes_commands_and_choices() -> None:
         asked = {"_AERA_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
         done = CliRunner().invoke(app, [], env=asked, prog_name="aera")
         assert done.stdout.split() == [wanted]
+
+
+def test_a_configuration_is_printed_line_by_line_also_on_a_terminal(aera: Aera) -> None:
+    shown = [aera("serve", "--print-config", FORCE_COLOR=each).stdout for each in ("", "1")]
+    assert shown[0] == shown[1]
+    assert "\n[[upstream]]" in shown[0]
