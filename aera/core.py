@@ -183,17 +183,12 @@ def _beta_half(a: float, b: float) -> float:
     if a < b:
         return 1.0 - _beta_half(b, a)
     front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) - (a + b) * log(2)) / a
-    return front / _beta_fraction(a, b)
-
-
-def _beta_fraction(a: float, b: float) -> float:
-    """1 + d1/(1 + d2/(1 + ...)) at x = 1/2, evaluated from the tail upwards."""
-    value = 1.0
+    value = 1.0  # 1 + d1/(1 + d2/(1 + ...)) at x = 1/2, evaluated from the tail upwards
     for m in range(200, 0, -1):
         even = m * (b - m) / ((a + 2 * m - 1) * (a + 2 * m)) / 2
         odd = -(a + m - 1) * (a + b + m - 1) / ((a + 2 * m - 2) * (a + 2 * m - 1)) / 2
         value = 1.0 + odd / (1.0 + even / value)
-    return value
+    return front / value
 
 
 Made = TypeVar("Made")
@@ -293,7 +288,7 @@ class Prefix:
     previous: "Prefix | None" = None
     """The prefix at the checkpoint before, so that a checkpoint costs only its new block."""
     memo: dict[Hashable, object] = field(default_factory=dict, repr=False)
-    """What `remember` and `grow` have made."""
+    """What `grow` and gates have made, by its maker."""
 
     def extend(self, responses: Sequence[Response], votes: Sequence[Vote]) -> "Prefix":
         """The prefix one block later."""
@@ -308,8 +303,7 @@ class Prefix:
     @cached_property
     def tally(self) -> Tally:
         """The weight behind every answer so far."""
-        known = self._latest_with("tally")
-        return known.tally.add(self.votes[len(known) :]) if known else Tally().add(self.votes)
+        return self.grow("tally", Tally(), lambda known, at: known.add(at.votes[at.start :]))
 
     @property
     def start(self) -> int:
@@ -324,9 +318,11 @@ class Prefix:
     @cached_property
     def completion_tokens(self) -> int:
         """Completion tokens spent so far, failures and abstentions included."""
-        known = self._latest_with("completion_tokens")
-        before, start = (known.completion_tokens, len(known)) if known else (0, 0)
-        return before + sum(response.tokens for response in self.responses[start:])
+
+        def add(before: int, at: Prefix) -> int:
+            return before + sum(response.tokens for response in at.responses[at.start :])
+
+        return self.grow("completion_tokens", 0, add)
 
     @property
     def prompt_tokens(self) -> int:
@@ -349,23 +345,17 @@ class Prefix:
     @property
     def encoder_ms(self) -> float:
         """What embedding these responses took, block by block; 0 where nobody did."""
-        total, at = 0.0, cast("Prefix | None", self)
+        at: Prefix | None = self
+        total = 0.0
         while at is not None:
-            total += cast(float, at.memo.get("encoder_ms", 0.0))
-            at = at.previous
+            total, at = total + cast(float, at.memo.get("encoder_ms", 0.0)), at.previous
         return total
 
-    def remember(self, key: Hashable, make: Callable[["Prefix"], Made]) -> Made:
-        """What `make` makes of this prefix: once under each key, however many policies ask.
+    def grow(self, key: Hashable, first: Made, step: Callable[[Made, "Prefix"], Made]) -> Made:
+        """A value that grows block by block: each prefix in the chain adds its step to it once.
 
         A key begins with its maker's own class or function: nobody finds what another has made.
         """
-        if key not in self.memo:
-            self.memo[key] = make(self)
-        return cast(Made, self.memo[key])
-
-    def grow(self, key: Hashable, first: Made, step: Callable[[Made, "Prefix"], Made]) -> Made:
-        """A value that grows block by block: each prefix in the chain adds its step to it once."""
         pending: list[Prefix] = []
         at: Prefix | None = self
         while at is not None and key not in at.memo:  # a loop, for chains are long
@@ -376,13 +366,6 @@ class Prefix:
             value = step(value, prefix)
             prefix.memo[key] = value
         return value
-
-    def _latest_with(self, name: str) -> "Prefix | None":
-        """The latest earlier prefix that has computed this value; a loop, for chains are long."""
-        prefix = self.previous
-        while prefix is not None and name not in prefix.__dict__:
-            prefix = prefix.previous
-        return prefix
 
     def __len__(self) -> int:
         return len(self.responses)

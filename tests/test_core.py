@@ -76,20 +76,6 @@ def test_redos_and_prompts_are_counted() -> None:
     assert (prefix.redos, prefix.prompt_tokens, len(prefix.tally)) == (1, 27, 1)
 
 
-def test_what_a_prefix_remembers_is_made_once_under_each_key(
-    prefix_of: Callable[..., Prefix],
-) -> None:
-    prefix, made = prefix_of("ab"), list[int]()
-
-    def count(asked: Prefix) -> int:
-        made.append(len(asked))
-        return 10 * len(made)
-
-    assert [prefix.remember(("one", 1), count) for _ in range(3)] == [10, 10, 10]
-    assert prefix.remember(("one", 2), count) == 20
-    assert made == [2, 2]
-
-
 def test_what_grows_takes_every_step_once_however_late_it_is_asked_for(
     prefixes_of: Callable[..., list[Prefix]],
 ) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -12,7 +12,16 @@ from aera.core import Prefix
 from aera.errors import check_share
 from aera.network import Network, check_features, sigmoid
 from aera.policies.features import FEWER_NAMES, VOTE_FEATURE_NAMES, vote_features
-from aera.policies.rules import UNREADABLE, Bounded, Decision, Fixed, Policy, layers, range_of
+from aera.policies.rules import (
+    UNREADABLE,
+    Bounded,
+    Decision,
+    Fixed,
+    Policy,
+    inside,
+    layers,
+    range_of,
+)
 
 LEAD_WEIGHT = VOTE_FEATURE_NAMES.index("lead_weight")
 ON_A_TIE = "stopped on a tie"
@@ -81,10 +90,10 @@ class Gate:
 
     def p_continue(self, prefix: Prefix) -> float:
         """The estimated chance that continuing pays."""
-        return prefix.remember((Gate, self.identity), self._compute_chance)
-
-    def _compute_chance(self, prefix: Prefix) -> float:
-        return float(self.chances(self.evidence(prefix)[None])[0])
+        key = (Gate, self.identity)
+        if key not in prefix.memo:  # however many thresholds ask
+            prefix.memo[key] = float(self.chances(self.evidence(prefix)[None])[0])
+        return cast(float, prefix.memo[key])
 
 
 @dataclass(frozen=True)
@@ -138,51 +147,44 @@ class Live:
     """Whether tool calls or JSON are voted on, of which no two need be alike."""
 
     @classmethod
-    def of(cls, policy: Policy, *, structured: bool = False) -> "Live":
+    def of(cls, policy: Policy) -> "Live":
         """A calibrated policy, or one that a label names, with all that live answers need."""
-        bounded = policy if isinstance(policy, Bounded) else Bounded(policy)
-        inner = bounded.policy
+        bounded, inner = policy if isinstance(policy, Bounded) else Bounded(policy), inside(policy)
         guarded = replace(inner, guarded=True) if isinstance(inner, Gated) else inner
-        return cls(replace(bounded, policy=guarded, need_vote=True), structured)
+        return cls(replace(bounded, policy=guarded, need_vote=True))
 
     def decide(self, prefix: Prefix) -> Decision:
         if not len(prefix.tally):
             return self._decide_unread(prefix)
         decision = self.policy.decide(prefix)
         if decision.stop:
-            return self._mark_tie(decision, prefix)
-        least, _ = range_of(self.policy, prefix.schedule.last)
-        # One block says little about the next; two that do not agree are a pattern.
-        if self.structured and prefix.previous is not None and len(prefix) >= least:
-            disagreement = _find_disagreement(prefix)
-            return decision.force(disagreement) if disagreement else decision
-        return decision
+            # A stop on a tie is no decision, except where there was nothing to decide.
+            fixed = any(isinstance(each, Fixed) for each in layers(self.policy))
+            told = decision.forced or fixed or not _is_tied(prefix)
+            return decision if told else replace(decision, reason=ON_A_TIE, forced=True)
+        disagreement = self._find_disagreement(prefix) if self.structured else None
+        return decision.force(disagreement) if disagreement else decision
 
     def _decide_unread(self, prefix: Prefix) -> Decision:
         """One more block, or up to the minimum, before it is given up."""
-        least, most = range_of(self.policy, prefix.schedule.last)
+        most = range_of(self.policy, prefix.schedule.last)[1]
         ends = prefix.next_checkpoint is None or len(prefix) >= most
         chance = self.policy.decide(prefix).p_continue
-        if ends or (prefix.previous is not None and len(prefix) >= least):
+        if ends or self._is_second(prefix):
             return Decision(True, UNREADABLE, chance, forced=True)
         return Decision(False, "nothing could be read yet", chance)
 
-    def _mark_tie(self, decision: Decision, prefix: Prefix) -> Decision:
-        """A stop on a tie is no decision, except where there was nothing to decide."""
-        fixed = any(isinstance(each, Fixed) for each in layers(self.policy))
-        if decision.forced or fixed or not _is_tied(prefix):
-            return decision
-        return replace(decision, reason=ON_A_TIE, forced=True)
+    def _is_second(self, prefix: Prefix) -> bool:
+        """One block says little about the next; a second, beyond the minimum, makes a pattern."""
+        least = range_of(self.policy, prefix.schedule.last)[0]
+        return prefix.previous is not None and len(prefix) >= least
+
+    def _find_disagreement(self, prefix: Prefix) -> str | None:
+        """Why tool calls or JSON are not expected to agree, if so."""
+        readable, most = prefix.tally.total, prefix.tally.leaders.weight
+        if readable < TO_DISAGREE or not self._is_second(prefix):
+            return None
+        return NO_AGREEMENT if most == 1 else LITTLE_AGREEMENT if most < readable / 4 else None
 
     def __str__(self) -> str:
         return str(self.policy)
-
-
-def _find_disagreement(prefix: Prefix) -> str | None:
-    """Why tool calls or JSON are not expected to agree, if so."""
-    readable, most = prefix.tally.total, prefix.tally.leaders.weight
-    if readable < TO_DISAGREE:
-        return None
-    if most == 1:
-        return NO_AGREEMENT
-    return LITTLE_AGREEMENT if most < readable / 4 else None

@@ -37,11 +37,6 @@ class Policy(Protocol):
         ...
 
 
-def write_number(setting: float) -> str:
-    """A setting as labels hold it: the shortest text that reads back as the same number."""
-    return repr(float(setting)).removesuffix(".0").replace("e+", "e")
-
-
 # --- what the rules look at -----------------------------------------------------------------------
 
 Measure = Callable[[Prefix], float]
@@ -105,6 +100,11 @@ class Rule:
         else:
             check_share(self.kind, self.setting)
 
+    @classmethod
+    def parse(cls, setting: str) -> "Rule":
+        """The rule with a setting as its labels hold it."""
+        return cls(int(setting) if cls.counts else float(setting))  # type: ignore[call-arg]
+
     @property
     def setting(self) -> float:
         """The first field."""
@@ -120,7 +120,8 @@ class Rule:
         return Decision(found, self.reason if found else f"not yet: {self.reason}")
 
     def __str__(self) -> str:
-        return f"{self.kind}-{write_number(self.setting)}"
+        # The shortest text that reads back as the same number.
+        return f"{self.kind}-{repr(self.setting).removesuffix('.0').replace('e+', 'e')}"
 
 
 @dataclass(frozen=True)
@@ -225,29 +226,19 @@ class Bounded:
             raise UsageError(f"the minimum {self.minimum} is above the maximum {self.maximum}")
 
     def decide(self, prefix: Prefix) -> Decision:
-        decision, beyond = self._hold_back(prefix), prefix.next_checkpoint
-        if decision.stop or self.maximum is None:
-            return decision
-        if beyond is None or beyond > self.maximum:
+        decision, beyond = self.policy.decide(prefix), prefix.next_checkpoint or inf
+        if self.minimum is not None and len(prefix) < self.minimum:
+            decision = Decision(False, "below the minimum", decision.p_continue)
+        elif decision.stop and self.need_vote and not len(prefix.tally):
+            decision = Decision(False, "no vote yet", decision.p_continue)
+        if not decision.stop and self.maximum is not None and beyond > self.maximum:
             return decision.force("maximum reached")
         return decision
 
-    def _hold_back(self, prefix: Prefix) -> Decision:
-        """What the policy decides, kept from stopping too early or without a vote."""
-        decision = self.policy.decide(prefix)
-        if self.minimum is not None and len(prefix) < self.minimum:
-            return Decision(False, "below the minimum", decision.p_continue)
-        if decision.stop and self.need_vote and not len(prefix.tally):
-            return Decision(False, "no vote yet", decision.p_continue)
-        return decision
-
     def __str__(self) -> str:
-        limits = [
-            f"+min{self.minimum}" if self.minimum is not None else "",
-            f"+max{self.maximum}" if self.maximum is not None else "",
-            "+vote" if self.need_vote else "",
-        ]
-        return f"{self.policy}{''.join(limits)}"
+        bounds = (("min", self.minimum), ("max", self.maximum))
+        limits = [f"+{name}{value}" for name, value in bounds if value is not None]
+        return f"{self.policy}{''.join(limits)}{'+vote' if self.need_vote else ''}"
 
 
 UNREADABLE = "nothing could be read"
@@ -260,6 +251,16 @@ def layers(policy: Policy) -> Iterator[Policy]:
     while inside is not None:
         yield inside
         inside = getattr(inside, "policy", None)
+
+
+def inside(policy: Policy) -> Policy:
+    """A policy without the limits around it."""
+    return policy.policy if isinstance(policy, Bounded) else policy
+
+
+def within(limits: Policy, policy: Policy) -> Policy:
+    """A policy with the limits that are around another one, if any are."""
+    return replace(limits, policy=policy) if isinstance(limits, Bounded) else policy
 
 
 def is_weighted(policy: Policy) -> bool:
@@ -287,12 +288,7 @@ def range_of(policy: Policy, last: int) -> tuple[int, int]:
 Maker = Callable[[str], Policy]
 
 _MAKERS: dict[str, Maker] = {
-    "fixed": lambda setting: Fixed(int(setting)),
-    "asc": lambda setting: ASC(float(setting)),
-    "esc": lambda setting: ESC(int(setting)),
-    "majority": lambda setting: Majority(float(setting)),
-    "entropy": lambda setting: Entropy(float(setting)),
-    "lead": lambda setting: Lead(float(setting)),
+    **{rule.kind: rule.parse for rule in (Fixed, ASC, ESC, Majority, Entropy, Lead)},
     "cisc": lambda setting: Fixed(int(setting), "cisc"),
     "deepconf": lambda setting: Fixed(int(setting), "deepconf"),
 }
@@ -300,7 +296,7 @@ GATED, FIXED, WEIGHTED = "aera-", "fixed-", "weighted-"
 """How the labels of a gate, of a plain and of a weighted fixed budget begin."""
 ON_WEIGHTS = "+weighted"
 """What stands behind the label of any other policy that looks at weighted votes."""
-_LIMIT = re.compile(r"(min|max)(\d+)|(vote)")
+_LIMIT = re.compile(r"(min|max)(\d+)|vote")
 
 
 DESCRIPTIONS = {
@@ -343,12 +339,13 @@ def standard_policies(schedule: Schedule) -> list[Policy]:
 
 def parse_policy(label: str, more: Mapping[str, Maker] = MappingProxyType({})) -> Policy:
     """The policy behind a canonical label; `more` makes those of evaluate only."""
-    if label.strip() != strip_weighted(label.strip()):
+    label = label.strip()
+    if label != (plain := strip_weighted(label)):
         raise UsageError(
             f'"{label}" is on weighted votes, and weights belong to a controller; '
-            f'without one the policy is "{strip_weighted(label.strip())}"'
+            f'without one the policy is "{plain}"'
         )
-    name, *limits = label.strip().split("+")
+    name, *limits = label.split("+")
     policy = _parse_plain(name, {**_MAKERS, **more})
     return _limit(policy, limits, label=label) if limits else policy
 
@@ -382,9 +379,7 @@ def label_of(policy: Policy, *, weighted: bool) -> str:
     text = str(policy)
     if not weighted or text.startswith(GATED):
         return text
-    if text.startswith(FIXED):
-        return WEIGHTED + text.removeprefix(FIXED)
-    return text + ON_WEIGHTS
+    return text.replace(FIXED, WEIGHTED) if text.startswith(FIXED) else text + ON_WEIGHTS
 
 
 def confident_rule(policy: Policy) -> str | None:
@@ -415,17 +410,16 @@ def _parse_plain(name: str, makers: Mapping[str, Maker]) -> Policy:
 
 
 def _limit(policy: Policy, limits: list[str], *, label: str) -> Bounded:
-    found = [_LIMIT.fullmatch(limit) for limit in limits]
-    if not all(found):
+    found = [match for limit in limits if (match := _LIMIT.fullmatch(limit))]
+    if len(found) < len(limits):
         raise UsageError(f'the limits in "{label}" must be +minN, +maxN or +vote')
-    numbers = {match[1]: int(match[2]) for match in found if match and match[1]}
-    vote = any(match and match[3] for match in found)
-    return Bounded(policy, minimum=numbers.get("min"), maximum=numbers.get("max"), need_vote=vote)
+    numbers = {match[1]: int(match[2]) for match in found if match[1]}
+    return Bounded(policy, numbers.get("min"), numbers.get("max"), need_vote="vote" in limits)
 
 
 def family_of(policy: Policy) -> str:
     """What the labels of policies begin with that differ in their setting only."""
-    inner = policy.policy if isinstance(policy, Bounded) else policy
+    inner = inside(policy)
     return str(getattr(inner, "rule", None) or getattr(inner, "kind", inner))
 
 

@@ -37,10 +37,10 @@ _SCRIPT = Path(__file__).with_name("worker.py")
 _FORMULA = re.compile(r"[\d\\+*/^=<>|(){}\[\]]|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])")
 
 
-def check_installed() -> None:
+def check_installed(who: str = "equivalence", refusal: type[AeraError] = UsageError) -> None:
     """Refuse where math-verify is missing."""
     if find_spec("math_verify") is None:
-        raise UsageError('equivalence needs math-verify: pip install "aera[math]"')
+        raise refusal(f'{who} needs math-verify: pip install "aera[math]"')
 
 
 class Equivalence:

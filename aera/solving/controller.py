@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import index
@@ -40,99 +40,86 @@ from aera.policies.rules import (
     bounds_of,
     check_runs_live,
     confident_rule,
+    inside,
     is_weighted,
     label_of,
     layers,
     parse_policy,
     range_of,
     strip_weighted,
+    within,
 )
 from aera.reading.equivalence import check_installed
 from aera.reading.task import Task, get_task, question_reader, task_from_json
 from aera.solving.run import Pace, Run
-from aera.trace import FULL, PLAIN
-from aera.voting.rules import WEIGHTS, BestOfN, Scorer, TraceWeights, gives_weights, name_weights
+from aera.trace import FULL
+from aera.voting.rules import BestOfN, Scorer, TraceWeights, find_weights, gives_weights
 from aera.voting.structure import structure_vote
-from aera.voting.traits import TRAIT_NAMES
+from aera.voting.traits import TRACE, TRAIT_NAMES
 from aera.voting.weigher import Weigher
 
 WEIGHER = "weigher."
 """What the weigher's arrays are called after."""
 
 
-def load_tensors(file: Path, expected: str | None) -> dict[str, Floats]:
-    """The arrays, if the file is the one it was saved with; none where none were saved."""
-    if expected is None:
-        return {}
-    if not file.is_file() or file_hash(file) != expected:
-        trouble = "is not the file it was saved with" if file.is_file() else "is missing"
-        raise ControllerError(f'"{file}" {trouble}; copy the whole controller again')
+def load_model(
+    file: Path, config: Mapping[str, Any], features: Sequence[str]
+) -> tuple[Gate | None, Weigher | None]:
+    """The gate and the weigher of a controller, if the file is the one it was saved with."""
+    tensors: Mapping[str, Floats] = {}
+    if (expected := config["model_sha256"]) is not None:
+        if not file.is_file() or file_hash(file) != expected:
+            trouble = "is not the file it was saved with" if file.is_file() else "is missing"
+            raise ControllerError(f'"{file}" {trouble}; copy the whole controller again')
+        try:
+            tensors = load_file(file)
+        except SafetensorError as error:
+            raise ControllerError(f'"{file}" cannot be read: {error}') from None
+    # Traits or arrays say that there is a weigher; half of one is refused.
+    weighs = config.get("traits") or any(name.startswith(WEIGHER) for name in tensors)
+    traits = [config["traits"], *config.get("lower_traits", ())] if weighs else []
+    what = "gate"
     try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise ControllerError(f'"{file}" cannot be read: {error}') from None
+        gate = _load_gate(tensors, features, config) if tensors and features else None
+        what = "weigher"
+        return gate, _load_weigher(tensors, traits)
+    except (KeyError, ValueError) as error:
+        raise ControllerError(
+            f'"{file}" does not hold a {what}: {problem(error)}; {TRAIN_AGAIN}'
+        ) from None
 
 
-def load_gate(path: Path, tensors: Mapping[str, Floats], config: Mapping[str, Any]) -> Gate:
+def _load_gate(
+    tensors: Mapping[str, Floats], features: Sequence[str], config: Mapping[str, Any]
+) -> Gate:
     """The gate whose inputs the file names."""
-    features = tuple(config["features"])
     own = {name: array for name, array in tensors.items() if WEIGHER not in name}
-    try:
-        network = Network.from_tensors(own)
-        if features[0] in VOTE_FEATURE_NAMES:
-            network.outputs(np.zeros((1, len(features))))
-            return Gate(network, features=features)
-        from aera.paper.features import load_paper_gate  # only here is it needed
+    network = Network.from_tensors(own)
+    if features[0] in VOTE_FEATURE_NAMES:
+        network.outputs(np.zeros((1, len(features))))
+        return Gate(network, features=tuple(features))
+    from aera.paper.features import load_paper_gate  # only here is it needed
 
-        return load_paper_gate(network, own, features, config["encoder"])
-    except (KeyError, ValueError) as error:
-        raise ControllerError(
-            f'"{path / "model.safetensors"}" does not hold a gate: {problem(error)}; ' + TRAIN_AGAIN
-        ) from None
+    return load_paper_gate(network, own, tuple(features), config["encoder"])
 
 
-def weigher_tensors(weigher: Weigher) -> dict[str, Floats]:
-    """The arrays of a weigher and of its lower ones, by the names they are kept under."""
-    named = zip(_prefixes(len(weigher.lower)), (weigher, *weigher.lower), strict=True)
-    return {
-        prefix + name: array
-        for prefix, each in named
-        for name, array in each.network.tensors().items()
-    }
+def _load_weigher(tensors: Mapping[str, Floats], inputs: Sequence[Sequence[str]]) -> Weigher | None:
+    """The weigher with such inputs and those of its lower ones, if there is one."""
+    made: list[Weigher] = []
+    for number, features in enumerate(inputs):
+        prefix = _prefix(number)
+        named = ((n.removeprefix(prefix), a) for n, a in tensors.items() if n.startswith(prefix))
+        made.append(Weigher(Network.from_tensors(dict(named)), tuple(features)))
+        made[-1].weights(np.zeros((1, len(TRAIT_NAMES))))
+    return replace(made[0], lower=tuple(made[1:])) if made else None
 
 
-def load_weigher(
-    path: Path, tensors: Mapping[str, Floats], config: Mapping[str, Any]
-) -> Weigher | None:
-    """The weigher, if traits or arrays say that there is one; half of one is refused."""
-    if not config.get("traits") and not any(name.startswith(WEIGHER) for name in tensors):
-        return None
-    inputs = [config["traits"], *config.get("lower_traits", ())]
-    try:
-        best, *lower = (
-            _load_weigher(tensors, prefix, tuple(features))
-            for prefix, features in zip(_prefixes(len(inputs) - 1), inputs, strict=True)
-        )
-    except (KeyError, ValueError) as error:
-        raise ControllerError(
-            f'"{path / "model.safetensors"}" does not hold a weigher: {problem(error)}; '
-            + TRAIN_AGAIN
-        ) from None
-    return replace(best, lower=tuple(lower))
+def _prefix(number: int) -> str:
+    """What the arrays of a weigher are called after: the best, or one of its lower ones."""
+    return f"lower{number - 1}.{WEIGHER}" if number else WEIGHER
 
 
-def _prefixes(lower: int) -> list[str]:
-    return [WEIGHER, *(f"lower{number}.{WEIGHER}" for number in range(lower))]
-
-
-def _load_weigher(tensors: Mapping[str, Floats], prefix: str, features: tuple[str, ...]) -> Weigher:
-    own = {n.removeprefix(prefix): array for n, array in tensors.items() if n.startswith(prefix)}
-    weigher = Weigher(Network.from_tensors(own), features)
-    weigher.weights(np.zeros((1, len(TRAIT_NAMES))))
-    return weigher
-
-
-def load_best_of_n(path: Path, config: Mapping[str, Any], scorer: Scorer | None) -> BestOfN | None:
+def _best_of_n(path: Path, config: Mapping[str, Any], scorer: Scorer | None) -> BestOfN | None:
     """The scorer in its place, if there is one exactly where one is needed."""
     kept = config.get("scorer")
     if kept is None and scorer is None:
@@ -148,23 +135,12 @@ def load_best_of_n(path: Path, config: Mapping[str, Any], scorer: Scorer | None)
     return BestOfN(scorer, uses_logprobs=bool(kept["uses_logprobs"]))
 
 
-def check_equivalence(path: Path, task: Task) -> None:
-    """Refuse a controller that compares expressions where nothing can compare them."""
-    try:
-        if task.equivalence:
-            check_installed()
-    except UsageError as error:
-        raise ControllerError(
-            f'the controller at "{path}" merges equal expressions, but {error}'
-        ) from None
-
-
 def read_config(path: Path) -> Any:
     """What config.json of a controller says, as it stands there."""
-    return read_json(path / "config.json")
+    return _read_json(path / "config.json")
 
 
-def read_json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -244,12 +220,7 @@ class Controller:
     @cached_property
     def asks(self) -> dict[str, Any]:
         """Fields a request needs for its responses to be judged as in training."""
-        if confident_rule(self.policy) is not None:
-            return dict(FULL)
-        if isinstance(self.weigher, Weigher | TraceWeights):
-            return self.weigher.asks
-        wants = isinstance(self.weigher, BestOfN) and self.weigher.uses_logprobs
-        return dict(PLAIN) if wants else {}
+        return dict(FULL if confident_rule(self.policy) else getattr(self.weigher, "asks", {}))
 
     @cached_property
     def pace(self) -> Pace:
@@ -267,16 +238,13 @@ class Controller:
     @property
     def plain(self) -> "Controller":
         """What answers where it is abroad: plain votes, by UNTRAINED or its own fixed budget."""
-        bounds = self.policy if isinstance(self.policy, Bounded) else None
-        inner = bounds.policy if bounds else self.policy
-        rule: Policy = inner if isinstance(inner, Fixed) else UNTRAINED
-        policy = replace(bounds, policy=rule) if bounds else rule
+        rule = own if isinstance(own := inside(self.policy), Fixed) else UNTRAINED
+        policy = within(self.policy, rule)
         return replace(self, policy=policy, gate=None, weigher=None, home=None)
 
     def make_lookout(self) -> Lookout:
         """Who tells it that it is abroad; nobody need where nothing that was learned is used."""
-        inner = self.policy.policy if isinstance(self.policy, Bounded) else self.policy
-        learned = gives_weights(self.weigher) or isinstance(inner, Gated)
+        learned = gives_weights(self.weigher) or isinstance(inside(self.policy), Gated)
         return Lookout(self.home if learned else None)
 
     def start(
@@ -347,11 +315,9 @@ class Controller:
 
     def at(self, threshold: float) -> "Controller":
         """The same with its gate at another threshold."""
-        limits = self.policy if isinstance(self.policy, Bounded) else None
-        if self.gate is None or not isinstance(limits.policy if limits else self.policy, Gated):
+        if self.gate is None or not isinstance(inside(self.policy), Gated):
             raise UsageError("a threshold needs a controller with a gate, and its policy")
-        policy = Gated(self.gate, threshold)
-        return replace(self, policy=replace(limits, policy=policy) if limits else policy)
+        return replace(self, policy=within(self.policy, Gated(self.gate, threshold)))
 
     def bounded(self, minimum: int | None, maximum: int) -> "Controller":
         """The same with no fewer and no more responses for a question, whatever it decides.
@@ -364,13 +330,12 @@ class Controller:
         least, most = max(least, minimum or 0), min(most, maximum)
         if least > most:
             raise UsageError(f"the minimum of {least} samples is above the maximum of {most}")
-        inner = policy.policy if isinstance(policy, Bounded) else policy
-        points = {*self.schedule, most, *([least] if least else [])}
-        # A maximum that the schedule does not reach is none: its end is the full budget.
-        limited = Bounded(inner, least or None, most if most < last else None, need_vote=False)
-        kept = limited.minimum or limited.maximum
-        schedule = Schedule(tuple(sorted(points)))
-        return replace(self, policy=limited if kept else policy, schedule=schedule)
+        schedule = Schedule(tuple(sorted({*self.schedule, most, least or most})))
+        if least or most < last:
+            # A maximum that the schedule does not reach is none: its end is the full budget.
+            reached = most if most < last else None
+            policy = Bounded(inside(policy), least or None, reached, need_vote=False)
+        return replace(self, policy=policy, schedule=schedule)
 
     def cut_to(self, responses: int) -> "Controller":
         """The same with at most so many responses for a question."""
@@ -391,12 +356,18 @@ class Controller:
         path = Path(path)
         self._check_lasting()
         path.mkdir(parents=True, exist_ok=True)
-        model = path / "model.safetensors"
-        tensors = self._tensors()
+        model, gate = path / "model.safetensors", self.gate
+        best = self.weigher if isinstance(self.weigher, Weigher) else None
+        weighers = [best, *best.lower] if best else []
+        tensors = gate.tensors() if gate else {}
+        for number, each in enumerate(weighers):
+            own = each.network.tensors().items()
+            tensors |= {_prefix(number) + name: array for name, array in own}
         if tensors:
             with replacing(model) as partial:
-                save_file(tensors, partial)
-        encoder = self.gate.encoder_identity if self.gate else None
+                flat = {n: np.ascontiguousarray(array, np.float64) for n, array in tensors.items()}
+                save_file(flat, partial)
+        traits = [list(each.features) for each in weighers]
         config = {
             "format": FORMAT,
             "written_by": written_by(),
@@ -404,13 +375,11 @@ class Controller:
             "schedule": list(self.schedule),
             "policy": self.label,
             "threshold": self.policy.threshold if isinstance(self.policy, Gated) else None,
-            "features": list(self.gate.features) if self.gate else [],
-            "traits": list(self._learned.features) if self._learned else [],
-            "lower_traits": [list(each.features) for each in self._learned.lower]
-            if self._learned
-            else [],
-            "weights": name_weights(self.weigher),
-            "encoder": {"name": self.encoder_name, "identity": encoder},
+            "features": list(gate.features) if gate else [],
+            "traits": traits[0] if traits else [],
+            "lower_traits": traits[1:],
+            "weights": TRACE if isinstance(self.weigher, TraceWeights) else None,
+            "encoder": {"name": self.encoder_name, "identity": gate and gate.encoder_identity},
             "scorer": self.weigher.as_json() if isinstance(self.weigher, BestOfN) else None,
             "model_sha256": file_hash(model) if tensors else None,
             "home": self.home.as_json() if self.home else None,
@@ -420,16 +389,6 @@ class Controller:
         write_json(path / "calibration.json", dict(self.calibration))
         write_whole(path / "README.md", self.card or f"# AERA controller\n\n`{self.label}`\n")
         write_json(path / "config.json", config)
-
-    def _tensors(self) -> dict[str, Any]:
-        gate = self.gate.tensors() if self.gate else {}
-        named = {**gate, **(weigher_tensors(self._learned) if self._learned else {})}
-        return {name: np.ascontiguousarray(array, np.float64) for name, array in named.items()}
-
-    @property
-    def _learned(self) -> Weigher | None:
-        """The weigher that can be kept on disk."""
-        return self.weigher if isinstance(self.weigher, Weigher) else None
 
     def _check_lasting(self) -> None:
         """Refuse weights of unknown kind, and a policy that label and gate could not bring back."""
@@ -459,23 +418,17 @@ class Controller:
         One that was saved with a scorer needs it again, and no other takes one.
         """
         path = Path(path)
-        config = read_config(path)
-        calibration = read_json(path / "calibration.json")
+        config, calibration = read_config(path), _read_json(path / "calibration.json")
         try:
             check_format(config, FORMAT, where=f'"{path / "config.json"}"', error=ControllerError)
-            tensors = load_tensors(path / "model.safetensors", config["model_sha256"])
-            gate = load_gate(path, tensors, config) if tensors and config["features"] else None
-            weigher = (
-                load_best_of_n(path, config, scorer)
-                or load_weigher(path, tensors, config)
-                or (WEIGHTS[name] if (name := config.get("weights")) is not None else None)
-            )
+            gate, weigher = load_model(path / "model.safetensors", config, config["features"])
+            traced = find_weights(name) if (name := config.get("weights")) is not None else None
             made = cls(
                 task=task_from_json(config["task"]),
                 schedule=Schedule(tuple(map(index, config["schedule"]))),
                 policy=_policy(config, gate),
                 gate=gate,
-                weigher=weigher,
+                weigher=_best_of_n(path, config, scorer) or weigher or traced,
                 encoder_name=config["encoder"]["name"],
                 calibration=calibration,
                 fitted=frozenset(config["fitted"]),
@@ -490,7 +443,9 @@ class Controller:
                 f'"{path / "config.json"}" is not a controller of this version: '
                 f"{problem(error)}; {TRAIN_AGAIN}"
             ) from None
-        check_equivalence(path, made.task)
+        if made.task.equivalence:
+            who = f'the controller at "{path}" merges equal expressions, but equivalence'
+            check_installed(who, ControllerError)
         return made
 
     def find_seen(self, questions: Iterable[Question]) -> list[str]:
@@ -511,6 +466,7 @@ def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
 
 def _mark_weighted(policy: Policy) -> Policy:
     """A policy that says of itself that its setting is for weighted votes."""
-    if isinstance(policy, Bounded):
-        return replace(policy, policy=_mark_weighted(policy.policy))
-    return replace(policy, weighted=True) if isinstance(policy, ASC | Gated) else policy
+    inner = inside(policy)
+    if not isinstance(inner, ASC | Gated):
+        return policy
+    return within(policy, replace(inner, weighted=True))

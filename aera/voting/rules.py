@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, exp, isfinite, isinf, isnan, nan
+from math import ceil, exp, isfinite, isinf, isnan
 from typing import Any, ClassVar, Protocol
 
 from aera.core import Leaders, Prefix, Question, Response, Tally, Vote, Weighting
 from aera.errors import ControllerError, UsageError
 from aera.files import attempt, load_named
-from aera.trace import FULL, TRACE_NAMES, UNKNOWN
+from aera.trace import FULL, PLAIN, TRACE_NAMES, UNKNOWN
+from aera.voting.traits import TRACE
 
 Rule = Callable[[Prefix], Leaders]
 
@@ -89,20 +90,11 @@ def confidence_of(response: Response) -> float:
     return (response.trace or UNKNOWN)[_CONFIDENCE]
 
 
-WEIGHTS = {"traces": TraceWeights()}
-"""Weights that need no training, by the name that `--weights` takes."""
-
-
 def find_weights(name: str) -> TraceWeights:
-    """The weights of this name."""
-    if name not in WEIGHTS:
-        raise UsageError(f'--weights is one of {", ".join(WEIGHTS)}, but got "{name}"')
-    return WEIGHTS[name]
-
-
-def name_weights(weigher: object) -> str | None:
-    """What they are called; None where a weigher is none of them."""
-    return next((name for name, known in WEIGHTS.items() if known == weigher), None)
+    """The weights that need no training, by the name that `--weights` takes."""
+    if name != TRACE:
+        raise UsageError(f'--weights is one of {TRACE}, but got "{name}"')
+    return TraceWeights()
 
 
 CONFIDENT_SUREST = 0.1
@@ -168,20 +160,22 @@ class BestOfN:
     uses_logprobs: bool = False
     """Whether the scorer looks at log-probabilities, and so should be given them."""
 
+    @property
+    def asks(self) -> dict[str, object]:
+        """The fields of a request whose responses the scorer can judge."""
+        return dict(PLAIN) if self.uses_logprobs else {}
+
     def weigh(
         self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]
     ) -> list[Vote]:
         """A vote for each response's own text; one that failed, is blank or unscored abstains."""
         there = [i for i, each in enumerate(responses) if each.error is None and each.text.strip()]
-        scores = dict(
-            zip(there, self._scores(question, [responses[i] for i in there]), strict=True)
-        )
-        return [
-            replace(vote, answer=None)
-            if isnan(scores.get(i, nan))
-            else replace(vote, answer=responses[i].text, weight=scores[i], scored=True)
-            for i, vote in enumerate(votes)
-        ]
+        given = [replace(vote, answer=None) for vote in votes]
+        scores = self._scores(question, [responses[i] for i in there])
+        for i, score in zip(there, scores, strict=True):
+            if not isnan(score):
+                given[i] = replace(votes[i], answer=responses[i].text, weight=score, scored=True)
+        return given
 
     def as_json(self) -> dict[str, object]:
         """What a controller on disk keeps of it: all but the scorer's code."""
