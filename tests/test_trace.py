@@ -17,7 +17,6 @@ from aera import Pool, Question, Response, get_task
 from aera.lab.formats.pools import export_pool
 from aera.pools.parquet import open_pool
 from aera.pools.pool import Record, write_pool
-from aera.reading.task import answer_place
 from aera.sampling.replies import parse_reply, read_tokens
 from aera.trace import TRACE_NAMES, TokenTrace, Trace, measure_trace
 
@@ -76,7 +75,7 @@ def test_what_is_not_known_is_nan_and_never_zero() -> None:
     ],
 )
 def test_the_place_is_the_readers_own(task: str, text: str, at: int | None) -> None:
-    place = answer_place(text, get_task(task))
+    place = get_task(task).answer_place(text)
     assert (None if place is None else place.start) == at
 
 

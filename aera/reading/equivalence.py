@@ -10,15 +10,14 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import LifoQueue
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
 from aera.errors import AeraError, RunError, UsageError
@@ -58,10 +57,8 @@ class Equivalence:
         self._told: dict[tuple[str, ...], Future[bool]] = {}
         """By one expression, whether it can be compared; by two, whether they are equal."""
         self._lock = Lock()
-        self._places: LifoQueue[Worker | None] = LifoQueue()
-        """Those that nobody uses; None is one that starts when it is needed."""
-        for _ in range(WORKERS):
-            self._places.put(None)
+        self._threads, self._own = ThreadPoolExecutor(WORKERS, "aera-math"), local()
+        """Each with a process of its own, which starts when it is needed."""
 
     def same(self, one: str, other: str) -> bool:
         """Whether two canonical expressions are equal; False where that cannot be found out."""
@@ -75,41 +72,33 @@ class Equivalence:
 
     def _answer(self, *expressions: str) -> bool:
         """What is known; whoever comes first asks, and others wait for what that one is told."""
-        mine: Future[bool] = Future()
         with self._lock:
-            told = self._told.setdefault(expressions, mine)
+            told = self._told.get(expressions)
+            # Of a question that raised, nothing was found out, so the next may ask.
+            if told is None or (told.done() and told.exception()):
+                told = self._told[expressions] = self._threads.submit(self._ask, expressions)
             if len(self._told) > REMEMBERED:
                 del self._told[next(iter(self._told))]
-        if told is mine:
-            try:
-                mine.set_result(self._ask(expressions))
-            except BaseException as error:  # noqa: BLE001 - it is raised below, here and in others
-                self._told.pop(expressions, None)  # nothing was found out, so the next may ask
-                mine.set_exception(error)
         return told.result()
 
     def _ask(self, expressions: tuple[str, ...]) -> bool:
+        """In one of the threads: what its process says, before the deadline is over."""
         reply = None
         for _ in range(TRIES):
-            with suppress(EOFError):
-                reply = self._reply(expressions)
+            worker = getattr(self._own, "worker", None)
+            if worker is None or worker.dead:
+                worker = self._own.worker = Worker()
+            try:
+                reply = worker.ask(expressions, self.deadline)
                 break
+            except EOFError:
+                continue
+            finally:
+                if reply is None:  # what is still to come answers nobody
+                    worker.kill()
         if reply is None and len(expressions) == 1:
             self.hopeless.update(expressions)
         return reply in ("tried", "same")
-
-    def _reply(self, expressions: tuple[str, ...]) -> str | None:
-        """What a process says, None where the deadline is over before."""
-        worker, reply = self._places.get(), None
-        try:
-            if worker is None or worker.dead:
-                worker = Worker()
-            reply = worker.ask(expressions, self.deadline)
-        finally:
-            if reply is None and worker is not None:
-                worker.kill()  # also when interrupted: what is still to come answers nobody
-            self._places.put(None if reply is None else worker)
-        return reply
 
 
 def _worth_asking(one: str, other: str) -> bool:

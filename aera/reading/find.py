@@ -380,13 +380,11 @@ def chosen(text: str, options: Sequence[str]) -> str | None:
     return declared.pop() if len(declared) == 1 else None
 
 
-def sole_choice(sentence: str, options: Sequence[str]) -> str | None:
-    """The only option that a sentence names, by letter or words."""
-    words = f" {canonical_text(sentence, WORDS)} "
+def choices_in(sentence: str, options: Sequence[str]) -> set[str | None]:
+    """The options that a sentence names, by letter or words."""
+    words, named = f" {canonical_text(sentence, WORDS)} ", zip(LETTERS, options, strict=False)
     found = {one or other for one, other in _SOLE.findall(sentence)}
-    for letter, option in zip(LETTERS, options, strict=False):
-        found |= {letter} if f" {canonical_text(option, WORDS)} " in words else set()
-    return found.pop() if len(found) == 1 else None
+    return found | {each for each, said in named if f" {canonical_text(said, WORDS)} " in words}
 
 
 # --- last lines -----------------------------------------------------------------------------------
@@ -395,13 +393,22 @@ _CHATTER = re.compile(r"(?=.{20})[^\d\\]*[?!][^\w]*")
 _SPECIAL = re.compile(r"</?\|?[a-zA-Z_]{1,30}\|?>")
 
 
-def last_line(text: str) -> str | None:
-    """The last line that says anything, behind which a question or a goodbye may stand."""
-    lines = [_SPECIAL.sub("", line).strip() for line in text[-LAST:].splitlines()]
-    said = [line for line in lines if line][-2:]
-    while len(said) > 1 and _CHATTER.fullmatch(said[-1]):
-        said.pop()
-    return said[-1] if said else None
+def lines(text: str) -> list[str]:
+    """The last two lines that say anything."""
+    found = [_SPECIAL.sub("", line).strip() for line in text[-LAST:].splitlines()]
+    return [line for line in found if line][-2:]
+
+
+def sentences(text: str) -> list[str]:
+    """The last sentences that say anything."""
+    return [each for each in _ENDED.split(text[-LAST:].strip()) if _WORD.search(each)]
+
+
+def last_said(parts: list[str]) -> str | None:
+    """The last line or sentence, behind which a question or a goodbye may stand."""
+    while len(parts) > 1 and _CHATTER.fullmatch(parts[-1]):
+        parts.pop()
+    return parts[-1] if parts else None
 
 
 _LABEL = r"(?<!step )(?<!case )(?<!figure )(?<!part )(?<!chapter )(?<!equation )(?<![a-z0-9.,])"
@@ -409,14 +416,6 @@ _ANY_NUMBER = re.compile(_LABEL + _NUMBER, re.IGNORECASE)
 _ANY_SPELLED = re.compile(rf"\b(?:{_SPELLED})\b", re.IGNORECASE)
 _WORD = re.compile(r"\w")
 _ENDED = re.compile(r"(?<=[.!?])\s+|(?<=\u3002)|\n+")
-
-
-def last_sentence(text: str) -> str | None:
-    """The last sentence, behind which others may stand that say nothing."""
-    said = [each for each in _ENDED.split(text[-LAST:].strip()) if _WORD.search(each)]
-    while len(said) > 1 and _CHATTER.fullmatch(said[-1]):
-        said.pop()
-    return said[-1] if said else None
 
 
 def numbers_in(sentence: str) -> list[str]:

@@ -20,9 +20,10 @@ import re
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +91,15 @@ class Task:
                 "the one that closes"
             )
         if self.kind not in KINDS:
-            raise UsageError(
-                f'a task is {", ".join(KINDS[:-1])} or {KINDS[-1]}, but "{self.name}" is '
-                f'"{self.kind}"'
-            )
+            kinds = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
+            raise UsageError(f'a task is {kinds}, but "{self.name}" is "{self.kind}"')
         if self.equivalence and self.kind != "expression":
             raise UsageError(f'equivalence is for expressions, but "{self.name}" is {self.kind}')
         if "{question}" not in self.template:
             raise UsageError(f'the prompt of the task "{self.name}" has no {{question}} in it')
-        unknown = sorted(set(self.normalise) - set(find.NORMALISATIONS))
-        if unknown:
-            raise UsageError(
-                f'"{unknown[0]}" cannot be normalised away; known are '
-                f"{', '.join(find.NORMALISATIONS)}"
-            )
+        for each in set(self.normalise) - set(find.NORMALISATIONS):
+            known = ", ".join(find.NORMALISATIONS)
+            raise UsageError(f'"{each}" cannot be normalised away; known are {known}')
         if self.pattern is not None:
             _compile(self.pattern)
 
@@ -150,13 +146,11 @@ class Task:
         Where it begins with a question and there are others, nobody knows which was asked.
         """
         starts = [match.start() for match in _RUN_ON.finditer(f"\n{text}")]
-        before = text[: starts[0]] if starts else text
-        if not starts:
-            return text, cut
-        if before.strip():
-            whole = last_boxed(before) or next(find.statements(self.kind, before), None)
-            return (before, False) if whole else (text, cut)
-        return ("", cut) if len(starts) > 1 else (text, cut)
+        before = text[: starts[0]] if starts else ""
+        if not before.strip():
+            return ("" if len(starts) > 1 else text), cut
+        whole = last_boxed(before) or next(find.statements(self.kind, before), None)
+        return (before, False) if whole else (text, cut)
 
     def _read_box(self, text: str, options: Sequence[str], cut: bool) -> Vote | None:
         """The vote of the last box, None where there is none.
@@ -194,16 +188,20 @@ class Task:
         value = select(find_json(text), self.path or "")
         return value if isinstance(value, str) or value is None else canonical_json(value)
 
-    def find(self, text: str) -> tuple[str | None, int]:
-        """The answer as it is written in what a response shows, and where it stands."""
+    def answer_place(self, text: str) -> slice | None:
+        """Where the answer stands in what a response shows, None where it reads none."""
+        found, start = next(self._places(text), (None, -1))
+        return None if found is None or start < 0 else slice(start, start + len(found))
+
+    def _places(self, text: str) -> Iterator[tuple[str | None, int]]:
+        """What is written as an answer, and where: what counts comes first."""
+        written = self._find_own(text) if self._own else None
         if not self._own:
-            for content, start, _ in find.boxes(text):
-                return content, text.find(content, start)
-            for said, start, _ in () if self.redo else find.statements(self.kind, text):
-                return said, start
-        plain = None if self.redo else self._written(text, ())
-        found = self._find_own(text) if self._own else plain
-        return found, text.rfind(found or "")
+            yield from ((box, text.find(box, start)) for box, start, _ in find.boxes(text))
+        if not self._own and not self.redo:
+            yield from (said[:2] for said in find.statements(self.kind, text))
+            written = self._written(text, ())
+        yield written, text.rfind(written or "")
 
     def _find(self, text: str, options: Sequence[str], cut: bool) -> str | None:
         """The answer of a text without a box.
@@ -223,9 +221,9 @@ class Task:
         """A phrase or marker, a last line, for choices a declaration, a last sentence if loose."""
         for said, _, end in find.statements(self.kind, text, options):
             return None if find.DOUBT.search(text, end) else said
-        line = find.last_line(text) or ""
-        bare = line.strip(find.EDGES)
-        if len(bare) <= LONGEST_LINE and self._is_answer(bare) and self.canonical(bare):
+        line = find.last_said(find.lines(text)) or ""
+        bare, alone = line.strip(find.EDGES), _ALONE.get(self.kind, _ANYTHING)
+        if len(bare) <= LONGEST_LINE and alone.fullmatch(bare) and self.canonical(bare):
             return bare
         if self.kind in ("numeric", "choice") and (bold := self._bold(line, text)):
             return bold
@@ -239,33 +237,24 @@ class Task:
 
     def _bold(self, line: str, text: str) -> str | None:
         """The one thing in bold of a last line, for a choice the only one in all of the text."""
+        if line.startswith(("- ", "* ")) or len(find.BOLD.findall(line)) != 1:
+            return None
         spans = find.BOLD.findall(text[-find.TAIL :] if self.kind == "choice" else line)
         found = {answer for span in spans if (answer := self.canonical(span)) is not None}
-        listed = line.startswith(("- ", "* ")) or "**" not in line
-        return (
-            None if listed or len(found) != 1 or len(find.BOLD.findall(line)) != 1 else found.pop()
-        )
+        return found.pop() if len(found) == 1 else None
 
     def _last_sentence(self, text: str, options: Sequence[str]) -> str | None:
         """What the last sentence names, where that is one thing only and it denies nothing."""
-        sentence = find.last_sentence(text)
-        if sentence is None or self.kind not in find.DENIAL:
+        sentence, denial = find.last_said(find.sentences(text)), find.DENIAL.get(self.kind)
+        if sentence is None or denial is None:
             return None
         if self.kind == "choice":
-            paragraph = text.rstrip().rpartition("\n\n")[2]
-            return (
-                None
-                if find.DENIAL["choice"].search(paragraph)
-                else find.sole_choice(sentence, options)
-            )
-        found = {canonical_number(number) for number in find.numbers_in(sentence)}
-        return None if len(found) != 1 or find.DENIAL["numeric"].search(sentence) else found.pop()
-
-    def _is_answer(self, line: str) -> bool:
-        """Whether a last line is an answer and no prose, which some kinds cannot tell from it."""
-        if self.kind == "expression":
-            return bool(_FORMULA_ONLY.fullmatch(line))
-        return self.kind != "choice" or bool(_LETTER_ONLY.fullmatch(line))
+            denied = denial.search(text.rstrip().rpartition("\n\n")[2])
+            found = find.choices_in(sentence, options)
+        else:
+            denied = denial.search(sentence)
+            found = {canonical_number(number) for number in find.numbers_in(sentence)}
+        return found.pop() if len(found) == 1 and not denied else None
 
     def canonical(self, raw: str) -> str | None:
         """The one form of an answer, None when it makes no sense for this kind."""
@@ -283,21 +272,19 @@ class Task:
     def describe(self) -> str:
         """Where an answer is found, and what is special about reading it."""
         if self.reader is not None:
-            places = [f"what {self.reader} makes of the text"]
+            told = f"what {self.reader} makes of the text"
         elif self.pattern is not None:
-            places = [f"the last match of {self.pattern}"]
+            told = f"the last match of {self.pattern}"
         elif self.kind == "json":
-            field = f"the field {self.path} of " if self.path else ""
-            places = [f"{field}the last JSON value"]
+            told = f"{f'the field {self.path} of ' if self.path else ''}the last JSON value"
         elif self.redo:
-            places = ["a box near the end of the response, unless it asks to redo the question"]
+            told = "a box near the end of the response, unless it asks to redo the question"
         else:
-            places = ["the last box", "else #### or a phrase", "else a last line that is one"]
-            places += ["else a last sentence that names one"] if self.loose else []
+            told = "the last box; else #### or a phrase; else a last line that is one"
+            told += "; else a last sentence that names one" if self.loose else ""
         if self.kind == "choice":
-            places.append(f"letters {self.letters[0]} to {self.letters[-1]}")
-        places += ["choices shuffled when asking"] if self.shuffle else []
-        return "; ".join(places)
+            told += f"; letters {self.letters[0]} to {self.letters[-1]}"
+        return told + ("; choices shuffled when asking" if self.shuffle else "")
 
     def as_json(self) -> dict[str, object]:
         """Every field, as the manifest of a pool holds it."""
@@ -309,6 +296,9 @@ _FORMULA_ONLY = re.compile(
     r"(?:\\[a-zA-Z]++|\\[^a-zA-Z]|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|[^a-zA-Z\\])++"
 )
 _LETTER_ONLY = re.compile(r"[(\[]?[A-Za-z][)\].]?")
+_ANYTHING = re.compile(".*", re.DOTALL)
+_ALONE = {"expression": _FORMULA_ONLY, "choice": _LETTER_ONLY}
+"""What a last line must be where an answer cannot be told from prose."""
 _RUN_ON = re.compile(r"\n(?:Q|Question|Problem) ?\d{0,3}:")
 _JOINED = re.compile(r"(?:[^\n.;?!=]{0,40}(?:,|\b(?:and|or)\b)[^\n.;?!=]{0,40})")
 _TAKEN_BACK = re.compile(r"\b(?:wait|hmm|actually|however|but|mistake|re-?check)\b", re.IGNORECASE)
@@ -339,22 +329,20 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=64)
-def _load_reader(named: str) -> Callable[[str], object]:
-    found: Any = load_named(named, "reader")
+def _load_reader(named: str) -> Any:
+    found = load_named(named, "reader")
     if not callable(found):
         raise UsageError(f'"{named}" is no reader: a function from a text to an answer or None')
-    reader: Callable[[str], object] = found
-    return reader
+    return found
 
 
 def _own_answer(named: str, text: str) -> str | None:
     """What a reader of the user's own says; what it raises on one response is an abstention."""
-    reader = _load_reader(named)
+    reader, found = _load_reader(named), None
     try:
         found = reader(text)
     except Exception as error:  # noqa: BLE001 - it is not our code, and must not end a batch
         _warn_once(named, f"{type(error).__name__}: {error}")
-        return None
     return None if found is None else str(found)
 
 
@@ -374,53 +362,40 @@ def task_from_json(fields: dict[str, object]) -> Task:
     return Task(**known)  # type: ignore[arg-type]
 
 
-NUMERIC = (
-    "{question}\n\nSolve this step by step. Put only the final number inside \\boxed{}, "
-    "without units or extra text."
-)
-CHOICE = (
-    "{question}\n\nThink step by step about the options, then choose the single best one and "
-    "put only its letter inside \\boxed{}."
-)
-EXPRESSION = (
-    "{question}\n\nSolve the problem step by step. If you reach a final answer, put it inside "
-    "\\boxed{}."
-)
-TEXT = (
-    "{question}\n\nThink step by step, then put only the final answer, as short as possible, "
-    "inside \\boxed{}."
-)
-YES_NO = (
-    "{question}\n\nThink step by step, then put only the final answer, yes or no, inside \\boxed{}."
-)
-JSON = '{question}\n\nAnswer with one JSON object whose field "answer" holds the final answer.'
 REDO_NOTE = (
     "\n\nNote: if you notice that your approach leads nowhere, you may abandon it by saying "
     '"It\'s better to redo the question." and ending there.'
 )
+_ASKED = {
+    "numeric": "Solve this step by step. Put only the final number inside \\boxed{}, "
+    "without units or extra text.",
+    "choice": "Think step by step about the options, then choose the single best one and "
+    "put only its letter inside \\boxed{}.",
+    "expression": "Solve the problem step by step. If you reach a final answer, put it inside "
+    "\\boxed{}.",
+    "text": "Think step by step, then put only the final answer, as short as possible, "
+    "inside \\boxed{}.",
+    "yes-no": "Think step by step, then put only the final answer, yes or no, inside \\boxed{}.",
+    "json": 'Answer with one JSON object whose field "answer" holds the final answer.',
+}
 
-_NUMBERS = Task("numeric", "numeric", NUMERIC)
-_CHOICES = Task("choice", "choice", CHOICE)
-_EXPRESSIONS = Task("expression", "expression", EXPRESSION)
+
+def _preset(name: str, kind: str, **more: Any) -> Task:
+    return Task(name, kind, f"{{question}}\n\n{_ASKED[kind]}", **more)
+
 
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        _NUMBERS,
-        _CHOICES,
-        _EXPRESSIONS,
-        Task("text", "text", TEXT),
-        Task("yes-no", "yes-no", YES_NO),
-        Task("json", "json", JSON, path="answer"),
-        replace(_NUMBERS, name="numeric-loose", loose=True),
-        replace(_CHOICES, name="choice-loose", loose=True),
-        replace(_NUMBERS, name="gsm8k"),
-        replace(_CHOICES, name="gpqa", letters="ABCD", shuffle=True),
-        replace(_CHOICES, name="commonsense", letters="ABCDE"),
-        replace(_CHOICES, name="mmlu-pro"),
-        replace(_EXPRESSIONS, name="math"),
-        replace(_EXPRESSIONS, name="amc"),
-        replace(_EXPRESSIONS, name="aime"),
+        *(_preset(kind, kind) for kind in KINDS[:-1]),
+        _preset("json", "json", path="answer"),
+        _preset("numeric-loose", "numeric", loose=True),
+        _preset("choice-loose", "choice", loose=True),
+        _preset("gsm8k", "numeric"),
+        _preset("gpqa", "choice", letters="ABCD", shuffle=True),
+        _preset("commonsense", "choice", letters="ABCDE"),
+        _preset("mmlu-pro", "choice"),
+        *(_preset(name, "expression") for name in ("math", "amc", "aime")),
     )
 }
 """What --task may name without a file."""
@@ -473,19 +448,16 @@ def read_task(path: Path) -> Task:
         raise UsageError(f'there is no task file "{path}"') from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f'the task file "{path}" is not TOML: {error}') from None
-    told: dict[str, Any] = {}
     for key, value in content.items():
         _check(key, value, path)
-        told[KEYS[key][0]] = value
-    if "kind" not in told:
-        raise UsageError(f'"{path}": the key "kind" is missing; it is one of {", ".join(KINDS)}')
-    if told.get("path") is not None and told["kind"] != "json":
+    told: dict[str, Any] = {KEYS[key][0]: value for key, value in content.items()}
+    if told.get("kind") not in KINDS:
+        said = f'is "{told["kind"]}"' if "kind" in told else "is missing"
+        raise UsageError(f'"{path}": the key "kind" {said}; it is one of {", ".join(KINDS)}')
+    if "path" in told and told["kind"] != "json":
         raise UsageError(f'"{path}": the key "path" goes with kind = "json"')
-    base = TASKS[told["kind"]]
-    defaults: dict[str, Any] = {field.name: getattr(base, field.name) for field in fields(Task)}
-    normalise = tuple(str(each) for each in told.get("normalise", WORDS))
     try:
-        return Task(**{**defaults, "name": path.stem, **told, "normalise": normalise})
+        return replace(TASKS[told["kind"]], **{"name": path.stem, **told})
     except UsageError as error:
         raise UsageError(f'"{path}": {error}') from None
 
@@ -493,14 +465,10 @@ def read_task(path: Path) -> Task:
 def _check(key: str, value: Any, path: Path) -> None:
     if key not in KEYS:
         raise UsageError(f'"{path}": no key is called "{key}"; known are {", ".join(KEYS)}')
-    kind = KEYS[key][1]
-    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+    kind, texts = KEYS[key][1], value if isinstance(value, list) else []
+    if not isinstance(value, kind) or not all(isinstance(each, str) for each in texts):
         wanted = {str: "a text", list: "a list of texts", bool: "true or false"}[kind]
         raise UsageError(f'"{path}": the key "{key}" must be {wanted}, but is {value!r:.40}')
-    if key == "kind" and value not in KINDS:
-        raise UsageError(f'"{path}": "kind" is one of {", ".join(KINDS)}, but is "{value}"')
-    if isinstance(value, list) and not all(isinstance(each, str) for each in value):
-        raise UsageError(f'"{path}": the key "{key}" must be a list of texts')
 
 
 EXAMPLES = 3
@@ -524,7 +492,7 @@ class Readability:
     """The server failed, or nothing came back."""
     examples: tuple[str, ...] = ()
     """What was not read, each by its question and its end."""
-    markers: dict[str, int] = field(default_factory=dict)
+    markers: Mapping[str, int] = field(default_factory=dict)
     """How many begin with a tag that is neither thinking nor an answer that is known of."""
 
     @classmethod
@@ -532,35 +500,24 @@ class Readability:
         cls, question_id: str, responses: Sequence[Response], votes: Sequence[Vote]
     ) -> "Readability":
         """The responses to one question."""
-        counts: Counter[str] = Counter()
-        examples: list[str] = []
-        tags = filter(None, (find.unknown_marker(response.text) for response in responses))
-        for response, vote in zip(responses, votes, strict=True):
-            said = response.answer or response.text
-            if vote.answer is not None:
-                counts["read"] += 1
-            elif response.error is not None or not said:
-                counts["failed"] += 1
-            elif response.truncated:
-                counts["truncated"] += 1
-            else:
-                counts["unread"] += 1
-                examples.append(f"{question_id}: {_end(said)}")
-        return cls(
-            len(votes), **counts, examples=tuple(examples[:EXAMPLES]), markers=dict(Counter(tags))
-        )
+        fates = [*map(_fate, responses, votes)]
+        ends = [
+            f"{question_id}: {_end(response.answer or response.text)}"
+            for response, fate in zip(responses, fates, strict=True)
+            if fate == "unread"
+        ]
+        tags = dict(Counter(filter(None, (find.unknown_marker(each.text) for each in responses))))
+        return cls(len(votes), **Counter(fates), examples=tuple(ends[:EXAMPLES]), markers=tags)
 
     def join(self, others: "Iterable[Readability]") -> "Readability":
         """This and others together; examples are of different questions where there are."""
         parts = [self, *others]
         firsts = [each for part in parts for each in part.examples[:1]]
         more = [each for part in parts for each in part.examples[1:]]
-        markers: Counter[str] = Counter()
-        for part in parts:
-            markers.update(part.markers)
         names = ("responses", "read", "unread", "truncated", "failed")
         counts = {name: sum(getattr(part, name) for part in parts) for name in names}
-        return Readability(**counts, examples=(*firsts, *more)[:EXAMPLES], markers=dict(markers))
+        markers = dict(sum((Counter(part.markers) for part in parts), Counter[str]()))
+        return Readability(**counts, examples=(*firsts, *more)[:EXAMPLES], markers=markers)
 
     @property
     def share(self) -> float:
@@ -570,21 +527,20 @@ class Readability:
     def summary(self, task: Task | None = None) -> str:
         """One line; the markers a task knows of are not worth a word."""
         whole = max(1, self.responses)
-        parts = [f"{100 * self.read / whole:.1f} % of {self.responses:,} responses read"]
-        for count, name in (
+        rows = (
             (self.unread, "without an answer that could be found"),
             (self.truncated, "cut off before one"),
             (self.failed, "failed or empty"),
-        ):
-            if count:
-                parts.append(f"{100 * count / whole:.1f} % {name}")
+        )
+        parts = [f"{100 * self.read / whole:.1f} % of {self.responses:,} responses read"]
+        parts += [f"{100 * count / whole:.1f} % {name}" for count, name in rows if count]
         known = [] if task is None else [each.lower() for each in task.thinking]
-        for marker, count in sorted(self.markers.items(), key=lambda each: -each[1])[:EXAMPLES]:
-            if marker not in known:
-                parts.append(
-                    f"{count:,} begin with {marker} (if that is thinking, a task file says so: "
-                    f'thinking = ["{marker}", "{marker[0]}/{marker[1:]}"])'
-                )
+        parts += [
+            f"{count:,} begin with {marker} (if that is thinking, a task file says so: "
+            f'thinking = ["{marker}", "{marker[0]}/{marker[1:]}"])'
+            for marker, count in Counter(self.markers).most_common(EXAMPLES)
+            if marker not in known
+        ]
         return ", ".join(parts)
 
     def lines(self, task: Task | None = None) -> list[str]:
@@ -632,6 +588,15 @@ NOTHING = Readability()
 """Of no response."""
 
 
+def _fate(response: Response, vote: Vote) -> str:
+    """What became of a response, by the name of the count that it is in."""
+    if vote.answer is not None:
+        return "read"
+    if response.error is not None or not (response.answer or response.text):
+        return "failed"
+    return "truncated" if response.truncated else "unread"
+
+
 def _end(text: str) -> str:
     """The end of a text on one line."""
     flat = " ".join(text.split())
@@ -648,13 +613,7 @@ def _add_trace(response: Response, task: Task) -> Response:
     if response.trace is not None or not isinstance(tokens, ServedTokens):
         return response
     said = visible(response.text, task.thinking)
-    return replace(response, trace=tokens.trace(said, answer_place(said, task)))
-
-
-def answer_place(text: str, task: Task) -> slice | None:
-    """Where the answer stands that the task reads in a text, None where it reads none."""
-    found, start = task.find(text)
-    return None if found is None or start < 0 else slice(start, start + len(found))
+    return replace(response, trace=tokens.trace(said, task.answer_place(said)))
 
 
 def readable_answers(
@@ -671,11 +630,9 @@ def readable_answers(
 def _readable(question: Question, text: str, task: Task) -> str | None:
     if task.kind == "choice":
         text = dict(zip(question.choices, LETTERS, strict=False)).get(text, text)
-    marked = text.rpartition("####")[2].strip() if "####" in text else None
-    for form in (last_boxed(text), marked, text):
-        if form and task.canonical(form) is not None:
-            return form
-    return None
+    _, mark, marked = text.rpartition("####")
+    forms = (last_boxed(text), marked.strip() if mark else None, text)
+    return next((form for form in forms if form and task.canonical(form) is not None), None)
 
 
 # --- readers of one question ----------------------------------------------------------------------
@@ -742,12 +699,9 @@ def question_reader(task: Task, question: Question | None = None) -> Reader:
 
 def are_same(task: Task, answers: Iterable[str], reference: str) -> list[bool]:
     """Which answers mean the same as a reference; with equivalence, math-verify is asked too."""
-    wanted = task.canonical(reference)
-    return [wanted is not None and _is_same(task, answer, wanted) for answer in answers]
-
-
-def _is_same(task: Task, answer: str, wanted: str) -> bool:
-    found = task.canonical(answer)
-    if found is None or found == wanted or not task.equivalence:
-        return found == wanted
-    return equivalence.shared_equivalence().same(found, wanted)
+    wanted, found = task.canonical(reference), map(task.canonical, answers)
+    same = equivalence.shared_equivalence().same if task.equivalence else eq
+    return [
+        wanted is not None and each is not None and (each == wanted or same(each, wanted))
+        for each in found
+    ]
