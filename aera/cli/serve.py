@@ -203,9 +203,9 @@ def _load(config: Config, place: str) -> Config:
 
 def _check(config: Config) -> None:
     """Say what would be served."""
-    from aera.gateway.app import prepare
+    from aera.gateway.app import Gateway
 
-    prepare(config)
+    Gateway(config)  # refuses what cannot be served
     for model in config.model:
         say(_describe(model, config))
     named = [key.name for key in config.key if key.name]

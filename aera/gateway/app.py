@@ -5,6 +5,7 @@ import contextlib
 import gc
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,14 +31,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aera.errors import AeraError, UsageError
 from aera.files import fill_template
 from aera.gateway import openai, proxy
-from aera.gateway.audit import Auditor, open_record
-from aera.gateway.config import Config, KeyConfig
+from aera.gateway.audit import Auditor
+from aera.gateway.config import LOCAL, Config, KeyConfig
 from aera.gateway.keys import Client, admit, kept, restore
 from aera.gateway.metrics import Metrics
 from aera.gateway.openai import DeniedError, Headers, Json, failure, json_reply, too_many
 from aera.gateway.vote import Model, VotedChoice, completion
 from aera.reading.task import question_reader
-from aera.sampling.client import RequestBody, tls_context
+from aera.sampling.client import RequestBody
 from aera.sampling.replicas import Replicas
 
 log = logging.getLogger("aera.gateway")
@@ -48,7 +49,6 @@ ROUTES = {CHAT: "chat", RESPONSES: "responses", MODELS: "models", "/state": "sta
 # Paths that answer whoever asks.
 OPEN = ("/health", "/ready")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
-LOCAL = ("localhost", "127.0.0.1", "::1")
 # Bodies that a page of another origin can send without asking first.
 FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 # Fields of a model in the list of models.
@@ -177,7 +177,8 @@ class Exchange:
 class Gateway:
     """The gateway as an ASGI application; everything it holds is in it.
 
-    While it drains, requests are answered and their connections closed; `cut` ends them all.
+    What cannot be served is refused when it is made, which may take a while. While it drains,
+    requests are answered and their connections closed; `cut` ends them all.
     """
 
     def __init__(self, config: Config) -> None:
@@ -192,10 +193,24 @@ class Gateway:
         # The name of the model for requests that name none.
         self.default = config.default or config.model[0].name
         self.models: dict[str, Model] = {}
-        self._others: Model | None = None
-        # Whose calls the metrics show, and who audits, by the model that they are for.
-        self._upstreams: dict[str, Replicas] = {}
+        # Who audits, by the name of its model.
         self._auditors: dict[str, Auditor] = {}
+        # Who asks the same servers shares them and their permits; metrics name them by a model.
+        servers = {each.name: Replicas(each.endpoints) for each in config.upstream}
+        self._servers: dict[Replicas, str] = {}
+        for each in config.model:
+            question_reader(each.decider.task)  # refuses where math-verify is missing
+            upstream, second = config.find(each.upstream), None
+            self._servers.setdefault(servers[upstream.name], each.name)
+            if each.escalate:
+                second = servers[config.find(each.escalate["upstream"]).name]
+                self._servers.setdefault(second, f"{each.name}, second")
+            model = Model(each, servers[upstream.name], second, upstream.forward_key)
+            self.models[each.name] = model
+            if each.audit_share:
+                self._auditors[each.name] = Auditor(model, self.metrics.count)
+        # The model that takes the names of no other.
+        self._others = next((m for m in self.models.values() if m.config.other_names), None)
         self._forwarded = openai.forwarded_names(config.server.keep_headers)
         names = [name.lower() for name in config.server.allowed_hosts]
         own = () if config.key else (*LOCAL, config.server.host.lower())
@@ -204,34 +219,16 @@ class Gateway:
         self.under_way: set[asyncio.Task[Any]] = set()
         self._pages = {"/": self.page, "/state": self.state, "/health": self.health}
         self._pages |= {"/ready": self.ready, "/metrics": self.show_metrics}
-        prepare(config)  # refuses before serving
         self._router = Router(lifespan=self._lifespan)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Any) -> AsyncIterator[None]:
-        """Connect all models; on an error nothing stays open."""
+        """Connect all servers; on an error nothing stays open."""
         async with contextlib.AsyncExitStack() as stack:
-            servers: dict[str, Replicas] = {}
-
-            async def connect(upstream: str, shown: str) -> Replicas:
-                """Whoever asks the same servers shares them and their permits."""
-                found = self.config.find(upstream)
-                if found.name not in servers:
-                    made = await stack.enter_async_context(Replicas(found.endpoints))
-                    servers[found.name] = self._upstreams[shown] = made
-                return servers[found.name]
-
-            for each in self.config.model:
-                replicas, second = await connect(each.upstream, each.name), None
-                if each.escalate:
-                    second = await connect(each.escalate["upstream"], f"{each.name}, second")
-                forwards = self.config.find(each.upstream).forward_key
-                model = Model(each, replicas, second=second, forward_key=forwards)
-                self.models[each.name] = model
-                self._others = model if each.other_names else self._others
-                if each.audit_share:
-                    auditor = self._auditors[each.name] = Auditor(model, self.metrics.count)
-                    stack.push_async_callback(auditor.stop)
+            for servers in self._servers:
+                await stack.enter_async_context(servers)
+            for auditor in self._auditors.values():
+                stack.push_async_callback(auditor.stop)
             if self._spent is not None:
                 await stack.enter_async_context(kept(self._spent, self._clients))
             yield
@@ -253,18 +250,47 @@ class Gateway:
         try:
             if exchange.path not in OPEN:
                 self._check_origin(exchange.path, scope["method"], exchange.asked)
-            if not exchange.counts:
+            with self._let_in(exchange):
                 await self._answer(exchange)
-                return
-            client = admit(self._clients, exchange.asked) if self._clients else self.anybody
-            if len(self.under_way) >= self.config.limits.max_requests:
-                raise too_many("too many requests are under way", 1.0)
-            client.enter()
-        except DeniedError as error:
+        except ClientDisconnect:
+            await exchange.reply(Response(status_code=499))
+        except AeraError as error:
             await exchange.reply(failure(error))
+        except asyncio.CancelledError:
+            if not self._cut:
+                raise
+            if not exchange.headers:
+                await exchange.reply(failure(STOPPING))
+            elif any(value.startswith(b"text/event-stream") for _, value in exchange.headers):
+                last = openai.event(openai.error_body(STOPPING))
+                await exchange.send({"type": "http.response.body", "body": last})
+        except Exception:  # our own mistake; what it was is in the log only
+            await exchange.reply(failure(AeraError("the gateway failed")))
+            raise
+        finally:
+            exchange.record()
+
+    @contextlib.contextmanager
+    def _let_in(self, exchange: Exchange) -> Iterator[None]:
+        """A place for a request that takes one, where its client may have it."""
+        task = asyncio.current_task()
+        assert task is not None
+        if not exchange.counts:
+            yield
             return
+        client = admit(self._clients, exchange.asked) if self._clients else self.anybody
+        if len(self.under_way) >= self.config.limits.max_requests:
+            raise too_many("too many requests are under way", 1.0)
+        client.enter()
         exchange.client = client
-        await self._serve(exchange)
+        self.under_way.add(task)
+        try:
+            yield
+        finally:
+            if exchange.work is not None:
+                exchange.work.cancel()
+            client.active -= 1
+            self.under_way.discard(task)
 
     def _check_origin(self, path: str, method: str, headers: Headers) -> None:
         """Refuse pages of other origins, which may not ask without a key.
@@ -292,51 +318,20 @@ class Gateway:
             text = f'the content type must be application/json, but is "{kind:.80}"'
             raise DeniedError(text, status=415, code="unsupported_media_type")
 
-    async def _serve(self, exchange: Exchange) -> None:
-        """Answer somebody who was let in."""
-        task = asyncio.current_task()
-        assert task is not None
-        self.under_way.add(task)
-        try:
-            await self._answer(exchange)
-        except asyncio.CancelledError:
-            if not self._cut:
-                raise
-            if not exchange.headers:
-                await exchange.reply(failure(STOPPING))
-            elif any(value.startswith(b"text/event-stream") for _, value in exchange.headers):
-                last = openai.event(openai.error_body(STOPPING))
-                await exchange.send({"type": "http.response.body", "body": last})
-        finally:
-            if exchange.work is not None:
-                exchange.work.cancel()
-            exchange.client.active -= 1
-            self.under_way.discard(task)
-            exchange.record()
-
     async def _answer(self, exchange: Exchange) -> None:
         path, method = exchange.path, exchange.scope["method"]
         page = self._pages.get(path)
-        try:
-            known = page is not None or path.startswith("/v1/")
-            if not known or method not in (METHODS if page is None else ("GET", "HEAD")):
-                status, why = (405, "method not allowed") if known else (404, "not found")
-                text = f"{method} is not answered here: {why}"
-                raise DeniedError(text, status=status, code=why.replace(" ", "_"))
-            if page is not None:
-                await exchange.reply(await page(exchange))
-                return
-            content = await openai.read_body(exchange.receive, self.config.limits.max_bytes)
-            async with exchange.attended():
-                await exchange.reply(await self._route(exchange, content))
-        except ClientDisconnect:
-            await exchange.reply(Response(status_code=499))
-        except AeraError as error:
-            await exchange.reply(failure(error))
-        except Exception:  # our own mistake; what it was is in the log only
-            said = {"message": "the gateway failed", "type": "server_error"}
-            await exchange.reply(json_reply({"error": {**said, "param": None, "code": None}}, 500))
-            raise
+        known = page is not None or path.startswith("/v1/")
+        if not known or method not in (METHODS if page is None else ("GET", "HEAD")):
+            status, why = (405, "method not allowed") if known else (404, "not found")
+            text = f"{method} is not answered here: {why}"
+            raise DeniedError(text, status=status, code=why.replace(" ", "_"))
+        if page is not None:
+            await exchange.reply(await page(exchange))
+            return
+        content = await openai.read_body(exchange.receive, self.config.limits.max_bytes)
+        async with exchange.attended():
+            await exchange.reply(await self._route(exchange, content))
 
     async def _route(self, exchange: Exchange, content: bytes) -> ASGIApp:
         path, method = exchange.path, exchange.scope["method"]
@@ -457,15 +452,13 @@ class Gateway:
         headers: Headers = (),
     ) -> ASGIApp:
         """Send a request on as it is and stream back what comes, counted where a key has limits."""
-        client, meter = exchange.client, None
+        client, held, hides = exchange.client, None, False
         own = {} if name is None else {"model": model.translate(name)}
         sent = {field: value for field, value in body.items() if field != "aera"} | own
         upstream = model.upstream(exchange.asked)
         if client.ledgers and exchange.scope["method"] == "POST":
             held = await client.hold(*proxy.bound_of(sent, len(content)))
-            estimated = partial(self.metrics.count, "key_tokens_estimated", client.name)
             hides = proxy.lacks_usage(sent, exchange.path)
-            meter = proxy.Meter(held, hides=hides, estimated=estimated)
             if held.max_tokens is not None:
                 sent = dict(RequestBody(sent).cut(held.max_tokens))
             if hides:
@@ -473,6 +466,8 @@ class Gateway:
                 sent["stream_options"] = {**options, "include_usage": True}
         content = content if sent == body else openai.write_body(sent)
         request = proxy.forward_request(exchange.scope, content)
+        estimated = partial(self.metrics.count, "key_tokens_estimated", client.name)
+        meter = proxy.Meter(held, hides=hides, estimated=estimated)
         answered = partial(self.metrics.note, exchange.model)
         return proxy.passed_on(upstream, request, meter=meter, answered=answered, headers=headers)
 
@@ -566,7 +561,7 @@ class Gateway:
 
     async def show_metrics(self, exchange: Exchange) -> Response:
         """For Prometheus."""
-        told = self.metrics.exposition(len(self.under_way), self._upstreams, self._audits())
+        told = self.metrics.exposition(len(self.under_way), self._servers, self._audits())
         return Response(told, media_type="text/plain; version=0.0.4")
 
     async def state(self, exchange: Exchange) -> Response:
@@ -612,17 +607,6 @@ def _host_name(host: str) -> str:
     return name.removesuffix(".")
 
 
-def prepare(config: Config) -> None:
-    """Load what the models need, and refuse what cannot be served; this may take a while."""
-    for each in config.model:
-        question_reader(each.decider.task)  # refuses where math-verify is missing
-        if each.record is not None:
-            open_record(each).close()
-        for endpoint in config.find(each.upstream).endpoints:
-            tls_context(endpoint.ca_file)
-    openai.forwarded_names(config.server.keep_headers)
-
-
 # --- the process ----------------------------------------------------------------------------------
 
 # Clients that may wait to be let in.
@@ -643,13 +627,12 @@ class GatewayServer(uvicorn.Server):
 
     def __init__(self, config: Config) -> None:
         self.gateway = Gateway(config)
-        self.drain = config.server.drain_seconds
         # Whether the process does nothing else, and ends with it.
         self.alone = False
         # Requests that were ended before they had their answer.
         self.cut_off = 0
-        self._signals = 0
-        self._until: float | None = None
+        # When draining ends.
+        self._until = math.inf
         super().__init__(
             uvicorn.Config(
                 self.gateway,
@@ -666,17 +649,13 @@ class GatewayServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal begins to drain, the second ends it."""
-        self._signals += 1
+        more = 0.0 if self.gateway.draining else self.gateway.config.server.drain_seconds
+        self._until, self.gateway.draining = time.monotonic() + more, True
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: go on draining."""
-        if self._signals:
-            if self._until is None:
-                self._until = time.monotonic() + self.drain
-                self.gateway.draining = True
-            over = time.monotonic() >= self._until or self._signals > 1
-            if over or not self.gateway.under_way:
-                self.should_exit = True
+        """Ten times a second: whether draining is over."""
+        done = self.gateway.draining and not self.gateway.under_way
+        self.should_exit |= done or time.monotonic() >= self._until
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

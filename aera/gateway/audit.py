@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aera.errors import AeraError
-from aera.gateway.config import FULL_BUDGET, ModelConfig
+from aera.gateway.config import FULL_BUDGET
 from aera.gateway.openai import Json, RequestOptions, is_structured
 from aera.gateway.vote import Model, VotedChoice
 from aera.pools.pool import Log, Plan
@@ -48,7 +48,10 @@ class Auditor:
         self._named["sequence"] = os.urandom(4).hex()
         self._counts: Counter[str] = Counter()
         self._tokens = 0
-        self._log = None if self.config.record is None else open_record(self.config)
+        self._log: Log | None = None
+        if self.config.record is not None:  # which only its owner may read
+            plan = Plan(self.config.decider.task, None)
+            self._log = Log.open(self.config.record, plan, command="aera serve", private=True)
         self._writing = asyncio.Lock()
         tokens = self.config.audit_tokens
         # What audits may spend.
@@ -213,13 +216,6 @@ class Auditor:
         share = changed / seen if seen else 0.0
         shares = {"share": share, "share_low": low, "share_high": high, "tokens": self._tokens}
         return {"seen": seen, "changed": changed, "alarm": self.detector.alarmed, **shares}
-
-
-def open_record(config: ModelConfig) -> Log:
-    """The log that a model's audits are written to, which only its owner may read."""
-    assert config.record is not None
-    plan = Plan(config.decider.task, None)
-    return Log.open(config.record, plan, command="aera serve", private=True)
 
 
 def _is_own(body: Json, options: RequestOptions) -> bool:

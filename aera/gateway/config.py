@@ -10,12 +10,11 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from aera.errors import AeraError, UsageError
-from aera.sampling.client import Endpoint
+from aera.sampling.client import Endpoint, tls_context
 from aera.solving.controller import Controller, default_controller
 
 SHORTEST_KEY = 16
@@ -23,31 +22,19 @@ SHORTEST_KEY = 16
 LONGEST_WAIT = 5.0
 """Seconds a model server may ask to be left alone; beyond that the client is told to wait."""
 FULL_BUDGET = "full-budget"
+LOCAL = ("localhost", "127.0.0.1", "::1")
+"""Where nobody else can listen in or ask."""
 LEVELS = ("debug", "info", "warning", "error")
 ALIASES = {"url": "urls"}
-GONE = {
-    "hurry": "samples are no longer asked for ahead of time; a coarser schedule waits less",
-    "routes": "every path under /v1 is passed on; leave others out at the proxy in front",
-    "processes": "a gateway is one process; start several behind a proxy",
-}
-"""Settings that are no more, and what to do instead."""
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 WORDS |= {Path: "text", dict: "a table of texts"}
-Kind = TypeVar("Kind")
 
 
-def setting(
-    default: Kind,
-    text: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Kind:
-    """A field that a file may set: its default, one sentence, and what it may be."""
-    about = {"text": text, "low": low, "high": high, "choices": choices}
+def setting(default: Any, text: str, **limits: Any) -> Any:
+    """A field that a file may set: its default, one sentence, and its `low`, `high`, `choices`."""
+    about = {"text": text, **limits}
     if isinstance(default, dict):
-        return field(default_factory=dict, metadata=about)  # type: ignore[return-value]
+        return field(default_factory=dict, metadata=about)
     return field(default=default, metadata=about)
 
 
@@ -76,7 +63,8 @@ class UpstreamConfig:
             raise UsageError("give url or urls: where the model server is")
         if len(self.api_key_env) not in (0, 1, len(self.urls)):
             raise UsageError("api_key_env is given once, or once for each of the urls")
-        _ = self.endpoints  # an address or a file that cannot be is refused here
+        for each in self.endpoints:  # an address or a file that cannot be is refused here
+            tls_context(each.ca_file)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -296,7 +284,7 @@ def read_config(tables: Mapping[str, Any], place: str = "", folder: Path = Path(
         for variable in each.api_key_env:
             _variable(variable, f'{place}[[upstream]] "{each.name}": api_key_env')
     keys = (*_plain_keys(config.keys), *_named_keys(config.key, place))
-    if not keys and not _is_loopback(config.server.host):
+    if not keys and config.server.host not in LOCAL:
         raise UsageError(
             f"{config.server.host} can be reached from outside, so clients need keys: set "
             f"{config.keys.env}, or listen on 127.0.0.1"
@@ -316,7 +304,7 @@ def _read(kind: Any, table: object, place: str, folder: Path) -> Any:
         if name not in known:
             near = get_close_matches(given, known, 1)
             more = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
-            raise UsageError(f'{where}"{given}" {GONE.get(given) or "is unknown" + more}')
+            raise UsageError(f'{where}"{given}" is unknown{more}')
         hint = hints[name]
         several = get_origin(hint) is tuple
         inner: Any = get_args(hint)[0] if several else hint
@@ -347,7 +335,7 @@ def _value(hint: Any, about: Field[Any], value: Any, where: str, folder: Path) -
         fits = fits and all(isinstance(each, str) for each in value.values())
     if not fits or (wanted is str and not value.strip()):
         raise UsageError(f"{where}{about.name} must be {WORDS[plain]}, but is {value!r:.40}")
-    low, high, choices = (about.metadata[name] for name in ("low", "high", "choices"))
+    low, high, choices = (about.metadata.get(name) for name in ("low", "high", "choices"))
     if choices and value not in choices:
         known = ", ".join(choices)
         raise UsageError(f'{where}{about.name} is one of {known}, but got "{value:.40}"')
@@ -405,13 +393,6 @@ def _strong(secret: str, where: str) -> str:
             f"least {SHORTEST_KEY}, as openssl rand -hex 16 makes them"
         )
     return secret
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ class Metrics:
     def exposition(
         self,
         active: int,
-        upstreams: Mapping[str, Replicas],
+        servers: Mapping[Replicas, str],
         audits: Mapping[str, Mapping[str, float]],
     ) -> bytes:
         """The metrics as Prometheus reads them; gauges show how things are right now.
@@ -152,7 +152,7 @@ class Metrics:
         Servers and what audits say stand by the model that they are for.
         """
         self._made["active_requests"].set(active)
-        for model, replicas in upstreams.items():
+        for replicas, model in servers.items():
             for place, name in enumerate(replicas.names):
                 upstream = replicas.upstreams[place]
                 numbers = {"inflight": replicas.busy[place], "waiting": upstream.waiting}

@@ -9,7 +9,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aera.core import Response as Sample
-from aera.errors import UpstreamError
 from aera.gateway.openai import (
     HOP_HEADERS,
     RAW_HEADER,
@@ -98,16 +97,24 @@ def lacks_usage(body: Json, path: str) -> bool:
 
 
 class Meter:
-    """Books what a reply that is passed on took: as it says, else as its text is long."""
+    """Books what a reply that is passed on took: as it says, else as its text is long.
 
-    def __init__(self, held: Held, *, hides: bool, estimated: Callable[..., None]) -> None:
+    With nothing held it lets everything through.
+    """
+
+    def __init__(self, held: Held | None, *, hides: bool, estimated: Callable[..., None]) -> None:
         self.held, self.hides, self._estimated = held, hides, estimated
+        self.status = 0
         self._prompt = self._completion = -1
         self._tail, self._seen, self.rest = b"", b"", b""  # the last: what no client has yet
         self._beyond = 0
+        if held is not None:
+            held.begin(held.responses)
 
     def see(self, piece: bytes) -> bytes:
         """A piece of the reply; returns what of it the client gets."""
+        if self.held is None:
+            return piece
         text = self._tail + piece
         self._prompt = max([self._prompt, *map(int, PROMPT.findall(text))])
         self._completion = max([self._completion, *map(int, COMPLETION.findall(text))])
@@ -116,30 +123,30 @@ class Meter:
             self._seen += piece
         else:
             self._beyond += len(piece)
-        return self._without_usage(piece) if self.hides else piece
-
-    def _without_usage(self, piece: bytes) -> bytes:
-        """Whole events, without the one that only we asked for."""
+        if not self.hides:
+            return piece
+        # Whole events, without the one that only we asked for.
         *events, self.rest = re.split(rb"(?<=\n\n)|(?<=\r\n\r\n)", self.rest + piece)
         return b"".join(e for e in events if not (b'"usage"' in e and NO_CHOICES.search(e)))
 
-    def settle(self, status: int) -> None:
-        """Book it; a refusal cost nothing."""
-        held, n = self.held, self.held.responses
-        if status >= 300:
+    def close(self) -> None:
+        """Book it; a refusal cost nothing, and what never began to come counts as lost."""
+        held = self.held
+        if held is None:
+            return
+        n, prompt, completion = held.responses, max(0, self._prompt), max(0, self._completion)
+        says = self._prompt >= 0 or self._completion >= 0
+        if self.status >= 300:
             held.give_back(n)
-        elif self._prompt >= 0 or self._completion >= 0:
-            self._book(max(0, self._prompt), max(0, self._completion))
-        elif self._seen:
+        elif self._seen and not says:
             length = self._beyond + sum(map(len, TEXT.findall(self._seen)))
             most = held.bound.max_tokens if held.max_tokens is None else held.max_tokens
-            spent = length if most is None else min(length, n * most)
-            self._estimated(by=spent + n * (held.bound.prompt_tokens or 0))
-            self._book(held.bound.prompt_tokens or 0, spent)
-
-    def _book(self, prompt: int, completion: int) -> None:
-        n = self.held.responses
-        self.held.receive(0, [Sample("")] * n, Usage(prompt, completion, n))
+            prompt = held.bound.prompt_tokens or 0
+            completion = length if most is None else min(length, n * most)
+            self._estimated(by=completion + n * prompt)
+        if self._seen and self.status < 300:
+            held.receive(0, [Sample("")] * n, Usage(prompt, completion, n))
+        held.close()
 
 
 # --- passing on -----------------------------------------------------------------------------------
@@ -149,71 +156,50 @@ def passed_on(
     upstream: Replicas,
     request: ProxiedRequest,
     *,
-    meter: Meter | None,
+    meter: Meter,
     answered: Callable[[], object],
     headers: Headers,
 ) -> ASGIApp:
     """A request sent on as it is; what comes back is streamed to the client."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        status = 0
-        if meter is not None:
-            meter.held.begin(meter.held.responses)
         try:
-            reply, place = await upstream.send(request)
-            status = reply.status
-            if status < 300:
-                answered()
-            try:
+            async with upstream.send(request) as reply:
+                meter.status = reply.status
+                if reply.status < 300:
+                    answered()
                 await _pass_reply(reply, send, meter, headers)
-            except (aiohttp.ClientError, OSError):
-                raise UpstreamError("the model server broke off", status=502) from None
-            finally:
-                reply.close()
-                upstream.release(place)
         finally:
-            if meter is not None:
-                if status:
-                    meter.settle(status)
-                meter.held.close()
+            meter.close()
 
     return answer
 
 
 async def _pass_reply(
-    reply: aiohttp.ClientResponse, send: Send, meter: Meter | None, more: Headers
+    reply: aiohttp.ClientResponse, send: Send, meter: Meter, more: Headers
 ) -> None:
     """A reply that breaks off is left unfinished, which is how the client can tell."""
     headers = [*_filter_headers(reply.raw_headers), *more]
     start = {"type": "http.response.start", "status": reply.status, "headers": headers}
     length = None if "Content-Encoding" in reply.headers else reply.content_length
-    if meter is not None and meter.hides:
+    if meter.hides:
         start["headers"] = [(n, v) for n, v in headers if n != b"content-length"]
     elif length is not None and length <= SMALL:
         content = await reply.read()  # one piece, before anything is promised
         await send(start)
-        if meter is not None:
-            meter.see(content)
-        await send({"type": "http.response.body", "body": content})
+        await send({"type": "http.response.body", "body": meter.see(content)})
         return
     await send(start)
     with contextlib.suppress(aiohttp.ClientError, OSError):
         async for piece in reply.content.iter_any():
-            told = meter.see(piece) if meter is not None else piece
-            if told:
+            if told := meter.see(piece):
                 await send({"type": "http.response.body", "body": told, "more_body": True})
         # Then what is held back for whole events.
-        await send({"type": "http.response.body", "body": meter.rest if meter else b""})
+        await send({"type": "http.response.body", "body": meter.rest})
 
 
 async def fetch(upstream: Replicas, request: ProxiedRequest) -> Response:
     """What an upstream says, read to its end."""
-    reply, place = await upstream.send(request)
-    try:
+    async with upstream.send(request) as reply:
         content = await read_reply(reply, upstream.upstreams[0].endpoint.largest_reply)
-    except (aiohttp.ClientError, OSError):
-        raise UpstreamError("the model server broke off", status=502) from None
-    finally:
-        reply.close()
-        upstream.release(place)
-    return Response(content, reply.status, media_type=reply.content_type)
+        return Response(content, reply.status, media_type=reply.content_type)

@@ -249,9 +249,8 @@ class Model:
         self,
         config: ModelConfig,
         replicas: Replicas,
-        *,
-        second: Replicas | None = None,
-        forward_key: bool = False,
+        second: Replicas | None,
+        forward_key: bool,
     ) -> None:
         self.config, self.replicas, self.forward_key = config, replicas, forward_key
         self.controller = config.decider

@@ -4,8 +4,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -201,31 +201,34 @@ class Replicas:
         kept = {name: value for name, value in self._forwarded.items() if name not in own}
         return {**kept, **self._headers}
 
-    async def send(self, request: ProxiedRequest) -> tuple[aiohttp.ClientResponse, int]:
-        """Pass a request on as it is; who asks reads the reply, closes it and calls `release`."""
+    @asynccontextmanager
+    async def send(self, request: ProxiedRequest) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Pass a request on as it is; its reply may be read until the block ends."""
         places = self.order()
         for place in places:
-            upstream, reply = self.upstreams[place], None
+            upstream = self.upstreams[place]
             last = place == places[-1] or not request.repeatable
             self.passing[place] += 1
             try:
-                async with asyncio.timeout(None if last else upstream.attempt_timeout):
-                    reply = await _send(upstream, request, self._headers)
+                try:
+                    async with asyncio.timeout(None if last else upstream.attempt_timeout):
+                        reply = await _send(upstream, request, self._headers)
+                except aiohttp.ClientConnectorError as error:
+                    self._cool_down(place, connection_error(error))
+                    continue
+                except TimeoutError:
+                    self._cool_down(place, UpstreamError("no reply in time"))
+                    continue
                 if reply.status < 500:
                     self._work(place)
-                return reply, place
-            except aiohttp.ClientConnectorError as error:
-                self._cool_down(place, connection_error(error))
-            except TimeoutError:
-                self._cool_down(place, UpstreamError("no reply in time"))
+                with closing(reply):
+                    yield reply
+                return
+            except (aiohttp.ClientError, OSError):
+                raise UpstreamError("the model server broke off", status=502) from None
             finally:
-                if reply is None:
-                    self.release(place)
+                self.passing[place] -= 1
         raise UpstreamError("the model server cannot be reached", status=502)
-
-    def release(self, place: int) -> None:
-        """A request that was passed on is over."""
-        self.passing[place] -= 1
 
     def _cool_down(self, place: int, cause: UpstreamError) -> None:
         before = self.healthy[place]

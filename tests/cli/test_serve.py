@@ -246,7 +246,6 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         ("", "there are no models"),
         (SMALL + "colour = 'red'", 'gateway.toml, [[model]] "small": "colour" is unknown'),
         (SMALL + "max_sample = 9", 'did you mean "max_samples"?'),
-        (SMALL + "hurry = 0.5", "a coarser schedule waits less"),
         (SMALL + "max_samples = '9'", "\"small\": max_samples must be a whole number, but is '9'"),
         (SMALL + "max_samples = true", "max_samples must be a whole number, but is True"),
         (SMALL + "max_samples = 0", "max_samples must be at least 1, but is 0"),

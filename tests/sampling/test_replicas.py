@@ -17,7 +17,6 @@ from aera.sampling.client import Endpoint
 from aera.sampling.replicas import ProxiedRequest, Replicas
 
 Seen = TypeVar("Seen")
-LIST = ProxiedRequest("GET", "/models?limit=1", {}, None)
 CHAT = ProxiedRequest("POST", "/chat/completions", {}, json.dumps(BODY).encode())
 
 
@@ -97,15 +96,15 @@ def test_an_impatient_client_does_not_cool_a_replica_down() -> None:
     assert sum(len(server.calls) for server in slow) == 1
 
 
-def test_a_request_is_passed_to_a_replica_that_lives() -> None:
-    async def act(replicas: Replicas) -> tuple[int, list[int], list[int]]:
-        reply, place = await replicas.send(LIST)
-        busy = replicas.busy
-        reply.close()
-        replicas.release(place)
-        return place, busy, replicas.busy
+@pytest.mark.parametrize("first", ["dead", "hung"])
+def test_a_request_is_passed_to_a_replica_that_lives(first: str) -> None:
+    async def act(replicas: Replicas) -> tuple[list[int], list[int]]:
+        async with replicas.send(CHAT):
+            busy = replicas.busy
+        return busy, replicas.busy
 
-    assert among(act, dead(), FakeUpstream(boxed)) == (1, [0, 1], [0, 0])
+    one = dead() if first == "dead" else hung()
+    assert among(act, one, FakeUpstream(boxed), attempt_timeout=0.2) == ([0, 1], [0, 0])
 
 
 def test_a_large_request_is_passed_on_whole() -> None:
@@ -114,9 +113,8 @@ def test_a_large_request_is_passed_on_whole() -> None:
 
     async def act(replicas: Replicas) -> None:
         request = ProxiedRequest("POST", "/chat/completions", headers, content)
-        reply, place = await replicas.send(request)
-        await reply.read()
-        replicas.release(place)
+        async with replicas.send(request) as reply:
+            await reply.read()
 
     server = FakeUpstream(boxed)
     among(act, server)
@@ -157,16 +155,6 @@ def test_a_try_that_takes_too_long_goes_to_the_next_replica() -> None:
     said, calls, healthy = among(act, silent, good, attempt_timeout=0.2)
     assert (said, calls, healthy) == (["so it is \\boxed{7}"] * 2, 2, [False, True])
     assert (silent.aborted, len(good.calls)) == (1, 1)
-
-
-def test_a_request_passed_on_that_takes_too_long_goes_to_the_next_replica() -> None:
-    async def act(replicas: Replicas) -> tuple[int, list[int]]:
-        reply, place = await replicas.send(CHAT)
-        reply.close()
-        replicas.release(place)
-        return place, replicas.busy
-
-    assert among(act, hung(), FakeUpstream(boxed), attempt_timeout=0.2) == (1, [0, 0])
 
 
 def test_what_might_be_done_twice_is_sent_to_one_replica_only() -> None:
@@ -264,9 +252,8 @@ def test_a_client_may_bring_its_own_key() -> None:
     async def act(replicas: Replicas) -> None:
         for each in (replicas, replicas.with_headers({"Authorization": "Bearer theirs"})):
             await each.complete(BODY, 1)
-            reply, place = await each.send(CHAT)
-            await reply.read()
-            each.release(place)
+            async with each.send(CHAT) as reply:
+                await reply.read()
         assert replicas.busy == [0]
 
     server = FakeUpstream(boxed)
