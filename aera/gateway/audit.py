@@ -28,8 +28,6 @@ from aera.sampling.client import cancel_all
 from aera.solving.run import Allocation, Run
 
 log = logging.getLogger("aera.gateway")
-# What became of a drawn request: its line in the log, with its id, outcome and what it took.
-Ended = asyncio.Future[dict[str, Any]]
 # Texts that are remembered as drawn.
 TEXTS = 100_000
 DAY = 86_400.0
@@ -58,8 +56,8 @@ class Auditor:
         self._ledgers = (Ledger(Budget(tokens=tokens), period=DAY),) if tokens else ()
         self._key = os.urandom(16)
         self._texts: dict[bytes, None] = {}
-        # Those that were drawn, in this order.
-        self._waiting: deque[Ended] = deque()
+        # Those that were drawn, in this order: id, outcome and what it took, once they have ended.
+        self._waiting: deque[dict[str, Any]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -96,22 +94,23 @@ class Auditor:
         text = self._draw(body, options)
         if text is None:
             return await voting
-        self._waiting.append(ended := asyncio.get_running_loop().create_future())
+        ended = dict[str, Any]()
+        self._waiting.append(ended)
         try:
             voted = await voting
         except BaseException:  # it came to nothing, so there is no answer to look at
             self._texts.pop(text, None)  # it may be drawn again
-            self._end(ended, {"outcome": WITHDRAWN})
+            self._end(ended, outcome=WITHDRAWN)
             raise
         if not self._stopped:
-            work = self._audit(request_id, ended, voted[0])
-            self._tasks.add(task := asyncio.create_task(work))
+            task = asyncio.create_task(self._audit(request_id, ended, voted[0]))
+            self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return voted
 
     # --- the work ---------------------------------------------------------------------------------
 
-    async def _audit(self, request_id: str, ended: Ended, voted: VotedChoice) -> None:
+    async def _audit(self, request_id: str, ended: dict[str, Any], voted: VotedChoice) -> None:
         again, paid, came = self._model.reopen(voted, self._ledgers), voted.allocation, time.time()
         run, outcome = again.run, CANCELLED
         try:
@@ -126,22 +125,21 @@ class Auditor:
                     about = {"time": came, "request": request_id, "outcome": outcome}
                     async with self._writing:
                         await asyncio.to_thread(self._record, self._log, about, paid, run)
-        except AeraError:
+        except Exception as error:  # whatever it was: those drawn after it wait for this one
             outcome = UNFINISHED
-        except Exception:  # whatever it was: those drawn after it wait for this one
-            log.exception("an audit failed")
-            outcome = UNFINISHED
+            if not isinstance(error, AeraError):
+                log.exception("an audit failed")
         finally:
             seen = run.prefix
-            told = {
-                "id": request_id,
-                "outcome": outcome,
-                "samples": max(0, len(seen) - paid.responses),
-                "prompt_tokens": max(0, seen.prompt_tokens - paid.prompt_tokens),
-                "tokens": max(0, seen.completion_tokens - paid.completion_tokens),
-                "ms": round(1000 * (time.time() - came), 1),
-            }
-            self._end(ended, told)
+            self._end(
+                ended,
+                id=request_id,
+                outcome=outcome,
+                samples=max(0, len(seen) - paid.responses),
+                prompt_tokens=max(0, seen.prompt_tokens - paid.prompt_tokens),
+                tokens=max(0, seen.completion_tokens - paid.completion_tokens),
+                ms=round(1000 * (time.time() - came), 1),
+            )
 
     def _record(self, kept: Log, about: dict[str, Any], paid: Allocation, run: Run) -> None:
         """Keep the question and all its responses; who asked, and with which key, is not kept."""
@@ -158,12 +156,11 @@ class Auditor:
 
     # --- outcomes ---------------------------------------------------------------------------------
 
-    def _end(self, ended: Ended, told: dict[str, Any]) -> None:
+    def _end(self, ended: dict[str, Any], **told: Any) -> None:
         """An audit has ended; it counts when all that were drawn before it have ended too."""
-        if not ended.done():
-            ended.set_result(told)
-        while self._waiting and self._waiting[0].done() and not self._stopped:
-            outcome = self._tell(self._waiting.popleft().result())
+        ended.update(told)
+        while self._waiting and self._waiting[0] and not self._stopped:
+            outcome = self._tell(self._waiting.popleft())
             if outcome not in (SAME, CHANGED, UNFINISHED):
                 continue
             self._counts[outcome] += 1
@@ -171,9 +168,9 @@ class Auditor:
             self.detector.see(outcome != SAME)
             if self.detector.alarmed and not before:
                 found = self.numbers()
-                shares = {name: round(found[f"share_{name}"], 5) for name in ("low", "high")}
-                state = {"audits": found["seen"], "changed": found["changed"], **shares}
-                log.warning(json.dumps(self._line("audit alarm", **state, alarm=True)))
+                low, high = (round(found[f"share_{end}"], 5) for end in ("low", "high"))
+                state = {"audits": found["seen"], "changed": found["changed"], "low": low}
+                log.warning(json.dumps(self._line("audit alarm", **state, high=high, alarm=True)))
 
     def _tell(self, told: dict[str, Any]) -> str:
         """Count an audit that has ended and what it took, and log it; returns its outcome."""
@@ -198,8 +195,7 @@ class Auditor:
         await cancel_all(self._tasks)
         if self._log is not None:
             self._log.close()
-        for ended in self._waiting:
-            told = ended.result() if ended.done() else {}
+        for told in self._waiting:
             withdrawn = told.get("outcome") == WITHDRAWN
             self._tell({**told, "outcome": WITHDRAWN if withdrawn else CANCELLED})
 

@@ -111,11 +111,10 @@ async def kept(file: Path, clients: Sequence[Client]) -> AsyncIterator[None]:
     over = asyncio.Event()
 
     async def keep() -> None:
-        saved, warned, last = dict[str, dict[str, list[float]]](), False, False
-        while not last:
+        saved, warned = dict[str, dict[str, list[float]]](), False
+        while not over.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), SAVED)
-            last = over.is_set()
             spent = {c.name: {str(each.period): each.saved for each in c.ledgers} for c in clients}
             if spent == saved:
                 continue

@@ -415,12 +415,10 @@ class Model:
 
     def reopen(self, voted: VotedChoice, above: Sequence[Ledger] = ()) -> VotedChoice:
         """The same vote from its beginning, to the full budget and without the client's limits."""
-        controller, reader = fully(voted.controller), voted.reader
-        run = controller.start(voted.run.question, reader=reader)
+        controller = fully(voted.controller)
+        run = controller.start(voted.run.question, reader=voted.reader)
         ledger = Ledger(Budget(seconds=self.config.max_deadline), above=above)
-        return VotedChoice(
-            run, controller, reader, voted.upstream, voted.body, ledger, voted.offset
-        )
+        return replace(voted, run=run, controller=controller, ledger=ledger, heard={})
 
     async def finish(self, again: VotedChoice, paid: Sequence[Response]) -> Allocation:
         """Feed what was paid for already, then what is missing."""
@@ -443,11 +441,14 @@ def fully(controller: Controller) -> Controller:
 def limit_options(options: RequestOptions, config: ModelConfig, notes: list[str]) -> RequestOptions:
     """The options as far as the operator allows them; each that was cut is noted."""
     kept: dict[str, Any] = {}
-    usual = {"max_tokens_total": config.max_tokens_total, "deadline_s": config.deadline}
-    most = {"max_tokens_total": config.max_tokens_total, "deadline_s": config.max_deadline}
-    for name, limit in most.items():
+    tokens = config.max_tokens_total
+    limits = (
+        ("max_tokens_total", tokens, tokens),
+        ("deadline_s", config.deadline, config.max_deadline),
+    )
+    for name, usual, limit in limits:
         asked = getattr(options, name)
-        wanted = usual[name] if asked is None else asked
+        wanted = usual if asked is None else asked
         kept[name] = limit if wanted is None or (limit and wanted > limit) else wanted
         if asked is not None and asked != kept[name]:
             notes.append(f"{name} was cut from {asked:g} to {limit:g}, the most allowed here")
