@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module, metadata
+from io import BufferedReader
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from aera.errors import AeraError, PoolError, UsageError
 
 T = TypeVar("T")
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What is raised over JSON that is not what it should be."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -29,49 +32,34 @@ def take_field(fields: dict[str, Any], name: str, kind: tuple[type, ...]) -> Any
     return value
 
 
-def read_rows(path: Path, parse: Callable[[str], T], *, cut: bool = False) -> Iterator[T]:
-    """What `parse` makes of each line; where it cannot, an error names the file and the line.
+def read_rows(path: Path, parse: Callable[[Any], T], *, cut: bool = False) -> Iterator[T]:
+    """What `parse` makes of the JSON of each line; an error names the file and the line.
 
     A half-written last line is an error too; with `cut` it is passed over.
     """
-    for number, text in _lines(path, cut=cut):
-        try:
-            row = parse(text)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise PoolError(f"{path.name}, line {number}: {problem(error)}") from None
-        yield row
-
-
-def _lines(path: Path, *, cut: bool) -> Iterator[tuple[int, str]]:
-    """Numbered lines; a file that breaks off is reported where it does."""
-    number = 0
+    number = 1
     try:
-        with open_text(path) as file:
-            for number, text in enumerate(file, start=1):
-                if not text.endswith("\n"):
+        with open_bytes(path) as file:
+            while line := file.readline():
+                if not line.endswith(b"\n"):
                     if cut:
                         return
                     raise PoolError(f"{path.name}, line {number}: half-written, no end of line")
-                yield number, text
+                yield parse(json.loads(line))
+                number += 1
     except FileNotFoundError:
         raise PoolError(
             f'"{path}" is missing; bring it back from a copy or make the pool again'
         ) from None
-    except (EOFError, zlib.error, OSError, UnicodeDecodeError) as error:
-        if (
-            cut
-            and isinstance(error, UnicodeDecodeError)
-            and error.reason == "unexpected end of data"
-        ):
-            return  # the half of a letter
-        raise PoolError(f"{path.name}, line {number + 1}: {problem(error)}") from None
+    except (*UNREADABLE, EOFError, OSError, zlib.error) as error:
+        raise PoolError(f"{path.name}, line {number}: {problem(error)}") from None
 
 
-def open_text(path: Path) -> IO[str]:
-    """A file of text, gzipped or plain, told by its first bytes."""
+def open_bytes(path: Path) -> gzip.GzipFile | BufferedReader:
+    """A file, gzipped or plain, told by its first bytes."""
     with path.open("rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rt", encoding="utf-8") if zipped else path.open(encoding="utf-8")
+    return gzip.open(path) if zipped else path.open("rb")
 
 
 def problem(error: Exception) -> str:
@@ -148,34 +136,29 @@ def file_hash(path: Path) -> str:
 
 
 @contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `out` when the block ends well and vanishes otherwise."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+def whole_folder(out: Path, *, single: bool = False) -> Iterator[Path]:
+    """A folder to fill, which becomes `out` when the block ends well and vanishes otherwise.
+
+    What is `single` is a file.
+    """
+    empty = not single and out.is_dir() and not any(out.iterdir())
+    if out.exists() and not empty:
         raise already_there(out)
     partial = out.absolute().with_name(f".{out.absolute().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    (partial.parent if single else partial).mkdir(parents=True, exist_ok=True)
     try:
         yield partial
-        if out.exists():
+        if empty:
             out.rmdir()
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-@contextmanager
-def whole_file(out: Path) -> Iterator[Path]:
-    """A file to write, likewise."""
-    if out.exists():
-        raise already_there(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        yield partial
-        partial.rename(out)
-    finally:
         partial.unlink(missing_ok=True)
+
+
+whole_file = partial(whole_folder, single=True)
+"""A file to write, likewise."""
 
 
 def already_there(out: object) -> UsageError:

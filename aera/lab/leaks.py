@@ -111,7 +111,7 @@ def _look(pool: Pool) -> Iterator[Finding]:
     allowed = {"questions.jsonl": {"id", "question", "choices", "system", "group"}}
     for name, columns in (allowed | {file.name: told for file in pool.segments}).items():
         found: set[str] = set()
-        for present in read_rows(pool.path / name, lambda line: set(json.loads(line))):
+        for present in read_rows(pool.path / name, set):
             found |= present
         for column in sorted(found - columns):
             outcome = any(word in column.lower() for word in OUTCOMES)

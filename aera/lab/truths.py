@@ -1,11 +1,11 @@
 """Truths and grades: the only place where an answer meets what is right."""
 
 import csv
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aera.core import Question, Response
 from aera.errors import PoolError, ProtocolError, UsageError
@@ -53,8 +53,7 @@ class Truths(Mapping[str, str]):
         return len(self.answers)
 
 
-def _parse(text: str) -> tuple[str, str]:
-    fields = json.loads(text)
+def _parse(fields: dict[str, Any]) -> tuple[str, str]:
     return take_field(fields, "id", (str,)), take_field(fields, "answer", (str,))
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby, takewhile
+from itertools import chain, groupby, takewhile
 from math import inf
 from operator import attrgetter, index
 from pathlib import Path
@@ -33,6 +33,7 @@ from typing import Any, BinaryIO, TypeVar
 from aera.core import Prefix, Question, Response, Schedule, Vote, Weighting, unfold
 from aera.errors import PoolError, UsageError, check_count
 from aera.files import (
+    UNREADABLE,
     check_format,
     file_hash,
     naming,
@@ -73,10 +74,7 @@ SOMETIMES: dict[str, tuple[type, ...]] = {
 MANIFEST, PLAN, QUESTIONS, GROWING = "manifest.json", "plan.json", "questions.jsonl", "growing"
 OPEN, AUDITS, DROPPED = "open-*.jsonl", "audits.jsonl", "dropped.jsonl"
 FAILURES, LOCK = "failures.jsonl", "lock"
-# What older versions had: beside audits in the place of a plan, and a pool for each of several
-# workers.
-RECORDING, PARTS = "recording.json", "parts"
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+RECORDING = "recording.json"  # what an older version had beside audits in the place of a plan
 BLANK = Response("")
 
 
@@ -389,12 +387,13 @@ class Manifest:
         """What a plan became, by how many responses each question has."""
         each = plan.responses or best_count(counts.values())
         kept = [count for count in counts.values() if count >= each]
-        if not kept:
+        if plan.responses and not kept:
             most = max(counts.values(), default=0)
             raise PoolError(f"no question has {each} responses, the most are {most}; ask for fewer")
+        usual = Schedule.doubling(each) if each else Schedule()
         return cls(
             plan.task,
-            plan.schedule.upto(each) if plan.schedule else Schedule.doubling(each),
+            plan.schedule.upto(each) if plan.schedule and each else usual,
             len(kept),
             sum(kept),
             dict(plan.sampler),
@@ -480,27 +479,23 @@ class Line:
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "Line":
         """What a JSON object says."""
-        told = {name: take_field(fields, name, kind) for name, kind in RESPONSE_FIELDS.items()}
-        for name, kind in SOMETIMES.items():
-            if name in fields:
-                told[name] = take_field(fields, name, kind)
+        rare = {name: kind for name, kind in SOMETIMES.items() if name in fields}
+        kinds = (RESPONSE_FIELDS | rare).items()
+        told = {name: take_field(fields, name, kind) for name, kind in kinds}
         if "trace" in told:
             told["trace"] = trace_from_json(told["trace"])
         name, place = take_field(fields, "question_id", (str,)), take_field(fields, "index", (int,))
         return cls(name, place, Response(**told), fields.get("request"))
 
-    @property
-    def text(self) -> str:
-        """The line itself."""
-        response = self.response
+    def as_json(self) -> dict[str, Any]:
+        """What the line says."""
+        response, said = self.response, {"question_id": self.question_id, "index": self.index}
         fields = {name: getattr(response, name) for name in RESPONSE_FIELDS}
-        for name in SOMETIMES:
-            if getattr(response, name) not in (None, 0):
-                fields[name] = getattr(response, name)
+        rare = {name: getattr(response, name) for name in SOMETIMES}
         if response.trace is not None:
-            fields["trace"] = trace_to_json(response.trace)
-        told = {} if self.request is None else {"request": self.request}
-        return to_line({"question_id": self.question_id, "index": self.index, **fields, **told})
+            rare["trace"] = trace_to_json(response.trace)
+        rare["request"] = self.request
+        return said | fields | {k: value for k, value in rare.items() if value not in (None, 0)}
 
 
 def read_segment(path: Path, *, cut: bool = False) -> Iterator[Line]:
@@ -508,14 +503,18 @@ def read_segment(path: Path, *, cut: bool = False) -> Iterator[Line]:
 
     With `cut`, somebody may be writing it: a half-written last line is passed over.
     """
-    return read_rows(path, lambda text: Line.of(json.loads(text)), cut=cut)
+    return read_rows(path, Line.of, cut=cut)
 
 
-def question_line(question: Question) -> str:
+def question_fields(question: Question) -> dict[str, Any]:
     """One question as questions.jsonl holds it."""
     own = {"choices": [*question.choices], "system": question.system, "group": question.group}
     told = {name: value for name, value in own.items() if value not in (None, [])}
-    return to_line({"id": question.id, "question": question.text, **told})
+    return {"id": question.id, "question": question.text, **told}
+
+
+def _question_line(question: Question) -> str:
+    return to_line(question_fields(question))
 
 
 def _question_of(fields: dict[str, Any]) -> Question:
@@ -529,9 +528,9 @@ def read_questions(folder: Path, dropped: "Dropped") -> dict[str, Question]:
     """The questions of a pool by id, in order, but for those that are dropped."""
     if (folder / AUDITS).is_file():  # what else an older version left there is a copy of them
         rows = read_audits(folder, dropped)
-        return {row["id"]: _question_of({**row["question"], "id": row["id"]}) for row in rows}
+        return {row["id"]: _question_of(row["question"]) for row in rows}
     found: dict[str, Question] = {}
-    for question in read_rows(folder / QUESTIONS, lambda text: _question_of(json.loads(text))):
+    for question in read_rows(folder / QUESTIONS, _question_of):
         if question.id in found:
             raise PoolError(f'"{folder}" has question {question.id} twice')
         found[question.id] = question
@@ -552,7 +551,7 @@ class Dropped:
     def read(cls, path: Path) -> "Dropped":
         """What dropped.jsonl of a pool says."""
         file = path / DROPPED
-        rows = [*read_rows(file, json.loads, cut=True)] if file.is_file() else []
+        rows = [*read_rows(file, dict[str, Any], cut=True)] if file.is_file() else []
         ids = (name for row in rows for name in row.get("ids", ()))
         return cls(frozenset(ids), max((row.get("before", -inf) for row in rows), default=-inf))
 
@@ -584,15 +583,24 @@ class Pool(Records):
     """A pool on disk. Opening reads the manifest only; iterating streams question by question.
 
     A log that is being written has no manifest: what it would say is counted when it is opened, and
-    what has come is gathered to be read.
+    `came` is what has come so far.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        *,
+        plan: Plan | None = None,
+        came: Sequence[Record] = (),
+    ) -> None:
+        self.path, self.manifest, self.plan = path, manifest, plan
         self.name, self.folder = path.name, path
         self.task, self.schedule = manifest.task, manifest.schedule
         self.left_out, self.is_open = manifest.left_out, not manifest.hashes
-        self.plan: Plan | None = None  # of a log
+        self._came = came
+        if self.is_open:
+            self.stored_questions = {each.question.id: each.question for each in came}
 
     @classmethod
     def open(cls, path: str | Path) -> "Pool":
@@ -600,7 +608,7 @@ class Pool(Records):
         path = Path(path)
         file, begun = path / MANIFEST, read_plan(path)
         if begun is not None and is_open(path):
-            pool = open_log(path, begun, Dropped.read(path))
+            pool = open_log(path, begun)
             if not pool.manifest.responses:
                 raise PoolError(f'there are no responses in "{path}" yet')
             return pool
@@ -650,7 +658,7 @@ class Pool(Records):
     def segments(self) -> tuple[Path, ...]:
         """Its files of responses, in order."""
         if self.is_open:
-            return (*sorted(self.path.glob(OPEN)), *self.path.glob(AUDITS))
+            return (*sorted(self.path.glob(OPEN)),)
         names = (name for name in self.manifest.hashes if name.startswith("responses-"))
         return tuple(self.path / name for name in names)
 
@@ -662,14 +670,14 @@ class Pool(Records):
     def parts(self) -> Sequence[Iterable[Record]]:
         """Its sealed segments, each read where it is worked on; of a log, lists of records."""
         if self.is_open:
-            return [*batches(Part(self.everything, self.left_out))]
+            return [*batches(each for each in self._came if each.question.id in self.questions)]
         there = Pool(self.path.absolute(), self.manifest)  # who works on it may be elsewhere
         return [Part(partial(there.read, path), self.left_out) for path in there.segments]
 
     def everything(self) -> Iterator[Record]:
         """Every question that has a response, also those left out."""
         if self.is_open:
-            return open_records(self.path, self.stored_questions)
+            return (each for each in self._came if each.responses)
         return (record for segment in self.segments for record in self.read(segment))
 
     def read(self, segment: Path) -> Iterator[Record]:
@@ -688,22 +696,11 @@ def _no_pool(path: Path, *, begun: bool) -> PoolError:
     """Why a place without a manifest is no pool."""
     if begun:
         return PoolError(f'the pool at "{path}" is being rewritten; run the same command again')
-    if (path / PARTS).is_dir():
-        return begun_in_parts(path)
     if any(path.glob("*.parquet")):
         return PoolError(f'"{path}" holds Parquet; make a pool of it with aera import')
     if path.is_file():
         return PoolError(f'"{path}" is a file and no pool: aera import "{path}" --out pool')
     return PoolError(f'there is no pool at "{path}": {MANIFEST} is missing')
-
-
-def begun_in_parts(path: Path) -> PoolError:
-    """What is said of a pool that several workers of an older version did not finish."""
-    return PoolError(
-        f'the pool at "{path}" was begun with several workers; finish each part with aera sample '
-        f"{path}/{PARTS}/NUMBER/questions.jsonl --out {path}/{PARTS}/NUMBER, then make one pool of "
-        f"them with aera merge {path}/{PARTS}/* --out POOL"
-    )
 
 
 def is_open(path: Path) -> bool:
@@ -714,32 +711,30 @@ def is_open(path: Path) -> bool:
     return (path / PLAN).is_file() and not (path / MANIFEST).is_file() and not moving
 
 
-def open_log(path: Path, plan: Plan, dropped: Dropped) -> Pool:
+def open_log(path: Path, plan: Plan, dropped: Dropped | None = None) -> Pool:
     """A log as the pool that it would be, were it sealed now; perhaps still without responses."""
+    came = [*read_log(path, Dropped.read(path) if dropped is None else dropped)]
+    counts = {each.question.id: len(each.responses) for each in came}
+    manifest = Manifest.of(replace(plan, responses=None), counts)
+    return Pool(path, manifest, plan=plan, came=came)
+
+
+def read_log(path: Path, dropped: Dropped) -> Iterator[Record]:
+    """Every question of a log with what has come back for it, in whole lines."""
     asked = (path / QUESTIONS).is_file() or (path / AUDITS).is_file()
     questions = read_questions(path, dropped) if asked else {}
-    found = {each.question.id: len(each.responses) for each in open_records(path, questions)}
-    counts = dict.fromkeys(questions, 0) | found
-    fitting = replace(plan, responses=None, request=None)
-    blank = Manifest(plan.task, Schedule(), 0, 0, dict(plan.sampler), plan.seed, {}, 1, counts)
-    pool = Pool(path, Manifest.of(fitting, counts) if found else blank)
-    pool.plan, pool.dropped, pool.stored_questions = plan, dropped, questions
-    return pool
-
-
-def open_records(path: Path, questions: Mapping[str, Question]) -> Iterator[Record]:
-    """What has come back for each of these questions, in whole lines."""
-    gathered: dict[str, dict[int, Response]] = {name: {} for name in questions}
-    for segment in sorted(path.glob(OPEN)):
-        for line in read_segment(segment, cut=True):
-            if line.question_id in gathered:
-                gathered[line.question_id][line.index] = line.response
-    for row in read_audits(path, Dropped()):
-        for line in map(Line.of, row["responses"] if row["id"] in gathered else ()):
-            gathered[row["id"]][line.index] = line.response
-    for name, found in gathered.items():
-        if found:
-            yield Record(questions[name], tuple(found[place] for place in sorted(found)))
+    found: dict[str, dict[int, Response]] = {name: {} for name in questions}
+    lines = (line for file in sorted(path.glob(OPEN)) for line in read_segment(file, cut=True))
+    audited = (
+        Line.of({**each, "question_id": row["id"]})
+        for row in read_audits(path, dropped)
+        for each in row["responses"]
+    )
+    for line in chain(lines, audited):
+        if line.question_id in found:
+            found[line.question_id][line.index] = line.response
+    for name, question in questions.items():
+        yield Record(question, tuple(found[name][place] for place in sorted(found[name])))
 
 
 def write_pool(
@@ -763,7 +758,7 @@ def write_pool(
         files.append(f"responses-{number:05}.jsonl.gz")
         with replacing(path / files[-1]) as partial_:
             _seal(partial_, batch)
-        asked += [question_line(record.question) for record in batch]
+        asked += [_question_line(record.question) for record in batch]
         counts |= {record.question.id: len(record.responses) for record in batch}
     if not any(counts.values()):
         raise PoolError(f"a pool needs at least one {'response' if counts else 'question'}")
@@ -779,7 +774,8 @@ def _seal(path: Path, records: Iterable[Record]) -> None:
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 4, raw, mtime=0) as file:
         for record in records:
             for place, response in enumerate(record.responses):
-                file.write(Line(record.question.id, place, response).text.encode("utf-8"))
+                line = Line(record.question.id, place, response)
+                file.write(to_line(line.as_json()).encode())
 
 
 # --- logs: what is being filled -------------------------------------------------------------------
@@ -891,10 +887,10 @@ class Log:
         responses, which nobody could tell from a slip.
         """
         plan, there = self.plan, read_plan(self.path)
-        if there is None or not there.responses or not plan.responses:
+        sealed = (self.path / MANIFEST).is_file()
+        if there is None or not there.responses or not plan.responses or not sealed:
             return False
-        alike = there.same(replace(plan, responses=there.responses, schedule=there.schedule))
-        if not alike or not (self.path / MANIFEST).is_file():
+        if not there.same(replace(plan, responses=there.responses, schedule=there.schedule)):
             return False
         if plan.responses < there.responses:
             raise UsageError(
@@ -911,8 +907,6 @@ class Log:
         # A kill may leave the plan half-written, and then nothing else.
         free = {f"{PLAN}.partial", LOCK, DROPPED}
         there, file = {each.name for each in self.folder.iterdir()} - free, self.folder / PLAN
-        if PARTS in there and PLAN not in there:
-            raise begun_in_parts(self.path)
         if there and not {PLAN, RECORDING} & there:
             raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')
         if not there:
@@ -936,7 +930,7 @@ class Log:
         elif known and [*known.items()] != [*asked.items()]:
             raise self._begun_with("questions", file)
         if asked != known:
-            write_whole(file, "".join(map(question_line, asked.values())))
+            write_whole(file, "".join(map(_question_line, asked.values())))
 
     def _begun_with(self, what: str, file: Path) -> UsageError:
         return UsageError(
@@ -1010,7 +1004,7 @@ class Log:
         request = None if self.plan.request is None else self._digest(question)
         for place, response in enumerate(responses, start=start):
             if response.error is None:
-                kept[place] = Line(question.id, place, response, request).text
+                kept[place] = to_line(Line(question.id, place, response, request).as_json())
             else:
                 row = {"question_id": question.id, "index": place, "error": response.error}
                 self.trouble = response.error
@@ -1043,8 +1037,8 @@ class Log:
         """
         good = [response for response in responses if response.error is None]
         row = {"id": question.id, "time": time.time(), **about}
-        row["question"] = json.loads(question_line(question))
-        row["responses"] = [json.loads(Line("", i, each).text) for i, each in enumerate(good)]
+        row["question"] = question_fields(question)
+        row["responses"] = [Line("", i, each).as_json() for i, each in enumerate(good)]
         text, file = to_line(row), self.path / AUDITS
         with self._turn:
             before, self.dropped = self.dropped, Dropped.read(self.path)
@@ -1073,12 +1067,11 @@ class Log:
         asked = {each.id: each for each in self.questions if each.id not in self.dropped.ids}
         if any(self.missing(question, block=1) for question in asked.values()):
             return None
-        came = {each.question.id: each for each in open_records(self.folder, asked)}
+        came = {each.question.id: each.responses for each in read_log(self.folder, self.dropped)}
         drawn = draw_records([self._base] if self._base else [], asked)
-        parts = ([*before, came.pop(name, None)] for name, before in zip(asked, drawn, strict=True))
         records = (
-            Record(question, tuple(each for part in found if part for each in part.responses))
-            for question, found in zip(asked.values(), parts, strict=True)
+            Record(question, sum((each.responses for each in old if each), ()) + came.pop(name))
+            for (name, question), old in zip(asked.items(), drawn, strict=True)
         )
         pool = rewrite(self.path, records, self.plan)
         self.folder, self._base = self.path, None
