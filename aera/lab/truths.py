@@ -10,7 +10,7 @@ from typing import Any
 from aera.core import Question, Response
 from aera.errors import PoolError, ProtocolError, UsageError
 from aera.files import read_rows, take_field, to_line, write_whole
-from aera.pools.parquet import ANSWER, ParquetPart, ParquetPool
+from aera.pools.parquet import ANSWER, ParquetPool, read_columns
 from aera.pools.pool import FewerRecords, Records
 from aera.pools.stats import name_few
 from aera.reading.task import Task, are_same
@@ -116,14 +116,14 @@ def open_truths(records: Records, *, workers: Workers = SERIAL) -> Truths | None
     """The truths of a pool, or those that were exported along; None where there are none."""
     if not isinstance(records, ParquetPool):
         return Truths.open(records.folder) if records.folder else None
-    told = workers.map(_answers, records.parts())
+    told = workers.map(_answers, records.groups)
     answers = {name: answer for part in told for name, answer in part.items()}
     return Truths(answers) if answers else None
 
 
-def _answers(part: ParquetPart) -> dict[str, str]:
-    """The truths of one part, whose column is read by itself and never with the responses."""
-    columns = part.columns(["question_id", ANSWER])
+def _answers(group: Any) -> dict[str, str]:
+    """The truths of a row group, whose column is read by itself and never with the responses."""
+    columns = read_columns(group, ["question_id", ANSWER])
     pairs = zip(columns["question_id"], columns[ANSWER], strict=True)
     return {question_id: answer for question_id, answer in pairs if answer is not None}
 

@@ -9,8 +9,8 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path, PurePath, PurePosixPath
@@ -22,8 +22,10 @@ from aera.errors import AeraError, PoolError, UsageError
 from aera.files import check_format, written_by
 from aera.pools.pool import (
     FORMAT,
+    MANIFEST,
     RESPONSE_FIELDS,
     Manifest,
+    Part,
     Pool,
     Record,
     Records,
@@ -104,12 +106,8 @@ def reading(where: str, raised: type[AeraError] = PoolError) -> Iterator[None]:
 
 def list_files(address: str | Path) -> list[str]:
     """The file at an address, or all files below; none where there is nothing."""
-    place = locate(address)
-    if isinstance(place, Path):
-        path = place.absolute()
-        return [str(f) for f in ([path] if path.is_file() else path.rglob("*")) if f.is_file()]
-    filesystem, there = open_address(place)
-    with reading(show_address(place), UsageError):
+    filesystem, there = open_address(address)
+    with reading(show_address(address), UsageError):
         if filesystem.get_file_info(there).is_file:
             return [there]
         below = arrow("pyarrow.fs").FileSelector(there, allow_not_found=True, recursive=True)
@@ -118,8 +116,7 @@ def list_files(address: str | Path) -> list[str]:
 
 def table_files(address: str | Path) -> list[str]:
     """The tables at an address: itself, or those below, without what is hidden or cached."""
-    place, files = locate(address), list_files(address)
-    base = str(place.absolute()) if isinstance(place, Path) else open_address(place)[1]
+    files, base = list_files(address), open_address(address)[1]
     if files == [base]:
         return files
     inside = {file: PurePath(file).relative_to(base) for file in files}
@@ -190,45 +187,34 @@ def _manifest(origin: Mapping[str, Any] | None, where: str) -> Manifest:
 # --- reading --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ParquetPart:
+def read_group(group: Any) -> Iterator[Record]:
     """Whole questions that lie together: a row group, as pyarrow's dataset names it."""
-
-    fragment: Any
-
-    def __iter__(self) -> Iterator[Record]:
-        columns = self.columns(exported_schema(with_truths=False).names)
-        names, places, traces = (columns[name] for name in ("question_id", "index", TRACE))
-        for question_id, group in groupby(range(len(names)), key=names.__getitem__):
-            rows = sorted(group, key=places.__getitem__)
-            where = f'question {question_id} in "{self.fragment.path}"'
-            check_order([places[row] for row in rows], where)
-            responses = tuple(
-                Response(
-                    **{name: columns[name][row] for name in RESPONSE_FIELDS},
-                    answer=columns[RESPONSE_ANSWER][row],
-                    prompt_tokens=columns["prompt_tokens"][row] or 0,
-                    trace=None if traces[row] is None else trace_from_json(traces[row]),
-                )
-                for row in rows
+    columns = read_columns(group, exported_schema(with_truths=False).names)
+    names, places, traces = (columns[name] for name in ("question_id", "index", TRACE))
+    for question_id, found in groupby(range(len(names)), key=names.__getitem__):
+        rows = sorted(found, key=places.__getitem__)
+        check_order([places[row] for row in rows], f'question {question_id} in "{group.path}"')
+        responses = tuple(
+            Response(
+                **{name: columns[name][row] for name in RESPONSE_FIELDS},
+                answer=columns[RESPONSE_ANSWER][row],
+                prompt_tokens=columns["prompt_tokens"][row] or 0,
+                trace=None if traces[row] is None else trace_from_json(traces[row]),
             )
-            yield Record(_question(columns, rows[0]), responses)
+            for row in rows
+        )
+        yield Record(_question(columns, rows[0]), responses)
 
-    def questions(self) -> list[Question]:
-        """Its questions in order, without their responses."""
-        columns = self.columns(ASKED)
-        firsts = {name: row for row, name in reversed([*enumerate(columns["question_id"])])}
-        return [_question(columns, row) for row in sorted(firsts.values())]
 
-    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        """Some columns of all rows; None where an older version wrote nothing."""
-        with reading(self.fragment.path):
-            schema = exported_schema(with_truths=True)
-            table = self.fragment.to_table(schema=schema, columns=[*names])
-        for name in NEEDED.intersection(names):
-            if table.column(name).null_count:
-                raise PoolError(f'"{self.fragment.path}" has a row without {name}')
-        return {name: table.column(name).to_pylist() for name in names}
+def read_columns(group: Any, names: Sequence[str]) -> dict[str, list[Any]]:
+    """Some columns of all its rows; None where an older version wrote nothing."""
+    with reading(group.path):
+        schema = exported_schema(with_truths=True)
+        table = group.to_table(schema=schema, columns=[*names])
+    for name in NEEDED.intersection(names):
+        if table.column(name).null_count:
+            raise PoolError(f'"{group.path}" has a row without {name}')
+    return {name: table.column(name).to_pylist() for name in names}
 
 
 def _question(columns: Mapping[str, Sequence[Any]], row: int) -> Question:
@@ -244,9 +230,9 @@ class ParquetPool(Records):
     """
 
     def __init__(
-        self, path: str, manifest: Manifest, groups: Sequence[ParquetPart], folder: Path | None
+        self, path: str, manifest: Manifest, groups: Sequence[Any], folder: Path | None
     ) -> None:
-        self.path, self.manifest, self.folder, self._groups = path, manifest, folder, groups
+        self.path, self.manifest, self.folder, self.groups = path, manifest, folder, groups
         self.name = PurePosixPath(path).name
         self.task, self.schedule = manifest.task, manifest.schedule
 
@@ -272,16 +258,22 @@ class ParquetPool(Records):
                 "with; export the pool again"
             )
         folder = place.absolute() if isinstance(place, Path) and place.is_dir() else None
-        return cls(where, manifest, [*map(ParquetPart, groups)], folder)
+        return cls(where, manifest, groups, folder)
 
     @cached_property
     def questions(self) -> dict[str, Question]:
         """Its questions by id, in order; only their columns are read."""
-        return {question.id: question for part in self._groups for question in part.questions()}
+        found: dict[str, Question] = {}
+        for group in self.groups:
+            columns = read_columns(group, ASKED)
+            for row, name in enumerate(columns["question_id"]):
+                if name not in found:
+                    found[name] = _question(columns, row)
+        return found
 
-    def parts(self) -> Sequence[ParquetPart]:
+    def parts(self) -> Sequence[Part]:
         """Its row groups, in order."""
-        return self._groups
+        return [Part(partial(read_group, group), ()) for group in self.groups]
 
     def __len__(self) -> int:
         return self.manifest.questions
@@ -307,4 +299,5 @@ def _holds_tables(path: Path) -> bool:
     """Whether there are tables and no pool; a file of something else is neither."""
     if path.is_file():
         return path.suffix == ".parquet"
-    return not (path / "manifest.json").is_file() and not is_open(path) and bool(table_files(path))
+    there = (path / MANIFEST).is_file() or is_open(path)
+    return not there and any(path.rglob("*.parquet"))

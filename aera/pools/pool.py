@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain, groupby, takewhile
+from itertools import groupby, takewhile
 from math import inf
 from operator import attrgetter, index
 from pathlib import Path
@@ -333,12 +333,8 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """The content of plan.json."""
-        told = {
-            "task": self.task.as_json(),
-            "responses": self.responses,
-            "sampler": dict(self.sampler),
-            "seed": self.seed,
-        }
+        told = {"task": self.task.as_json(), "responses": self.responses}
+        told |= {"sampler": dict(self.sampler), "seed": self.seed}
         return told if self.schedule is None else {**told, "schedule": [*self.schedule]}
 
     def same(self, other: "Plan") -> bool:
@@ -526,9 +522,6 @@ def _question_of(fields: dict[str, Any]) -> Question:
 
 def read_questions(folder: Path, dropped: "Dropped") -> dict[str, Question]:
     """The questions of a pool by id, in order, but for those that are dropped."""
-    if (folder / AUDITS).is_file():  # what else an older version left there is a copy of them
-        rows = read_audits(folder, dropped)
-        return {row["id"]: _question_of(row["question"]) for row in rows}
     found: dict[str, Question] = {}
     for question in read_rows(folder / QUESTIONS, _question_of):
         if question.id in found:
@@ -563,17 +556,10 @@ class Dropped:
 
 def read_audits(path: Path, dropped: Dropped | None = None) -> Iterator[dict[str, Any]]:
     """Recorded audits in their order; one that was cut by a kill never ended."""
-    if not (path / AUDITS).is_file():
-        return
     hidden = Dropped.read(path) if dropped is None else dropped
-    with (path / AUDITS).open("rb") as lines:
-        for text in lines:
-            try:
-                row = json.loads(text)
-            except ValueError:
-                continue
-            if row not in hidden:
-                yield row
+    there = (path / AUDITS).is_file()
+    rows = read_rows(path / AUDITS, dict[str, Any], cut=True) if there else ()
+    return (row for row in rows if row not in hidden)
 
 
 # --- pools on disk --------------------------------------------------------------------------------
@@ -613,7 +599,14 @@ class Pool(Records):
                 raise PoolError(f'there are no responses in "{path}" yet')
             return pool
         if not file.is_file():
-            raise _no_pool(path, begun=begun is not None)
+            why = f'there is no pool at "{path}": {MANIFEST} is missing'
+            if begun is not None:
+                why = f'the pool at "{path}" is being rewritten; run the same command again'
+            elif any(path.glob("*.parquet")):
+                why = f'"{path}" holds Parquet; make a pool of it with aera import'
+            elif path.is_file():
+                why = f'"{path}" is a file and no pool: aera import "{path}" --out pool'
+            raise PoolError(why)
         try:
             manifest = manifest_of(json.loads(file.read_text("utf-8")), f'"{file}"')
         except (*UNREADABLE, LookupError, UsageError) as error:
@@ -658,7 +651,7 @@ class Pool(Records):
     def segments(self) -> tuple[Path, ...]:
         """Its files of responses, in order."""
         if self.is_open:
-            return (*sorted(self.path.glob(OPEN)),)
+            return tuple(sorted(self.path.glob(OPEN)))
         names = (name for name in self.manifest.hashes if name.startswith("responses-"))
         return tuple(self.path / name for name in names)
 
@@ -692,17 +685,6 @@ class Pool(Records):
             yield Record(self.stored_questions[name], tuple(line.response for line in lines))
 
 
-def _no_pool(path: Path, *, begun: bool) -> PoolError:
-    """Why a place without a manifest is no pool."""
-    if begun:
-        return PoolError(f'the pool at "{path}" is being rewritten; run the same command again')
-    if any(path.glob("*.parquet")):
-        return PoolError(f'"{path}" holds Parquet; make a pool of it with aera import')
-    if path.is_file():
-        return PoolError(f'"{path}" is a file and no pool: aera import "{path}" --out pool')
-    return PoolError(f'there is no pool at "{path}": {MANIFEST} is missing')
-
-
 def is_open(path: Path) -> bool:
     """Whether a folder with a plan is a log that is not sealed."""
     if (path / AUDITS).is_file() or (path / RECORDING).is_file():
@@ -721,18 +703,18 @@ def open_log(path: Path, plan: Plan, dropped: Dropped | None = None) -> Pool:
 
 def read_log(path: Path, dropped: Dropped) -> Iterator[Record]:
     """Every question of a log with what has come back for it, in whole lines."""
-    asked = (path / QUESTIONS).is_file() or (path / AUDITS).is_file()
-    questions = read_questions(path, dropped) if asked else {}
+    if (path / AUDITS).is_file():  # what else an older version left there is a copy of them
+        audits = {row["id"]: row for row in read_audits(path, dropped)}.values()
+        for row in audits:
+            responses = (Line.of(each).response for each in row["responses"])
+            yield Record(_question_of(row["question"]), tuple(responses))
+        return
+    questions = read_questions(path, dropped) if (path / QUESTIONS).is_file() else {}
     found: dict[str, dict[int, Response]] = {name: {} for name in questions}
-    lines = (line for file in sorted(path.glob(OPEN)) for line in read_segment(file, cut=True))
-    audited = (
-        Line.of({**each, "question_id": row["id"]})
-        for row in read_audits(path, dropped)
-        for each in row["responses"]
-    )
-    for line in chain(lines, audited):
-        if line.question_id in found:
-            found[line.question_id][line.index] = line.response
+    for file in sorted(path.glob(OPEN)):
+        for line in read_segment(file, cut=True):
+            if line.question_id in found:
+                found[line.question_id][line.index] = line.response
     for name, question in questions.items():
         yield Record(question, tuple(found[name][place] for place in sorted(found[name])))
 

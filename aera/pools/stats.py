@@ -50,13 +50,6 @@ def interval(changed: int, audits: int, alpha: float = ALPHA) -> tuple[float, fl
     return low, high
 
 
-def covers(changed: int, audits: int, mean: float, alpha: float = ALPHA) -> bool:
-    """Whether a mean is in the interval; faster than the interval itself."""
-    goal, share = -math.log(alpha / 2), changed / audits
-    against = (changed, mean) if mean < share else (audits - changed, 1 - mean)
-    return mean == share or _wealth(against[0], audits, against[1]) <= goal
-
-
 def _bound(ones: int, audits: int, alpha: float) -> float:
     """The smallest mean that so many ones do not speak against."""
     goal = -math.log(alpha)

@@ -23,7 +23,7 @@ from typing import Any
 
 from aera.core import Question, Response, choice_order
 from aera.errors import PoolError, UpstreamError, UsageError
-from aera.files import NONE
+from aera.files import NONE, open_bytes
 from aera.lab.truths import Truths
 from aera.pools.parquet import arrow, open_address, table_files
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Record
@@ -68,7 +68,7 @@ _KNOWN = {name for names in NAMES.values() for name in names}
 _NUMBERED = re.compile(r"(response|completion|generation|output|sample)[_ ]?\d+", re.IGNORECASE)
 HEAD = 50
 """Lines after the first that are looked at to recognise a file."""
-_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError)
 SHOWN_COLUMNS, SENTENCE = 20, 4
 """Names that are shown; spaces that only a text has, and no answer."""
@@ -88,21 +88,18 @@ _OTHERS = {
 def text_lines(file: Path, *, newline: str | None = None) -> Iterator[str]:
     """The lines of a file of text, gzipped or plain, with a byte-order mark or without."""
     number = 0
-    with file.open("rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        with gzip.GzipFile(fileobj=raw) if zipped else raw as data:
-            try:
-                encoding = _MARKS.get(data.read(2), "utf-8-sig")
-                data.seek(0)
-                text = io.TextIOWrapper(data, encoding, newline=newline)
-                for line in text:
-                    number += 1
-                    yield line
-            except _UNREADABLE as error:
-                said = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
-                where = f"{file.name}, line {number + 1}"
-                raise PoolError(f"{where}: cannot be read, {error}{said}") from None
+    with open_bytes(file) as data:
+        try:
+            encoding = "utf-16" if data.read(2) in UTF_16 else "utf-8-sig"
+            data.seek(0)
+            text = io.TextIOWrapper(data, encoding, newline=newline)
+            for line in text:
+                number += 1
+                yield line
+        except _UNREADABLE as error:
+            said = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+            where = f"{file.name}, line {number + 1}"
+            raise PoolError(f"{where}: cannot be read, {error}{said}") from None
 
 
 def parse_object(text: str | bytes, *, where: str) -> Row:
@@ -743,16 +740,13 @@ def _response(told: Any, where: str, mapped: Mapping[str, str]) -> Pair:
     """A response from a text, an object or an answer alone, and whether its tokens are guessed."""
     if isinstance(told, tuple):
         return told
-    if told is None or isinstance(told, str | list):
-        text = _text(told, where)
-        return Response(text, len(text) // CHARACTERS_PER_TOKEN), True
     if isinstance(told, dict):
         fields = Fields(told, where, mapped)
         return _response_of(fields, fields.name("response_answer") or "answer")
-    answer = None if isinstance(told, bool) else written(told)
-    if answer is None:
+    key = "text" if told is None or isinstance(told, str | list) else "answer"
+    if key == "answer" and (isinstance(told, bool) or written(told) is None):
         raise PoolError(f"{where}: a text or an object is needed, but it is {shown(told)}")
-    return Response("", 1, answer=answer), True
+    return _response_of(Fields({key: told}, where), key)
 
 
 def _response_of(fields: Fields, said: str | None) -> Pair:
