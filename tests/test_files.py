@@ -1,5 +1,6 @@
 """What is written appears whole or not at all."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,25 +9,23 @@ from aera.errors import UsageError
 from aera.files import whole_file, whole_folder
 
 
-def test_a_folder_and_a_file_appear_when_they_are_whole(tmp_path: Path) -> None:
-    with whole_folder(tmp_path / "folder") as folder, whole_file(tmp_path / "file") as file:
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_written_appears_when_it_is_whole_and_else_leaves_nothing(
+    tmp_path: Path, fails: bool
+) -> None:
+    out = tmp_path / "out"
+    with (
+        suppress(InterruptedError),
+        whole_folder(out / "folder") as folder,
+        whole_file(out / "file") as file,
+    ):
         (folder / "inside").touch()
         file.write_text("all")
-        assert not (tmp_path / "folder").exists()
-        assert not (tmp_path / "file").exists()
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder", "inside"]
-
-
-def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
-    def fill() -> None:
-        with whole_folder(tmp_path / "folder") as folder, whole_file(tmp_path / "file") as file:
-            (folder / "inside").touch()
-            file.write_text("half")
-            raise RuntimeError("cut")
-
-    with pytest.raises(RuntimeError, match="cut"):
-        fill()
-    assert list(tmp_path.iterdir()) == []
+        assert not {out / "folder", out / "file"} & {*out.iterdir()}
+        if fails:
+            raise InterruptedError
+    made = sorted(path.name for path in out.rglob("*"))
+    assert made == ([] if fails else ["file", "folder", "inside"])
 
 
 def test_a_place_in_use_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foreign import DATA
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_study import Bench
@@ -64,13 +65,9 @@ def trouble(pool: Pool) -> str:
 def test_what_is_written_is_read_back(
     tmp_path: Path, numeric: Task, columns: list[list[Response]]
 ) -> None:
+    own = [((), "", None), (("x",), None, "g"), (("x", "y"), "", None), ((), None, "g")]
     records = [
-        Record(
-            Question(
-                f"q{i}", "é\ud83d?", ("x", "y")[: i % 3], ("", None)[i % 2], (None, "g")[i % 2]
-            ),
-            (*column, Response("cut \ude00 short", 3)),
-        )
+        Record(Question(f"q{i}", "é\ud83d?", *own[i]), (*column, Response("cut \ude00 short", 3)))
         for i, column in enumerate(columns)
     ]
     written = write_pool(tmp_path, records, task=numeric, sampler={}, responses=1)
@@ -98,9 +95,7 @@ def test_files_say_what_is_documented_and_equal_records_give_equal_bytes(
     [
         ([300, 1], 300),
         ([300, 200], 200),
-        ([128] * 149 + [10], 128),
         ([4, 2], 2),  # as many responses either way, and more questions
-        ([5, 5, 5, 3], 5),
         ([5, 5, 3, 3, 3], 3),
         ([3, 0], 3),
     ],
@@ -130,8 +125,8 @@ def test_a_question_with_too_few_responses_is_there_passed_over_and_told(
     assert [record.question.id for record in pool] == counting
     assert [record.question.id for part in pool.parts() for record in part] == counting
     assert (list(pool.questions), len(pool), pool.manifest.responses) == (counting, 3, 26)
-    everything = [(record.question.id, len(record.responses)) for record in pool.everything()]
-    assert everything == [(name, count) for name, count in counts.items() if count]
+    everything = {record.question.id: len(record.responses) for record in pool.everything()}
+    assert everything == {name: count for name, count in counts.items() if count}
     assert tell_pool(pool.manifest, "here") == [
         "here: 3 questions, 26 responses, task numeric, checkpoints 4, 8",
         f"left out: {name_few(why)}",
@@ -153,16 +148,11 @@ def test_a_question_with_too_few_responses_is_there_passed_over_and_told(
     ],
 )
 def test_a_pool_of_nothing_is_refused(
-    tmp_path: Path,
-    numeric: Task,
-    record_of: RecordOf,
-    counts: list[int],
-    responses: int | None,
-    message: str,
+    tmp_path: Path, record_of: RecordOf, counts: list[int], responses: int | None, message: str
 ) -> None:
-    records = [record_of(f"q{count}", "1" * count) for count in counts]
+    records, task = [record_of("q", "1" * count) for count in counts], get_task("numeric")
     with pytest.raises(PoolError, match=message):
-        write_pool(tmp_path, records, task=numeric, sampler={}, responses=responses)
+        write_pool(tmp_path, records, task=task, sampler={}, responses=responses)
 
 
 def test_a_pool_of_format_1_opens(pool: Pool) -> None:
@@ -173,11 +163,7 @@ def test_a_pool_of_format_1_opens(pool: Pool) -> None:
     old = Pool.open(pool.path)
     assert list(old) == list(pool)
     assert (len(old), old.left_out, old.schedule) == (3, {}, pool.schedule)
-    assert old.manifest.written_by is None
-    assert old.stored_counts == {"a": 4, "b": 4, "c": 4}
-
-
-# --- parts ----------------------------------------------------------------------------------------
+    assert (old.manifest.written_by, old.stored_counts) == (None, {"a": 4, "b": 4, "c": 4})
 
 
 def test_parts_are_segments_that_travel_and_are_held_in_memory(
@@ -195,9 +181,8 @@ def test_parts_are_segments_that_travel_and_are_held_in_memory(
     assert [*pickle.loads(pickle.dumps(parts[0]))] == records[:2]
     voted, held = read_votes(records, numeric), hold(pool)
     assert [*held] == voted
-    assert (held.name, held.folder, len(held)) == (pool.name, pool.folder, len(pool))
-    assert (held.task, held.schedule) == (pool.task, pool.schedule)
-    assert held.questions == pool.questions
+    for name in ("name", "folder", "task", "schedule", "questions"):
+        assert getattr(held, name) == getattr(pool, name)
     made = HeldRecords(voted, numeric, pool.schedule)
     assert [read_votes(part, numeric) for part in parts] == made.parts()
 
@@ -220,71 +205,53 @@ def test_a_damaged_segment_is_found_when_read_after_its_whole_questions(
             assert next(iter(opened)) == records[0]
 
 
-def without(line: str, name: str) -> str:
-    return json.dumps({k: v for k, v in json.loads(line).items() if k != name}) + "\n"
+def changed(line: str, name: str, *value: Any) -> str:
+    """A line with another field, or without it."""
+    fields = {k: v for k, v in json.loads(line).items() if k != name}
+    return json.dumps({**fields, **dict.fromkeys([name][: len(value)], *value)}) + "\n"
 
 
-def other(line: str, **changes: Any) -> str:
-    return json.dumps({**json.loads(line), **changes}) + "\n"
-
-
-WRONG = {
+Change = Callable[[list[str]], list[str]]
+CHANGES: list[tuple[Change, str]] = [
+    (lambda rows: [*rows[:5], rows[5][:20]], f"{SEALED}, line 6: half-written, no end of line"),
+    (lambda rows: [*rows[:2], rows[1], *rows[2:]], 'question a in "'),
+    (lambda rows: [*rows[:2], rows[1], *rows[2:]], "has response 1 twice"),
+    (lambda rows: rows[:1] + rows[2:], "has response 2 but not 1"),
+    (lambda rows: [*rows, changed(rows[0], "question_id", "z")], "to z, not in questions.jsonl"),
+    (lambda rows: rows[:8], "1 of 3 questions"),
+    (lambda rows: rows[:8], "the first is c"),
+    (lambda rows: [*rows[:3], *rows[4:], rows[3]], "has response 3 but not 0"),
+    (lambda rows: [*rows, *rows[:4]], "split question a"),
+]
+WRONG: dict[str, tuple[Any, ...]] = {
     "question_id": (5,),
     "index": ("1", 1.0, None, True),
     "text": (None,),
     "tokens": (None, "12"),
     "logprob": ("low",),
-    "finish_reason": (3,),
-    "seed": ("x",),
     "latency_ms": ([],),
     "error": ({},),
     "model": (7,),
 }
-Change = Callable[[list[str]], list[str]]
-DAMAGE: list[tuple[Change, str]] = [
-    (lambda rows: [*rows[:5], rows[5][:20]], f"{SEALED}, line 6: half-written, no end of line"),
-    (lambda rows: [*rows[:2], rows[1], *rows[2:]], 'question a in "'),
-    (lambda rows: [*rows[:2], rows[1], *rows[2:]], "has response 1 twice"),
-    (lambda rows: rows[:1] + rows[2:], "has response 2 but not 1"),
-    (
-        lambda rows: [*rows, other(rows[0], question_id="z")],
-        "responses to z, not in questions.jsonl",
-    ),
-    (lambda rows: rows[:8], "1 of 3 questions"),
-    (lambda rows: rows[:8], "the first is c"),
-    (lambda rows: [*rows[:3], *rows[4:], rows[3]], "has response 3 but not 0"),
-    (lambda rows: [*rows, *rows[:4]], "split question a"),
-    *(
-        (lambda rows, line=line: [*rows[:5], line, *rows[6:]], f"{SEALED}, line 6: ")
-        for line in ["nonsense\n", "\n", "[1]\n", "7\n", '"a"\n', "[" * 9_999 + "\n"]
-    ),
-    *(
-        (
-            lambda rows, name=name: [*rows[:2], without(rows[2], name), *rows[3:]],
-            f"{SEALED}, line 3: the field '{name}' is missing",
-        )
-        for name in WRONG
-    ),
-    *(
-        (
-            lambda rows, name=name, value=value: [
-                rows[0],
-                other(rows[1], **{name: value}),
-                *rows[2:],
-            ],
-            f'{SEALED}, line 2: the field "{name}" is ',
-        )
-        for name, values in WRONG.items()
-        for value in values
-    ),
-]
 
 
-@pytest.mark.parametrize(("change", "message"), DAMAGE)
+@pytest.mark.parametrize(("change", "message"), CHANGES)
 def test_damaged_responses_are_reported(pool: Pool, change: Change, message: str) -> None:
     data = "".join(change(lines_of(pool))).encode("utf-8", "surrogatepass")
     (pool.path / SEALED).write_bytes(gzip.compress(data))
     assert message in trouble(Pool.open(pool.path))
+
+
+def test_a_damaged_line_is_named_with_its_field(pool: Pool) -> None:
+    rows = lines_of(pool)
+    damaged = [(f"{line}\n", "") for line in ("nonsense", "", "[1]", "7", '"a"', "[" * 9_999)]
+    for name, values in WRONG.items():
+        damaged.append((changed(rows[2], name), f"the field '{name}' is missing"))
+        damaged += [(changed(rows[2], name, each), f'the field "{name}" is ') for each in values]
+    for line, message in damaged:
+        content = "".join([*rows[:2], line, *rows[3:]])
+        (pool.path / SEALED).write_bytes(gzip.compress(content.encode()))
+        assert f"{SEALED}, line 3: {message}" in trouble(Pool.open(pool.path))
 
 
 @pytest.mark.parametrize(
@@ -313,14 +280,11 @@ def test_damaged_questions_are_reported(pool: Pool, content: str | None, message
         ({"format": 5, "written_by": None}, "format 5, which a newer aera wrote"),
         ({"format": "new"}, "the field \"format\" is 'new'"),
         ({"format": 0}, 'the field "format" is 0'),
-        ({"other_counts": {"a": "x"}}, "cannot be understood"),
-        ({"other_counts": []}, "cannot be understood"),
         ({"schedule": [8, 4]}, "strictly increasing"),
-        ({"schedule": [4.5, 8]}, "cannot be understood"),
-        ({"schedule": 4}, "cannot be understood"),
         ({"task": {"name": "x", "kind": "poetry"}}, "poetry"),
-        ({"task": {}}, "cannot be understood"),
-        ({"counts": None}, "cannot be understood"),
+        *(({"other_counts": counts}, "cannot be understood") for counts in ({"a": "x"}, [])),
+        *(({"schedule": points}, "cannot be understood") for points in ([4.5, 8], 4)),
+        *((each, "cannot be understood") for each in ({"task": {}}, {"counts": None})),
         *((text, "cannot be understood") for text in ("", "{", "[]", "null", "\x00")),
     ],
 )
@@ -371,8 +335,7 @@ def test_what_is_no_pool_is_refused_in_one_sentence(
 ) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n")
     for folder in ("empty", "tables"):
-        (tmp_path / folder).mkdir(parents=True)
-    wide = Path(__file__).parents[1] / "data" / "wide.parquet"
-    (tmp_path / "tables" / "wide.parquet").write_bytes(wide.read_bytes())
+        (tmp_path / folder).mkdir()
+    (tmp_path / "tables" / "wide.parquet").write_bytes((DATA / "wide.parquet").read_bytes())
     with pytest.raises(AeraError, match=message):
         open_pool(tmp_path / name)

@@ -24,15 +24,12 @@ def content(pool: Pool) -> Any:
 def pool(tmp_path: Path) -> Pool:
     """A pool with a field of every kind, sampled with settings."""
     full = Response("\\boxed{B} é", 9, -1.5, "stop", 4, 12.5, None, "m")
-    failed = Response("", 3, error="boom")
+    failed, answered = Response("", 3, error="boom"), Response("", 5, answer="A")
     question = Question("a", "which?", ("tea", "milk"), "be brief", "drinks")
-    answered = Response("", 5, answer="A")
     others = (failed, answered, failed)
     records = [Record(question, (full, failed)), Record(Question("b", "ü?"), others)]
-    settings = {"temperature": 0.6}
-    return write_pool(
-        tmp_path / "sampled", records, task=get_task("gpqa"), sampler=settings, seed=3
-    )
+    settings, task = {"temperature": 0.6}, get_task("gpqa")
+    return write_pool(tmp_path / "sampled", records, task=task, sampler=settings, seed=3)
 
 
 @pytest.mark.parametrize("place", ["out.parquet", "out"])
@@ -45,12 +42,10 @@ def test_every_format_comes_back_from_parquet_as_it_was(
     assert content(import_file(tmp_path / place, tmp_path / "again").pool) == content(before)
 
 
-@pytest.mark.parametrize("truths", [None, Truths({"a": "B", "b": "A"})])
 def test_a_pool_comes_back_with_task_settings_and_seed_and_by_the_same_bytes(
-    tmp_path: Path, pool: Pool, truths: Truths | None
+    tmp_path: Path, pool: Pool
 ) -> None:
-    if truths:
-        truths.save(pool.path)
+    Truths({"a": "B", "b": "A"}).save(pool.path)
     out, other = tmp_path / "out.parquet", tmp_path / "other.parquet"
     export_pool(pool, out)
     assert content(import_file(out, tmp_path / "again").pool) == content(pool)
@@ -58,17 +53,14 @@ def test_a_pool_comes_back_with_task_settings_and_seed_and_by_the_same_bytes(
     assert out.read_bytes() == other.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["out.parquet", "out"])
-def test_a_place_in_use_is_refused_and_left_alone(tmp_path: Path, pool: Pool, name: str) -> None:
-    kept = tmp_path / name
-    if kept.suffix:
-        kept.write_text("mine")
-    else:
-        kept.mkdir()
-        (kept / "mine").touch()
-    with pytest.raises(UsageError, match="exists already"):
-        export_pool(pool, kept)
-    assert {path.name for path in tmp_path.iterdir()} == {"sampled", name}
+def test_a_place_in_use_is_refused_and_left_alone(tmp_path: Path, pool: Pool) -> None:
+    (tmp_path / "out.parquet").write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    for name in ("out.parquet", "out"):
+        with pytest.raises(UsageError, match="exists already"):
+            export_pool(pool, tmp_path / name)
+    assert {path.name for path in tmp_path.iterdir()} == {"sampled", "out.parquet", "out"}
 
 
 def test_a_list_may_hold_fields_and_tokens_may_be_unknown(tmp_path: Path) -> None:
