@@ -83,7 +83,7 @@ def main() -> None:
         home = replace(controller.home, models=(MODEL,))
         finished = replace(controller, home=home)
         replace(finished, card=add_test(finished)).save(DEMO / "controller")
-    print(built.learned)
+    print(built.controller.calibration["learned"])
     print(controller.calibration["summary"])
 
 

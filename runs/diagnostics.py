@@ -37,8 +37,8 @@ def chance_rows(name: str, point: Point) -> list[list[object]]:
         for metric in METRICS
     ]
     return [
-        [f"{name} {rows[0].group}", rows[0].questions]
-        + [cell for row in rows for cell in (f"{row.improvable:.1f}", f"{row.gain:.2f}")]
+        [f"{name} {rows[0]['group']}", rows[0]["questions"]]
+        + [cell for row in rows for cell in (f"{row['improvable']:.1f}", f"{row['gain']:.2f}")]
         for rows in zip(*found, strict=True)
     ]
 
@@ -64,14 +64,14 @@ def collapse_row(folder: Path, name: str) -> list[object]:
 def loss_rows(name: str, point: Point) -> list[list[object]]:
     """Loss against the full budget by difficulty, in both metrics."""
     votes, means = (loss_by_difficulty(in_metric(point, metric)) for metric in METRICS)
-    worst = worst_group(votes).group
+    worst = worst_group(votes)["group"]
     return [
         [
-            f"{name} {vote.group}{' (worst)' if vote.group == worst else ''}",
-            vote.questions,
-            f"{vote.loss:+.2f}",
-            f"{mean.loss:+.2f}",
-            f"{vote.responses:.1f}",
+            f"{name} {vote['group']}{' (worst)' if vote['group'] == worst else ''}",
+            vote["questions"],
+            f"{vote['loss']:+.2f}",
+            f"{mean['loss']:+.2f}",
+            f"{vote['responses']:.1f}",
         ]
         for vote, mean in zip(votes, means, strict=True)
     ]

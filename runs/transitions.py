@@ -43,10 +43,10 @@ def main(folder: Path) -> None:
     against = []
     for name, track in cut.items():
         for case in counter_examples(track):
-            way = "while rising" if case.transition == "collapse" else "while falling"
-            counts = list(case.against.values())
+            way = "while rising" if case["transition"] == "collapse" else "while falling"
+            counts = list(case["against"].values())
             against.append(
-                [f"{name} {case.transition} {way}", case.count, *counts, case.all_against]
+                [f"{name} {case['transition']} {way}", case["count"], *counts, case["all_against"]]
             )
     shapes = [[n, *[t.shapes()[shape] for shape in SHAPES]] for n, t in known.items()]
     strength = ["majority", "certainty (entropy)", "semantic consensus", "all three"]

@@ -297,7 +297,7 @@ def _tell_built(
     if graded.remark is not None:
         say(graded.remark)
     _say_readability(built.readability, graded.records.task)
-    say(f"{out}: {built.controller.label}; {built.learned}")
+    say(f"{out}: {built.controller.label}; {built.controller.calibration['learned']}")
     style = "green" if built.controller.calibration["feasible"] else "bold red"
     for sentence in built.lines:
         say(sentence, style=style)
@@ -339,7 +339,7 @@ def demo(
 ) -> None:
     """Solve bundled questions live, from recorded responses of a real model: no network, no key."""
     from aera.lab import api
-    from aera.lab.report.demo import BUNDLED, run_demo
+    from aera.lab.live import BUNDLED, run_demo
 
     with TemporaryDirectory() as scratch:
         place = out or Path(scratch) / "gsm8k"

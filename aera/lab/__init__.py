@@ -46,6 +46,7 @@ from aera.lab.learning.vote_gate import fit_gate as fit_gate
 from aera.lab.learning.votes import VoteLearner as VoteLearner
 from aera.lab.learning.votes import VoteModel as VoteModel
 from aera.lab.learning.votes import winners as winners
+from aera.lab.live import BUNDLED as BUNDLED
 from aera.lab.live import LiveTest as LiveTest
 from aera.lab.live import live_test as live_test
 from aera.lab.replay.frontier import Frontier as Frontier
@@ -59,7 +60,6 @@ from aera.lab.replay.trajectory import SHAPES as SHAPES
 from aera.lab.replay.trajectory import Trajectories as Trajectories
 from aera.lab.replay.trajectory import pick as pick
 from aera.lab.report import figures as figures
-from aera.lab.report.demo import BUNDLED as BUNDLED
 from aera.lab.report.page import COLOUR as COLOUR
 from aera.lab.report.page import write_report as write_report
 from aera.lab.stats import Estimate as Estimate

@@ -31,13 +31,11 @@ from aera.lab.replay.trajectory import Trajectories
 from aera.lab.stats import paired_bootstrap, paired_gap, saved_share
 from aera.lab.truths import Truths
 from aera.lab.words import (
-    ALPHA,
     LOSSES,
     advise,
     describe_choice,
     make_card,
     tell_choice,
-    tell_kept,
     tell_stated,
 )
 from aera.policies.domain import Home
@@ -78,38 +76,14 @@ class Built:
     controller: Controller
     point: Point
     """The policy on the questions that its figures come from."""
+    lines: Sequence[str]
+    """What it does and what that promises, one sentence each."""
     choice: Choice | None = None
     """What calibration chose; None where somebody stated the policy."""
     readability: Readability = NOTHING
     """Which share of the pool's responses could be read."""
-    allows: float | None = None
-    """Where nothing was feasible, the smallest allowed loss for which something is."""
-    certified: float | None = None
-    """Where a certificate is possible, the share of the tokens that it would save."""
-
-    @property
-    def learned(self) -> str:
-        """How it was learned, in one sentence."""
-        return str(self.controller.calibration["learned"])
-
-    @property
-    def lines(self) -> list[str]:
-        """What it does and what that promises, one sentence each."""
-        if self.choice is None or isinstance(self.choice, UtilityChoice):
-            return [str(self.controller.calibration["summary"])]
-        return tell_choice(self.choice)
-
-    @property
-    def advice(self) -> list[str]:
-        """What would do better than too few questions."""
-        if self.choice is None or isinstance(self.choice, UtilityChoice):
-            return []
-        return advise(self.choice, self.allows, self.certified)
-
-    @property
-    def card(self) -> str:
-        """Its model card."""
-        return self.controller.card
+    advice: Sequence[str] = ()
+    """What would do better than too few questions."""
 
 
 def build(
@@ -127,9 +101,7 @@ def build(
     With `baselines` (families such as "asc") the model steps aside to whichever meets the goal
     most cheaply; a certificate is then shared out between them, so that it still holds.
     """
-    check_enough(table)
-    split = learner.split(table, np.arange(len(table)), certified=goal.certified, seed=seed)
-    model, tuning = fit_split(learner, table, split, seed=seed)
+    split, model, tuning = _learn(learner, table, certified=goal.certified, seed=seed)
     families = model.families(goal)
     tried = [next(iter(families.values())), *(families[name] for name in baselines)]
     shared = _share(goal, len(tried))
@@ -137,7 +109,7 @@ def build(
     best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
     choice, family = choices[best], tried[best]
     policy = policy_of(model, choice, family, table.schedule)
-    lent = teacher if model.weigher else None
+    lent, usual = teacher if model.weigher else None, float(tuning.stored.tokens[:, -1].mean())
     fitted = _hash(table.questions, split.taught)
     calibrated = _hash(table.questions, split.calibrating)
     controller = Controller(
@@ -150,7 +122,7 @@ def build(
         calibration={
             **_calibration(choice, choices, learned=model.learned, seed=seed),
             "out_of_fold": not len(split.tune) and not (lent and lent.fitted & calibrated),
-            "tokens_per_response": _usual_tokens(tuning.stored),
+            "tokens_per_response": round(usual / table.schedule.last, 1),
             **({"weights_from": _describe_teacher(lent, calibrated)} if lent else {}),
         },
         fitted=fitted | lent.fitted if lent else fitted,
@@ -160,9 +132,20 @@ def build(
     carded = replace(controller, card=_card(controller, choice, split))
     columns = choice.stops(family, tuning.values[family.name])
     point = _point(policy, columns, tuning, model.weigher)
+    if isinstance(choice, UtilityChoice):
+        return Built(carded, point, [choice.summary], choice, table.readability)
     allows = None if choice.feasible else _allowed_loss(model, tuning, tried, shared, seed=seed)
-    certified = _certified_saving(model, tuning, family, goal, seed=seed)
-    return Built(carded, point, choice, table.readability, allows, certified)
+    advice = advise(choice, allows)
+    return Built(carded, point, tell_choice(choice), choice, table.readability, advice)
+
+
+def _learn(
+    learner: Learner, table: Any, *, certified: bool, seed: int
+) -> tuple[Split, Model, Trajectories]:
+    """What a pool teaches, and the questions that calibrate as the model sees them."""
+    check_enough(table)
+    split = learner.split(table, np.arange(len(table)), certified=certified, seed=seed)
+    return split, *fit_split(learner, table, split, seed=seed)
 
 
 def _point(policy: Policy, stops: Columns, seen: Trajectories, weigher: Weighting | None) -> Point:
@@ -192,22 +175,6 @@ def _allowed_loss(
         if any(choose(model, tuning, each, wider, seed=seed).feasible for each in tried):
             return loss
     return None
-
-
-def _certified_saving(
-    model: Model, tuning: Trajectories, family: Family, goal: Goal, *, seed: int
-) -> float | None:
-    """About what a certificate would save, by half of these questions; None where none is had."""
-    if not isinstance(goal, LossLimit) or goal.certified or model.own is None:
-        return None
-    half = tuning.take(np.arange(0, len(tuning.question_ids), 2))
-    choice = choose(model, half, family, replace(goal, alpha=ALPHA), seed=seed)
-    return choice.token_saving if choice.feasible else None
-
-
-def _usual_tokens(trajectories: Trajectories) -> float:
-    """What a response took on average, so that later spending can be estimated."""
-    return round(float(trajectories.tokens[:, -1].mean()) / trajectories.schedule.last, 1)
 
 
 def _share(goal: Goal, between: int) -> Goal:
@@ -298,11 +265,14 @@ def build_stated(
     if needs_controller(label):
         table = learner.prepare(records, truths, schedule=schedule, workers=workers)
         table.readability.check(records.task, records.name)
-        check_enough(table)
-        split = learner.split(table, np.arange(len(table)), certified=False, seed=seed)
-        model, tuning = fit_split(learner, table, split, seed=seed)
-        gated = label.startswith(GATED)
-        point, policy = _gated(label, model, tuning) if gated else _weighted(label, model, table)
+        split, model, tuning = _learn(learner, table, certified=False, seed=seed)
+        if label.startswith(GATED):
+            assert model.gate is not None, "every learner of a command has a gate"
+            policy: Policy = Gated(model.gate, threshold := gate_threshold(label))
+            columns = GATE_FAMILY.stops(tuning.values[GATE_FAMILY.name], threshold)
+            point = _point(policy, columns, tuning, model.weigher)
+        else:
+            point, policy = _weighted(label, model, table)
         learned, readability = model.learned, table.readability
         controller = Controller(
             task=table.task,
@@ -315,21 +285,19 @@ def build_stated(
             home=_find_home(table, model.weigher, split.fit),
         )
     else:
-        replaying = (
-            ScoredReplay(records.task, schedule, scored.best_of_n, scored.judge)
-            if scored and scored.best_of_n
-            else ReplaySettings(records.task, schedule, truths)
-        )
-        policy, learned = parse_policy(label), "nothing was learned"
+        policy, learned, weigher = parse_policy(label), "nothing was learned", None
+        replaying: ReplaySettings | ScoredReplay = ReplaySettings(records.task, schedule, truths)
+        if scored and scored.best_of_n:
+            weigher = scored.best_of_n
+            replaying = ScoredReplay(records.task, schedule, weigher, scored.judge)
         done = replaying.evaluate(records, [policy], workers=workers)
         point, readability = done.points[0], done.readability
-        weigher = scored.best_of_n if scored else None
         controller = Controller(records.task, schedule, policy, weigher=weigher)
-    told = _figures(point, learned=bool(controller.fitted), seed=seed)
-    told |= {"stated": True, "summary": tell_stated(told), "learned": learned}
-    told |= {"feasible": True, "seed": seed, **({"price": scored.price} if scored else {})}
-    lines = [f"**Calibration**: {told['summary']}.", f"**There**: {tell_kept(told)}."]
-    lines.append(f"**Learned**: {learned}.")
+    told, there = _figures(point, learned=bool(controller.fitted), seed=seed)
+    told |= {"stated": True, "learned": learned, "feasible": True, "seed": seed}
+    told |= {"price": scored.price} if scored else {}
+    summary = told["summary"]
+    lines = [f"**Calibration**: {summary}.", f"**There**: {there}.", f"**Learned**: {learned}."]
     if controller.fitted:
         lines.append(
             f"**Learned from** {len(controller.fitted)} questions; their hashes are in\n"
@@ -337,16 +305,7 @@ def build_stated(
         )
     whole = replace(controller, calibration=told)
     carded = replace(whole, card=make_card(whole, lines))
-    return Built(carded, point, readability=readability)
-
-
-def _gated(label: str, model: Model, tuning: Trajectories) -> tuple[Point, Policy]:
-    """The gate at the stated threshold, on questions that it was not fitted on."""
-    threshold = gate_threshold(label)
-    assert model.gate is not None, "every learner of a command has a gate"
-    policy = Gated(model.gate, threshold)
-    columns = GATE_FAMILY.stops(tuning.values[GATE_FAMILY.name], threshold)
-    return _point(policy, columns, tuning, model.weigher), policy
+    return Built(carded, point, [summary], readability=readability)
 
 
 def _weighted(label: str, model: Model, table: Dataset) -> tuple[Point, Policy]:
@@ -364,8 +323,8 @@ def _weighted(label: str, model: Model, table: Dataset) -> tuple[Point, Policy]:
     return _point(policy, done.columns[:, 0], done.trajectories, model.weigher), policy
 
 
-def _figures(point: Point, *, learned: bool, seed: int) -> dict[str, Any]:
-    """What a stated policy kept, lost and saved on a pool, as fractions.
+def _figures(point: Point, *, learned: bool, seed: int) -> tuple[dict[str, Any], str]:
+    """What a stated policy kept, lost and saved on a pool, as fractions, and a sentence of it.
 
     `accuracy` is the mean reward where a scorer picks the response, and `gain` is it minus the
     `reference`, that of the policy's own full budget. `saved` says what is counted: tokens, or
@@ -373,14 +332,14 @@ def _figures(point: Point, *, learned: bool, seed: int) -> dict[str, Any]:
     """
     full = fixed_points(point.trajectories, weighted=point.weighted)[-1]
     rewarded = point.trajectories.rewarded
-    scale, gain = (
-        (1, paired_bootstrap(point.scores, full.scores, seed=seed))
-        if rewarded
-        else (100, paired_gap(point.scores, full.scores))
-    )
+    if rewarded:
+        scale, gain = 1, paired_bootstrap(point.scores, full.scores, seed=seed)
+    else:
+        scale, gain = 100, paired_gap(point.scores, full.scores)
     unit, name = ("spent", "tokens") if full.tokens else ("counts", "responses")
     saving = saved_share(getattr(point, unit), getattr(full, unit))
-    return {
+    summary, there = tell_stated(point, full, gain, saving, out_of_fold=learned)
+    told = {
         "policy": point.policy,
         "full_budget": full.policy,
         "questions": len(point.columns),
@@ -396,4 +355,6 @@ def _figures(point: Point, *, learned: bool, seed: int) -> dict[str, Any]:
         "saving_high": saving.high / 100,
         "out_of_fold": learned,
         "rewarded": rewarded,
+        "summary": summary,
     }
+    return told, there

@@ -1,7 +1,7 @@
 """Hindsight diagnostics: where a policy gains and loses. None of this is seen by any policy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,33 +10,28 @@ from aera.arrays import Floats
 from aera.lab.replay.frontier import Point
 from aera.lab.replay.hindsight import best_future
 from aera.lab.replay.trajectory import Trajectories
-from aera.lab.stats import Estimate, paired_bootstrap, paired_gap
+from aera.lab.stats import paired_gap
+
+Row = dict[str, Any]
+"""As an evaluation file holds it; shares, gains and losses in percent."""
+SUPPORTS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.01))
 
 
-@dataclass(frozen=True)
-class Opportunity:
-    """What lay ahead of questions at the first checkpoint; shares and gains in percent."""
+def residual_opportunity(point: Point, scores: Floats) -> list[Row]:
+    """Do continued questions have more to gain than those stopped at the first checkpoint?
 
-    group: str
-    questions: int
-    improvable: float
-    """Share of the questions for which a later checkpoint scores higher."""
-    gain: float
-    """Mean of the best future gain."""
-
-
-def residual_opportunity(point: Point, scores: Floats) -> list[Opportunity]:
-    """Do continued questions have more to gain than those stopped at the first checkpoint?"""
+    `improvable` are those for which a later checkpoint scores higher, `gain` is the mean best one.
+    """
     gains = np.maximum(best_future(scores, 0) - scores[:, 0], 0.0)
     continued = point.columns > 0
     groups = {"continued": continued, "stopped at the first checkpoint": ~continued}
     return [
-        Opportunity(
-            name,
-            int(members.sum()),
-            _percent(gains[members] > 1e-12),
-            _percent(gains[members]),
-        )
+        {
+            "group": name,
+            "questions": int(members.sum()),
+            "improvable": _percent(gains[members] > 1e-12),
+            "gain": _percent(gains[members]),
+        }
         for name, members in groups.items()
     ]
 
@@ -52,74 +47,47 @@ def collapsing(trajectories: Trajectories) -> NDArray[np.bool_]:
     return np.asarray(fell, dtype=np.bool_)
 
 
-def on_subset(
-    one: Point, other: Point, members: NDArray[np.bool_], *, seed: int = 0
-) -> Estimate | None:
-    """Paired difference of two policies on some of the questions, in points."""
-    if not members.any():
-        return None
-    return paired_bootstrap(100 * one.scores[members], 100 * other.scores[members], seed=seed)
-
-
-@dataclass(frozen=True)
-class DifficultyLoss:
-    """Loss against the full budget among questions of similar difficulty, in points."""
-
-    group: str
-    questions: int
-    loss: float
-    responses: float
-    low: float
-    high: float
-    """The ends of the loss's 95 % interval."""
-
-
-SUPPORTS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.01))
-
-
-def loss_by_difficulty(point: Point) -> list[DifficultyLoss]:
-    """Loss by the share the leading answer holds at the full budget."""
+def loss_by_difficulty(point: Point) -> list[Row]:
+    """Loss against the full budget, by the share that the leading answer holds there."""
     support = point.trajectories.evidence["majority_ratio"][:, -1]
-    grades = point.trajectories.known_grades
-    rows = []
+    grades, rows = point.trajectories.known_grades, list[Row]()
     for low, high in SUPPORTS:
         members = (support >= low) & (support < high)
         if members.any():
-            name = f"support {low:.2f}-{min(high, 1.0):.2f}"
-            counts = float(point.counts[members].mean())
             gap = paired_gap(grades[members, -1], point.scores[members])
-            rows.append(DifficultyLoss(name, gap.questions, gap.value, counts, gap.low, gap.high))
+            rows.append(
+                {
+                    "group": f"support {low:.2f}-{min(high, 1.0):.2f}",
+                    "questions": gap.questions,
+                    "loss": gap.value,
+                    "responses": float(point.counts[members].mean()),
+                    "low": gap.low,
+                    "high": gap.high,
+                }
+            )
     return rows
 
 
-def worst_group(rows: Sequence[DifficultyLoss]) -> DifficultyLoss:
+def worst_group(rows: Sequence[Row]) -> Row:
     """The group that pays most for stopping early."""
-    return max(rows, key=lambda row: row.loss)
+    return max(rows, key=lambda row: row["loss"])
 
 
-@dataclass(frozen=True)
-class CounterExamples:
-    """Evidence against correctness: how often each observable moved the wrong way."""
-
-    transition: str
-    count: int
-    against: dict[str, int]
-    all_against: int
-
-
-def counter_examples(trajectories: Trajectories) -> list[CounterExamples]:
+def counter_examples(trajectories: Trajectories) -> list[Row]:
     """Collapses while the evidence strengthens, recoveries while it weakens."""
     right = trajectories.right
     rising = {"majority_ratio": 1, "entropy": -1, "semantic_consensus": 1}
-    stronger = {
-        name: sign * trajectories.changes(name) for name, sign in rising.items()
-        if name in trajectories.evidence
-    }  # fmt: skip
-    found = []
-    for name, was, sign in (("collapse", True, 1), ("recovery", False, -1)):
+    known = [name for name in rising if name in trajectories.evidence]
+    found = list[Row]()
+    for transition, was, sign in (("collapse", True, 1), ("recovery", False, -1)):
         where = (right[:, :-1] == was) & (right[:, 1:] != was)
-        against = {key: sign * change[where] > 0 for key, change in stronger.items()}
-        everything = np.logical_and.reduce(list(against.values()))
-        counts = {key: int(moved.sum()) for key, moved in against.items()}
-        found.append(CounterExamples(name, int(where.sum()), counts, int(everything.sum())))
+        moved = {n: sign * rising[n] * trajectories.changes(n)[where] > 0 for n in known}
+        found.append(
+            {
+                "transition": transition,
+                "count": int(where.sum()),
+                "against": {name: int(each.sum()) for name, each in moved.items()},
+                "all_against": int(np.logical_and.reduce([*moved.values()]).sum()),
+            }
+        )
     return found

@@ -1,21 +1,35 @@
-"""The holdout test with real generation: stop decisions end sampling, a full budget is paired."""
+"""Live: the holdout test with real generation, and the demo, which solves recorded questions."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from aera.arrays import Floats
 from aera.core import Question, Schedule
-from aera.errors import ProtocolError
+from aera.errors import ProtocolError, check_count
+from aera.lab.formats.pools import import_file
 from aera.lab.stats import Estimate, bootstrap_ratio, paired_bootstrap
 from aera.lab.truths import Grader, Truths
 from aera.policies.rules import Fixed
-from aera.sampling.sampler import Sampler
+from aera.pools.pool import HeldRecords, Pool, hold
+from aera.reading.task import get_task
+from aera.sampling.client import Endpoint
+from aera.sampling.recorded import RecordedUpstream
+from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.solving.controller import Controller
-from aera.solving.run import Allocation
+from aera.solving.run import Allocation, Run
 from aera.solving.solve import solve_many
+
+BUNDLED = Path(__file__).parents[1] / "demo"
+LATEST = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,3 +108,88 @@ def check_answered(allocations: Iterable[Allocation]) -> None:
     failed = [allocation for allocation in allocations if allocation.error is not None]
     if failed:
         raise ProtocolError(f"{len(failed)} questions failed, the first with: {failed[0].error}")
+
+
+# --- the demo -----------------------------------------------------------------------------------
+
+
+def run_demo(
+    console: Console, place: Path, *, questions: int = 150, pace: float = 0.6
+) -> tuple[HeldRecords, list[Allocation]]:
+    """Import the bundled pool to a place, serve it, and solve its questions live."""
+    check_count("questions", questions)
+    if not place.exists():
+        import_file(BUNDLED / "gsm8k.jsonl.gz", place, task=get_task("gsm8k"))
+    pool, controller = Pool.open(place), Controller.load(BUNDLED / "controller")
+    held = hold(pool)
+    records = replace(held, records=held.records[:questions])
+    asked = [*records.questions.values()]
+    view = _View(len(asked))
+    begun = time.monotonic()
+    with Live(get_renderable=view.render, console=console, refresh_per_second=8):
+        done = asyncio.run(_solve(pool, asked, controller, pace=pace, view=view))
+    check_answered(done)
+    calls = sum(allocation.calls for allocation in done)
+    seconds = time.monotonic() - begun
+    told = f"\n{len(done)} questions solved live with {calls} calls in {seconds:.1f} s.\n"
+    console.print(told, highlight=False)
+    return records, done
+
+
+async def _solve(
+    pool: Pool, questions: list[Question], controller: Controller, *, pace: float, view: "_View"
+) -> list[Allocation]:
+    """Ask the recorded upstream over HTTP, as any other server would be asked."""
+    async with RecordedUpstream(pool, pace=pace) as upstream:
+        chat = Chat("recorded", pool.task, {"seed": 0}, wishes=controller.asks)
+        async with OpenAISampler(Endpoint(upstream.base_url), chat) as sampler:
+            done = []
+            many = solve_many(questions, sampler, controller, concurrency=16, watch=view.watch)
+            async for allocation in many:
+                view.finish(allocation)
+                done.append(allocation)
+            return done
+
+
+class _View:
+    """Who continues and who stops, as it happens."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._active: dict[str, Run] = {}
+        self._latest: list[Allocation] = []
+        self._stops: dict[int, int] = {}
+
+    def watch(self, run: Run) -> None:
+        self._active[run.question.id] = run
+
+    def finish(self, allocation: Allocation) -> None:
+        self._active.pop(allocation.question_id, None)
+        self._latest = [*self._latest, allocation][-LATEST:]
+        stops = self._stops
+        stops[allocation.checkpoint] = stops.get(allocation.checkpoint, 0) + 1
+
+    def render(self) -> RenderableType:
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for name in ("question", "responses", "leading answer", "its share", "what happens"):
+            table.add_column(name, no_wrap=True)
+        for each in self._latest:
+            ended = each.error or f"stops: {each.reason}"
+            votes = _leader(each.votes)
+            style = "green" if each.error is None else "red"
+            table.add_row(each.question_id, str(each.responses), *votes, Text(ended, style))
+        for run in list(self._active.values())[: LATEST // 2]:
+            votes = _leader(run.prefix.tally.weights)
+            told = Text("continues", "yellow")
+            table.add_row(run.question.id, str(run.delivered), *votes, told)
+        at = ", ".join(f"{count} at {stop}" for stop, count in sorted(self._stops.items()))
+        finished = sum(self._stops.values())
+        return Group(table, Text(f"{finished}/{self._total} stopped: {at} responses", "bold"))
+
+
+def _leader(weights: Mapping[str, float]) -> tuple[str, str]:
+    """The answer with the most votes, and which share of them it has."""
+    if not weights:
+        return "", ""
+    answer, weight = max(weights.items(), key=lambda vote: vote[1])
+    return answer[:16], f"{100 * weight / sum(weights.values()):.0f} %"

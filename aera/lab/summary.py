@@ -17,7 +17,6 @@ from aera.lab.diagnostics import (
     collapsing,
     counter_examples,
     loss_by_difficulty,
-    on_subset,
     residual_opportunity,
     worst_group,
 )
@@ -38,6 +37,7 @@ from aera.lab.stats import (
 )
 from aera.lab.truths import Truths, TruthScorer, need_truths
 from aera.lab.words import (
+    DEFAULT,
     SHOWN_THRESHOLD,
     Headline,
     changed_gap,
@@ -48,7 +48,7 @@ from aera.lab.words import (
     table_columns,
     tell_money,
 )
-from aera.policies.rules import ASC, Policy, standard_policies
+from aera.policies.rules import Policy, standard_policies
 from aera.pools.pool import Records
 from aera.reading.task import Readability
 from aera.solving.controller import Controller
@@ -363,7 +363,7 @@ def _shapes(trajectories: Trajectories) -> dict[str, Any]:
     return {
         "shapes": trajectories.shapes(),
         "transitions": [asdict(row) for row in trajectories.transitions()],
-        "counter_examples": [asdict(row) for row in counter_examples(trajectories)],
+        "counter_examples": counter_examples(trajectories),
     }
 
 
@@ -433,18 +433,16 @@ def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any
     """When the gate helps: residual opportunity, the collapse subset, loss by difficulty."""
     scores = point.trajectories.known_grades
     members = collapsing(point.trajectories)
-    asc = [other for other in frontier.points if other.policy == str(ASC(0.95))]
-    subset = on_subset(point, asc[0], members, seed=seed) if asc else None
-    difficulty = loss_by_difficulty(point)
+    difficulty, subset = loss_by_difficulty(point), None
+    for asc in (p for p in frontier.points if p.policy == DEFAULT and members.any()):
+        ours, theirs = (100 * each.scores[members] for each in (point, asc))
+        subset = paired_bootstrap(ours, theirs, seed=seed).as_json("difference")
     return {
         "policy": point.policy,
-        "residual_opportunity": [asdict(row) for row in residual_opportunity(point, scores)],
-        "collapse_subset": {
-            "questions": int(members.sum()),
-            "against_asc": subset and subset.as_json("difference"),
-        },
-        "loss_by_difficulty": [asdict(row) for row in difficulty],
-        "worst_group": worst_group(difficulty).group,
+        "residual_opportunity": residual_opportunity(point, scores),
+        "collapse_subset": {"questions": int(members.sum()), "against_asc": subset},
+        "loss_by_difficulty": difficulty,
+        "worst_group": worst_group(difficulty)["group"],
     }
 
 

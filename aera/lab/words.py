@@ -5,7 +5,6 @@ The terminal, the JSON file, the page and the model card show these sentences as
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -358,18 +357,7 @@ def _certificate(
 
 def certify_choices(choices: Sequence[Calibration]) -> tuple[bool, str]:
     """Whether a bound was proved in every fold, and one sentence about it."""
-    failed = [choice for choice in choices if choice["setting"] is None]
-    first, folds = choices[0], len(choices)
-    if failed:
-        where = f" in {len(failed)} of {folds} folds" if folds > 1 else ""
-        return False, f"Not certified: {_failure(failed[0])}{where}."
-    if first["alpha"] is None:
-        return False, f"Not certified: {_measured(first, folds)}."
-    each = " in each fold" if folds > 1 else ""
-    return True, (
-        f"Certified: {_promise(first)}, proved on {first['questions']} questions{each} that "
-        "nothing was learned from and that are not judged here."
-    )
+    return _certify(choices, " and that are not judged here")
 
 
 def certify_controller(known: Mapping[str, Any], task: str | None) -> tuple[bool, str]:
@@ -378,8 +366,8 @@ def certify_controller(known: Mapping[str, Any], task: str | None) -> tuple[bool
     `known` has its calibration, its task and how many of these questions it has seen.
     """
     calibration = known.get("calibration", {})
-    proved = calibration.get("setting") is not None and calibration.get("alpha") is not None
     if known["seen"]:
+        proved = calibration.get("setting") is not None and calibration.get("alpha") is not None
         rest = f"; for new ones {_promise(calibration)} was proved" if proved else ""
         return False, (
             f"Not tested here: {known['seen']} of these questions were seen in training{rest}."
@@ -389,13 +377,20 @@ def certify_controller(known: Mapping[str, Any], task: str | None) -> tuple[bool
         return False, f"Not certified here: it was calibrated for {own}, and this is {task}."
     if not {"setting", "alpha", "max_loss", "questions"} <= set(calibration):
         return False, "Not certified: its calibration left no record."
-    if calibration["setting"] is None:
-        return False, f"Not certified: {_failure(calibration)}."
-    if not proved:
-        return False, f"Not certified: {_measured(calibration, 1)}."
+    return _certify([calibration], ", for questions, a reasoner and sampling like those")
+
+
+def _certify(choices: Sequence[Calibration], where: str) -> tuple[bool, str]:
+    first, folds = choices[0], len(choices)
+    each = " in each fold" if folds > 1 else ""
+    if failed := [choice for choice in choices if choice["setting"] is None]:
+        part = f" in {len(failed)} of {folds} folds" if folds > 1 else ""
+        return False, f"Not certified: {_failure(failed[0])}{part}."
+    if first["alpha"] is None:
+        return False, f"Not certified: {_measured(first, each)}."
     return True, (
-        f"Certified: {_promise(calibration)}, proved on {calibration['questions']} questions that "
-        "nothing was learned from, for questions, a reasoner and sampling like those."
+        f"Certified: {_promise(first)}, proved on {first['questions']} questions{each} that "
+        f"nothing was learned from{where}."
     )
 
 
@@ -422,16 +417,13 @@ def _failure(choice: Calibration) -> str:
     )
 
 
-def _measured(choice: Calibration, folds: int) -> str:
+def _measured(choice: Calibration, each: str) -> str:
     """What calibration without a certificate did, which is no promise."""
-    questions, margin = choice["questions"], choice.get("margin") or 0.0
-    each = " in each fold" if folds > 1 else ""
-    agreed = choice.get("by_agreement")
+    questions, margin = choice["questions"], choice.get("margin")
+    verb, verbs = ("changed", "changes") if choice.get("by_agreement") else ("lost", "loses")
+    far = f" with {margin:g} standard error to spare, which promises nothing" if margin else ""
     if questions < FEW:
-        far = f", too few to say what it {'changes' if agreed else 'loses'} on others"
-    else:
-        far = f" with {margin:g} standard error to spare, which promises nothing" if margin else ""
-    verb = "changed" if agreed else "lost"
+        far = f", too few to say what it {verbs} on others"
     return (
         f"the setting is the cheapest that {verb} at most {_points(choice)} on {questions} "
         f"calibration questions{each}{far}"
@@ -452,39 +444,26 @@ def tell_choice(choice: Choice) -> list[str]:
     return [f"{chosen}.", certify_controller(known, None)[1]]
 
 
-def advise(choice: Choice, allows: float | None, certified: float | None = None) -> list[str]:
+def advise(choice: Choice, allows: float | None) -> list[str]:
     """Where nothing was feasible, or on few questions: what would do; a way without a refusal.
 
     `allows` is the smallest allowed loss for which something is feasible here.
     """
     said = []
-    if not choice.feasible and allows is not None:
+    if allows is not None:
         wider = replace(choice, max_loss=allows)
         said.append(f"these questions allow a limit of {wider.limit}: --max-loss {allows:g}")
     if choice.alpha is None and choice.questions < ENOUGH:
+        needed, way = questions_needed(choice.max_loss, ALPHA), "record more questions"
+        if needed is not None and choice.questions // 2 < needed:  # half of them certify
+            way = (
+                f"a certificate of {_points(asdict(choice))} takes {2 * needed} questions at least"
+            )
+        elif needed is not None:
+            way = f"ask for a certificate (--certify {ALPHA:g}), or {way}"
         more = f": expect other ones to {choice.verb} more" if choice.feasible else ""
-        told = _advise_certificate(asdict(choice))
-        said.append(f"{choice.questions} questions are few{more}; {told}")
-    elif certified is not None:
-        sure = f"{100 * (1 - ALPHA):g} % certainty (--certify {ALPHA:g})"
-        said.append(f"with {sure} about {100 * certified:.0f} % of the tokens would be saved")
+        said.append(f"{choice.questions} questions are few{more}; {way}")
     return said
-
-
-def _advise_certificate(choice: Calibration) -> str:
-    """Half of the questions certify, and nothing is proved below what ties alone need."""
-    needed, half = questions_needed(choice["max_loss"], ALPHA), choice["questions"] // 2
-    if needed is not None and half >= needed:
-        return f"ask for a certificate (--certify {ALPHA:g}), or record more questions"
-    takes = "" if needed is None else f" takes {2 * needed} questions at least"
-    possible = [loss for loss in LOSSES if (questions_needed(loss, ALPHA) or inf) <= half]
-    allow = (
-        f"; these allow one of {_points({**choice, 'max_loss': possible[0]})} (--max-loss "
-        f"{possible[0]:g} --certify {ALPHA:g})"
-        if possible
-        else ""
-    )
-    return f"a certificate of {_points(choice)}{takes}{allow}"
 
 
 def describe_choice(controller: Controller, choice: Choice) -> list[str]:
@@ -512,32 +491,28 @@ def describe_choice(controller: Controller, choice: Choice) -> list[str]:
     return lines
 
 
-def tell_stated(stated: Calibration) -> str:
-    """What a policy that somebody stated lost and saved on a pool, in one sentence."""
-    rewarded = stated["rewarded"]
-    scale, unit, digits = (1, "of reward", 3) if rewarded else (100, "points", 2)
-    gain, low, high = (
-        f"{scale * stated[name]:+.{digits}f}" for name in ("gain", "gain_low", "gain_high")
-    )
-    saved, least, most = (
-        f"{100 * stated[name]:.1f}" for name in ("token_saving", "saving_low", "saving_high")
-    )
-    fold = ", each judged by what others taught" if stated["out_of_fold"] else ""
-    fold += ", too few to say what it loses on others" if stated["questions"] < FEW else ""
-    return (
-        f"{stated['policy']} was stated, not chosen: {gain} {unit} against "
-        f"{stated['full_budget']}, 95 % [{low}, {high}], and {saved} % of the {stated['saved']} "
-        f"saved, 95 % [{least}, {most}], on {stated['questions']} questions{fold}"
-    )
+def tell_stated(
+    point: Point, full: Point, gain: Estimate, saving: Estimate, *, out_of_fold: bool
+) -> tuple[str, str]:
+    """What a policy that somebody stated lost and saved on a pool; and what both are worth there.
 
-
-def tell_kept(stated: Calibration) -> str:
-    """What a stated policy is worth beside its full budget."""
-    own, full, name = stated["accuracy"], stated["reference"], stated["full_budget"]
-    if stated["rewarded"]:
-        return f"reward {own:.3f}, {name} {full:.3f}"
-    same = f"{100 * stated['agreement']:.1f} % of the answers the same"
-    return f"{100 * own:.2f} % right, {name} {100 * full:.2f} %, {same}"
+    A gain is of reward or in points, and a saving of tokens, or of responses where those are not
+    known.
+    """
+    unit, digits = ("of reward", 3) if point.trajectories.rewarded else ("points", 2)
+    gained, low, high = (f"{end:+.{digits}f}" for end in (gain.value, gain.low, gain.high))
+    saved, least, most = (f"{end:.1f}" for end in (saving.value, saving.low, saving.high))
+    fold = ", each judged by what others taught" if out_of_fold else ""
+    fold += ", too few to say what it loses on others" if gain.questions < FEW else ""
+    said = (
+        f"{point.policy} was stated, not chosen: {gained} {unit} against {full.policy}, 95 % "
+        f"[{low}, {high}], and {saved} % of the {'tokens' if full.tokens else 'responses'} saved, "
+        f"95 % [{least}, {most}], on {gain.questions} questions{fold}"
+    )
+    if point.accuracy is None or full.accuracy is None:
+        return said, f"reward {point.scores.mean():.3f}, {full.policy} {full.scores.mean():.3f}"
+    same = f"{point.agreement:.1f} % of the answers the same"
+    return said, f"{point.accuracy:.2f} % right, {full.policy} {full.accuracy:.2f} %, {same}"
 
 
 def make_card(controller: Controller, lines: Sequence[str]) -> str:

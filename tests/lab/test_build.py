@@ -78,11 +78,11 @@ def test_an_infeasible_limit_saves_the_full_budget(
 
 
 def test_the_card_says_what_it_was_made_from(built: Built) -> None:
-    assert built.card.startswith("---\nlibrary_name: aera")
-    assert f"`{built.controller.policy}`" in built.card
-    assert f"aera {built.choice.setting:g}, " in built.card
-    assert "**Learned from** 42 questions, **calibrated on** 18 others" in built.card
-    assert "the paper's gate, fitted in" in built.card
+    assert built.controller.card.startswith("---\nlibrary_name: aera")
+    assert f"`{built.controller.policy}`" in built.controller.card
+    assert f"aera {built.choice.setting:g}, " in built.controller.card
+    assert "**Learned from** 42 questions, **calibrated on** 18 others" in built.controller.card
+    assert "the paper's gate, fitted in" in built.controller.card
 
 
 def test_a_seed_builds_the_same_controller_twice(bench: Bench, paper: PaperLearner) -> None:
@@ -152,15 +152,18 @@ def test_without_a_certificate_every_question_teaches(table: Dataset, taught: Bu
     assert controller.calibrated == questions
     assert controller.calibration["out_of_fold"] is True
     assert taught.choice.questions == 60
-    assert "**Learned from** 60 questions, **calibrated on** the same, out of fold" in taught.card
+    assert (
+        "**Learned from** 60 questions, **calibrated on** the same, out of fold"
+        in taught.controller.card
+    )
 
 
 def test_it_says_what_was_kept(taught: Built) -> None:
     assert taught.controller.weigher is not None
-    assert taught.learned.startswith("learned weights gain +")
-    assert taught.learned in taught.card
-    assert taught.controller.calibration["learned"] == taught.learned
-    assert "\n" not in taught.learned
+    assert taught.controller.calibration["learned"].startswith("learned weights gain +")
+    assert taught.controller.calibration["learned"] in taught.controller.card
+    assert taught.controller.calibration["learned"] == taught.controller.calibration["learned"]
+    assert "\n" not in taught.controller.calibration["learned"]
 
 
 def test_a_taught_controller_keeps_its_limit_on_other_questions(taught: Built) -> None:
@@ -206,14 +209,14 @@ def test_a_certificate_comes_from_questions_that_taught_nothing(table: Dataset) 
     assert not controller.fitted & controller.calibrated
     assert made.choice.questions == 30
     assert made.choice.alpha == 0.2
-    assert "**Learned from** 30 questions, **calibrated on** 30 others" in made.card
+    assert "**Learned from** 30 questions, **calibrated on** 30 others" in made.controller.card
 
 
 def test_an_impossible_certificate_keeps_the_full_budget_and_the_weights(table: Dataset) -> None:
     made = build(LEARNER, table, limit_for(LEARNER, 0.02, 0.1))
     assert made.controller.policy == Fixed(8)
     assert made.controller.weigher is not None
-    assert "NOT FEASIBLE" in made.card
+    assert "NOT FEASIBLE" in made.controller.card
     run = made.controller.start(table.records[0].question)
     assert run.want == 8
 
@@ -221,7 +224,7 @@ def test_an_impossible_certificate_keeps_the_full_budget_and_the_weights(table: 
 def test_noise_leaves_plain_votes() -> None:
     made = build(LEARNER, made_table(0, telling=False), LIMIT)
     assert made.controller.weigher is None
-    assert "do not clearly gain, so votes are plain" in made.learned
+    assert "do not clearly gain, so votes are plain" in made.controller.calibration["learned"]
 
 
 def test_real_responses_make_a_controller(bench: Bench, tmp_path: Path) -> None:
@@ -232,7 +235,7 @@ def test_real_responses_make_a_controller(bench: Bench, tmp_path: Path) -> None:
     assert made.controller.gate is not None
     assert again.controller.gate is not None
     assert made.controller.gate.identity == again.controller.gate.identity
-    assert (made.choice, made.card) == (again.choice, again.card)
+    assert (made.choice, made.controller.card) == (again.choice, again.controller.card)
     made.controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
     assert (loaded.task, loaded.schedule) == (bench.pool.task, bench.pool.schedule)

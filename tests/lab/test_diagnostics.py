@@ -14,7 +14,6 @@ from aera.lab.diagnostics import (
     collapsing,
     counter_examples,
     loss_by_difficulty,
-    on_subset,
     residual_opportunity,
     worst_group,
 )
@@ -38,19 +37,19 @@ def test_opportunity_is_the_best_gain_still_to_come(
     rows = residual_opportunity(point, scores)
     for row, members in zip(rows, (stops > 0, stops == 0), strict=True):
         gains = [max(0.0, max(s[1:]) - s[0]) for s, m in zip(scores, members, strict=True) if m]
-        assert row.questions == len(gains)
+        assert row["questions"] == len(gains)
         if gains:
-            assert row.gain == pytest.approx(100 * sum(gains) / len(gains))
-            assert row.improvable == pytest.approx(100 * np.mean([g > 1e-12 for g in gains]))
+            assert row["gain"] == pytest.approx(100 * sum(gains) / len(gains))
+            assert row["improvable"] == pytest.approx(100 * np.mean([g > 1e-12 for g in gains]))
         else:
-            assert np.isnan(row.gain)
+            assert np.isnan(row["gain"])
 
 
 def test_the_groups_are_named(trajectories_of: Make) -> None:
     point = Point("p", np.array([0, 1]), trajectories_of([[0, 1], [1, 1]]))
     rows = residual_opportunity(point, point.trajectories.grades)
-    assert [row.group for row in rows] == ["continued", "stopped at the first checkpoint"]
-    assert [(row.improvable, row.gain) for row in rows] == [(0, 0), (100, 100)]
+    assert [row["group"] for row in rows] == ["continued", "stopped at the first checkpoint"]
+    assert [(row["improvable"], row["gain"]) for row in rows] == [(0, 0), (100, 100)]
 
 
 # --- collapses ------------------------------------------------------------------------------------
@@ -64,15 +63,6 @@ def test_a_question_collapses_when_right_is_followed_by_wrong(
     assert collapsing(trajectories_of(grades)).tolist() == wanted
 
 
-def test_two_policies_are_compared_on_the_subset_only(trajectories_of: Make) -> None:
-    made = trajectories_of([[1, 0], [1, 0], [0, 1], [0, 1]])
-    early, late = Point("a", np.zeros(4, int), made), Point("b", np.ones(4, int), made)
-    interval = on_subset(early, late, collapsing(made))
-    assert interval is not None
-    assert (interval.value, interval.better, interval.worse) == (100, 2, 0)
-    assert on_subset(early, late, np.zeros(4, bool)) is None
-
-
 # --- difficulty -----------------------------------------------------------------------------------
 
 
@@ -83,12 +73,12 @@ def test_groups_of_difficulty_part_the_questions_and_their_losses_add_up(
 ) -> None:
     point = Point("p", stops, trajectories_of(grades, None, {"majority_ratio": support}))
     rows = loss_by_difficulty(point)
-    assert sum(row.questions for row in rows) == len(grades)
+    assert sum(row["questions"] for row in rows) == len(grades)
     total = 100 * (grades[:, -1] - point.scores).sum()
-    assert sum(row.loss * row.questions for row in rows) == pytest.approx(total, abs=1e-9)
-    spent = sum(row.responses * row.questions for row in rows)
+    assert sum(row["loss"] * row["questions"] for row in rows) == pytest.approx(total, abs=1e-9)
+    spent = sum(row["responses"] * row["questions"] for row in rows)
     assert spent == pytest.approx(point.counts.sum())
-    assert worst_group(rows).loss == max(row.loss for row in rows)
+    assert worst_group(rows)["loss"] == max(row["loss"] for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +94,7 @@ def test_groups_of_difficulty_part_the_questions_and_their_losses_add_up(
 def test_the_borders_of_difficulty(support: float, group: str, trajectories_of: Make) -> None:
     made = trajectories_of([[0, 1]], None, {"majority_ratio": np.array([[0.1, support]])})
     (row,) = loss_by_difficulty(Point("p", np.array([0]), made))
-    assert (row.group, row.questions, row.loss, row.responses) == (group, 1, 100, 4)
+    assert (row["group"], row["questions"], row["loss"], row["responses"]) == (group, 1, 100, 4)
 
 
 # --- evidence against correctness -----------------------------------------------------------------
@@ -138,14 +128,14 @@ def test_counter_examples_are_those_counted_by_hand(
     if embedded:
         tables["semantic_consensus"] = three
     rows = counter_examples(trajectories_of(grades, None, tables))
-    assert [row.transition for row in rows] == ["collapse", "recovery"]
+    assert [row["transition"] for row in rows] == ["collapse", "recovery"]
     for row, was in zip(rows, (1, 0), strict=True):
         wanted = count_against(grades, tables, was=was)
-        assert {"count": row.count, "all": row.all_against, **row.against} == wanted
+        assert {"count": row["count"], "all": row["all_against"], **row["against"]} == wanted
 
 
 def test_collapses_of_a_table_are_those_of_its_transition_table(bench: Bench) -> None:
     trajectories = bench.table.trajectories
     counts = {row.name: row.count for row in trajectories.transitions()}
-    found = {row.transition: row.count for row in counter_examples(trajectories)}
+    found = {row["transition"]: row["count"] for row in counter_examples(trajectories)}
     assert found == {name: counts[name] for name in ("collapse", "recovery")}

@@ -44,7 +44,7 @@ def test_a_plain_policy_is_kept_as_it_stands(label: str, tmp_path: Path) -> None
     point = evaluate(RECORDS, [parse_policy(label)], truths=TRUTHS)[label]
     assert point.accuracy == pytest.approx(100 * built.controller.calibration["accuracy"])
     assert point.token_saving == pytest.approx(100 * built.controller.calibration["token_saving"])
-    assert built.learned == "nothing was learned"
+    assert built.controller.calibration["learned"] == "nothing was learned"
 
 
 def test_calibration_and_card_say_that_it_was_stated(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_calibration_and_card_say_that_it_was_stated(tmp_path: Path) -> None:
     assert "max_loss" not in told
     assert "stated, not chosen" in told["summary"]
     assert told["summary"] in (tmp_path / "README.md").read_text("utf-8")
-    assert "calibrated on" not in built.card
+    assert "calibrated on" not in built.controller.card
 
 
 def test_a_gate_runs_with_the_stated_threshold_and_is_judged_out_of_fold(tmp_path: Path) -> None:

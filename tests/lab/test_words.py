@@ -241,4 +241,4 @@ def test_the_model_card_has_the_certificate_of_the_report(built: Built, bench: B
     unseen = replace(built.controller, fitted=frozenset(), calibrated=frozenset())
     made = aera.evaluate(bench.records, (), controller=unseen)
     assert made.headline.certificate == tell_choice(built.choice)[1]
-    assert made.headline.certificate in built.card
+    assert made.headline.certificate in built.controller.card

@@ -4,7 +4,6 @@ Colours are names from `aera/web/style.css`; a page resolves them by itself, so 
 from light to dark, and an SVG file gets the light ones.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +19,7 @@ from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.diagnostics import loss_by_difficulty
 from aera.lab.learning.labels import continuation_labels
 from aera.lab.replay.frontier import Frontier, Kind, Point
-from aera.lab.replay.trajectory import TRANSITIONS, Trajectories
+from aera.lab.replay.trajectory import Trajectories
 from aera.lab.stats import paired_gaps, share_interval
 from aera.lab.words import signed
 
@@ -29,7 +28,6 @@ FORMATS = {
     **dict.fromkeys(("difference", "loss"), "+.1f"),
     **dict.fromkeys(("tokens", "questions", "decisions", "count"), ",.0f"),
     **dict.fromkeys(("low", "high", "p_continue", "paid"), ".3f"),
-    **dict.fromkeys(("first", "median", "third", "left", "right"), "+.3f"),
     "responses": ".1f",
 }
 """How a number is written, by its field, in tables and beside the pointer."""
@@ -178,11 +176,16 @@ def words(place: Spec, field: str, **mark: Any) -> Spec:
     return layer("text", {**place, "text": {"field": field}}, **mark)
 
 
+def whisker(place: Spec, along: str = "y", **mark: Any) -> Spec:
+    """A bar from the low to the high end of an interval."""
+    ends = {along: {**place[along], "field": "low"}, f"{along}2": {"field": "high"}}
+    return layer("rule", {**place, **ends}, **mark)
+
+
 def curve(x: Spec, y: Spec, columns: Mapping[str, str]) -> list[Spec]:
     """Points with their intervals, joined by a line."""
-    bar = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
     return [
-        layer("rule", bar, color="var(--blue)", opacity=0.6),
+        whisker({"x": x, "y": y}, color="var(--blue)", opacity=0.6),
         layer("line", {"x": x, "y": y}, strokeWidth=1.5, opacity=0.6),
         layer("point", {"x": x, "y": y, "tooltip": tooltip(columns)}, size=80),
     ]
@@ -319,20 +322,18 @@ def frontier_figure(rows: Sequence[Row], *, spend: str, measure: str, full: str)
     y = number("quality", f"{measure}, %", scale={"zero": False, "padding": 16})
     colour = encode_names("family", FAMILIES, (row["family"] for row in rows), "policy")
     shape = encode_names("kind", KINDS, (row["kind"] for row in rows), "how it was chosen")
-    large = {"test": "datum.shown", "value": 200}
     small = {"test": f"datum.kind == '{SWEPT}'", "value": 28}
-    spot = {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tooltip(columns)}
-    spot["size"] = {"condition": [large, small], "value": 75}
-    bar = {"y": {**y, "field": "low"}, "y2": {"field": "high"}, "x": x, "color": colour}
-    path = {"x": x, "y": y, "color": colour, "detail": {"field": "line"}}
+    size = {"condition": [{"test": "datum.shown", "value": 200}, small], "value": 75}
+    drawn = {"x": x, "y": y, "color": colour}
+    path = {**drawn, "detail": {"field": "line"}}
     # Names stand on a halo that keeps them readable over lines, of plain votes below their point.
     # On a phone there is room for one.
     name = {"dy": {"expr": "datum.fixed ? 16 : -16"}, "baseline": "middle", "fontWeight": 600}
     name |= {"where": "datum.shown || (datum.name && width > 420)"}
     layers = [
         layer("line", path, where="datum.line != null", strokeWidth=1.5, opacity=0.55),
-        layer("rule", bar, where="datum.barred", opacity=0.5),
-        layer("point", spot),
+        whisker(drawn, where="datum.barred", opacity=0.5),
+        layer("point", {**drawn, "shape": shape, "size": size, "tooltip": tooltip(columns)}),
         words({"x": x, "y": y}, "name", **name, stroke="var(--paper)", strokeWidth=4),
         words({"x": x, "y": y}, "name", **name, fill="var(--ink)"),
     ]
@@ -354,15 +355,7 @@ def frontier_figure(rows: Sequence[Row], *, spend: str, measure: str, full: str)
 # --- trajectories ---------------------------------------------------------------------------------
 
 
-MOST_PATTERNS = 14
-ANSWER_COLOURS = {"right": "var(--blue)", "wrong": "var(--orange)"}
-ANSWER_SHAPES = {"right": "square", "wrong": "circle"}
-TRANSITION_COLOURS = {
-    "stable wrong": "var(--grey)",
-    "recovery": "var(--blue)",
-    "collapse": "var(--orange)",
-    "stable right": "var(--green)",
-}
+TURNS = {"recovery": "var(--blue)", "collapse": "var(--orange)"}
 
 
 def flow_figure(trajectories: Trajectories) -> Figure:
@@ -379,7 +372,7 @@ def flow_figure(trajectories: Trajectories) -> Figure:
     axis = {"labelExpr": "abs(datum.value)", "tickMinStep": 1}
     place = {"x": steps("step", "responses, from one checkpoint to the next", order)}
     place["y"] = number("signed", "questions", axis=axis, scale={"padding": 22})
-    colour = encode_names("transition", TRANSITION_COLOURS, ("recovery", "collapse"))
+    colour = encode_names("transition", TURNS, TURNS)
     shift = {"expr": "datum.signed < 0 ? 10 : -8"}
     counts = words(place, "questions", where="datum.questions > 0", dy=shift)
     inked = {**place, "color": colour, "tooltip": tooltip(columns)}
@@ -393,89 +386,6 @@ def flow_figure(trajectories: Trajectories) -> Figure:
         columns,
         [bars, line("y", 0, strokeWidth=1), *([counts] if changes.any() else ())],
         height=280,
-    )
-
-
-def pattern_figure(trajectories: Trajectories) -> Figure | None:
-    """The most frequent trajectories that are neither always right nor always wrong."""
-    columns = shown_columns(trajectories.schedule)
-    names = [str(trajectories.schedule.checkpoints[column]) for column in columns]
-    found = Counter(tuple(row) for row in trajectories.right[:, columns].tolist())
-    changing = [(p, count) for p, count in found.most_common() if 0 < sum(p) < len(p)]
-    drawn = changing[:MOST_PATTERNS]
-    if not drawn:
-        return None
-    rows: list[Row] = [
-        {"pattern": place, "questions": count, "checkpoint": name, "answer": answer}
-        for place, (pattern, count) in enumerate(drawn, 1)
-        for name, right in zip(names, pattern, strict=True)
-        for answer in ["right" if right else "wrong"]
-    ]
-    y = name_axis("pattern")
-    y["axis"]["labels"] = False
-    place = {"x": steps("checkpoint", "responses", names), "y": y}
-    codes = {
-        "color": encode_names("answer", ANSWER_COLOURS, ANSWER_COLOURS),
-        "shape": encode_names("answer", ANSWER_SHAPES, ANSWER_SHAPES),
-        "size": {"condition": {"test": "datum.answer == 'right'", "value": 190}, "value": 55},
-    }
-    last = f"datum.checkpoint == '{names[-1]}'"
-    some, told = (sum(count for _, count in each) for each in (drawn, changing))
-    return Figure(
-        "patterns",
-        "Trajectories that change",
-        f"Patterns of right and wrong answers, the most frequent first: {some} of the {told} "
-        "questions whose answer changes. The number of questions is at the end of each line.",
-        rows,
-        {name: name for name in ("pattern", "questions", "checkpoint", "answer")},
-        [
-            layer("point", {**place, **codes}),
-            words(place, "questions", where=last, dx=22, align="left"),
-        ],
-        height=24 * len(drawn) + 10,
-    )
-
-
-def change_figure(trajectories: Trajectories) -> Figure:
-    """Box plots of how the evidence moved with each kind of transition."""
-    before, after = trajectories.right[:, :-1], trajectories.right[:, 1:]
-    ends = {"left": "5 %", "first": "25 %", "median": "median", "third": "75 %", "right": "95 %"}
-    shares, rows = [0.05, 0.25, 0.5, 0.75, 0.95], list[Row]()
-    for evidence in trajectories.evidence:
-        moved = trajectories.changes(evidence)
-        for transition, (was, became) in TRANSITIONS.items():
-            members = moved[(before == was) & (after == became)]
-            members = members[~np.isnan(members)]
-            if len(members):
-                row = {"evidence": evidence.replace("_", " "), "transition": transition}
-                box = dict(zip(ends, np.quantile(members, shares).round(4).tolist(), strict=True))
-                rows.append({**row, "count": len(members), **box})
-    columns = {"evidence": "evidence", "transition": "transition", "count": "count", **ends}
-    names = list(TRANSITION_COLOURS)
-    offset: Spec = {"field": "transition", "type": "nominal", "sort": names}
-    offset["scale"] = {"domain": names, "paddingInner": 0.3}
-    place = {"y": name_axis("evidence"), "yOffset": offset}
-    colour = encode_names("transition", TRANSITION_COLOURS, names)
-    inked: Spec = {**place, "color": colour, "tooltip": tooltip(columns)}
-    few: Spec = {"axis": {"tickCount": 8}, "scale": {"padding": 8}}
-    x = number("left", "change from one checkpoint to the next", **few)
-    half = {"x": {**x, "field": "first"}, "x2": {"field": "third"}}
-    middle = {**place, "x": {**x, "field": "median"}}
-    return Figure(
-        "changes",
-        "How the evidence moves",
-        "Boxes hold the middle half of the changes, whiskers reach from 5 % to 95 %, the notch is "
-        "the median. Where boxes overlap, that evidence alone cannot tell a recovery from a "
-        "collapse.",
-        rows,
-        columns,
-        [
-            line("x", 0, strokeWidth=1),
-            layer("rule", {**inked, "x": x, "x2": {"field": "right"}}, strokeWidth=1.5),
-            layer("bar", {**inked, **half}, cornerRadius=2),
-            layer("tick", middle, color="var(--paper)", thickness=2.5),
-        ],
-        height=100 * len({row["evidence"] for row in rows}),
     )
 
 
@@ -634,9 +544,7 @@ def calibrated_figure(evaluation: Mapping[str, Any], *, allowed: float) -> Figur
     columns |= {"spent": "share of the tokens (95 %)", "settings": "chosen settings"}
     title = f"points against {full}" if graded else f"points of agreement with {full}"
     x = number("difference", title, axis={"tickCount": 8}, scale={"padding": 12})
-    y = name_axis("name")
-    bar = {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}}
-    spot = {"y": y, "x": x, "tooltip": tooltip(columns)}
+    place = {"x": x, "y": name_axis("name")}
     return Figure(
         "calibrated",
         f"Calibrated policies against {full}",
@@ -648,8 +556,8 @@ def calibrated_figure(evaluation: Mapping[str, Any], *, allowed: float) -> Figur
         [
             line("x", 0, strokeWidth=1),
             limit("x", -allowed),
-            layer("rule", bar, strokeWidth=2.5, color="var(--blue)"),
-            layer("point", spot, shape="diamond", size=130),
+            whisker(place, "x", strokeWidth=2.5, color="var(--blue)"),
+            layer("point", {**place, "tooltip": tooltip(columns)}, shape="diamond", size=130),
         ],
         height=38 * len(rows) + 10,
     )
@@ -685,24 +593,19 @@ def difficulty_figure(points: Sequence[Point], *, policy: str) -> Figure:
         {
             "policy": name,
             # In percent: short, because all of them stand in a row on a phone, too.
-            "support": "–".join(f"{100 * float(e):.0f}" for e in group.group[8:].split("-")),
-            "loss": group.loss,
-            "from": group.low,
-            "to": group.high,
-            "interval": bracket(group.low, group.high),
-            "questions": group.questions,
-            "responses": group.responses,
-            "note": signed(group.loss),
-            "size": f"n = {group.questions}",
+            "support": "–".join(f"{100 * float(e):.0f}" for e in group["group"][8:].split("-")),
+            **{each: group[each] for each in ("loss", "low", "high", "questions", "responses")},
+            "interval": bracket(group["low"], group["high"]),
+            "note": signed(group["loss"]),
+            "size": f"n = {group['questions']}",
         }
-        for name, group in sorted(groups, key=lambda pair: pair[1].group)
+        for name, group in sorted(groups, key=lambda pair: str(pair[1]["group"]))
     ]
     columns = {"policy": "policy", "support": "share of the leader, %", "questions": "questions"}
     columns |= {"loss": "loss, points", "interval": "95 %", "responses": "responses"}
     order = list(dict.fromkeys(row["support"] for row in rows))
     place = {"x": steps("support", "share of the leader in %, hard to easy", order)}
     place["y"] = number("loss", "loss, points", scale={"padding": 12})
-    bar = {"x": place["x"], "y": {**place["y"], "field": "from"}, "y2": {"field": "to"}}
     return Figure(
         "difficulty",
         "Loss by difficulty",
@@ -713,7 +616,7 @@ def difficulty_figure(points: Sequence[Point], *, policy: str) -> Figure:
         columns,
         [
             line("y", 0, strokeWidth=1),
-            layer("rule", bar, color="var(--blue)", strokeWidth=2, opacity=0.6),
+            whisker(place, color="var(--blue)", strokeWidth=2, opacity=0.6),
             layer("point", {**place, "tooltip": tooltip(columns)}, size=90),
             words(place, "note", dx=8, dy=-9, align="left"),
             words({"x": place["x"], "y": {"value": -10}}, "size", fontSize=11),

@@ -25,13 +25,11 @@ from aera.lab.report.figures import (
     Predictions,
     bracket,
     calibrated_figure,
-    change_figure,
     difficulty_figure,
     flow_figure,
     frontier_figure,
     frontier_rows,
     in_order,
-    pattern_figure,
     reliability_figure,
     shown_columns,
     stop_figure,
@@ -166,12 +164,11 @@ def _trajectory_section(trajectories: Trajectories, told: Told) -> Section:
         for row in examples
     ]
     weighed = [name.replace("_", " ") for name in examples[0]["against"]]
-    figures = (flow_figure(trajectories), pattern_figure(trajectories), change_figure(trajectories))
     return Section(
         "trajectories",
         "Trajectories and transitions",
         "How answers change with more votes, and whether the evidence shows it.",
-        [figure for figure in figures if figure is not None],
+        [flow_figure(trajectories)],
         [
             *_sheets("Whole trajectories", ("shape", "questions", "share"), shapes),
             *_sheets(
@@ -191,7 +188,7 @@ def _trajectory_section(trajectories: Trajectories, told: Told) -> Section:
 
 
 def _sheet_sections(told: Told) -> Iterator[Section]:
-    """Equal-compute mixtures and matched-random tests; ablations and transfer where present."""
+    """Equal-compute mixtures and matched-random tests, where present."""
     mixtures = [
         (row["policy"], f"{row['responses']:.1f}", f"{row['accuracy']:.1f}", *_gap(row),
          _chance(row["p"]))
@@ -225,10 +222,6 @@ def _sheet_sections(told: Told) -> Iterator[Section]:
     ]
     if sheets:
         yield Section("tests", "Is the routing real?", "", (), sheets)
-    for name in ("ablations", "transfer"):
-        if rows := told.get(name):
-            cells = [[f"{v:.2f}" if isinstance(v, float) else v for v in r.values()] for r in rows]
-            yield Section(name, name.capitalize(), "", (), _sheets("", [*rows[0]], cells))
 
 
 def _sheets(

@@ -10,7 +10,7 @@ from aera import Pool
 from aera.cli import app
 from aera.errors import UsageError
 from aera.lab import Truths, grade
-from aera.lab.report.demo import run_demo
+from aera.lab.live import run_demo
 
 
 def test_it_solves_over_http_and_shows_what_that_was_worth(tmp_path: Path) -> None:
