@@ -53,9 +53,7 @@ def run(folder: Path, *words: object, stdin: str = "", **variables: str) -> Done
             pytest.raises(SystemExit) as ended,
         ):
             main()
-    for name in {*sys.modules} - known:  # scorers and tasks of one's own: others have such names
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
-            del sys.modules[name]
+    forget_modules(known, folder)
     for each in (out, error):
         each.seek(0)
     return Done(line, int(ended.value.code or 0), out.read(), error.read())
@@ -69,3 +67,10 @@ def refused(done: Done, code: int) -> str:
     assert len(told) == 1, done.stderr
     assert told[0].startswith("aera: ")
     return told[0]
+
+
+def forget_modules(known: set[str], folder: Path) -> None:
+    """Scorers and tasks of a folder that goes: others have such names too."""
+    for name in {*sys.modules} - known:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
