@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from commands import Aera, command
 from fakes import Call, FakeUpstream, in_background
-from live import controller_of
+from foreign_questions import BUNDLED
 from traced import TracedUpstream
 
-from aera import Controller, Pool, Question, Response, get_task
+from aera import Pool, Question, Response, get_task
 
-TOKENS = 25
+TOKENS, AT_ONCE = 25, 8
 
 
 def various(call: Call, place: int) -> Response:
@@ -48,6 +48,11 @@ def spent(server: FakeUpstream) -> tuple[int, int]:
     made = [various(call, place) for call in server.calls for place in range(call.n)]
     most = [call.body["max_tokens"] for call in server.calls for _ in range(call.n)]
     return len(made), sum(min(each.tokens, top) for each, top in zip(made, most, strict=True))
+
+
+def asked_of(server: FakeUpstream, first: int = 0) -> list[tuple[str, int]]:
+    """The prompt and the index of every response that was asked for, from this call on."""
+    return [(c.prompt, c.body["seed"] + i) for c in server.calls[first:] for i in range(c.n)]
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -122,7 +127,7 @@ def test_sample_keeps_a_limit_and_goes_on_where_it_ended(
     done = aera(*sampling)
     assert done.returncode == 0
     assert spent(server)[0] == 12 * 16
-    asked = [(c.prompt, c.body["seed"] + i) for c in server.calls for i in range(c.n)]
+    asked = asked_of(server)
     assert len(asked) == len({*asked})
 
 
@@ -131,7 +136,7 @@ def test_sample_keeps_a_limit_and_goes_on_where_it_ended(
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_kills_lose_no_finished_call_and_double_no_line(
-    solving: list[object], server: FakeUpstream, tmp_path: Path, shared: bool
+    aera: Aera, solving: list[object], server: FakeUpstream, tmp_path: Path, shared: bool
 ) -> None:
     server._delay = lambda call: random.Random(call.number).uniform(0.0, 0.1)
     limit = ["--shared-budget", "--max-responses", 500] if shared else []
@@ -146,34 +151,25 @@ def test_kills_lose_no_finished_call_and_double_no_line(
         time.sleep(chance.uniform(0.0, 0.05))
         work.send_signal(chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGINT)))
         work.wait()
-        asked = [(c.prompt, c.body["seed"] + i) for c in server.calls[first:] for i in range(c.n)]
-        assert not known & {*asked}
+        assert not known & {*asked_of(server, first)}
         lost = [c for c in server.calls[first:] if (c.prompt, c.body["seed"]) not in paid_for(log)]
         assert len(lost) <= AT_ONCE
     server._delay = lambda call: 0.0
-    done = subprocess.run(
-        command(*arguments), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = aera(*arguments)
     assert done.returncode in (0, 3), done.stderr
     answers = lines((tmp_path / "answers.jsonl").read_text())
     assert sorted(int(line["question_id"]) for line in answers) == list(range(1, 41))
     before = len(server.calls)
-    subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, check=False)
+    aera(*arguments)
     assert len(server.calls) == before
-
-
-AT_ONCE = 8
 
 
 def paid_for(log: Path) -> set[tuple[str, int]]:
     """Prompt and index of every response that the log holds whole."""
-    text = log.read_text() if log.exists() else ""
+    text, task = log.read_text() if log.exists() else "", get_task("numeric")
     whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    task = get_task("numeric")
-    return {
-        (task.prompt(Question("", f"what is {int(line['question_id']) - 1}?")), line["index"])
-        for line in whole
-    }
+    asked = ((f"what is {int(line['question_id']) - 1}?", line["index"]) for line in whole)
+    return {(task.prompt(Question("", text)), index) for text, index in asked}
 
 
 def test_another_model_does_not_go_on_with_what_was_paid_for(
@@ -257,14 +253,11 @@ def test_at_most_so_many_samples_are_taken(aera: Aera, solving: list[object]) ->
     assert (done.returncode, "--schedule sets another" in done.stderr) == (2, True)
 
 
-def test_a_controller_runs_its_own_weights_only_where_the_label_says_so(tmp_path: Path) -> None:
-    made = controller_of()
-    assert made.run_by("fixed-300").schedule.last == 300
-    bundled = Controller.load(Path(__file__).parents[2] / "aera/demo/controller")
-    assert bundled.run_by("asc-0.9").weigher is None
-    assert bundled.run_by("asc-0.9+weighted").weigher is bundled.weigher
-    assert bundled.run_by("aera-0.3").label == "aera-0.30"
-    assert bundled.run_by("weighted-64").label == "weighted-64"
+def test_a_controller_runs_its_own_weights_only_where_the_label_says_so() -> None:
+    assert BUNDLED.run_by("asc-0.9").weigher is None
+    assert BUNDLED.run_by("asc-0.9+weighted").weigher is BUNDLED.weigher
+    assert BUNDLED.run_by("aera-0.3").label == "aera-0.30"
+    assert BUNDLED.run_by("fixed-300").schedule.last == 300
 
 
 # --- traces ---------------------------------------------------------------------------------------
@@ -290,15 +283,3 @@ def test_sample_keeps_traces_and_on_request_every_token(tmp_path: Path, aera: Ae
     ]
     assert {len(each["logprob"]) == len(each["confidence"]) > 3 for each in raw} == {True}
     assert "with a trace of their tokens" in aera("info", "pool").stdout
-
-
-def test_votes_without_what_the_weights_need_are_counted_and_said(
-    aera: Aera, solving: list[object], server: FakeUpstream
-) -> None:
-    bundled = Path(__file__).parents[2] / "aera/demo/controller"
-    done = aera(*solving, "--controller", bundled, "--policy", "weighted-4", "--trust")
-    assert all(call.body["logprobs"] for call in server.calls)
-    lacking = sum(sum(line["lacking"].values()) for line in lines(done.stdout))
-    assert lacking > 40
-    said = f"{lacking} responses came without logprobs and were weighed by their text alone"
-    assert said in done.stderr
