@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 from commands import Aera, refused
+from small_study import Bench
 from typer.testing import CliRunner
 
+from aera import parse_policy
 from aera.cli import app
+from aera.errors import UsageError
 from aera.lab import import_file
+from aera.lab.asked import ask_policies
+from aera.reading.task import TASKS
 
 RowOf = Callable[..., dict[str, Any]]
 WriteRows = Callable[..., Path]
@@ -50,58 +55,35 @@ def test_policies_schedule_and_rule_may_be_chosen(aera: Aera, rows: Path, tmp_pa
     assert made["pool"]["schedule"] == list(range(1, 9))
 
 
-def test_without_truths_it_is_a_dry_run(
-    aera: Aera, tmp_path: Path, row_of: RowOf, write_rows: WriteRows
-) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [row_of("a", ["1"] * 4, None)])
-    aera("import", file, "--out", "pool")
-    done = aera("evaluate", "pool", "--json", "out.json")
-    assert done.returncode == 0
-    assert "no truths" in done.stdout
-    made = json.loads((tmp_path / "out.json").read_text())
-    assert {point["accuracy"] for point in made["points"]} == {None}
-    assert made["comparisons"] == []
-
-
 @pytest.mark.parametrize(
-    "arguments",
+    ("words", "code", "said"),
     [
-        ("--policies", "best"),
-        ("--policies", "asc-2"),
-        ("--schedule", "8,4"),
-        ("--schedule", "often"),
-        ("--rule", "coin"),
+        ("evaluate pool --policies best", 2, 'no policy is called "best"'),
+        ("evaluate pool --policies asc-2", 2, "asc"),
+        ("evaluate pool --schedule 8,4", 2, "increas"),
+        ("evaluate pool --schedule often", 2, "often"),
+        ("evaluate pool --rule coin", 2, "coin"),
+        ("evaluate pool --schedule 8,16", 1, "goes to 16"),
+        ("evaluate none", 1, "there is no pool"),
+        ("evaluate rows.jsonl.gz", 1, 'rows.jsonl.gz" --out pool'),
+        ("evaluate damaged", 1, "responses-00000.jsonl.gz"),
+        ("import none.jsonl --out new", 2, "no file"),
+        ("import rows.jsonl.gz --out new --task cookery", 2, "cookery"),
+        ("import rows.jsonl.gz --out pool", 2, "exists already"),
+        ("import half.jsonl --task numeric --out new", 1, "half.jsonl, line 2: not JSON"),
     ],
 )
-def test_a_wrong_call_is_one_line_and_exit_2(
-    aera: Aera, rows: Path, tmp_path: Path, arguments: tuple[str, str]
+def test_what_cannot_be_done_is_one_line(
+    aera: Aera, rows: Path, tmp_path: Path, words: str, code: int, said: str
 ) -> None:
-    import_file(rows, tmp_path / "pool")
-    assert refused(aera("evaluate", "pool", *arguments), 2)
-
-
-def test_wrong_imports_are_one_line_and_exit_2(aera: Aera, rows: Path) -> None:
-    assert "no file" in refused(aera("import", "none.jsonl", "--out", "pool"), 2)
-    assert "cookery" in refused(aera("import", rows, "--out", "pool", "--task", "cookery"), 2)
-    import_file(rows, rows.parent / "pool")
-    assert "exists already" in refused(aera("import", rows, "--out", "pool"), 2)
-
-
-def test_a_file_that_cannot_be_used_is_one_line_and_exit_1(
-    aera: Aera, tmp_path: Path, row_of: RowOf, write_rows: WriteRows
-) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [row_of("a", ["1"]), "{"])
-    assert "rows.jsonl, line 2: not JSON" in refused(aera("import", file, "--out", "pool"), 1)
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
-
-
-def test_a_damaged_pool_is_one_line_and_exit_1(aera: Aera, rows: Path, tmp_path: Path) -> None:
-    assert "there is no pool" in refused(aera("evaluate", "pool"), 1)
-    import_file(rows, tmp_path / "pool")
-    assert "goes to 16" in refused(aera("evaluate", "pool", "--schedule", "8,16"), 1)
-    segment = tmp_path / "pool" / "responses-00000.jsonl.gz"
+    for name in ("pool", "damaged"):
+        import_file(rows, tmp_path / name)
+    segment = tmp_path / "damaged" / "responses-00000.jsonl.gz"
     segment.write_bytes(segment.read_bytes()[:-20])
-    assert segment.name in refused(aera("evaluate", "pool"), 1)
+    (tmp_path / "half.jsonl").write_text('{"question": "?", "responses": ["1"]}\n{\n')
+    before = {*tmp_path.rglob("*")}
+    assert said in refused(aera(*words.split()), code)
+    assert {*tmp_path.rglob("*")} == before
 
 
 @pytest.mark.parametrize(
@@ -118,11 +100,6 @@ def test_a_wrong_call_is_told_the_one_that_would_do(words: str, said: str) -> No
     assert done.exit_code == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_file_in_the_place_of_a_pool_is_told_how_to_become_one(aera: Aera, rows: Path) -> None:
-    said = refused(aera("evaluate", rows), 1)
-    assert f'aera import "{rows}" --out pool' in said
 
 
 def test_aera_alone_shows_five_commands_and_its_help_all_of_them() -> None:
@@ -153,6 +130,34 @@ def test_the_shell_completes_commands_and_choices() -> None:
         asked = {"_AERA_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
         done = CliRunner().invoke(app, [], env=asked, prog_name="aera")
         assert done.stdout.split() == [wanted]
+
+
+def listed(command: str) -> tuple[list[str], str]:
+    """The first column of a table of names, and all that is said."""
+    done = CliRunner().invoke(app, [command], env={"COLUMNS": "200"}, catch_exceptions=False)
+    rows = [line.split() for line in done.output.splitlines()[3:] if line.startswith("  ")]
+    return [row[0] for row in rows if row], done.output
+
+
+def test_every_policy_is_listed_and_understood_with_its_setting(bench: Bench) -> None:
+    with pytest.raises(UsageError) as caught:  # it tells whoever names another
+        ask_policies("nobody", bench.records.schedule)
+    known = {f"{kind}-" for kind in re.findall(r"(\w+)-N", str(caught.value))} | {"first-valid"}
+    labels, said = listed("policies")
+    assert sorted(re.sub("[A-Z]$", "", label) for label in labels) == sorted(known | {"aera-"})
+    assert all(limit in said for limit in ("+minN", "+maxN", "+vote", "+weighted"))
+    for label in labels:
+        if not label.startswith(("consensus-", "aera-")):
+            whole = "[NWM]$"  # what stands for a number; all others are fractions
+            named = re.sub("[A-Z]$", "0.9", re.sub(whole, "8", label))
+            assert str(parse_policy(named)) == named
+
+
+def test_every_task_is_listed_with_what_its_answers_are() -> None:
+    names, said = listed("tasks")
+    assert names == list(TASKS)
+    for task in TASKS.values():
+        assert re.search(rf"^  {task.name} +{task.kind} +\S", said, re.MULTILINE)
 
 
 def test_a_configuration_is_printed_line_by_line_also_on_a_terminal(aera: Aera) -> None:
