@@ -39,14 +39,12 @@ def pool(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
 
 
 @pytest.fixture
-def truths(pool: Pool) -> Truths:
-    found = Truths.open(pool.path)
-    assert found is not None
-    return found
+def truths(pool: Pool) -> Truths | None:
+    return Truths.open(pool.path)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_votes_and_replay(pool: Pool, truths: Truths, workers: Workers) -> None:
+def test_votes_and_replay(pool: Pool, truths: Any, workers: Workers) -> None:
     held = hold(pool, workers=workers)
     assert list(held) == [record.read(pool.task) for record in pool]
     policies = [Fixed(4), ASC(0.95), ESC(5)]
@@ -58,7 +56,7 @@ def test_votes_and_replay(pool: Pool, truths: Truths, workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_embeddings_and_evidence(pool: Pool, truths: Truths, workers: Workers) -> None:
+def test_embeddings_evidence_and_fits(pool: Pool, truths: Any, workers: Workers) -> None:
     learner = PaperLearner(Letters())
     alone = learner.prepare(hold(pool), truths)
     for file in pool.path.glob("embeddings-*"):
@@ -70,28 +68,24 @@ def test_embeddings_and_evidence(pool: Pool, truths: Truths, workers: Workers) -
         one, other = (each.trajectories.values[name] for each in (found, alone))
         np.testing.assert_array_equal(one, other)
     assert len([*pool.path.glob("embeddings-*.npy")]) == 3
-
-
-def test_memory_and_disk_share_the_same_embeddings(pool: Pool, truths: Truths) -> None:
-    PaperLearner(Letters()).prepare(pool, truths)
+    one, other = (crossfit(learner, found, folds=2, workers=each) for each in (workers, SERIAL))
+    np.testing.assert_array_equal(one.p_continue, other.p_continue)
     again = Letters()
     for part in hold(pool).parts():
         recorded_encoder(part, encoder=again, folder=pool.folder)
     PaperLearner(again).prepare(hold(pool), truths)
-    assert again.asked == []
+    assert again.asked == [], "memory and disk share the same embeddings"
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_traits_and_vote_features(pool: Pool, truths: Truths, workers: Workers) -> None:
+def test_traits_and_vote_features(pool: Pool, truths: Any, workers: Workers) -> None:
     alone = VoteLearner().prepare(hold(pool), truths)
     found = VoteLearner().prepare(pool, truths, workers=workers)
     np.testing.assert_array_equal(found.traits, alone.traits)
     np.testing.assert_array_equal(found.grades, alone.grades)
     rows = np.arange(20)
     ours, theirs = found.replay(rows), alone.replay(rows)
-    assert ours.features is not None
-    assert theirs.features is not None
-    np.testing.assert_array_equal(ours.features, theirs.features)
+    np.testing.assert_array_equal(*map(np.asarray, (ours.features, theirs.features)))
     texts = {response.text for record in found.records for response in record.responses}
     assert texts == {""}, "texts are not kept"
 
@@ -115,16 +109,9 @@ def test_a_report_of_a_weighing_controller(pool: Pool, workers: int) -> None:
     assert first["p_continue"][0] is not None
 
 
-def test_fits(pool: Pool, truths: Truths) -> None:
-    learner = PaperLearner(Letters())
-    table = learner.prepare(pool, truths)
-    alone, spread = (crossfit(learner, table, folds=2, workers=workers) for workers in WORKERS)
-    np.testing.assert_array_equal(spread.p_continue, alone.p_continue)
-
-
 @pytest.mark.parametrize("change", ["lost", "twice"])
 def test_a_pool_that_is_not_whole_is_refused_also_part_by_part(
-    change: str, pool: Pool, truths: Truths
+    change: str, pool: Pool, truths: Any
 ) -> None:
     first, second, _ = pool.segments
     if change == "lost":
