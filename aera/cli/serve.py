@@ -102,18 +102,16 @@ def serve(
 
     told_of_it = _given(**vars(own))
     urls, keys = _words(upstream), _words(api_key_env)
-    if not (urls or config or print_config):
+    if print_config and config is None:
+        urls = urls or ["http://localhost:8000/v1"]
+    if not (urls or config):
         raise UsageError("no upstream is given: set --upstream or AERA_UPSTREAM, or give --config")
-    if print_config and not urls and config is None:
-        urls = ["http://localhost:8000/v1"]
     tables = _upstreams(urls, keys, escalate_to)
     place, folder = "", Path()
     if config is not None:
-        if told_of_it or escalate_to:
-            named = (
-                ", ".join(f"--{name.replace('_', '-')}" for name in told_of_it) or "--escalate-to"
-            )
-            raise UsageError(f"{named} says something of one model: with --config, say it there")
+        for name in [*told_of_it, *(["escalate_to"] if escalate_to else [])]:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} says something of one model: with --config, say it there")
         told = read_file(config)
         if tables and "upstream" in told:
             raise UsageError(f"{config} has [[upstream]] tables, so leave out --upstream")
@@ -127,17 +125,14 @@ def serve(
     }  # fmt: skip
     if keys_file is not None:
         tables["keys"] = {"file": str(keys_file.absolute()), **tables.get("keys", {})}
-    try:
-        settings = read_config(tables, place, folder)
-        if print_config:
-            typer.echo(write_config(settings))  # lines stay lines, also on a terminal
-            return
-        settings = _load(settings, place)
-        if check:
-            _check(settings)
-            return
-    except AeraError as error:
-        raise UsageError(str(error)) if check else error from None
+    settings = read_config(tables, place, folder)
+    if print_config:
+        typer.echo(write_config(settings))  # lines stay lines, also on a terminal
+        return
+    settings = _load(settings, place)
+    if check:
+        _check(settings)
+        return
     if config is not None and settings.keys.spent is None:  # two on one file have two ports
         spent = config.with_name(f"{config.stem}-{settings.server.port}.spent.json")
         settings = replace(settings, keys=replace(settings.keys, spent=spent))
@@ -226,16 +221,16 @@ def _ask_servers(config: Config) -> list[str]:
         wrong = []
         for upstream in config.upstream:
             async with Replicas(upstream.endpoints) as servers:
-                told = await servers.check()
-            rows = zip(map(without_password, upstream.urls), told, strict=True)
-            wrong += [f"{url} {_diagnose(url, each, upstream)}" for url, each in rows]
-        return [sentence for sentence in wrong if not sentence.endswith(" answers")]
+                for url, told in zip(upstream.urls, await servers.check(), strict=True):
+                    if problem := _diagnose(url, told, upstream):
+                        wrong.append(f"{without_password(url)} {problem}")
+        return wrong
 
     return asyncio.run(ask())
 
 
-def _diagnose(url: str, told: dict[str, Any], upstream: UpstreamConfig) -> str:
-    """How one server does, with what to do."""
+def _diagnose(url: str, told: dict[str, Any], upstream: UpstreamConfig) -> str | None:
+    """What is wrong with one server, with what to do."""
     status = told["status"]
     if status is None:
         return "does not answer: is the model server running there?"
@@ -243,21 +238,18 @@ def _diagnose(url: str, told: dict[str, Any], upstream: UpstreamConfig) -> str:
         return f"refuses the key (status {status}): look at its api_key_env"
     if status == 404 and not url.rstrip("/").endswith("/v1"):
         return "has no list of models: did you forget /v1?"
-    return "answers" if status < 500 else f"fails with status {status}"
+    return f"fails with status {status}" if status >= 500 else None
 
 
 def _describe(model: ModelConfig, config: Config) -> str:
     """A model in one line."""
     theirs = f' as "{model.model}"' if model.model else ""
-    large = model.escalate.get("model")
-    second = f', undecided ones to "{large}"' if large else ""
-    others = ", and every other name" if model.other_names else ""
-    by_default = ", votes by default" if model.vote_by_default else ""
-    audits = f", {model.audit_share:.3g} of the votes audited" if model.audit_share else ""
-    return (
-        f'"{model.name}"{theirs} at {_places(model, config)}, policy {model.decider.label}, '
-        f"checkpoints {model.decider.schedule}{by_default}{second}{others}{audits}"
-    )
+    told = [f"policy {model.decider.label}", f"checkpoints {model.decider.schedule}"]
+    told += ["votes by default"] * model.vote_by_default
+    told += [f'undecided ones to "{name}"' for name in [model.escalate.get("model")] if name]
+    told += ["and every other name"] * model.other_names
+    told += [f"{model.audit_share:.3g} of the votes audited"] if model.audit_share else []
+    return f'"{model.name}"{theirs} at {_places(model, config)}, {", ".join(told)}'
 
 
 def _places(model: ModelConfig, config: Config) -> str:
@@ -269,18 +261,14 @@ def _announce(config: Config, listening: socket.socket) -> None:
     host, first = config.server.host, config.model[0]
     named = f"[{host}]" if ":" in host else host
     place = f"http://{named}:{listening.getsockname()[1]}/"
-    about = f"for {len(config.model)} models"
-    if len(config.model) == 1:
-        about = f"for {_places(first, config)}, policy {first.decider.label}"
-    say(f"AERA on {place}v1 {about}", stderr=True)
+    one = f"{_places(first, config)}, policy {first.decider.label}"
+    about = one if len(config.model) == 1 else f"{len(config.model)} models"
+    say(f"AERA on {place}v1 for {about}", stderr=True)
     for model in config.model:
         if model.record is not None:
-            say(
-                f"audited requests are recorded in {model.record}: the question, its system "
-                f"message and all responses, up to {model.record_max:,} bytes; no keys, names or "
-                "headers",
-                stderr=True,
-            )
+            kept = "the question, its system message and all responses; no keys, names or headers"
+            where = f"{model.record}, up to {model.record_max:,} bytes"
+            say(f"audited requests are recorded in {where}: {kept}", stderr=True)
     names = " or ".join(f'"aera/{model.name}"' for model in config.model)
     say(f"ask for {names}; the page is at {place}", stderr=True)
 

@@ -209,8 +209,10 @@ class Gateway:
             self.models[each.name] = model
             if each.audit_share:
                 self._auditors[each.name] = Auditor(model, self.metrics.count)
-        # The model that takes the names of no other.
+        # The model that takes the names of no other, and whether all names are the upstream's own.
         self._others = next((m for m in self.models.values() if m.config.other_names), None)
+        passes = self._others is not None and not self._others.config.model
+        self._passes_names = passes and len(config.model) == 1
         self._forwarded = openai.forwarded_names(config.server.keep_headers)
         names = [name.lower() for name in config.server.allowed_hosts]
         own = () if config.key else (*LOCAL, config.server.host.lower())
@@ -493,12 +495,6 @@ class Gateway:
         named = name if isinstance(name, str) else None
         model = self.find(self.default if named is None else named, client)
         return await self.pass_on(exchange, content, body, model, named)
-
-    @property
-    def _passes_names(self) -> bool:
-        """Whether all names are the upstream's own."""
-        others = self._others
-        return len(self.models) == 1 and others is not None and not others.config.model
 
     async def list_models(self, exchange: Exchange) -> ASGIApp:
         """The models that may be asked for, each also under the name that votes."""

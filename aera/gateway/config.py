@@ -283,13 +283,19 @@ def read_config(tables: Mapping[str, Any], place: str = "", folder: Path = Path(
     for each in config.upstream:
         for variable in each.api_key_env:
             _variable(variable, f'{place}[[upstream]] "{each.name}": api_key_env')
-    keys = (*_plain_keys(config.keys), *_named_keys(config.key, place))
+    keys = *_plain_keys(config.keys), *_named_keys(config.key, place)
+    for key, where in keys:
+        if len(key.secret) < SHORTEST_KEY:
+            raise UsageError(
+                f"a key in {where} has {len(key.secret)} characters and could be guessed; give "
+                f"each at least {SHORTEST_KEY}, as openssl rand -hex 16 makes them"
+            )
     if not keys and config.server.host not in LOCAL:
         raise UsageError(
             f"{config.server.host} can be reached from outside, so clients need keys: set "
             f"{config.keys.env}, or listen on 127.0.0.1"
         )
-    return replace(config, key=keys)
+    return replace(config, key=tuple(key for key, _ in keys))
 
 
 def _read(kind: Any, table: object, place: str, folder: Path) -> Any:
@@ -357,8 +363,8 @@ def _variable(variable: str, where: str) -> str:
     return found
 
 
-def _plain_keys(keys: KeysConfig) -> Iterator[KeyConfig]:
-    """The keys of the environment and of the file of keys."""
+def _plain_keys(keys: KeysConfig) -> list[tuple[KeyConfig, str]]:
+    """The keys of the environment and of the file of keys, and where each stands."""
     if keys.env != KeysConfig.env:
         _variable(keys.env, "[keys]: env")
     told = [(secret, keys.env) for secret in os.environ.get(keys.env, "").split(",")]
@@ -373,26 +379,16 @@ def _plain_keys(keys: KeysConfig) -> Iterator[KeyConfig]:
     if keys.file is not None and not known:
         text = "has none, and without a key anybody may ask: put one in, or leave the file out"
         raise UsageError(f'the file of keys "{keys.file}" {text}')
-    for secret, where in known.items():
-        yield KeyConfig(secret=_strong(secret, where))
+    return [(KeyConfig(secret=secret), where) for secret, where in known.items()]
 
 
-def _named_keys(keys: tuple[KeyConfig, ...], place: str) -> Iterator[KeyConfig]:
+def _named_keys(keys: tuple[KeyConfig, ...], place: str) -> Iterator[tuple[KeyConfig, str]]:
     """The keys with names and limits of their own."""
     for key in keys:
         where = f'{place}[[key]] "{key.name}"'
         if not (key.name and key.env):
             raise UsageError(f"{where}: name and env are needed")
-        yield replace(key, secret=_strong(_variable(key.env, f"{where}: env"), key.env))
-
-
-def _strong(secret: str, where: str) -> str:
-    if len(secret) < SHORTEST_KEY:
-        raise UsageError(
-            f"a key in {where} has {len(secret)} characters and could be guessed; give each at "
-            f"least {SHORTEST_KEY}, as openssl rand -hex 16 makes them"
-        )
-    return secret
+        yield replace(key, secret=_variable(key.env, f"{where}: env")), key.env
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from starlette.types import Receive
 from aera.errors import AeraError, UpstreamError, UsageError
 from aera.reading.task import Task
 from aera.sampling.budget import Bound, Ledger
+from aera.sampling.replies import is_whole
 
 # An object of a request or reply, whose fields others choose.
 Json = Mapping[str, Any]
@@ -86,9 +87,7 @@ def event(content: Json) -> bytes:
 
 def status_of(error: AeraError) -> int:
     """The status an error is answered with: its own where it has one."""
-    if isinstance(error, DeniedError):
-        return error.status
-    if isinstance(error, UpstreamError):
+    if isinstance(error, DeniedError | UpstreamError):
         # Anything but an error status means that nothing useful came back.
         return error.status if error.status and 400 <= error.status < 600 else 502
     return 400 if isinstance(error, UsageError) else 500
@@ -340,14 +339,13 @@ def check_chat(body: Json) -> None:
 def count_choices(body: Json, most: int) -> int:
     """How many choices are wanted; what the seeds of their samples are made from is checked too."""
     seed, wanted = body.get("seed"), body.get("n")
-    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+    if seed is not None and not is_whole(seed):
         raise UsageError(f'"seed" must be a whole number, but got {seed!r:.40}')
     if wanted is None:
         return 1
-    whole = isinstance(wanted, int) and not isinstance(wanted, bool)
-    if not whole or not 1 <= wanted <= most:
+    if not is_whole(wanted) or not 1 <= wanted <= most:
         raise UsageError(f'"n" must be a whole number from 1 to {most}, but got {wanted!r:.40}')
-    return int(wanted)
+    return wanted
 
 
 def wants_json(body: Json) -> bool:
@@ -361,40 +359,35 @@ def is_structured(body: Json) -> bool:
     return wants_json(body) or bool(body.get("tools") or body.get("functions"))
 
 
+def _last_asked(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return next((each for each in reversed(messages) if each.get("role") == "user"), {})
+
+
 def find_last_words(body: Json) -> str:
     """The text of the last user message."""
-    messages = body.get("messages")
-    for message in reversed(messages if isinstance(messages, list) else []):
-        if isinstance(message, Mapping) and message.get("role") == "user":
-            content = message.get("content")
-            parts = content if isinstance(content, list) else [{"text": content}]
-            texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
-            return "\n".join(text for text in texts if isinstance(text, str))
-    return ""
+    content = _last_asked(body["messages"]).get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def find_system(body: Json) -> str | None:
     """The text of a system message at the beginning."""
-    messages = body.get("messages")
-    first = messages[0] if isinstance(messages, list) and messages else None
-    if not isinstance(first, Mapping) or first.get("role") not in ("system", "developer"):
-        return None
+    first = body["messages"][0] if body["messages"] else {}
     content = first.get("content")
-    return content if isinstance(content, str) else None
+    known = first.get("role") in ("system", "developer") and isinstance(content, str)
+    return content if known else None
 
 
 def add_instruction(body: Json, task: Task) -> dict[str, Any]:
     """The request with the task's answer instruction behind its last user message."""
     messages = [dict(message) for message in body["messages"]]
     asked = task.template.replace("{question}", "").strip()
-    for message in reversed(messages):
-        if message.get("role") == "user":
-            content = message.get("content")
-            if isinstance(content, str):
-                message["content"] = f"{content}\n\n{asked}"
-            elif isinstance(content, list):
-                message["content"] = [*content, {"type": "text", "text": asked}]
-            break
+    last = _last_asked(messages)
+    if isinstance(content := last.get("content"), str):
+        last["content"] = f"{content}\n\n{asked}"
+    elif isinstance(content, list):
+        last["content"] = [*content, {"type": "text", "text": asked}]
     return {**body, "messages": messages}
 
 

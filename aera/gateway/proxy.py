@@ -9,24 +9,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aera.core import Response as Sample
-from aera.gateway.openai import (
-    HOP_HEADERS,
-    RAW_HEADER,
-    DeniedError,
-    Headers,
-    Json,
-    named_hops,
-)
+from aera.gateway.openai import HOP_HEADERS, RAW_HEADER, DeniedError, Headers, Json, named_hops
 from aera.sampling.budget import Bound, Held, Usage
 from aera.sampling.client import read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.sampler import request_bound
 
-REPLY_HEADERS = (HOP_HEADERS - {b"content-length"}) | {
-    b"content-encoding",
-    b"date",
-    b"server",
-}
+REPLY_HEADERS = (HOP_HEADERS - {b"content-length"}) | {b"content-encoding", b"date", b"server"}
 # Bytes of a reply up to which it is passed on in one piece.
 SMALL = 64 * 2**10
 

@@ -246,11 +246,7 @@ class Model:
     """A model that is served: its servers, who decides its votes, and what those may take."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        replicas: Replicas,
-        second: Replicas | None,
-        forward_key: bool,
+        self, config: ModelConfig, replicas: Replicas, second: Replicas | None, forward_key: bool
     ) -> None:
         self.config, self.replicas, self.forward_key = config, replicas, forward_key
         self.controller = config.decider

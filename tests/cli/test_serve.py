@@ -292,7 +292,7 @@ def test_a_check_says_what_would_be_served(tmp_path: Path) -> None:
     assert done.exit_code == 1, "nobody is there"
     file.write_text(WHOLE.replace('"mine"', '"gone"'))
     code, said = refused("--config", str(file), "--check")
-    assert (code, said.count("\n"), '[[model]] "small"' in said) == (2, 1, True)
+    assert (code, said.count("\n"), '[[model]] "small"' in said) == (1, 1, True)
 
 
 def test_a_check_asks_the_model_servers() -> None:
