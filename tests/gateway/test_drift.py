@@ -2,7 +2,6 @@
 
 import json
 import logging
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,11 +60,3 @@ def test_what_a_request_names_it_gets_wherever_it_is() -> None:
         return {each["policy"] for each in named}
 
     assert visit(act, FakeUpstream(boxed), controller=BUNDLED) == {"aera-0.30+vote"}
-
-
-def test_a_trusted_controller_stays() -> None:
-    trusted = replace(BUNDLED, home=None)
-    accounts, state, metrics = visit(visit_all, FakeUpstream(boxed), controller=trusted)
-    assert {each["policy"] for each in accounts} == {GATED}
-    assert state["models"][0]["drifted"] is False
-    assert "aera_drifted_total 0.0" in metrics

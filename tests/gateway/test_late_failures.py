@@ -12,11 +12,7 @@ FAULTS = {
     "429": (Fault.status(429, "slow down", retry_after="9"), "slow down"),
     "400": (Fault.status(400, "enough"), "enough"),
     "401": (Fault.status(401, "no such key"), "no such key"),
-    "403": (Fault.status(403, "not for you"), "not for you"),
-    "404": (Fault.status(404, "no such model"), "no such model"),
-    "500": (Fault.status(500, "broken"), "broken"),
     "503": (Fault.status(503, "overloaded"), "overloaded"),
-    "html": (Fault.html(), "not JSON"),
     "reset": (Fault.reset(), "connection"),
     "hang": (Fault.hang(30), "no reply within"),
 }

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import openai
 import pytest
 from fakes import FakeUpstream
-from gateways import BODY, CONTROLLER, SPLIT, account, asked, found, numbers, posted
+from gateways import BODY, SPLIT, account, asked, found, numbers, posted
 from live import boxed
-
-from aera.solving.controller import Controller
 
 # --- ceilings -------------------------------------------------------------------------------------
 
@@ -26,15 +23,21 @@ def test_many_choices_share_the_samples_of_a_request_and_are_told() -> None:
         ({"n": 17}, "from 1 to 16, but got 17"),
         ({"n": 5, "aera": {"policy": "fixed-128"}}, "fixed-128 is above the 102 samples"),
         ({"aera": {"policy": "fixed-600"}}, "fixed-600 is above the 512 samples"),
+        ({"aera": {"policy": "oracle"}}, "knows the right answers"),
+        ({"aera": {"policy": 7}}, '"aera.policy" must be a label'),
+        ({"aera": {"min_samples": True}}, "must be a whole number"),
+        ({"aera": {"min_samples": 129}}, "above the maximum of 128"),
+        ({"aera": {"min_samples": 8, "max_samples": 4}}, "above the maximum of 4"),
+        ({"aera": {"max_samples": 2}}, "minimum of 5"),
+        ({"aera": {"deadline_s": 1e400}}, "not JSON"),
     ],
 )
-def test_what_is_above_a_ceiling_and_cannot_be_cut_is_refused(
-    fields: dict[str, Any], said: str
-) -> None:
+def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], said: str) -> None:
     server = FakeUpstream(boxed)
-    status, _, told = posted({**BODY, **fields}, server)
-    assert (status, server.calls) == (400, [])
+    status, _, told = posted({**BODY, **fields}, server, min_samples=5)
+    assert (status, told["error"]["type"], server.calls) == (400, "invalid_request_error", [])
     assert said in told["error"]["message"]
+    assert "\n" not in told["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -84,53 +87,15 @@ def test_a_deadline_has_a_ceiling_and_a_default(
         ({"policy": "asc-0.95+min10"}, 10),
         ({"policy": "fixed-4", "min_samples": 6}, 6),
         ({"policy": "fixed-9", "max_samples": 5}, 5),
+        ({"min_samples": 100, "max_samples": 100}, 100),
+        ({"min_samples": 2}, 5),  # nobody goes below the operator's
     ],
 )
 def test_bounds_beside_the_schedule_hold(options: dict[str, Any], samples: int) -> None:
-    assert found(options=options)["samples"] == samples
+    assert found(options=options, serving={"min_samples": 5})["samples"] == samples
 
 
 # --- policies by label ----------------------------------------------------------------------------
-
-PARTED = ["1", "1", "2", "2"]
-
-
-@pytest.mark.parametrize(
-    ("label", "weighted"),
-    [
-        ("asc-0.95", False),
-        ("asc-0.95+weighted", True),
-        ("weighted-4", True),
-        ("fixed-4", False),
-        ("aera-0.2", True),  # a gate has its own weights
-    ],
-)
-def test_a_label_says_whether_votes_carry_weights(label: str, weighted: bool) -> None:
-    controller = Controller.load(CONTROLLER)
-    server = numbers(*PARTED, *["1"] * 200)
-    told = found(server, {"policy": label, "max_samples": 4}, serving={"controller": controller})
-    assert (told["votes"] == {"1": 2, "2": 2}) != weighted
-    assert told["policy"].startswith(label.partition("+")[0])
-    assert ("weighted" in told["policy"]) == ("weighted" in label)
-
-
-@pytest.mark.parametrize(
-    ("label", "said"),
-    [
-        ("oracle", "knows the right answers"),
-        ("consensus-0.9", "only evaluate does that"),
-        ("one-shot", "fitted by crossfit only"),
-        ("matched-random", "cannot answer questions"),
-        ("asc-0.95+weighted", 'without one the policy is "asc-0.95"'),
-        ("weighted-64", 'without one the policy is "fixed-64"'),
-        ("aera-0.2", "needs a gate, which comes"),
-        ("best-7", 'no policy is called "best-7"'),
-    ],
-)
-def test_a_label_that_cannot_be_served_is_refused_with_the_reason(label: str, said: str) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        found(options={"policy": label})
-    assert said in caught.value.message
 
 
 def test_the_label_of_a_reply_can_be_asked_for_again() -> None:
