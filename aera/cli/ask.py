@@ -34,7 +34,7 @@ from aera.policies.rules import UNREADABLE, range_of
 from aera.pools.pool import Log, Plan, Pool, append, health_of, mend, read_votes
 from aera.reading.task import Readability, Task, get_task
 from aera.sampling.budget import Budget, Ledger
-from aera.sampling.client import MOST_UNHEARD, Endpoint
+from aera.sampling.client import UNHEARD, Endpoint
 from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler, record, request_bound
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation
@@ -179,7 +179,7 @@ class Job:
         )
         said = [f"{limit:,} {name}" for limit, name in stated if limit is not None]
         text = f"; the limit is {' and '.join(said)}" if said else ""
-        at_once = min(most, self.sampler.upstream.endpoint.concurrency or MOST_UNHEARD)
+        at_once = min(most, self.sampler.upstream.endpoint.concurrency or UNHEARD)
         room = budget.tokens_for(*budget.limits[1:]) / (length or 1)
         if length is None or room >= at_once:
             return text

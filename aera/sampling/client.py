@@ -2,7 +2,6 @@
 
 import asyncio
 import heapq
-import ipaddress
 import itertools
 import json
 import math
@@ -47,34 +46,25 @@ from aera.sampling.replies import (
 )
 from aera.trace import FULL, TOP_LOGPROBS, ServedTokens
 
-ROUNDING = 1e-6
-"""Permits below this are none."""
 MOST_KEPT = 1_024
 """Things remembered of a server; names come from clients, who can make up any number."""
-
-
-START = 4
-"""Calls, or responses, under way before anything is known, as all may be refused."""
-NEAR, FAR, TICK = 0.1, 0.5, 0.01
-"""Seconds in which those under way double while nothing is refused, by where the server is, and
-those between two steps of it, so that a refusal comes before many more are sent."""
-UNHEARD, FEWEST_UNHEARD, MOST_UNHEARD, MOST_AT_ONCE = 2**16, 32, 64, 4_096
-"""Tokens that a server is given to generate at most before it has answered anything; the fewest and
-the most responses that these make; and the most that are under way, unless somebody says."""
-CALM, LONGEST_CALM, LONG_AGO = 10.0, 320.0, 1_200.0
-"""Seconds after a refusal in which the limit does not rise; doubled where another one comes later,
-up to the most; and the seconds after which all is forgotten."""
-KEPT = 7 / 8
-"""What is left of the limit after a refusal; half of it where another one came shortly before."""
+START, DOUBLING, TICK = 4, 0.2, 0.01
+"""Calls, or responses, under way before anything is known, as all may be refused; the seconds in
+which they double while nothing is, and those between two steps of it."""
+UNHEARD, MOST_AT_ONCE = 64, 4_096
+"""Responses that a server is given at most before it has answered anything, and those that are
+under way at most, unless somebody says."""
+CALM, LONGEST_CALM, KEPT = 10.0, 160.0, 7 / 8
+"""Seconds after a refusal in which the limit does not rise, doubled with every further one up to
+the most; and what is left of the limit."""
 RISE = 7.0
 """How many more may be under way for each that came back as fast as the fastest."""
 UNEVEN = 0.3
 """The share of a call that ends before its longest response, by each doubling of `n`."""
-SLOW = 0.25
-"""A call that takes so many times the pace of the fastest has waited at the server."""
-ENOUGH, GAIN, SPARE, STEADY = 12, 1.1, 1.3, 30.0
-"""Calls that tell the rate of a level, the rate by which twice as many under way must be better,
-what is under way beyond what is best, and the seconds after which more are tried again."""
+ENOUGH, GAIN, SLOW, SPARE, AGAIN = 12, 1.1, 0.25, 1.3, 500
+"""Calls that tell the rate of a level; the rate by which twice as many under way must be better;
+the share of the fastest pace below which calls wait at the server; what is under way beyond the
+best level; and the calls after which it is found out anew."""
 
 
 class Turn(NamedTuple):
@@ -92,33 +82,31 @@ class Permits:
     async with permits.hold(n) as turn:
         ...
 
-    A limit that is stated is reached within moments, and falls where the server refuses. Where
-    none is stated (`most` is None), responses are counted, and it is found out how many give the
-    most tokens a second: it rises by every reply as long as more are better, and falls back to the
-    least that give as much. A cancelled waiter never takes a permit along.
+    A limit that is stated falls where the server refuses. Where none is stated (`most` is None),
+    responses are counted, and it is found out how many give the most tokens a second: the limit
+    rises by every reply as long as more are better, and falls to the least that give as much. A
+    cancelled waiter never takes a permit along.
     """
 
-    def __init__(self, most: int | None, *, sure: int | None = None, doubling: float = 0.0) -> None:
+    def __init__(self, most: int | None, *, careful: bool = False) -> None:
         self.found = most is None
         """Whether the limit is found out."""
         self.most = float(most or MOST_AT_ONCE)
-        self.limit = min(self.most, START if doubling else self.most)
+        self.limit = float(min(self.most, START if careful else self.most))
         self.active = 0.0
-        self._sure, self._doubling = min(self.most, sure or self.most), doubling
+        self._sure = min(self.most, UNHEARD) if self.found else self.most
         """How far the limit rises before any reply."""
         self._rising: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[float, int, float, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
-        self._round, self._left, self._half, self._taken = 0, 0.0, 0.0, 0.0
-        """Of the latest refused round: what is left of the limit, half of it, what was taken."""
-        self._refused_at, self._calm = -math.inf, CALM
+        self._round, self._half = 0, 0.0
+        """The rounds of refused calls, and half of the limit before the latest."""
+        self._refused_at, self._calm = -math.inf, CALM / 2
         self._area, self._changed = 0.0, time.monotonic()
         """Those under way, summed up over the seconds until they last changed."""
         self._levels: dict[int, tuple[float, ...]] = {}
         """By the power of two nearest to those under way: calls, and sums of what they told."""
-        self._fastest = 0.0
-        self._again, self._steady = 0.0, 0
-        """When more are tried again than what was found best, and the calls since."""
+        self._fastest, self._told = 0.0, 0
 
     @asynccontextmanager
     async def hold(self, n: int = 1, turn: float = 0.0) -> AsyncIterator[Turn]:
@@ -138,7 +126,7 @@ class Permits:
     async def _wait(self, weight: float, turn: float) -> None:
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (turn, next(self._numbers), weight, answer))
-        self._rise_soon()
+        self._wake()
         try:
             await answer
         except asyncio.CancelledError:
@@ -156,13 +144,47 @@ class Permits:
     def served(self, turn: Turn, tokens: int) -> None:
         """A call went through, whose longest response has so many tokens."""
         now = time.monotonic()
-        pace = max(tokens, 1) / max(now - turn.begun, 1e-3)
+        took = max(now - turn.begun, 1e-3)
+        pace = max(tokens, 1) / took
         self._fastest = max(self._fastest, pace)
-        most = self._find_most(turn, tokens, now) if self.found else self.most
+        if self.found:
+            crowd = (self._area + self.active * (now - self._changed) - turn.area) / took
+            self._learn(max(1.0, crowd), max(tokens, 1), took)
         if self._waiting and now - self._refused_at >= self._calm:
-            bold = turn.weight * (1.0 if self._again else RISE * pace / self._fastest)
-            self.limit = max(self.limit, min(most, self.limit + (1.0 if self._round else bold)))
+            more = 1.0 if self._round else RISE * turn.weight * pace / self._fastest
+            self.limit = max(self.limit, min(self.most, self.limit + more))
         self._wake()
+
+    def _learn(self, crowd: float, tokens: int, took: float) -> None:
+        """How far the limit may rise, as far as the calls so far tell; it falls where less is best.
+
+        The rate of a level is the pace of its longest responses times how many are under way.
+        """
+        self._told += 1
+        if self._told % AGAIN == 0:
+            self._levels.clear()
+        level = round(math.log2(crowd))
+        kept, told = self._levels.get(level, (0.0,) * 4), (1, crowd, tokens, took)
+        share = 0.5 if kept[0] >= 4 * ENOUGH else 1.0  # what was long ago counts for less
+        self._levels[level] = tuple(share * old + new for old, new in zip(kept, told, strict=True))
+        known = {
+            level: crowd / calls * tokens / seconds
+            for level, (calls, crowd, tokens, seconds) in sorted(self._levels.items())
+            if calls >= ENOUGH
+        }
+        if not known:
+            self.most = self.limit if tokens < SLOW * self._fastest * took else MOST_AT_ONCE
+            return
+        best = least = min(known)
+        for level, rate in known.items():
+            if rate > known[best] * GAIN ** (level - best):
+                best = level
+        slow = best == least and known[best] < SLOW * self._fastest * 2**best
+        if best == max(known) and not slow:
+            self.most = min(MOST_AT_ONCE, 8.0 * 2**best)
+        else:  # where the fewest known are as good as any, still fewer may be
+            self.most = SPARE * 2 ** max(0, best - (best == least) - slow)
+            self._sure, self.limit = 0.0, min(self.limit, self.most)
 
     def refused(self, turn: Turn) -> None:
         """The server refused a call: fall, but once for the calls that were under way together.
@@ -170,60 +192,15 @@ class Permits:
         Where it took some of them, the limit is what it took, if that is less. Where it took none,
         that says nothing about how many it would, and half are tried.
         """
-        now = time.monotonic()
-        since, self._refused_at = now - self._refused_at, now
         if turn.round == self._round:
-            soon = since < self._calm
-            if not soon:  # long after the others it is no longer about them
-                self._calm = min(LONGEST_CALM, 2 * self._calm) if since < LONG_AGO else CALM
+            now = time.monotonic()
+            soon, self._refused_at = now - self._refused_at < self._calm, now
             self._half = max(1.0, self.limit / 2)
-            self._left = self._half if soon else max(1.0, KEPT * self.limit)
-            self._taken, self._sure = self.active, 0
-            self._round += 1
-        elif turn.round != self._round - 1:
-            return
-        self._taken -= turn.weight
-        took_some = self._taken > ROUNDING  # weights are fractions, whose sums are not exact
-        self.limit = max(1.0, min(self._left, self._taken)) if took_some else self._half
-
-    def _find_most(self, turn: Turn, tokens: int, now: float) -> float:
-        """How far the limit may rise, as far as the calls so far tell; it falls where less is best.
-
-        The rate of a level is that of its longest responses times how many are under way.
-        """
-        took = max(now - turn.begun, 1e-3)
-        crowd = (self._area + self.active * (now - self._changed) - turn.area) / took
-        level = round(math.log2(max(1.0, crowd)))
-        kept = self._levels.get(level, (0.0,) * 4)
-        share = 0.5 if kept[0] >= 4 * ENOUGH else 1.0  # what was long ago counts for less
-        told = (1.0, crowd, float(max(tokens, 1)), took)
-        self._levels[level] = tuple(share * old + new for old, new in zip(kept, told, strict=True))
-        known = {
-            level: (crowd / calls * tokens / seconds, tokens / seconds < SLOW * self._fastest)
-            for level, (calls, crowd, tokens, seconds) in sorted(self._levels.items())
-            if calls >= ENOUGH
-        }
-        if not known:
-            return self.limit if tokens < SLOW * self._fastest * took else self.most
-        least, top = min(known), max(known)
-        best = least
-        for level, (rate, _) in known.items():
-            if rate > known[best][0] * GAIN ** (level - best):
-                best = level
-        slow = known[best][1]
-        if best == top and not (best == least and slow):
-            return min(self.most, 2.0**top * (2 * SPARE if self._again else 1 + RISE))
-        # Where the fewest known are as good as any, still fewer may be.
-        lower = (2 if slow else 1) if best == least else 0
-        aim = min(self.most, SPARE * 2.0 ** max(0, best - lower))
-        self._sure, self.limit = 0.0, min(aim, self.limit) if self._round else aim
-        self._steady += 1
-        if not self._again:
-            self._again = now + STEADY
-        elif now >= self._again and self._steady >= 4 * ENOUGH:
-            self._again, self._steady = now + STEADY, 0
-            self._levels = {level: kept for level, kept in self._levels.items() if level <= best}
-        return aim
+            self.limit = self._half if soon else KEPT * self.limit
+            self._round, self._sure = self._round + 1, 0.0
+            self._calm = min(LONGEST_CALM, 2 * self._calm)
+        left = self.active - turn.weight  # a fraction, so that nobody may leave hardly anything
+        self.limit = max(1.0, min(self.limit, left)) if left > 1e-6 else self._half
 
     def _count(self, more: float) -> None:
         now = time.monotonic()
@@ -236,16 +213,13 @@ class Permits:
             if not answer.done():
                 self._count(weight)
                 answer.set_result(None)
-        self._rise_soon()
-
-    def _rise_soon(self) -> None:
-        """As long as nothing was refused, a little more in a moment."""
         if self._waiting and self.limit < self._sure and self._rising is None:
             self._rising = asyncio.get_running_loop().call_later(TICK, self._rise)
 
     def _rise(self) -> None:
+        """As long as nothing was refused, a little more."""
         self._rising = None
-        self.limit = min(max(self._sure, self.limit), self.limit * 2 ** (TICK / self._doubling))
+        self.limit = max(self.limit, min(self._sure, self.limit * 2 ** (TICK / DOUBLING)))
         self._wake()
 
 
@@ -404,15 +378,6 @@ def _proxy(base_url: str) -> str | None:
     host = parts.hostname or ""
     own = host in ("localhost", "::1") or host.startswith("127.")
     return None if own or proxy_bypass(host) else getproxies().get(parts.scheme)
-
-
-def _is_near(base_url: str) -> bool:
-    """Whether a server is on this machine or in one's own network."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_private
-    except ValueError:
-        return "." not in host
 
 
 def _most_calls() -> int:
@@ -845,12 +810,9 @@ class Upstream:
         key = ("permits", order.who)
         known: Permits | None = self.memory.get(key)
         if known is None:
-            most, body = self.endpoint.concurrency, order.body
-            doubling = NEAR if _is_near(self.endpoint.base_url) else FAR
-            length = next((body[name] for name in LENGTHS if is_whole(body.get(name))), UNHEARD)
-            sure = most or max(FEWEST_UNHEARD, min(MOST_UNHEARD, UNHEARD // max(1, length)))
-            told = self._shared and most is not None  # many clients, and no batch that may be wrong
-            known = Permits(most, sure=sure, doubling=0.0 if told else doubling)
+            most = self.endpoint.concurrency
+            # A stated number is right where many clients come, and may be wrong for a batch.
+            known = Permits(most, careful=not (self._shared and most))
         self.memory.keep(key, known)
         return known
 

@@ -179,7 +179,7 @@ def test_first_blocks_come_before_all_others(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_refusal_of_all_leaves_room_whatever_their_fractions_add_up_to() -> None:
     async def scene() -> float:
-        permits = Permits(None, sure=64)
+        permits = Permits(None)
         async with AsyncExitStack() as stack:
             turns = [await stack.enter_async_context(permits.hold(n)) for n in (1, 1, 3)]
             for turn in turns:  # what is left of the sum of their weights is 4e-16
