@@ -153,10 +153,9 @@ class Metrics:
         """
         self._made["active_requests"].set(active)
         for replicas, model in servers.items():
-            for place, name in enumerate(replicas.names):
-                upstream = replicas.upstreams[place]
-                numbers = {"inflight": replicas.busy[place], "waiting": upstream.waiting}
-                numbers |= {"permits": upstream.allowed, "up": replicas.healthy[place]}
+            for name, server in zip(replicas.names, replicas.servers, strict=True):
+                numbers = {"inflight": server.busy, "waiting": server.waiting}
+                numbers |= {"permits": server.allowed, "up": server.healthy}
                 for what, number in numbers.items():
                     self._made[f"upstream_{what}"].labels(model, name).set(number)
         for model, told in audits.items():

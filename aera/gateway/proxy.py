@@ -190,5 +190,5 @@ async def _pass_reply(
 async def fetch(upstream: Replicas, request: ProxiedRequest) -> Response:
     """What an upstream says, read to its end."""
     async with upstream.send(request) as reply:
-        content = await read_reply(reply, upstream.upstreams[0].endpoint.largest_reply)
+        content = await read_reply(reply, upstream.servers[0].endpoint.largest_reply)
         return Response(content, reply.status, media_type=reply.content_type)

@@ -253,7 +253,7 @@ def measure(body: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 class RequestBody(dict[str, Any]):
-    """The fields of a request and, from the first call on, their JSON; never changed in place.
+    """The fields of a request, whose JSON is made once; never changed in place.
 
     `size` is about how long the JSON will be, where somebody knows. `wishes` are the fields for
     logprobs that it is sent with as far as a server takes them, and the `task` finds the answer
@@ -272,85 +272,41 @@ class RequestBody(dict[str, Any]):
         self.wishes, self.task, self._size = wishes, task, size
         self.levels = 1 + (TOP_LOGPROBS in wishes) if wishes else 0
         """What is wished for: nothing, the tokens' own logprobs, or full lists."""
-        self.shows_logprobs = bool(fields.get("logprobs"))
-        """Whether whoever asked wants to see logprobs, beside what is wished for."""
         self.seed: int | None = fields["seed"] if is_whole(fields.get("seed")) else None
-        self._common = b""
-        """The JSON of all but `n` and the seed, without the closing brace."""
-        self._made: asyncio.Future[None] | None = None
-        self._leveled: dict[int, RequestBody] = {}
+        self._made: dict[int, bytes] = {}
 
     def cut(self, most: int) -> "RequestBody":
         """The same with its responses no longer than that."""
         named = dict.fromkeys([name for name in LENGTHS if name in self], most)
         return RequestBody({**self, **named}, wishes=self.wishes, task=self.task)
 
-    def with_logprobs(self, level: int) -> "RequestBody":
-        """The request with what is wished for up to a level; what it says itself stays.
+    async def make(self, level: int) -> bytes:
+        """Its JSON, but for `n`, a seed and the closing brace; a large one off the event loop."""
+        if level not in self._made:
+            size = sum(measure(self)[::2]) if self._size is None else self._size
+            make = partial(self._make, level)
+            self._made[level] = await asyncio.to_thread(make) if size > LARGE else make()
+        return self._made[level]
 
-        It is made once, so that it is serialised once.
-        """
-        if not self.levels:
-            return self
-        if level not in self._leveled:
-            more = {
-                name: self.get(name) or value
-                for name, value in self.wishes.items()
-                if level and (level == self.levels or name != TOP_LOGPROBS)
-            }
-            if TOP_LOGPROBS in more:
-                tops = filter(is_whole, (self.get(TOP_LOGPROBS), self.wishes[TOP_LOGPROBS]))
-                more[TOP_LOGPROBS] = max(tops)
-            made = RequestBody({**self, **more}, size=self._size, task=self.task)
-            made.shows_logprobs = self.shows_logprobs
-            self._leveled[level] = made
-        return self._leveled[level]
-
-    @property
-    def size(self) -> int:
-        """Bytes of its JSON, once it was made."""
-        return len(self._common)
-
-    async def prepare(self) -> None:
-        """Make the JSON, once; a large one outside the event loop."""
-        if self._common:
-            return
-        if self._size is None:
-            text, _, encoded = measure(self)
-            self._size = text + encoded
-        if self._size <= LARGE:
-            self._serialise()
-            return
-        if self._made is None:
-            self._made = asyncio.ensure_future(asyncio.to_thread(self._serialise))
-        await asyncio.shield(self._made)
-
-    def _serialise(self) -> None:
+    def _make(self, level: int) -> bytes:
+        """With what is wished for up to a level; what it says itself stays."""
+        wished = {
+            name: self.get(name) or value
+            for name, value in self.wishes.items()
+            if level == self.levels or (level and name != TOP_LOGPROBS)
+        }
+        if TOP_LOGPROBS in wished:
+            tops = self.get(TOP_LOGPROBS), self.wishes[TOP_LOGPROBS]
+            wished[TOP_LOGPROBS] = max(filter(is_whole, tops))
         spliced = ("n",) if self.seed is None else ("n", "seed")
-        common = {name: value for name, value in self.items() if name not in spliced}
+        fields = {name: each for name, each in {**self, **wished}.items() if name not in spliced}
         try:
-            self._common = STRICT.encode(common)[:-1].encode()
+            return STRICT.encode(fields)[:-1].encode()
         except (ValueError, RecursionError):
             raise UsageError(
                 "the request cannot be sent as JSON: it holds Infinity or NaN, or is nested too "
                 "deeply"
             ) from None
-
-    def seed_of(self, index: int) -> int | None:
-        """The seed of sample `index`, stepped so that no two samples repeat."""
-        return None if self.seed is None else self.seed + index
-
-    def content(self, index: int, n: int) -> bytes | BytesIO:
-        """What is sent for sample `index`, or for `n` from there on; `prepare` comes first.
-
-        A large one is a file, which aiohttp sends piece by piece.
-        """
-        seed = self.seed_of(index)
-        end = "" if seed is None else f', "seed": {seed}'
-        if n > 1:
-            end += f', "n": {n}'
-        made = self._common + (end if len(self._common) > 1 else end[2:]).encode() + b"}"
-        return made if len(made) < LARGE else BytesIO(made)
 
 
 def open_session(
@@ -510,8 +466,6 @@ class Endpoint:
     """Seconds for a call and all its retries, counted from when the first is made."""
     longest_wait: float = math.inf
     """A server that asks for a longer pause before the next try is not tried again."""
-    attempt_timeout: float | None = None
-    """Seconds for one try; None: the timeout, or half of it where there are other replicas."""
     largest_reply: int = 64 * 2**20
     """Bytes; a reply with more is an error."""
 
@@ -526,8 +480,6 @@ class Endpoint:
             check_count("concurrency", self.concurrency)
         check_count("tries", self.tries)
         check_count("the largest reply", self.largest_reply)
-        if self.attempt_timeout is not None and not self.attempt_timeout > 0:
-            raise UsageError(f"the timeout of a try must be above 0, got {self.attempt_timeout}")
 
     @property
     def key(self) -> str:
@@ -567,11 +519,31 @@ class _Order(NamedTuple):
     """What to ask for, until when somebody waits, and what is held for it."""
 
     body: RequestBody
+    made: bytes
+    """Its JSON as `make` gives it."""
+    lists: bool
+    """Whether that asks for lists of likely tokens."""
     until: float
     held: Held
     headers: Mapping[str, str]
     who: tuple[str, str | None]
     """The model and the key that a refusal is about; None is the endpoint's own key."""
+
+    def seed(self, index: int) -> int | None:
+        """The seed of sample `index`, stepped so that no two samples repeat."""
+        return None if self.body.seed is None else self.body.seed + index
+
+    def content(self, index: int, n: int) -> bytes | BytesIO:
+        """What is sent for `n` samples from `index` on.
+
+        A large one is a file, which aiohttp sends piece by piece.
+        """
+        seed = self.seed(index)
+        end = "" if seed is None else f', "seed": {seed}'
+        if n > 1:
+            end += f', "n": {n}'
+        whole = self.made + (end if len(self.made) > 1 else end[2:]).encode() + b"}"
+        return whole if len(whole) < LARGE else BytesIO(whole)
 
 
 Ask = Callable[[_Order, int, int], Coroutine[Any, Any, list[Response]]]
@@ -591,11 +563,9 @@ class Upstream:
         self._alone, self._shared = alone, shared
         self.permits = Permits(endpoint.concurrency or _most_calls())
         """For all calls together; each model and key has its own permits beside them."""
-        self.calls = 0
         self.heard, self.usual = 0.0, 0.0
         """When the latest reply began, and the seconds that one takes, on a moving average."""
-        own, total = endpoint.attempt_timeout, endpoint.timeout
-        self.attempt_timeout = (total if alone else total / 2) if own is None else own
+        self.patience = endpoint.timeout if alone else endpoint.timeout / 2
         """Seconds for one try."""
         self._url = endpoint.url("/chat/completions")
         self.memory = Memory()
@@ -675,9 +645,9 @@ class Upstream:
         who = model, headers.get("Authorization") if headers else None
         level = min(asked.levels, self.memory.get(("logprobs", model), asked.levels))
         while True:
-            order = _Order(asked.with_logprobs(level), until, held, sent, who)
-            await order.body.prepare()
-            size = LONG_LISTS if asked.levels and order.body.get(TOP_LOGPROBS) else n
+            lists = level == 2 or TOP_LOGPROBS in asked
+            order = _Order(asked, await asked.make(level), lists, until, held, sent, who)
+            size = LONG_LISTS if asked.levels and lists else n
             try:
                 got = await _ask_in_parts(self._ask, order, start, n, size=size)
                 break
@@ -705,7 +675,7 @@ class Upstream:
             except UpstreamError as refused:
                 if all(response.error for response in got):
                     raise
-                got += _failed(refused, rest)
+                got += failed_responses(refused, rest)
         if len(got) < n:
             some, place = any(response.error is None for response in got), start + len(got)
             got += await _ask_in_parts(self._try, order, place, n - len(got), size=1, some=some)
@@ -743,9 +713,7 @@ class Upstream:
         try:
             return await self._call(order, start, n)
         except UpstreamError as error:
-            if not error.retryable and error.status is not None:
-                raise
-            return _failed(error, n)
+            return failed_responses(error.unless_refused(), n)
 
     async def _call(self, order: _Order, start: int, n: int) -> list[Response]:
         """One call with its retries; the error of the last is raised.
@@ -773,7 +741,7 @@ class Upstream:
                         raise no_room().after(0)
                     now = time.monotonic()
                     until, patience = min(until, now + patience), math.inf
-                    limit = min(max(0.0, until - now), self.attempt_timeout)
+                    limit = min(max(0.0, until - now), self.patience)
                     timer.reschedule(asyncio.get_running_loop().time() + limit)
                     try:
                         got = await self._post(order, start, n)
@@ -826,11 +794,13 @@ class Upstream:
 
     async def _post(self, order: _Order, index: int, n: int) -> list[Response]:
         """One exchange."""
-        self.calls += 1
-        begun, body = time.monotonic(), order.body
+        begun = time.monotonic()
         try:
             async with self.session.post(
-                self._url, data=body.content(index, n), headers=order.headers, allow_redirects=False
+                self._url,
+                data=order.content(index, n),
+                headers=order.headers,
+                allow_redirects=False,
             ) as reply:
                 self.heard = time.monotonic()
                 most = self.endpoint.largest_reply
@@ -846,14 +816,14 @@ class Upstream:
         read = partial(
             parse_reply,
             said,
-            seed=body.seed_of(index),
+            seed=order.seed(index),
             latency_ms=1000 * took,
-            sent=body.size,
-            shows_logprobs=body.shows_logprobs,
-            task=body.task,
+            sent=len(order.made),
+            shows_logprobs=bool(order.body.get("logprobs")),
+            task=order.body.task,
         )
         # Lists of likely tokens are long, and others wait for the loop.
-        return await asyncio.to_thread(read) if TOP_LOGPROBS in body else read()
+        return await asyncio.to_thread(read) if order.lists else read()
 
 
 async def _ask_in_parts(
@@ -876,15 +846,16 @@ async def _ask_in_parts(
         await cancel_all(tasks)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     refused = next((each for each in outcomes if isinstance(each, Exception)), None)
+    if refused is not None and not isinstance(refused, UpstreamError):
+        raise refused
     got: list[Response] = []
     for outcome, count in zip(outcomes, sizes, strict=True):
         if isinstance(outcome, list):
             got += outcome
-        elif isinstance(refused, UpstreamError):
-            known = outcome if isinstance(outcome, UpstreamError) else refused.after(0)
-            got += _failed(known, count)
-        else:
-            raise refused or outcome
+        elif refused is not None:
+            got += failed_responses(
+                outcome if isinstance(outcome, UpstreamError) else refused.after(0), count
+            )
     if refused is not None and not some and all(response.error for response in got):
         raise refused
     return got
@@ -898,7 +869,7 @@ def _kind_of(body: Mapping[str, Any]) -> tuple[str, bool, bool, bool]:
     return str(body.get("model")), greedy, tools, bool(body.get("response_format"))
 
 
-def _failed(error: UpstreamError, n: int) -> list[Response]:
+def failed_responses(error: UpstreamError, n: int) -> list[Response]:
     """The records of `n` completions that one call was to give; its calls count once."""
     first = Response("", error=str(error), calls=error.calls, source=error)
     return [first, *[replace(first, calls=0)] * (n - 1)]

@@ -23,6 +23,7 @@ from aera.sampling.client import (
     Upstream,
     cancel_all,
     connection_error,
+    failed_responses,
     run_together,
 )
 from aera.sampling.replies import origin_of
@@ -59,30 +60,86 @@ class ProxiedRequest:
         return self.method in ("GET", "HEAD") or self.target.partition("?")[0] in GENERATING
 
 
+class Replica(Upstream):
+    """One of several servers, with what is known of how it does."""
+
+    def __init__(self, endpoint: Endpoint, *, alone: bool) -> None:
+        super().__init__(endpoint, alone=alone, shared=True)
+        self.passing = self.asking = 0
+        """Requests that it answers on the straight way through, and votes that ask it, from before
+        their first call on."""
+        self.answers = True
+        """Whether it answered the latest check."""
+        self._failures, self._cool_until = 0, 0.0
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it is trusted right now."""
+        return self._cool_until <= time.monotonic()
+
+    @property
+    def busy(self) -> int:
+        """Calls under way."""
+        return max(round(self.permits.active), self.asking) + self.passing
+
+    def cool_down(self, cause: UpstreamError) -> None:
+        """It does not work, and is asked last for a while."""
+        if self.healthy:
+            # What the server said stays out of the log: it may repeat what it was asked.
+            said = f"status {cause.status}" if cause.status else "no reply that can be used"
+            self._tell("replica cools down", cause.detail or said)
+        seconds = COOL_DOWN * 2 ** min(self._failures, DOUBLINGS)
+        self._failures, self._cool_until = self._failures + 1, time.monotonic() + seconds
+
+    def work(self) -> None:
+        """It has answered; if it cooled down, that is over."""
+        if self._failures:
+            self._failures, self._cool_until = 0, 0.0
+            self._tell("replica returns", "it answered a call")
+
+    def _tell(self, event: str, why: str) -> None:
+        """A line in the log, which is the only place that names the server."""
+        origin = origin_of(self.endpoint.base_url)
+        log.warning(json.dumps({"event": event, "replica": origin, "why": why}))
+
+    async def check(self) -> dict[str, Any]:
+        """How it answers a request that costs it little."""
+        patience = aiohttp.ClientTimeout(total=CHECK_SECONDS)
+        url, status = self.endpoint.url("/models"), None
+        try:
+            async with self.session.get(url, timeout=patience, allow_redirects=False) as reply:
+                status = reply.status
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            pass
+        self.answers = status is not None and status < 500 and not 300 <= status < 400
+        if self.answers:
+            self.work()
+        return {
+            "answers": self.answers,
+            "refused": status in (401, 403),
+            "status": status,
+            "cooling_down": not self.healthy,
+            "active": self.busy,
+        }
+
+
 class Replicas:
     """Asks the least busy server; one that does not work cools down for a while."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         alone = len(endpoints) == 1  # else the next one is asked instead of trying again
-        self.upstreams = [Upstream(endpoint, alone=alone, shared=True) for endpoint in endpoints]
-        self.passing = [0] * len(endpoints)
-        """Requests that each server answers on the straight way through."""
-        self._asking = [0] * len(endpoints)
-        """Votes that ask each server, from before their first call on."""
-        self._cool_until = [0.0] * len(endpoints)
-        self._failures = [0] * len(endpoints)
+        self.servers = [Replica(endpoint, alone=alone) for endpoint in endpoints]
         self._headers: Mapping[str, str] = {}
         self._forwarded: Mapping[str, str] = {}
         self._stack = AsyncExitStack()
-        self._checked: list[tuple[float, asyncio.Task[list[dict[str, Any]]]]] = []
+        self._checking, self._checked = asyncio.Lock(), (0.0, list[dict[str, Any]]())
 
     async def __aenter__(self) -> "Replicas":
-        for upstream in self.upstreams:
-            await self._stack.enter_async_context(upstream)
+        for server in self.servers:
+            await self._stack.enter_async_context(server)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await cancel_all([task for _, task in self._checked])
         await self._stack.aclose()
 
     def with_headers(self, headers: Mapping[str, str]) -> "Replicas":
@@ -105,29 +162,14 @@ class Replicas:
     @property
     def names(self) -> list[str]:
         """What to call each server where operators look: its address, without anything secret."""
-        names: list[str] = []
-        for upstream in self.upstreams:
-            origin = origin_of(upstream.endpoint.base_url)
-            same = sum(name.partition("#")[0] == origin for name in names)
-            names.append(f"{origin}#{same + 1}" if same else origin)
-        return names
+        origins = [origin_of(server.endpoint.base_url) for server in self.servers]
+        before = [origins[:place].count(origin) for place, origin in enumerate(origins)]
+        rows = zip(origins, before, strict=True)
+        return [f"{origin}#{same + 1}" if same else origin for origin, same in rows]
 
-    @property
-    def healthy(self) -> list[bool]:
-        """Which servers are trusted right now."""
-        now = time.monotonic()
-        return [until <= now for until in self._cool_until]
-
-    @property
-    def busy(self) -> list[int]:
-        """Calls under way at each server."""
-        rows = zip(self.upstreams, self._asking, self.passing, strict=True)
-        return [max(round(each.permits.active), asking) + passing for each, asking, passing in rows]
-
-    def order(self) -> list[int]:
+    def order(self) -> list[Replica]:
         """Servers in the order in which to ask them: those that work first, then the least busy."""
-        ranks = [*zip((not up for up in self.healthy), self.busy, strict=True)]
-        return sorted(range(len(ranks)), key=ranks.__getitem__)
+        return sorted(self.servers, key=lambda server: (not server.healthy, server.busy))
 
     async def complete(
         self,
@@ -139,153 +181,99 @@ class Replicas:
         held: Held | None = None,
     ) -> list[Response]:
         """As Upstream.complete; what a server could not give, the next one is asked for."""
-        got: list[Response] = []
-        order = self.order()
-        for place in order:
-            upstream = self.upstreams[place]
-            headers = self._headers_for(upstream)
-            ask = partial(upstream.complete, body, deadline=deadline, held=held, headers=headers)
-            missing = [i for i, each in enumerate(got) if _failure(each)] if got else [*range(n)]
-            self._asking[place] += 1
+        got, order = failed_responses(UpstreamError("").after(0), n), self.order()
+        for server in order:
+            headers = self._headers_for(server)
+            ask = partial(server.complete, body, deadline=deadline, held=held, headers=headers)
+            missing = [place for place, each in enumerate(got) if _failure(each)]
+            server.asking += 1
             try:
-                if len(missing) == n:
-                    asking = ask(n, start=start)
-                    last = place == order[-1]
-                    more = await (asking if last else self._ask_unless_silent(place, n, asking))
-                else:
+                if len(missing) < n:
                     singles = await run_together(ask(1, start=start + i) for i in missing)
                     more = [response for [response] in singles]
+                elif server is order[-1]:
+                    more = await ask(n, start=start)
+                else:
+                    more = await self._ask_unless_silent(server, n, ask(n, start=start))
             except UpstreamError:
-                if all(response.error for response in got):
+                if all(response.error is not None for response in got):
                     raise
                 return got  # what has come is not lost for what this one refuses
             finally:
-                self._asking[place] -= 1
-            if not got:
-                got = more
-            else:
-                for i, response in zip(missing, more, strict=True):
-                    got[i] = replace(response, calls=got[i].calls + response.calls)
+                server.asking -= 1
+            for i, response in zip(missing, more, strict=True):
+                calls = got[i].calls + response.calls
+                got[i] = replace(response, calls=calls) if got[i].calls else response
             failed = [error for response in more if (error := _failure(response))]
             if not failed:
-                self._work(place)
-                return got
+                server.work()
+                break
             if deadline is not None and time.monotonic() >= deadline:
-                return got
+                break
             if len(failed) == len(more) and any(response.calls for response in more):
-                self._cool_down(place, failed[0])
+                server.cool_down(failed[0])
         return got
 
     async def _ask_unless_silent(
-        self, place: int, n: int, asking: Coroutine[Any, Any, list[Response]]
+        self, server: Replica, n: int, asking: Coroutine[Any, Any, list[Response]]
     ) -> list[Response]:
         """What a server gives, unless it answers nobody while the others do."""
         begun, task = time.monotonic(), asyncio.create_task(asking)
         try:
             while not (await asyncio.wait([task], timeout=1.0))[0]:
-                others = [each for i, each in enumerate(self.upstreams) if i != place]
-                usual = max((each.usual for each in others if each.heard > begun), default=0.0)
-                waited = time.monotonic() - max(begun, self.upstreams[place].heard)
-                late = waited > max(SILENT, SLOWER * usual) if usual else waited > UNHEARD
-                rows = await self.check() if late and not usual else ()
-                dead = rows and not rows[place]["answers"] and any(row["answers"] for row in rows)
-                if late and (usual or dead):  # it answers nothing at all, and another one does
-                    silent = UpstreamError(f"no reply within {waited:.1f} s").after(1)
-                    return [Response("", error=str(silent), calls=1, source=silent)] * n
+                heard = [other.usual for other in self.servers if other.heard > begun]
+                waited = time.monotonic() - max(begun, server.heard)
+                if waited <= (max(SILENT, SLOWER * max(heard)) if heard else UNHEARD):
+                    continue
+                if not heard:  # nobody else was asked, and it may only take long
+                    await self.check()
+                if heard or (not server.answers and any(each.answers for each in self.servers)):
+                    error = UpstreamError(f"no reply within {waited:.1f} s").after(1)
+                    return failed_responses(error, n)
             return task.result()
         finally:
             await cancel_all([task])
 
-    def _headers_for(self, upstream: Upstream) -> Mapping[str, str]:
-        own = upstream.session.headers
+    def _headers_for(self, server: Replica) -> Mapping[str, str]:
+        own = server.session.headers
         kept = {name: value for name, value in self._forwarded.items() if name not in own}
         return {**kept, **self._headers}
 
     @asynccontextmanager
     async def send(self, request: ProxiedRequest) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Pass a request on as it is; its reply may be read until the block ends."""
-        places = self.order()
-        for place in places:
-            upstream = self.upstreams[place]
-            last = place == places[-1] or not request.repeatable
-            self.passing[place] += 1
+        """Pass a request on as it is; what comes back is for whoever asks to read."""
+        order = self.order()
+        for server in order:
+            last = server is order[-1] or not request.repeatable
+            server.passing += 1
             try:
-                try:
-                    async with asyncio.timeout(None if last else upstream.attempt_timeout):
-                        reply = await _send(upstream, request, self._headers)
-                except aiohttp.ClientConnectorError as error:
-                    self._cool_down(place, connection_error(error))
-                    continue
-                except TimeoutError:
-                    self._cool_down(place, UpstreamError("no reply in time"))
-                    continue
+                async with asyncio.timeout(None if last else server.patience):
+                    reply = await _send(server, request, self._headers)
+            except aiohttp.ClientConnectorError as error:
+                server.cool_down(connection_error(error))
+            except TimeoutError:
+                server.cool_down(UpstreamError("no reply in time"))
+            else:
                 if reply.status < 500:
-                    self._work(place)
-                with closing(reply):
-                    yield reply
+                    server.work()
+                try:
+                    with closing(reply):
+                        yield reply
+                except (aiohttp.ClientError, OSError):
+                    raise UpstreamError("the model server broke off", status=502) from None
                 return
-            except (aiohttp.ClientError, OSError):
-                raise UpstreamError("the model server broke off", status=502) from None
             finally:
-                self.passing[place] -= 1
+                server.passing -= 1
         raise UpstreamError("the model server cannot be reached", status=502)
-
-    def _cool_down(self, place: int, cause: UpstreamError) -> None:
-        before = self.healthy[place]
-        seconds = COOL_DOWN * 2 ** min(self._failures[place], DOUBLINGS)
-        self._failures[place] += 1
-        self._cool_until[place] = time.monotonic() + seconds
-        if before:
-            # What the server said stays out of the log: it may repeat what it was asked.
-            said = f"status {cause.status}" if cause.status else "no reply that can be used"
-            self._tell(place, "replica cools down", cause.detail or said)
-
-    def _work(self, place: int) -> None:
-        """A server has answered; if it cooled down, that is over."""
-        if self._failures[place]:
-            self._failures[place], self._cool_until[place] = 0, 0.0
-            self._tell(place, "replica returns", "it answered a call")
-
-    def _tell(self, place: int, event: str, why: str) -> None:
-        """A line in the log, which is the only place that names the server."""
-        origin = origin_of(self.upstreams[place].endpoint.base_url)
-        log.warning(json.dumps({"event": event, "replica": origin, "why": why}))
 
     async def check(self) -> list[dict[str, Any]]:
         """How every server is doing, asked at most once in a while."""
-        now = time.monotonic()
-        if not self._checked or self._checked[0][0] < now:
-            task = asyncio.create_task(self._check())
-            self._checked[:] = [(now + CHECK_KEPT, task)]
-        # One who stops waiting must not end it for the others.
-        return await asyncio.shield(self._checked[0][1])
-
-    async def _check(self) -> list[dict[str, Any]]:
-        statuses = await asyncio.gather(*map(_get_status, self.upstreams))
-        for place, status in enumerate(statuses):
-            if status is not None and status < 500 and self._failures[place]:
-                self._work(place)
-        return [
-            {
-                "answers": status is not None and status < 500 and not 300 <= status < 400,
-                "refused": status in (401, 403),
-                "status": status,
-                "cooling_down": not healthy,
-                "active": busy,
-            }
-            for status, healthy, busy in zip(statuses, self.healthy, self.busy, strict=True)
-        ]
-
-
-async def _get_status(upstream: Upstream) -> int | None:
-    """How a server answers a request that costs it little, None where it does not."""
-    patience = aiohttp.ClientTimeout(total=CHECK_SECONDS)
-    url = upstream.endpoint.url("/models")
-    try:
-        async with upstream.session.get(url, timeout=patience, allow_redirects=False) as reply:
-            return reply.status
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
-        return None
+        async with self._checking:
+            until, rows = self._checked
+            if time.monotonic() >= until:
+                rows = await asyncio.gather(*(server.check() for server in self.servers))
+                self._checked = time.monotonic() + CHECK_KEPT, rows
+            return rows
 
 
 def _failure(response: Response) -> UpstreamError | None:
@@ -295,25 +283,25 @@ def _failure(response: Response) -> UpstreamError | None:
 
 
 async def _send(
-    upstream: Upstream, request: ProxiedRequest, given: Mapping[str, str]
+    server: Replica, request: ProxiedRequest, given: Mapping[str, str]
 ) -> aiohttp.ClientResponse:
-    """Pass a request on to one upstream."""
+    """Pass a request on to one server."""
     # Configured headers win over the client's, and so does the upstream's own key.
-    own = upstream.session.headers
+    own = server.session.headers
     headers = {name: value for name, value in request.headers.items() if name not in own}
     content = request.content
     large = content is not None and len(content) > LARGE
     try:
-        reply = await upstream.session.request(
+        reply = await server.session.request(
             request.method,
-            upstream.endpoint.url(request.target),
+            server.endpoint.url(request.target),
             data=BytesIO(content) if content is not None and large else content,
             headers={**headers, **given},
             skip_auto_headers=("User-Agent", "Content-Type"),
             allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=upstream.endpoint.timeout),
+            timeout=aiohttp.ClientTimeout(total=None, sock_read=server.endpoint.timeout),
         )
-        upstream.heard = time.monotonic()
+        server.heard = time.monotonic()
         return reply
     except aiohttp.ClientConnectorError:
         raise

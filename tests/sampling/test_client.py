@@ -587,7 +587,6 @@ def test_cancelled_work_closes_its_connections_promptly(honours_n: bool) -> None
         {"base_url": "localhost"},
         {"concurrency": 0},
         {"tries": 0},
-        {"attempt_timeout": 0.0},
         {"largest_reply": 0},
     ],
 )
