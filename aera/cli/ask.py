@@ -233,7 +233,7 @@ def _span(low: float, high: float, what: str) -> str:
     return f"{before}{_many(round(high), what)}"
 
 
-def _many(count: int, what: str) -> str:
+def _many(count: float, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 

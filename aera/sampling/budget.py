@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
+from operator import add, sub
+from typing import NamedTuple
 
 from aera.core import Response
 from aera.errors import UpstreamError, UsageError
@@ -122,30 +124,24 @@ class Usage:
     """Responses that it gave, which may be more than were asked for."""
 
 
-@dataclass
-class Counts:
+class Counts(NamedTuple):
     """Responses and tokens, summed up."""
 
-    responses: int = 0
+    responses: float = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
-    def add(self, responses: int, prompt_tokens: int, completion_tokens: int) -> None:
+    def plus(self, *more: float) -> "Counts":
         """So many more."""
-        self.responses += responses
-        self.prompt_tokens += prompt_tokens
-        self.completion_tokens += completion_tokens
+        return Counts(*map(add, self, more))
 
 
 class Held:
     """Responses that may be asked for, and what they can cost, until they have come back."""
 
-    def __init__(
-        self, ledger: "Ledger", responses: int, bound: Bound, costs: tuple[float, int, int]
-    ) -> None:
-        self.ledger, self.responses, self.bound = ledger, responses, bound
-        self.costs = costs
-        """Choices that a server may give, prompt and completion tokens, for each response."""
+    def __init__(self, ledger: "Ledger", responses: int, bound: Bound, each: Counts) -> None:
+        self.ledger, self.responses, self.bound, self.each = ledger, responses, bound, each
+        """`each` is what is reserved for one: choices that a server may give, and tokens."""
         self.max_tokens: int | None = None
         """The length that a response is cut to, so that it fits; None leaves the request's own."""
         self.turn = 0.0
@@ -156,6 +152,12 @@ class Held:
         """Told of what each call brought, and of the place of the first of it."""
         self._free, self._out = responses, 0
         """Those that no call has been made for, and those that calls are under way for."""
+        ledger.hold(self, responses)
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a response that is asked for; None where nobody says."""
+        return self.bound.max_tokens if self.max_tokens is None else self.max_tokens
 
     @property
     def deadline(self) -> float | None:
@@ -165,8 +167,12 @@ class Held:
     def begin(self, n: int) -> bool:
         """Before a call for `n` responses: whether it may be made, as its retry may not be."""
         more = max(0, n - self._free)
-        if more and not self.ledger.widen(self, more):
-            return False
+        if more:
+            _, prompt, tokens = self.each
+            each = Counts(self.ledger.times, prompt, max(1, tokens))
+            if self.ledger.late or self.ledger.fit(more, each) < more:
+                return False
+            self.ledger.hold(self, more)
         self._free += more - n
         self._out += n
         self.begun = self.begun or time.monotonic()
@@ -196,7 +202,7 @@ class Held:
         if self._out:
             self.lose(self._out)
         free, self._free = self._free, 0
-        self.ledger.leave(self, free)
+        self.ledger.release(self, free, over=True)
 
 
 class Ledger:
@@ -214,15 +220,16 @@ class Ledger:
         """What was billed, and what never came and may have been billed."""
         self.lost_to = Counter[str]()
         """Why they never came."""
-        self.unsaid = self.overbilled = 0
-        """Tokens booked because nobody said how many, and tokens billed beyond all bounds."""
+        self.overbilled = 0
+        """Tokens billed beyond all bounds."""
         self.begun = time.monotonic()
         self.refused = False
         """Whether somebody was told that a limit leaves no room."""
         self.above, self._chain = tuple(above), (self, *above)
         self._limits = budget.limits
-        self._reserved, self._open = [0.0, 0.0, 0.0], set[Held]()
-        self._forgotten, self._filled = [0.0, 0.0, 0.0], self.begun
+        self._reserved, self._open = Counts(), set[Held]()
+        self._forgotten: tuple[float, ...] = (0.0, 0.0, 0.0)
+        self._filled = self.begun
         self._longest = self._longest_prompt = 0
         self._stretch = 1.0
         """How many times as much as it should the server has billed."""
@@ -266,9 +273,8 @@ class Ledger:
             return "seconds"
         own, *others = (one._shares() for one in self._chain)
         least = min(own)
-        if least == inf or min(map(min, others), default=inf) < least:
-            return "key"
-        return LIMITS[own.index(least)]
+        nearer = least < inf and least <= min(map(min, others), default=inf)
+        return LIMITS[own.index(least)] if nearer else "key"
 
     def wait(self, bound: Bound | None = None) -> float:
         """Seconds until a ledger with a period has any room again, or room for one response.
@@ -296,11 +302,11 @@ class Ledger:
     def restore(self, saved: Sequence[float], seconds: float) -> None:
         """Begin with what was saved so many seconds ago."""
         assert self.period is not None
-        share = seconds / self.period
         pairs = zip(saved, self._limits, strict=True)
-        self._forgotten = [
-            min(0.0, share * lim - used) if lim < inf else 0.0 for used, lim in pairs
-        ]
+        share = seconds / self.period
+        self._forgotten = tuple(
+            min(0.0, share * limit - used) if limit < inf else 0.0 for used, limit in pairs
+        )
 
     # --- reserving --------------------------------------------------------------------------------
 
@@ -309,27 +315,30 @@ class Ledger:
         if self.late:
             return None
         if not self.limited:
-            return self._begin(want, bound, 0, 0)
-        prompt = self._prompt(bound)
+            return Held(self, want, bound, Counts(self.times)) if want else None
         keys = [one for one in self._chain if one.period is not None]
         longest = max(one._longest for one in self._chain) or (ASSUMED if keys else 0)
         length = bound.max_tokens or longest
+        each = Counts(self.times, self._prompt(bound), ceil(self.times * length))
         if not length:
             # Nobody can say what a response takes before there is one: one block finds it out,
             # and the others wait for it.
-            return self._begin(0 if self._open else self._fit(want, 1, prompt), bound, prompt, 0)
-        each = whole = ceil(self._times * length)
+            fits = 0 if self._open else self.fit(want, each._replace(completion_tokens=1))
+            return Held(self, fits, bound, each) if fits else None
+        whole, prompt = each.completion_tokens, each.prompt_tokens
         period = min((one._length_that_fits(prompt, one._limits) for one in keys), default=inf)
-        if each > period:  # not even into an empty period: half of one is as long as it gets
-            each = max(1, int(period / 2))
-        fits = self._fit(want, each, prompt)
-        if not fits and want and not keys and not self._fit(1, each, prompt, held=False):
+        if whole > period:  # not even into an empty period: half of one is as long as it gets
+            each = each._replace(completion_tokens=max(1, int(period / 2)))
+        fits = self.fit(want, each)
+        if not fits and want and not keys and not self.fit(1, each, held=False):
             # It will not fit either once those under way have come back, nor as time goes by.
-            each = self._shorten(whole, prompt)
-            fits = self._fit(want, each, prompt) if each else 0
-        made = self._begin(fits, bound, prompt, each)
-        if made is not None and bound.max_tokens is not None and each < whole:
-            made.max_tokens = max(1, int(each / self._times))
+            each = each._replace(completion_tokens=self._shorten(whole, prompt))
+            fits = self.fit(want, each) if each.completion_tokens else 0
+        if not fits:
+            return None
+        made = Held(self, fits, bound, each)
+        if bound.max_tokens is not None and each.completion_tokens < whole:
+            made.max_tokens = max(1, int(each.completion_tokens / self.times))
         return made
 
     def _shorten(self, whole: int, prompt: int) -> int:
@@ -366,7 +375,7 @@ class Ledger:
             raise
 
     @property
-    def _times(self) -> float:
+    def times(self) -> float:
         """How many times as much as asked for is reserved, as servers here have given or billed."""
         return max(each._stretch for each in self._chain)
 
@@ -374,37 +383,17 @@ class Ledger:
     def _under_way(self) -> bool:
         return any(each._open for each in self._chain)
 
-    def _begin(self, n: int, bound: Bound, prompt: int, each: int) -> Held | None:
-        if n < 1:
-            return None
-        made = Held(self, n, bound, (self._times, prompt, each))
+    def hold(self, held: Held, n: int) -> None:
+        """Reserve so many, or as many fewer."""
         for one in self._chain:
-            one._open.add(made)
-        self._hold(made, n)
-        return made
+            one._open.add(held)
+            one._reserved = one._reserved.plus(*(n * cost for cost in held.each))
 
-    def _hold(self, held: Held, n: int) -> None:
-        for one in self._chain:
-            pairs = zip(one._reserved, held.costs, strict=True)
-            one._reserved = [known + n * cost for known, cost in pairs]
-
-    def widen(self, held: Held, more: int) -> bool:
-        """Reserve `more` responses for one of which some were lost; whether there is room."""
-        _, prompt, each = held.costs
-        if self.late or self._fit(more, max(1, each), prompt) < more:
-            return False
-        self._hold(held, more)
-        return True
-
-    def leave(self, held: Held, free: int) -> None:
-        """A reservation is over, and so many of its responses were never asked for."""
-        for one in self._chain:
-            one._open.discard(held)
-        self._release(held, free)
-
-    def _release(self, held: Held, n: int) -> None:
+    def release(self, held: Held, n: int, *, over: bool = False) -> None:
         """So much is no longer reserved, and those who wait for room may have it."""
-        self._hold(held, -n)
+        self.hold(held, -n)
+        for one in self._chain if over else ():
+            one._open.discard(held)
         for one in self._chain:
             for below in [one, *one._below]:
                 below._answer_waiting()
@@ -423,14 +412,14 @@ class Ledger:
 
     # --- room -------------------------------------------------------------------------------------
 
-    def _fit(self, want: int, each: int, prompt: int, *, held: bool = True) -> int:
-        """How many responses of such a length fit, beside those under way or if there were none."""
-        costs = self._times, prompt, each
-        return min(one._fit_here(want, costs, held=held) for one in self._chain)
-
-    def _fit_here(self, want: int, each: tuple[float, int, int], *, held: bool) -> int:
-        rooms, costs = self._rooms(held=held), self.budget.costs(*each)
-        fits = [room / cost for room, cost in zip(rooms, costs, strict=True) if cost]
+    def fit(self, want: int, each: Counts, *, held: bool = True) -> int:
+        """How many responses of such a cost fit, beside those under way or if there were none."""
+        fits = (
+            room / cost
+            for one in self._chain
+            for room, cost in zip(one._rooms(held=held), one.budget.costs(*each), strict=True)
+            if cost
+        )
         return max(0, int(min([want, *fits]) + 1e-9))
 
     def _rooms(self, *, held: bool = True) -> list[float]:
@@ -439,27 +428,23 @@ class Ledger:
         rows = zip(self._limits, self._used(), under_way, strict=True)
         return [limit - taken - more for limit, taken, more in rows]
 
-    def _shares(self, *, held: bool = True) -> list[float]:
+    def _shares(self) -> list[float]:
         """The same as shares of the limits; infinite where there is none."""
-        pairs = zip(self._rooms(held=held), self._limits, strict=True)
+        pairs = zip(self._rooms(), self._limits, strict=True)
         return [room / limit if limit < inf else inf for room, limit in pairs]
 
     def _used(self) -> list[float]:
         """What is spent or may be, less what was forgotten since."""
-        done, lost = self.spent, self.lost
-        total = self.budget.costs(
-            done.responses + lost.responses,
-            done.prompt_tokens + lost.prompt_tokens,
-            done.completion_tokens + lost.completion_tokens,
-        )
-        if self.period is None:
-            return [*total]
-        now = time.monotonic()
-        share, self._filled = (now - self._filled) / self.period, now
-        for place, (limit, taken) in enumerate(zip(self._limits, total, strict=True)):
-            grown = self._forgotten[place] + (share * limit if limit < inf else inf)
-            self._forgotten[place] = min(taken, grown)
-        return [taken - gone for taken, gone in zip(total, self._forgotten, strict=True)]
+        total = self.budget.costs(*self.spent.plus(*self.lost))
+        if self.period is not None:
+            now = time.monotonic()
+            share, self._filled = (now - self._filled) / self.period, now
+            rows = zip(self._limits, total, self._forgotten, strict=True)
+            self._forgotten = tuple(
+                min(taken, gone + share * limit) if limit < inf else taken
+                for limit, taken, gone in rows
+            )
+        return [*map(sub, total, self._forgotten)]
 
     def _prompt(self, bound: Bound) -> int:
         """Tokens of a prompt to reckon with: as the server names them, else its length."""
@@ -474,7 +459,8 @@ class Ledger:
 
     def leaves_room_for(self, responses: int) -> bool:
         """Whether so many more fit beside those under way, if they are as long as usual."""
-        return self._fit(responses, round(self.usual or 0), self._longest_prompt) >= responses
+        each = Counts(self.times, self._longest_prompt, round(self.usual or 0))
+        return self.fit(responses, each) >= responses
 
     # --- booking ----------------------------------------------------------------------------------
 
@@ -486,7 +472,7 @@ class Ledger:
     def _book(self, responses: Sequence[Response], count: int, prompt: int, tokens: int) -> None:
         for one in self._chain:
             one._used()  # the time before it forgets nothing of it
-            one.spent.add(count, prompt, tokens)
+            one.spent = one.spent.plus(count, prompt, tokens)
             for each in responses:
                 one._longest = max(one._longest, each.tokens)
                 one._longest_prompt = max(one._longest_prompt, each.prompt_tokens)
@@ -500,23 +486,21 @@ class Ledger:
             prompt = self._settle_prompt(held.bound, prompt, usage.prompt_tokens)
             tokens = self._settle_tokens(held, responses, count, usage.completion_tokens)
         self._book(responses, count, prompt, tokens)
-        self._release(held, len(responses))
+        self.release(held, len(responses))
 
     def _settle_tokens(
         self, held: Held, responses: Sequence[Response], got: int, told: int | None
     ) -> int:
         """The completion tokens to book; a server that gives or bills more is reserved more."""
         asked, said = len(responses), sum(each.tokens for each in responses)
-        bound = held.bound.max_tokens if held.max_tokens is None else held.max_tokens
-        allowed = None if bound is None else max(got * bound, asked * held.costs[2])
+        bound = held.longest
+        allowed = None if bound is None else max(got * bound, asked * held.each.completion_tokens)
         if told is not None:
             said = told
         elif self.limited:
             # Nobody says what was billed; at a length without bounds a byte is a token.
             worst = sum(len(each.text.encode("utf-8", "replace")) for each in responses)
-            booked = max(said, worst if allowed is None else allowed)
-            self.unsaid += booked - said
-            said = booked
+            said = max(said, worst if allowed is None else allowed)
         most = self._bearable(got) if allowed is None else allowed
         if got > asked:
             self._expect(got / asked)
@@ -531,10 +515,7 @@ class Ledger:
         most = bound.prompt_tokens
         if said is None:
             known = bound.named if most is None else most
-            if known is None or not self.limited:
-                return counted
-            self.unsaid += max(0, known - counted)
-            return known
+            return counted if known is None or not self.limited else known
         if most is not None and said > most:
             self.overbilled += said - most
             said = most
@@ -558,10 +539,10 @@ class Ledger:
 
     def lose(self, held: Held, n: int, why: str) -> None:
         """Count what never came and may have been billed."""
-        _, prompt, tokens = held.costs
+        _, prompt, tokens = held.each
         for one in self._chain:
             one.lost_to[why] += n
             guess = 0 if one.period is None else max(one._longest, ASSUMED)
             one._used()
-            one.lost.add(n, n * prompt, n * (tokens or held.bound.max_tokens or guess))
-        self._release(held, n)
+            one.lost = one.lost.plus(n, n * prompt, n * (tokens or held.bound.max_tokens or guess))
+        self.release(held, n)
