@@ -129,7 +129,7 @@ class Meter:
             held.give_back(n)
         elif self._seen and not says:
             length = self._beyond + sum(map(len, TEXT.findall(self._seen)))
-            most = held.bound.max_tokens if held.max_tokens is None else held.max_tokens
+            most = held.longest
             prompt = held.bound.prompt_tokens or 0
             completion = length if most is None else min(length, n * most)
             self._estimated(by=completion + n * prompt)

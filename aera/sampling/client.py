@@ -713,7 +713,9 @@ class Upstream:
         try:
             return await self._call(order, start, n)
         except UpstreamError as error:
-            return failed_responses(error.unless_refused(), n)
+            if not error.retryable and error.status is not None:
+                raise
+            return failed_responses(error, n)
 
     async def _call(self, order: _Order, start: int, n: int) -> list[Response]:
         """One call with its retries; the error of the last is raised.
