@@ -1,12 +1,35 @@
-"""Questions made up so that what can be learned from them is known."""
+"""Questions made up so that what can be learned from them is known, and who learns from them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from random import Random
+from typing import Any
 
-from aera import Question, Record, Response, Schedule, get_task
-from aera.lab import Truths, VoteLearner
-from aera.lab.learning.dataset import Dataset
+import numpy as np
+from small_study import Letters
+
+from aera import BestOfN, Question, Record, Response, Schedule, get_task
+from aera.arrays import Columns
+from aera.lab import (
+    Judgement,
+    LossLimit,
+    MostUtility,
+    PaperLearner,
+    PaperModel,
+    Truths,
+    TruthScorer,
+    VoteLearner,
+    VoteModel,
+    crossfit,
+    holdout,
+    limit_for,
+    nested,
+)
+from aera.lab.learning.perceptron import Perceptron
+from aera.lab.replay import Dataset
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
+from aera.voting.weigher import Weigher
 
 SCHEDULE = Schedule((2, 4, 8))
 TASK = get_task("numeric")
@@ -45,3 +68,75 @@ def table_of(records: list[VotedRecord], truths: Mapping[str, str]) -> Dataset:
 
 def made_table(seed: int = 0, *, questions: int = QUESTIONS, telling: bool = True) -> Dataset:
     return table_of(*made_records(seed, questions=questions, telling=telling))
+
+
+# --- who learns from two hundred of them ----------------------------------------------------------
+
+
+class Long:
+    """A response is worth more the fewer its words are."""
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        return [1 / len(response.text) for response in responses]
+
+
+EVERY = np.arange(200)
+TRUTHS = Truths(made_records(questions=200)[1])
+LEARNERS: dict[str, Any] = {
+    "labels": VoteLearner(),
+    "majority": VoteLearner("majority"),
+    "scores": VoteLearner("scores", best_of_n=BestOfN(Long()), judge=TruthScorer(TASK, TRUTHS)),
+    "paper": PaperLearner(Letters(), perceptron=Perceptron(epochs=8)),
+}
+GOALS: dict[str, LossLimit | MostUtility] = {
+    "labels": limit_for(LEARNERS["labels"], 0.05),
+    "majority": limit_for(LEARNERS["majority"], 0.1, by_agreement=True),
+    "scores": MostUtility(0.2),
+    "paper": LossLimit(0.05),
+}
+
+
+def prepared(teacher: str, turned: Columns | None = None) -> Any:
+    """Two hundred questions; those `turned` have other responses and other truths."""
+    records, truths = made_records(questions=200)
+    if turned is not None:
+        other, wrong = made_records(seed=9, questions=200)
+        for row in turned:
+            records[row] = replace(other[row], question=records[row].question)
+            truths[f"q{row}"] = wrong[f"q{row}"]
+    known, learner = Truths(truths), LEARNERS[teacher]
+    if teacher == "scores":
+        learner = replace(learner, judge=TruthScorer(TASK, known))
+    return learner.prepare(HeldRecords(records, TASK, SCHEDULE), known)
+
+
+@cache
+def data_of(teacher: str) -> Any:
+    return prepared(teacher)
+
+
+def judge(protocol: str, teacher: str, data: Any, *, seed: int = 1) -> Judgement:
+    learner, goal = LEARNERS[teacher], GOALS[teacher]
+    if protocol == "crossfit":
+        return crossfit(learner, data, folds=3, seed=seed, clean=True)
+    if protocol == "nested":
+        return nested(learner, data, [goal], folds=3, seed=seed)[0]
+    return holdout(learner, data, goal, seed=seed)
+
+
+@cache
+def judged_by(protocol: str, teacher: str) -> Judgement:
+    return judge(protocol, teacher, data_of(teacher))
+
+
+def bytes_of(model: object) -> bytes:
+    """All that was learned."""
+    if isinstance(model, PaperModel):
+        return f"{model.gate.identity} {model.learned} {model.loss}".encode()
+    assert isinstance(model, VoteModel)
+    parts = [model.learned.encode()]
+    if model.gate is not None:
+        parts += [array.tobytes() for array in model.gate.tensors().values()]
+    if isinstance(model.weigher, Weigher):
+        parts += [array.tobytes() for array in model.weigher.network.tensors().values()]
+    return b"".join([*parts, *(values.tobytes() for values in model.own.values.values())])

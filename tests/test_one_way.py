@@ -31,7 +31,7 @@ from aera.adapters.inspect import VoteStopping
 from aera.adapters.vllm import VLLMSampler
 from aera.cli import app
 from aera.lab import grade, import_file, open_truths
-from aera.lab.replay.frontier import Kind
+from aera.lab.frontier import Kind
 from aera.network import Layer, Network
 from aera.paper.encoder import StaticEncoder
 from aera.paper.features import PaperGate, Projection

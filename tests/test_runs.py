@@ -10,7 +10,7 @@ import pytest
 from made_questions import made_table
 
 from aera.lab import VoteLearner, limit_for
-from aera.lab.judging.protocols import learn_and_tune
+from aera.lab.judging import learn_and_tune
 
 ROOT = Path(__file__).parents[1]
 # --- rivals ---------------------------------------------------------------------------------------

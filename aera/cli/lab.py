@@ -25,7 +25,7 @@ from aera.voting.rules import BestOfN, Scorer, load_scorer
 
 if TYPE_CHECKING:
     from aera.lab.build import Built
-    from aera.lab.replay.money import Prices
+    from aera.lab.frontier import Prices
     from aera.lab.summary import Evaluation
     from aera.lab.truths import Graded
 
@@ -264,7 +264,7 @@ def train(
 ) -> None:
     """Learn how votes weigh and when to stop, for a loss you allow, and write a controller."""
     from aera.lab import api
-    from aera.lab.replay.money import Prices
+    from aera.lab.frontier import Prices
 
     prices = Prices(*given.tokens) if given.tokens else None
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

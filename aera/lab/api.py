@@ -10,14 +10,12 @@ from aera.errors import ProtocolError, UsageError
 from aera.lab.asked import ask_policies, check_label, choose_schedule
 from aera.lab.build import BUILD_SHARES, Built, build, build_stated
 from aera.lab.calibrating.calibration import Goal, LossLimit
-from aera.lab.judging.protocols import crossfit, holdout, limit_for, nested
+from aera.lab.frontier import Kind, Prices
+from aera.lab.judging import crossfit, holdout, limit_for, nested
 from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
-from aera.lab.learning.votes import LABELS, MAJORITY, learn_votes
-from aera.lab.replay.frontier import Kind
-from aera.lab.replay.money import Prices
-from aera.lab.replay.replay import ReplaySettings
-from aera.lab.replay.scored import ScoredReplay
+from aera.lab.learning.votes import LABELS, MAJORITY, VoteLearner
+from aera.lab.replay import ReplaySettings
 from aera.lab.summary import (
     CROSSFIT,
     HOLDOUT,
@@ -118,11 +116,10 @@ def evaluate(
         policies, checkpoints, controller=controller, scored=scoring is not None, encoder=encoder
     )
     seen = _find_seen(controller, records, protocol) if controller else []
-    replayed: ReplaySettings | ScoredReplay
     if scoring is None:
         replayed = ReplaySettings(records.task, checkpoints, truths, RULES[rule])
     else:
-        replayed = scoring.replay(records, truths, checkpoints)
+        replayed = scoring.learner(records, truths).replaying(records, truths, checkpoints)
     made = Evaluation(
         records,
         protocol,
@@ -153,9 +150,10 @@ def evaluate(
         once = protocol == CROSSFIT
         learner = PaperLearner(load_encoder(encoder), one_shot=once, rule=RULES[rule])
     else:
-        learner = replace(learn_votes(None if without_truths else truths, None), rule=RULES[rule])
-        if rule != "vote" and learner.teacher != LABELS:
+        teacher = MAJORITY if truths is None or without_truths else LABELS
+        if rule != "vote" and teacher == MAJORITY:
             raise UsageError(f"--rule {rule} is learned from truths, and none are used here")
+        learner = VoteLearner(teacher, rule=RULES[rule])
     return _learn_and_judge(made, learner, _goal(learner, scoring, limit), checkpoints, clean=clean)
 
 
@@ -233,7 +231,9 @@ def train(
     elif paper:
         learner = PaperLearner(load_encoder(encoder), shares=BUILD_SHARES)
     else:
-        learner = learn_votes(truths, _weights_of(weigher), labels=known, workers=shown)
+        teacher = MAJORITY if truths is None else LABELS
+        own = _weights_of(weigher)
+        learner = VoteLearner(teacher, given=own, labels=known, workers=shown)
     if scoring is None and (paper or policy is not None):
         need_truths(records, truths)
     told: dict[str, Any] = {"encoder_name": encoder, "seed": seed}
@@ -331,14 +331,14 @@ def _find_seen(controller: Controller, records: Records, protocol: str) -> list[
 def _with_controller(
     made: Evaluation,
     controller: Controller,
-    replayed: ReplaySettings | ScoredReplay,
+    replayed: ReplaySettings,
     *,
     own: Sequence[Policy],
     seen: Sequence[str],
 ) -> Evaluation:
     """A controller's row, its own full budget and policies on its votes, beside plain votes."""
     policy: Policy = controller.policy
-    if isinstance(replayed, ReplaySettings):
+    if not replayed.scored:
         replayed = replace(replayed, weigher=controller.weigher)
         policy = Live.of(policy)  # as it answers people
     policies = [policy, Fixed(replayed.schedule.last), *own]

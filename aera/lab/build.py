@@ -12,22 +12,18 @@ from aera.errors import ProtocolError
 from aera.lab.asked import gate_threshold, needs_controller
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit, UtilityChoice
 from aera.lab.calibrating.families import GATE_FAMILY, Family
-from aera.lab.judging.protocols import fit_split
-from aera.lab.learning.dataset import Dataset
+from aera.lab.frontier import Point, Trajectories, fixed_points, point_of
+from aera.lab.judging import fit_split
 from aera.lab.learning.learner import (
     Learner,
     Model,
     Split,
-    Table,
     check_enough,
     choose,
     policy_of,
 )
 from aera.lab.learning.votes import VoteLearner
-from aera.lab.replay.frontier import Kind, Point, fixed_points, point_in_orders
-from aera.lab.replay.replay import ReplaySettings
-from aera.lab.replay.scored import ScoredReplay
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.replay import Dataset, ReplaySettings
 from aera.lab.stats import paired_bootstrap, paired_gap, saved_share
 from aera.lab.truths import Truths
 from aera.lab.words import (
@@ -43,11 +39,7 @@ from aera.policies.gate import Gated
 from aera.policies.rules import (
     GATED,
     Policy,
-    family_of,
-    is_fixed,
-    label_of,
     parse_policy,
-    setting_of,
     strip_weighted,
 )
 from aera.pools.pool import HeldRecords, Records
@@ -149,11 +141,7 @@ def _learn(
 
 
 def _point(policy: Policy, stops: Columns, seen: Trajectories, weigher: Weighting | None) -> Point:
-    weighted = gives_weights(weigher)
-    kind = Kind.FIXED if is_fixed(policy) else Kind.BASELINE
-    told = {"kind": kind, "family": family_of(policy), "setting": setting_of(policy)}
-    label = label_of(policy, weighted=weighted)
-    return point_in_orders(label, stops, seen, weighted=weighted, **told)
+    return point_of(policy, stops, seen, weighted=gives_weights(weigher))
 
 
 def _describe_teacher(teacher: Controller, calibrated: frozenset[str]) -> str:
@@ -221,7 +209,7 @@ def _card(controller: Controller, choice: Choice, split: Split) -> str:
     return make_card(controller, lines)
 
 
-def _find_home(table: Table, weigher: Weighting | None, rows: Columns) -> Home | None:
+def _find_home(table: Any, weigher: Weighting | None, rows: Columns) -> Home | None:
     """The home that a table is; how many votes decide in effect is counted in these rows.
 
     Best-of-n has none: a scorer is somebody else's, and without it there is nothing to fall back
@@ -285,14 +273,13 @@ def build_stated(
             home=_find_home(table, model.weigher, split.fit),
         )
     else:
-        policy, learned, weigher = parse_policy(label), "nothing was learned", None
-        replaying: ReplaySettings | ScoredReplay = ReplaySettings(records.task, schedule, truths)
-        if scored and scored.best_of_n:
-            weigher = scored.best_of_n
-            replaying = ScoredReplay(records.task, schedule, weigher, scored.judge)
+        policy, learned = parse_policy(label), "nothing was learned"
+        replaying = ReplaySettings(records.task, schedule, truths)
+        if scored:
+            replaying = scored.replaying(records, truths, schedule)
         done = replaying.evaluate(records, [policy], workers=workers)
         point, readability = done.points[0], done.readability
-        controller = Controller(records.task, schedule, policy, weigher=weigher)
+        controller = Controller(records.task, schedule, policy, weigher=replaying.weigher)
     told, there = _figures(point, learned=bool(controller.fitted), seed=seed)
     told |= {"stated": True, "learned": learned, "feasible": True, "seed": seed}
     told |= {"price": scored.price} if scored else {}

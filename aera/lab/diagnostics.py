@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aera.arrays import Floats
-from aera.lab.replay.frontier import Point
-from aera.lab.replay.hindsight import best_future
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.frontier import Point, Trajectories
 from aera.lab.stats import paired_gap
 
 Row = dict[str, Any]
@@ -22,7 +20,7 @@ def residual_opportunity(point: Point, scores: Floats) -> list[Row]:
 
     `improvable` are those for which a later checkpoint scores higher, `gain` is the mean best one.
     """
-    gains = np.maximum(best_future(scores, 0) - scores[:, 0], 0.0)
+    gains = np.maximum(scores[:, 1:].max(axis=1) - scores[:, 0], 0.0)
     continued = point.columns > 0
     groups = {"continued": continued, "stopped at the first checkpoint": ~continued}
     return [

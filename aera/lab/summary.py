@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns
-from aera.core import Schedule
 from aera.errors import UsageError
 from aera.lab.calibrating.calibration import MostUtility
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
@@ -20,14 +19,20 @@ from aera.lab.diagnostics import (
     residual_opportunity,
     worst_group,
 )
-from aera.lab.judging.protocols import Judgement
+from aera.lab.frontier import (
+    Frontier,
+    Kind,
+    Point,
+    Prices,
+    Trajectories,
+    fixed_points,
+    hindsight_point,
+    oracle_point,
+    shuffle,
+)
+from aera.lab.judging import Judgement
 from aera.lab.learning.paper import PaperTable
 from aera.lab.learning.votes import SCORES, VoteLearner
-from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points, hindsight_point
-from aera.lab.replay.hindsight import oracle, shuffle
-from aera.lab.replay.money import Prices, Terms
-from aera.lab.replay.scored import ScoredReplay
-from aera.lab.replay.trajectory import Trajectories
 from aera.lab.stats import (
     matched_random,
     paired_bootstrap,
@@ -84,18 +89,13 @@ class Scoring:
         """What a threshold is chosen for."""
         return MostUtility(self.price)
 
-    def replay(self, records: Records, truths: Truths | None, schedule: Schedule) -> ScoredReplay:
-        """What is worth how much; the truth judges where it is asked for or known."""
-        best_of_n = BestOfN(self.scorer, uses_logprobs=_uses_logprobs(self.scorer))
-        if self._judge(truths) == SCORE:
-            return ScoredReplay(records.task, schedule, best_of_n)
-        judge = TruthScorer(records.task, need_truths(records, truths))
-        return ScoredReplay(records.task, schedule, best_of_n, judge)
-
     def learner(self, records: Records, truths: Truths | None) -> VoteLearner:
-        """What learns when to stop."""
-        own = self.replay(records, truths, records.schedule)
-        return VoteLearner(SCORES, best_of_n=own.best_of_n, price=self.price, judge=own.judge)
+        """What learns when to stop; the truth judges where it is asked for or known."""
+        judge = None
+        if self._judge(truths) == TRUTH:
+            judge = TruthScorer(records.task, need_truths(records, truths))
+        best_of_n = BestOfN(self.scorer, uses_logprobs=_uses_logprobs(self.scorer))
+        return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price, judge=judge)
 
     def as_json(self, truths: Truths | None) -> dict[str, Any]:
         """What was asked for, as an evaluation file holds it."""
@@ -178,9 +178,9 @@ class Evaluation:
         return self.frontier.readability
 
     @property
-    def terms(self) -> Terms:
-        """What spending is counted in."""
-        return Terms(self.prices, None if self.scoring is None else self.scoring.price)
+    def terms(self) -> dict[str, Any]:
+        """What spending is counted in besides tokens."""
+        return {"prices": self.prices, "price": self.scoring and self.scoring.price}
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -202,9 +202,9 @@ class Evaluation:
             "readability": self.readability.as_json(),
             "protocol": self.protocol,
             "seed": self.seed,
-            **({} if prices is None else {"prices": prices.as_json()}),
+            **({} if prices is None else {"prices": asdict(prices)}),
             **({} if self.headline is None else {"headline": self.headline.as_json()}),
-            "points": [point.as_json(self.terms) for point in self.frontier.points],
+            "points": [point.as_json(**self.terms) for point in self.frontier.points],
             "comparisons": comparisons(self.frontier, seed=self.seed) if graded else [],
             "trajectories": _shapes(trajectories) if right else None,
             **self.sections,
@@ -231,7 +231,7 @@ class Evaluation:
         """One row per policy, as pandas and polars take them."""
         return [
             {name: value for name, value in row.items() if name != "stops"}
-            for row in (point.as_json(self.terms) for point in self.frontier.points)
+            for row in (point.as_json(**self.terms) for point in self.frontier.points)
         ]
 
     @property
@@ -257,7 +257,7 @@ class Evaluation:
         That is the paper's score, and how many questions stopped where.
         """
         means = whole and self.prices is None
-        columns = table_columns(self.frontier.trajectories, self.terms, means=means)
+        columns = table_columns(self.frontier.trajectories, means=means, **self.terms)
         points = self.frontier.without_sweeps().points if whole else self.shown
         if whole:
             stops = list(points[0].stops)
@@ -382,7 +382,7 @@ def crossfit_frontier(
         *done.sweep(),
         *([] if one_shot is None else [one_shot]),
         hindsight_point("matched-random", dealt, trajectories),
-        hindsight_point("oracle", oracle(trajectories), trajectories),
+        oracle_point(trajectories),
     ]
     return Frontier(_distinct([*given, *sweeps, *learned]), trajectories)
 
@@ -455,7 +455,7 @@ def judgement_frontier(done: Judgement, points: Sequence[Point] = ()) -> Frontie
     ]
     kept = [*done.fixed(), *given, *done.points(), *done.sweep()]
     if done.trajectories.grades is not None:
-        kept.append(hindsight_point("oracle", oracle(done.trajectories), done.trajectories))
+        kept.append(oracle_point(done.trajectories))
     return Frontier(_distinct(kept), done.trajectories)
 
 

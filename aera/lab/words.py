@@ -12,9 +12,16 @@ import numpy as np
 from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.certificate import questions_needed
 from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.replay.frontier import Frontier, Kind, Point, fixed_points
-from aera.lab.replay.money import PLAIN, QUESTIONS, Prices, Terms, write_money
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.frontier import (
+    QUESTIONS,
+    Frontier,
+    Kind,
+    Point,
+    Prices,
+    Trajectories,
+    fixed_points,
+    write_money,
+)
 from aera.lab.stats import FEW, Estimate, paired_gap, spent_share
 from aera.solving.controller import Controller
 from aera.voting.rules import BestOfN
@@ -51,7 +58,11 @@ def told_range(gap: Estimate) -> str:
 
 
 def table_columns(
-    trajectories: Trajectories, terms: Terms = PLAIN, *, means: bool = False
+    trajectories: Trajectories,
+    *,
+    price: float | None = None,
+    prices: Prices | None = None,
+    means: bool = False,
 ) -> dict[str, Cell]:
     """Headings with what stands below them; with `means`, the paper's score where it is known."""
     quality: dict[str, Cell] = {"agrees": lambda point: f"{point.agreement:.1f} %"}
@@ -61,7 +72,6 @@ def table_columns(
         quality = {"right": lambda point: f"{point.accuracy:.1f} %"}
     if means and trajectories.re2_mean is not None:
         quality["re2_mean"] = lambda point: f"{point.re2_mean:.1f} %"
-    price, prices = terms.price, terms.prices
     if price is not None and trajectories.grades is not None:
         quality["utility"] = lambda point: f"{point.utility(price):.3f}"
     spend: dict[str, Cell] = {

@@ -1,7 +1,7 @@
 """Policies: given a prefix, stop or continue. A policy is a frozen value; its text is its label."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
@@ -70,13 +70,6 @@ def majority(prefix: Prefix) -> float:
 def entropy(prefix: Prefix) -> float:
     """Normalised entropy of the valid votes."""
     return prefix.tally.entropy if len(prefix.tally) else inf
-
-
-def measure_all(
-    measures: Sequence[Measure], chains: Sequence[Sequence[Prefix]]
-) -> list[list[list[float]]]:
-    """Every measure of every prefix, by measure, question and checkpoint."""
-    return [[[measure(prefix) for prefix in chain] for chain in chains] for measure in measures]
 
 
 # --- the rules ------------------------------------------------------------------------------------

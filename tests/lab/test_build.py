@@ -10,8 +10,8 @@ from small_study import Bench
 from aera.errors import ProtocolError
 from aera.lab import LossLimit, PaperLearner, VoteLearner, build, evaluate, limit_for
 from aera.lab.build import BUILD_SHARES, Built
-from aera.lab.learning.dataset import Dataset
 from aera.lab.learning.folds import split_rows
+from aera.lab.replay import Dataset
 from aera.policies.gate import Gated
 from aera.policies.rules import Fixed
 from aera.pools.pool import HeldRecords

@@ -19,7 +19,7 @@ from aera.lab import (
     crossfit,
     evaluate,
 )
-from aera.lab.learning.states import recorded_encoder
+from aera.lab.learning.states import RecordedEncoder
 from aera.lab.report.page import page_content
 from aera.pools.pool import Records, hold, write_pool
 from aera.workers import SERIAL, Processes, Workers
@@ -72,7 +72,7 @@ def test_embeddings_evidence_and_fits(pool: Pool, truths: Any, workers: Workers)
     np.testing.assert_array_equal(one.p_continue, other.p_continue)
     again = Letters()
     for part in hold(pool).parts():
-        recorded_encoder(part, encoder=again, folder=pool.folder)
+        RecordedEncoder(part, again, pool.folder)
     PaperLearner(again).prepare(hold(pool), truths)
     assert again.asked == [], "memory and disk share the same embeddings"
 

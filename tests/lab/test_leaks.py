@@ -15,7 +15,7 @@ from aera.errors import AeraError
 from aera.lab import VoteLearner, build, limit_for
 from aera.lab.build import Built
 from aera.lab.leaks import Finding, check_controller, check_pool
-from aera.lab.learning.dataset import Dataset
+from aera.lab.replay import Dataset
 from aera.paper.features import NAMES
 from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.pools.pool import VotedRecord

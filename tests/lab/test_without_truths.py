@@ -13,7 +13,7 @@ from aera import Controller, Question, Record, Response
 from aera.errors import UsageError
 from aera.lab import LossLimit, Truths, VoteLearner, nested
 from aera.lab.build import build
-from aera.lab.learning.dataset import Dataset
+from aera.lab.replay import Dataset
 from aera.lab.truths import read_labels
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.solving.controller import default_controller

@@ -16,7 +16,7 @@ from aera import parse_policy
 from aera.cli import app
 from aera.lab import Choice, Frontier, Point, Trajectories
 from aera.lab.build import Built
-from aera.lab.replay.frontier import Kind, fixed_points
+from aera.lab.frontier import Kind, fixed_points
 from aera.lab.stats import FEW
 from aera.lab.summary import Evaluation
 from aera.lab.words import (

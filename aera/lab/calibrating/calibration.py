@@ -14,7 +14,7 @@ from aera.arrays import Columns, Floats
 from aera.errors import UsageError
 from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence, questions_needed
 from aera.lab.calibrating.families import Family
-from aera.lab.replay.trajectory import Trajectories, by_question, pick
+from aera.lab.frontier import Trajectories, by_question, pick
 
 ROUGH = 0.02
 """A margin above this, and above the allowed loss, says that too few questions were seen.

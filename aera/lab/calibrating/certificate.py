@@ -17,9 +17,6 @@ import numpy as np
 
 from aera.arrays import Floats
 
-__all__ = ["betting_p_value", "betting_p_values", "fixed_sequence", "questions_needed"]
-
-
 # A stake of 1/(1 - max_loss) would lose everything on one full regret. Estimates are trusted up to
 # 99 % of it; the bold stake, which is for ties only, may go to the brink, else the floor named in
 # questions_needed would be out of reach.
@@ -30,11 +27,6 @@ BOLD_LIMIT = 1 - 1e-6
 SHARE = 0.9
 # Aim a hair above 1/alpha, so that rounding cannot leave an exact hit on the wrong side.
 MARGIN = 1e-9
-
-
-def betting_p_value(losses: Floats, max_loss: float, *, seed: int, alpha: float = 0.1) -> float:
-    """p-value of "E[D] > max_loss" from one setting's losses, shape (questions,)."""
-    return float(betting_p_values(losses[:, None], max_loss, seed=seed, alpha=alpha)[0])
 
 
 def betting_p_values(losses: Floats, max_loss: float, *, seed: int, alpha: float = 0.1) -> Floats:

@@ -7,6 +7,7 @@ Settings are listed beforehand, from the safest to the boldest.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, floor, log10
+from operator import ge, le, lt
 
 import numpy as np
 
@@ -17,21 +18,6 @@ from aera.policies.rules import ASC, ESC, Entropy, Lead, Majority, Measure, Poli
 COST_SHARES = tuple(np.geomspace(1, 0.035, 45)[1:].tolist())
 """Shares of the full budget's tokens that settings are looked for at; the first, all, is kept."""
 Ready = Callable[[Floats, float], Flags]
-
-
-def at_least(values: Floats, setting: float) -> Flags:
-    ready: Flags = values >= setting
-    return ready
-
-
-def _at_most(values: Floats, setting: float) -> Flags:
-    ready: Flags = values <= setting
-    return ready
-
-
-def _below(values: Floats, setting: float) -> Flags:
-    ready: Flags = values < setting
-    return ready
 
 
 @dataclass(frozen=True)
@@ -68,7 +54,7 @@ class Family:
         A row stops at the first column whose readiness reaches the setting: each saves a block
         wherever the largest readiness up to a column does.
         """
-        rising = self.ready is at_least
+        rising = self.ready is ge
         known = np.maximum.accumulate(values if rising else -values, axis=-1)[..., :-1].ravel()
         saved = np.diff(tokens, axis=-1).ravel() / max(1e-12, float(tokens[..., -1].sum()))
         known, saved = known[np.isfinite(known)], saved[np.isfinite(known)]
@@ -88,7 +74,7 @@ class Family:
         if not far:
             return setting
         unit = 10.0 ** (floor(log10(far)) - 2)
-        bolder = floor(far / unit) if self.ready is at_least and not self.near else ceil(far / unit)
+        bolder = floor(far / unit) if self.ready is ge and not self.near else ceil(far / unit)
         return float(f"{abs(self.near - bolder * unit):.12g}")
 
 
@@ -99,17 +85,17 @@ def grid(start: float, stop: float, step: float) -> tuple[float, ...]:
 
 # The gate's output has no fixed scale, so the fine grid is denser where small chances lie.
 _FINE = (*grid(0.01, 0.2, 0.01), *grid(0.22, 0.98, 0.02))
-GATE_FAMILY = Family("aera", grid(0.1, 0.9, 0.1), _FINE, _below, digits=".2f")
+GATE_FAMILY = Family("aera", grid(0.1, 0.9, 0.1), _FINE, lt, digits=".2f")
 
 _ASC_SETTINGS = (0.999, 0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6)
 
 
 _ASC_FINE = (0.9999, 0.999, *grid(0.6, 0.99, 0.01)[::-1])
-ONE_SHOT_FAMILY = Family("one-shot", (1.0,), (1.0,), at_least)
+ONE_SHOT_FAMILY = Family("one-shot", (1.0,), (1.0,), ge)
 """A checkpoint named once, at the first one: the value is 1 from there on."""
-SCORE_FAMILY = Family("score", (), (), at_least)
+SCORE_FAMILY = Family("score", (), (), ge)
 """Stop once the highest score reaches a bar; its settings are the scores of a pool."""
-ASC_FAMILY = Family("asc", _ASC_SETTINGS, _ASC_FINE, at_least, measures.confidence, ASC, near=1.0)
+ASC_FAMILY = Family("asc", _ASC_SETTINGS, _ASC_FINE, ge, measures.confidence, ASC, near=1.0)
 
 
 def _esc(window: float) -> Policy:
@@ -124,15 +110,15 @@ def answer_families() -> list[Family]:
     ceilings = grid(0.0, 1.0, 0.05)
     return [
         ASC_FAMILY,
-        Family("esc", windows, windows, at_least, measures.unanimous_tail, _esc),
-        Family("lead", leads, leads, at_least, measures.lead, Lead),
+        Family("esc", windows, windows, ge, measures.unanimous_tail, _esc),
+        Family("lead", leads, leads, ge, measures.lead, Lead),
         Family(
             "majority",
             shares,
             grid(0.3, 1.0, 0.02)[::-1],
-            at_least,
+            ge,
             measures.majority,
             Majority,
         ),
-        Family("entropy", ceilings, grid(0.0, 1.0, 0.02), _at_most, measures.entropy, Entropy),
+        Family("entropy", ceilings, grid(0.0, 1.0, 0.02), le, measures.entropy, Entropy),
     ]

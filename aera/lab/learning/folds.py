@@ -44,17 +44,14 @@ def group_questions(questions: Sequence[Question]) -> Columns:
     return np.array([numbers.setdefault(root(row), len(numbers)) for row in range(len(parents))])
 
 
-def fold_numbers(groups: Columns, folds: int, *, seed: int) -> Columns:
-    """A fold for each question, by its group; equal numbers of groups to within one."""
-    count = int(groups.max()) + 1 if len(groups) else 0
-    numbers = np.random.default_rng(seed).permutation(np.arange(count, dtype=np.int64) % folds)
-    folded: Columns = numbers[groups]
-    return folded
-
-
 def deal(groups: Columns, *, folds: int = FOLDS, seed: int) -> list[Fold]:
-    """Every question is in one fold's own part and in the rest of all others."""
-    numbers = fold_numbers(groups, folds, seed=seed)
+    """Every question is in one fold's own part and in the rest of all others.
+
+    It goes where its group goes; equal numbers of groups to within one.
+    """
+    count = int(groups.max()) + 1 if len(groups) else 0
+    dealt = np.random.default_rng(seed).permutation(np.arange(count, dtype=np.int64) % folds)
+    numbers = dealt[groups]
     return [
         Fold(fold, np.flatnonzero(numbers == fold), np.flatnonzero(numbers != fold))
         for fold in range(folds)
@@ -71,13 +68,8 @@ def out_of_fold(
 ) -> Floats:
     """One row per question, each by what the other folds taught."""
     dealt = deal(regroup(groups), folds=folds, seed=seed)
-    return gather([*workers.map(judge, dealt)], dealt)
-
-
-def gather(parts: Sequence[Floats], dealt: Sequence[Fold]) -> Floats:
-    """The rows of all folds in the order of the questions."""
     order = np.argsort(np.concatenate([fold.own for fold in dealt]))
-    rows: Floats = np.concatenate(parts)[order]
+    rows: Floats = np.concatenate([*workers.map(judge, dealt)])[order]
     return rows
 
 

@@ -6,7 +6,8 @@ model = learner.fit(data, rows, seed=0)                  # weights and a gate, f
 seen = model.values(data, other_rows)                    # other questions as the model sees them
 policy = model.policy(0.3)                               # its own policy at one setting
 
-Whoever satisfies it is served by the same crossfit, nested, holdout and build (aera/lab/judging).
+Whoever satisfies it is served by the same crossfit, nested and holdout (aera/lab/judging.py) and
+build.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,42 +17,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from aera.arrays import Columns
-from aera.core import Question, Schedule, Weighting
+from aera.core import Schedule, Weighting
 from aera.errors import ProtocolError
 from aera.lab.calibrating.calibration import Choice, Goal
 from aera.lab.calibrating.families import Family
-from aera.lab.learning.folds import split_rows
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.frontier import Trajectories
 from aera.lab.truths import Truths
 from aera.policies.gate import Gate
 from aera.policies.rules import Fixed, Policy
 from aera.pools.pool import Records
-from aera.reading.task import Readability, Task
 from aera.workers import SERIAL, Workers
 
 FEWEST = 20
 """Questions below which nothing can be learned."""
-
-
-class Table(Protocol):
-    """Everything known of the questions of a pool that a learner works on, row by row."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def task(self) -> Task: ...
-    @property
-    def schedule(self) -> Schedule: ...
-    @property
-    def questions(self) -> Sequence[Question]: ...
-    @property
-    def readability(self) -> Readability: ...
-    @property
-    def groups(self) -> Columns:
-        """A number per row, the same for questions that no split may part."""
-        ...
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,55 +53,36 @@ class Split:
         return self.tune if len(self.tune) else self.fit
 
 
-def split_certified(
-    table: Table, rows: Columns, shares: Sequence[float], *, certified: bool, seed: int
-) -> Split:
-    """Two parts, to teach and to calibrate, for a certificate; else all of them teach."""
-    none = rows[:0]
-    if not certified:
-        return Split(rows, none, none)
-    fit, tune = split_rows(rows, shares, groups=table.groups, seed=seed)
-    return Split(fit, none, tune)
-
-
 class Model(Protocol):
     """What some questions taught."""
 
     @property
     def gate(self) -> Gate | None:
         """What a controller decides with; None where its policy needs none."""
-        ...
 
     @property
     def weigher(self) -> Weighting | None:
         """What gives votes their weights; None where they stay plain."""
-        ...
 
     @property
     def own(self) -> Trajectories | None:
         """The questions it was fitted on, each judged by models of others."""
-        ...
 
     @property
     def learned(self) -> str:
         """How it was learned, in one sentence."""
-        ...
 
     def families(self, goal: Goal) -> Mapping[str, Family]:
         """What is calibrated and judged, by the name it is shown under; its own comes first."""
-        ...
 
     def grid(self, family: Family) -> Sequence[float] | None:
         """The settings to choose from, the safest first; None: those that the family has."""
-        ...
 
     def values(self, table: Any, rows: Columns) -> Trajectories:
         """Other questions as this model sees them."""
-        ...
 
     def policy(self, setting: float, family: Family | None = None) -> Policy:
         """A policy at one setting, of the model's own family unless another is named."""
-        ...
 
 
 class Learner(Protocol):
@@ -132,12 +91,10 @@ class Learner(Protocol):
     @property
     def margin(self) -> float | None:
         """Standard errors that an uncertified loss must stay below its limit."""
-        ...
 
     @property
     def weighted(self) -> bool:
         """Whether its votes may carry learned weights."""
-        ...
 
     def prepare(
         self,
@@ -148,15 +105,12 @@ class Learner(Protocol):
         workers: Workers = SERIAL,
     ) -> Any:
         """Everything that it learns from."""
-        ...
 
     def split(self, table: Any, rows: Columns, *, certified: bool, seed: int) -> Split:
         """Who teaches and who calibrates among these questions."""
-        ...
 
     def fit(self, table: Any, rows: Columns, *, held: Columns | None = None, seed: int) -> Model:
         """A model of these questions alone."""
-        ...
 
 
 def choose(model: Model, tuning: Trajectories, family: Family, goal: Goal, *, seed: int) -> Choice:
@@ -171,7 +125,7 @@ def policy_of(model: Model, choice: Choice, family: Family, schedule: Schedule) 
     return model.policy(choice.setting, family)
 
 
-def check_enough(table: Table) -> None:
+def check_enough(table: Any) -> None:
     """Refuse what nothing can be learned from."""
     if len(table) < FEWEST:
         raise ProtocolError(

@@ -1,8 +1,9 @@
 """The paper's learner: a gate on 55 features of plain votes, fitted to continuation labels."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import ge
 from pathlib import Path
 
 import numpy as np
@@ -16,23 +17,21 @@ from aera.lab.calibrating.families import (
     ONE_SHOT_FAMILY,
     Family,
     answer_families,
-    at_least,
     grid,
 )
+from aera.lab.frontier import Point, Trajectories, sweep
 from aera.lab.learning.folds import group_questions, split_rows
 from aera.lab.learning.labels import continuation_labels, one_shot_targets
 from aera.lab.learning.learner import Split, check_enough
-from aera.lab.learning.perceptron import Examples, Perceptron, fit_network
-from aera.lab.learning.states import States, recorded_encoder
-from aera.lab.replay.frontier import Point, sweep
-from aera.lab.replay.replay import ReplaySettings
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.learning.perceptron import Perceptron, fit_network
+from aera.lab.learning.states import RecordedEncoder, States
+from aera.lab.replay import ReplaySettings
 from aera.lab.truths import Truths
-from aera.network import Network, sigmoid
+from aera.network import sigmoid
 from aera.paper.encoder import Encoder, StaticEncoder
 from aera.paper.features import FEATURES, SCALARS, Consensus, PaperGate, consensus, describe_texts
 from aera.policies.gate import Gated
-from aera.policies.rules import Measure, Policy, measure_all
+from aera.policies.rules import Policy
 from aera.pools.pool import Record, Records
 from aera.reading.task import NOTHING, Readability, Task
 from aera.voting.rules import Rule, plain_vote
@@ -181,33 +180,24 @@ class PaperLearner:
         workers: Workers = SERIAL,
     ) -> PaperTable:
         """Embed, characterise and measure a pool; the embeddings are kept beside it."""
-        parts = records.parts()
         folder = None if records.folder is None else records.folder.absolute()
         settings = ReplaySettings(records.task, schedule or records.schedule, truths, self.rule)
-        work = partial(_share, settings=settings, encoder=self.encoder, folder=folder)
-        shares = map_named(workers, work, parts, "evidence")
-        trajectories = Trajectories.concat([share.trajectories for share in shares])
-        records.check_whole(trajectories.question_ids)
-        states = States(
-            np.concatenate([share.states.scalars for share in shares]),
-            np.concatenate([share.states.centroids for share in shares]),
+        work = partial(
+            _describe, name=records.name, settings=settings, encoder=self.encoder, folder=folder
         )
-        measures = np.concatenate([share.measures for share in shares], axis=1)
-        families = _families(self.encoder)
-        consensus = states.feature("semantic_consensus")
-        return PaperTable(
-            name=records.name,
-            task=records.task,
-            questions=tuple(question for share in shares for question in share.questions),
-            trajectories=replace(
-                trajectories.with_evidence("semantic_consensus", consensus),
-                values={
-                    family.name: values for family, values in zip(families, measures, strict=True)
-                },
+        parts = map_named(workers, work, records.parts(), "evidence")
+        trajectories = Trajectories.concat([part.trajectories for part in parts])
+        records.check_whole(trajectories.question_ids)
+        return replace(
+            parts[0],
+            questions=tuple(question for part in parts for question in part.questions),
+            trajectories=trajectories,
+            states=States(
+                np.concatenate([part.states.scalars for part in parts]),
+                np.concatenate([part.states.centroids for part in parts]),
             ),
-            states=states,
-            families={family.name: family for family in families},
-            readability=Readability().join(share.readability for share in shares),
+            families=_families(self.encoder),
+            readability=Readability().join(part.readability for part in parts),
         )
 
     def split(self, table: PaperTable, rows: Columns, *, certified: bool, seed: int) -> Split:
@@ -221,84 +211,64 @@ class PaperLearner:
         check_enough(table)
         if held is None:
             rows, held = split_rows(rows, ENDING, groups=table.groups, seed=seed)
-        states, projection = table.states, table.states.project(rows)
-        evidence = states.evidence(projection)
+        projection = table.states.project(rows)
+        evidence = table.states.evidence(projection)
+
+        def learn(seen: Floats, targets: Floats, outputs: int) -> tuple[PaperGate, int, float]:
+            flat = [
+                (seen[each].reshape(-1, seen.shape[2]), targets[each].ravel())
+                for each in (rows, held)
+            ]
+            network, epochs, loss = fit_network(
+                *flat, outputs=outputs, settings=self.perceptron, seed=seed
+            )
+            return PaperGate(network, projection, self.encoder), epochs, loss
+
         # The last checkpoint is no decision, so it is no example.
-        network, epochs, loss = self._fit(
-            _examples(evidence[:, :-1], table.labels[:, :-1], rows),
-            _examples(evidence[:, :-1], table.labels[:, :-1], held),
-            outputs=1,
-            seed=seed,
-        )
+        gate, epochs, loss = learn(evidence[:, :-1], table.labels[:, :-1].astype(np.float64), 1)
         head = None
         if self.one_shot:
-            first, targets = evidence[:, :1], table.one_shot_targets[:, None]
-            goals, _, _ = self._fit(
-                _examples(first, targets, rows),
-                _examples(first, targets, held),
-                outputs=len(table.schedule),
-                seed=seed,
-            )
-            head = PaperGate(goals, projection, self.encoder)
+            goals = table.one_shot_targets[:, None].astype(np.float64)
+            head, _, _ = learn(evidence[:, :1], goals, len(table.schedule))
         families = {GATE_FAMILY.name: GATE_FAMILY, **table.families}
-        return PaperModel(
-            PaperGate(network, projection, self.encoder), epochs, loss, families, head
-        )
-
-    def _fit(
-        self, train: Examples, held: Examples, *, outputs: int, seed: int
-    ) -> tuple[Network, int, float]:
-        return fit_network(train, held, outputs=outputs, settings=self.perceptron, seed=seed)
+        return PaperModel(gate, epochs, loss, families, head)
 
 
-def _examples(evidence: Floats, targets: Flags | Columns, rows: Columns) -> Examples:
-    """Every checkpoint of some questions as a row of its own."""
-    flat = evidence[rows].reshape(-1, evidence.shape[2])
-    return Examples(flat, targets[rows].reshape(-1).astype(np.float64))
+def _families(encoder: Encoder) -> dict[str, Family]:
+    return {each.name: each for each in (*answer_families(), consensus_family(encoder))}
 
 
-def _families(encoder: Encoder) -> list[Family]:
-    return [*answer_families(), consensus_family(encoder)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Share:
-    """What one part of a pool adds to a table."""
-
-    questions: tuple[Question, ...]
-    states: States
-    measures: Floats
-    """Shape (families, questions, checkpoints)."""
-    trajectories: Trajectories
-    readability: Readability
-
-
-def _share(
+def _describe(
     part: Iterable[Record],
     *,
+    name: str,
     settings: ReplaySettings,
     encoder: Encoder,
     folder: Path | None,
-) -> _Share:
+) -> PaperTable:
     """Embed one part and take its evidence."""
     voted = settings.read(part)
-    recorded = recorded_encoder(voted, encoder=encoder, folder=folder)
+    recorded = RecordedEncoder(voted, encoder, folder)
     chains = [record.prefixes(settings.schedule) for record in voted]
-    scalars, centroids = describe_texts(chains, recorded)
-    measures = measure_all(_measures(recorded), chains)
-    questions = tuple(record.question for record in voted)
+    states = States(*describe_texts(chains, recorded))
     replayed = settings.replay(voted)
-    return _Share(
-        questions,
-        States(scalars, centroids),
-        np.array(measures),
-        replayed.trajectories,
-        replayed.readability,
+    values = {
+        each.name: np.array([[each.measure(prefix) for prefix in chain] for chain in chains])
+        for each in _families(recorded).values()
+        if each.measure is not None
+    }
+    seen = replayed.trajectories.with_evidence(
+        "semantic_consensus", states.feature("semantic_consensus")
     )
-
-
-def _measures(encoder: Encoder) -> Sequence[Measure]:
-    return [family.measure for family in _families(encoder) if family.measure is not None]
+    return PaperTable(
+        name=name,
+        task=settings.task,
+        questions=tuple(record.question for record in voted),
+        trajectories=replace(seen, values=values),
+        states=states,
+        families={},
+        readability=replayed.readability,
+    )
 
 
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(feature.group for feature in FEATURES))
@@ -321,4 +291,4 @@ def consensus_family(encoder: Encoder) -> Family:
     measure, make = partial(consensus, encoder), partial(Consensus, encoder)
     shares = grid(0.6, 0.98, 0.02)[::-1]
     fine = grid(0.6, 0.99, 0.01)[::-1]
-    return Family("consensus", shares, fine, at_least, measure, make)
+    return Family("consensus", shares, fine, ge, measure, make)

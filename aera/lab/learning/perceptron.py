@@ -1,6 +1,6 @@
 """Fit small multilayer perceptrons. The only place where torch is imported, and only in a fit."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 
 from aera.arrays import Floats
 from aera.errors import UsageError
-from aera.lab.learning.weigher import statistics
+from aera.lab.learning.fit import statistics
 from aera.network import Layer, Network
 
 
@@ -27,12 +27,8 @@ class Perceptron:
     batch: int = 256
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Evidence rows with their targets: 0/1 for the gate, a column for one-shot allocation."""
-
-    evidence: Floats
-    targets: Floats
+Examples = tuple[Floats, Floats]
+"""Evidence rows with their targets: 0/1 for the gate, a column for one-shot allocation."""
 
 
 def fit_network(
@@ -40,33 +36,34 @@ def fit_network(
 ) -> tuple[Network, int, float]:
     """Train a perceptron; returns it with the epoch it is from and its held-out loss."""
     torch = _torch()
-    medians, means, deviations = statistics(train.evidence)
+    medians, means, deviations = statistics(train[0])
 
-    def tensor(evidence: Floats) -> Any:
+    def tensors(examples: Examples) -> tuple[Any, Any]:
+        evidence, targets = examples
         filled = np.where(np.isnan(evidence), medians, evidence)
-        return torch.tensor((filled - means) / deviations, dtype=torch.float32)
+        scaled = torch.tensor((filled - means) / deviations, dtype=torch.float32)
+        if outputs == 1:
+            return scaled, torch.tensor(targets[:, None], dtype=torch.float32)
+        return scaled, torch.tensor(targets, dtype=torch.long)
 
-    with torch_alone(seed):
-        model = perceptron(torch, train.evidence.shape[1], outputs, settings)
-        loss = _loss(torch, train.targets, outputs)
-        data = (tensor(train.evidence), _targets(torch, train.targets, outputs))
-        test = (tensor(held.evidence), _targets(torch, held.targets, outputs))
-        epoch, best = _descend_early(torch, model, loss, data=data, test=test, settings=settings)
+    with _alone(torch, seed):
+        model = _perceptron(torch, train[0].shape[1], outputs, settings)
+        loss = _loss(torch, train[1], outputs)
+        epoch, best = _descend(torch, model, loss, tensors(train), tensors(held), settings)
+    known = np.where(np.isnan(train[0]), medians, train[0])
     network = extract_network(torch, model, medians, means=means, deviations=deviations)
-    known = np.where(np.isnan(train.evidence), medians, train.evidence)
     return replace(network, lows=known.min(axis=0), highs=known.max(axis=0)), epoch, best
 
 
 @contextmanager
-def torch_alone(seed: int) -> Iterator[Any]:
+def _alone(torch: Any, seed: int) -> Iterator[None]:
     """Torch with its own chance and one thread: the order of additions must not vary."""
-    torch = _torch()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            yield torch
+            yield
     finally:
         torch.set_num_threads(threads)
 
@@ -81,7 +78,7 @@ def _torch() -> Any:
     return torch
 
 
-def perceptron(torch: Any, inputs: int, outputs: int, settings: Perceptron) -> Any:
+def _perceptron(torch: Any, inputs: int, outputs: int, settings: Perceptron) -> Any:
     """Two blocks of Linear, LayerNorm, GELU and dropout, and a linear end."""
     parts, width = [], inputs
     for wide in settings.hidden:
@@ -89,12 +86,6 @@ def perceptron(torch: Any, inputs: int, outputs: int, settings: Perceptron) -> A
         parts.append(torch.nn.Dropout(settings.dropout))
         width = wide
     return torch.nn.Sequential(*parts, torch.nn.Linear(width, outputs))
-
-
-def _targets(torch: Any, targets: Floats, outputs: int) -> Any:
-    if outputs == 1:
-        return torch.tensor(targets[:, None], dtype=torch.float32)
-    return torch.tensor(targets, dtype=torch.long)
 
 
 def _loss(torch: Any, targets: Floats, outputs: int) -> Any:
@@ -110,55 +101,26 @@ def _loss(torch: Any, targets: Floats, outputs: int) -> Any:
     return weighted
 
 
-def descend(
-    model: Any,
-    optimizer: Any,
-    loss: Callable[[Any], Any],
-    *,
-    batches: Callable[[], Iterable[Any]],
-    epochs: int,
-    pace: Any = None,
-    ended: Callable[[int], bool] = lambda epoch: False,
-) -> None:
-    """Gradient descent: so many epochs of batches, unless it has `ended` before."""
-    for epoch in range(1, epochs + 1):
-        model.train()
-        for batch in batches():
-            optimizer.zero_grad()
-            loss(batch).backward()
-            optimizer.step()
-            if pace is not None:
-                pace.step()
-        model.eval()
-        if ended(epoch):
-            break
-
-
-def _descend_early(
-    torch: Any, model: Any, loss: Any, *, data: Any, test: Any, settings: Perceptron
+def _descend(
+    torch: Any, model: Any, loss: Any, data: Any, test: Any, settings: Perceptron
 ) -> tuple[int, float]:
     """Adam until the held-out loss has not fallen for a while; leaves the best weights in place."""
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.rate, weight_decay=settings.decay)
     best, best_epoch, kept = float("inf"), 0, None
-
-    def ended(epoch: int) -> bool:
-        nonlocal best, best_epoch, kept
+    for epoch in range(1, settings.epochs + 1):
+        model.train()
+        for rows in torch.randperm(len(data[0])).split(settings.batch):
+            optimizer.zero_grad()
+            loss(model(data[0][rows]), data[1][rows]).backward()
+            optimizer.step()
+        model.eval()
         with torch.no_grad():
             held = float(loss(model(test[0]), test[1]))
         if held < best - 1e-6:
             best, best_epoch = held, epoch
             kept = {name: value.clone() for name, value in model.state_dict().items()}
-            return False
-        return epoch - best_epoch >= settings.patience
-
-    descend(
-        model,
-        optimizer,
-        lambda rows: loss(model(data[0][rows]), data[1][rows]),
-        batches=lambda: torch.randperm(len(data[0])).split(settings.batch),
-        epochs=settings.epochs,
-        ended=ended,
-    )
+        elif epoch - best_epoch >= settings.patience:
+            break
     if kept is not None:
         model.load_state_dict(kept)
     return best_epoch, best

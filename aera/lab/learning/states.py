@@ -21,14 +21,17 @@ ENCODED_AT_ONCE = 2_048
 
 
 class RecordedEncoder:
-    """An encoder that already knows the texts of a pool and asks the real one for all others."""
+    """An encoder that already knows the texts of a pool and asks the real one for all others.
 
-    def __init__(self, encoder: Encoder, texts: Sequence[str], vectors: Halves) -> None:
-        self.identity = encoder.identity
-        self.dimensions = encoder.dimensions
+    Their vectors are read from a file in the pool's folder, or made and put there.
+    """
+
+    def __init__(self, records: Iterable[Record], encoder: Encoder, folder: Path | None) -> None:
+        texts = [response.text for record in records for response in record.responses]
+        self.identity, self.dimensions = encoder.identity, encoder.dimensions
         self._encoder = encoder
         self._rows = {text: row for row, text in enumerate(texts)}
-        self._vectors = vectors
+        self._vectors = _embed(texts, encoder, folder)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """The recorded rows, or fresh ones where any text is new."""
@@ -39,16 +42,7 @@ class RecordedEncoder:
         return found
 
 
-def recorded_encoder(
-    records: Iterable[Record], *, encoder: Encoder, folder: Path | None
-) -> RecordedEncoder:
-    """An encoder that knows the texts of one part of a pool."""
-    texts = [response.text for record in records for response in record.responses]
-    return RecordedEncoder(encoder, texts, embed(texts, encoder=encoder, folder=folder))
-
-
-def embed(texts: Sequence[str], *, encoder: Encoder, folder: Path | None) -> Halves:
-    """The vectors of one part of a pool, from the file in its folder or made and put there."""
+def _embed(texts: Sequence[str], encoder: Encoder, folder: Path | None) -> Halves:
     file = None if folder is None else _cache_file(folder, texts, encoder=encoder)
     vectors = None if file is None else _read_cache(file, (len(texts), encoder.dimensions))
     if vectors is None:

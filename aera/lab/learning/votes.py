@@ -9,10 +9,9 @@ Everything a choice rests on is out of fold within the questions given, and the 
 orders of their responses. Calibration and judgement belong to other questions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -27,27 +26,18 @@ from aera.lab.calibrating.families import (
     Family,
     answer_families,
 )
-from aera.lab.learning.dataset import (
-    Dataset,
-    concat,
-    count_votes,
-    describe_pool,
-    judge_all,
-    number_answers,
-)
-from aera.lab.learning.folds import Fold, out_of_fold
-from aera.lab.learning.learner import Split, check_enough, split_certified
-from aera.lab.learning.vote_gate import fit_gate, judge_out_of_fold
-from aera.lab.learning.weigher import Responses, fit_tiers, fit_weigher
-from aera.lab.replay.trajectory import Trajectories, by_question, silent
-from aera.lab.truths import Grader, Truths, TruthScorer
+from aera.lab.frontier import Trajectories, by_question
+from aera.lab.learning.fit import Responses, fit_gate, fit_tiers, fit_weigher, judge_out_of_fold
+from aera.lab.learning.folds import Fold, out_of_fold, split_rows
+from aera.lab.learning.learner import Split, check_enough
+from aera.lab.replay import Dataset, ReplaySettings, count_votes, read_dataset
+from aera.lab.truths import Grader, Truths
 from aera.policies.gate import Gate, Gated
 from aera.policies.rules import Policy
-from aera.pools.pool import Record, Records
-from aera.reading.task import Task
+from aera.pools.pool import Records
 from aera.voting.rules import BestOfN, Rule, Scorer, plain_vote
 from aera.voting.weigher import Weigher
-from aera.workers import SERIAL, Workers, map_named
+from aera.workers import SERIAL, Workers
 
 LABELS, MAJORITY, SCORES = "labels", "majority", "scores"
 MARGIN = 1.64
@@ -181,16 +171,26 @@ class VoteLearner:
         workers: Workers = SERIAL,
     ) -> Dataset:
         """Read what the first responses to every question say and show, and grade them."""
-        known: dict[str, Any] = {"schedule": schedule, "workers": workers}
-        if self.best_of_n is not None:
-            return _score_pool(records, self.best_of_n, self.judge, **known)
         if self.teacher == LABELS and truths is None:
             raise ProtocolError(f'"{records.name}" has no truths to learn weights from')
-        return replace(describe_pool(records, truths, **known), rule=self.rule)
+        settings = self.replaying(records, truths, schedule or records.schedule)
+        return read_dataset(records, settings, workers=workers)
+
+    def replaying(
+        self, records: Records, truths: Truths | None, schedule: Schedule
+    ) -> ReplaySettings:
+        """How a policy is replayed as this learner sees responses."""
+        settings = ReplaySettings(records.task, schedule, truths, self.rule)
+        if self.best_of_n is None:
+            return settings
+        return replace(settings, truths=None, weigher=self.best_of_n, judge=self.judge)
 
     def split(self, table: Dataset, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
-        return split_certified(table, rows, self.shares, certified=certified, seed=seed)
+        if not certified:
+            return Split(rows, rows[:0], rows[:0])
+        fit, tune = split_rows(rows, self.shares, groups=table.groups, seed=seed)
+        return Split(fit, rows[:0], tune)
 
     def fit(
         self, table: Dataset, rows: Columns, *, held: Columns | None = None, seed: int
@@ -203,14 +203,14 @@ class VoteLearner:
             own = self._judge(plain, table.groups[rows], seed)
             gate = fit_gate(plain, self.price)
             return VoteModel(SCORES, self.best_of_n, gate, own, price=self.price)
-        found = self._try_weights(table, rows, plain, seed=seed)
-        own = table.replay(rows, found.weights, mixed=mixed) if found.kept else plain
-        own = replace(own, records=tuple(table.weigh(rows, found.weights if found.kept else None)))
-        weigher = (self.given or fit_tiers(found.taught)) if found.kept else None
+        weights, taught, told = self._try_weights(table, rows, plain, seed=seed)
+        own = plain if weights is None else table.replay(rows, weights, mixed=mixed)
+        own = replace(own, records=tuple(table.weigh(rows, weights)))
+        weigher = None if weights is None else self.given or fit_tiers(taught)
         if self.teacher == MAJORITY:
-            return VoteModel(MAJORITY, weigher, None, own, found.told)
+            return VoteModel(MAJORITY, weigher, None, own, told)
         judged = self._judge(own, table.groups[rows], seed)
-        return VoteModel(LABELS, weigher, fit_gate(own), judged, found.told)
+        return VoteModel(LABELS, weigher, fit_gate(own), judged, told)
 
     def _judge(self, seen: Trajectories, groups: Columns, seed: int) -> Trajectories:
         """The questions with what gates of the other folds say."""
@@ -221,8 +221,11 @@ class VoteLearner:
 
     def _try_weights(
         self, table: Dataset, rows: Columns, plain: Trajectories, *, seed: int
-    ) -> "Tried":
-        """Weights out of fold, or by somebody who never saw these questions, and their worth."""
+    ) -> tuple[Floats | None, Responses, str]:
+        """Weights out of fold, or by somebody who never saw these questions.
+
+        None where they are no use; with them the questions that teach, and what was found.
+        """
         known = Responses(table.traits[rows], table.voted[rows], table.grades[rows])
         teaches: Flags = np.ones(len(rows), dtype=np.bool_)
         if self.teacher == MAJORITY:
@@ -230,38 +233,31 @@ class VoteLearner:
             teaches = _clear(known)
         taught = known.subset(np.flatnonzero(teaches))
         if not self.weigh:
-            return Tried(False, np.ones(known.grades.shape), taught, "votes are plain")
-        weigh = partial(self._weigh_others, table.groups[rows], teaches, seed=seed)
+            return None, taught, "votes are plain"
+
+        def weigh(taught: Responses, weighed: Responses) -> Floats:
+            if self.given is not None:
+                return self.given.weights(weighed.traits)
+            work = partial(_weigh_fold, taught, weighed, teaches)
+            return out_of_fold(work, table.groups[rows], seed=seed, workers=self.workers)
+
         weights = weigh(known, known)
         if self.teacher == LABELS:
             again = table.replay(rows, weights, mixed=plain.tokens.shape[1] > 1)
             kept, found = _gain(again, plain)
-            which = "weights taught elsewhere" if self.given else "learned weights"
-            told = f"gain {found} and are used" if kept else f"({found}) do not clearly gain"
-            return Tried(
-                kept, weights, taught, f"{which} {told}{'' if kept else ', so votes are plain'}"
+            told = "weights taught elsewhere" if self.given else "learned weights"
+            told += (
+                f" gain {found} and are used"
+                if kept
+                else (f" ({found}) do not clearly gain, so votes are plain")
             )
-        kept, found = self._ask_labels(table, rows, weights) or _support(
-            table.answers[rows], known, weigh
-        )
-        which = "taught elsewhere" if self.given else "taught by the clear votes"
-        told = f"weights {which} ({found}) are {'used' if kept else 'refused'}"
-        return Tried(kept, weights, taught, told)
-
-    def _weigh_others(
-        self,
-        groups: Columns,
-        teaches: Flags,
-        taught: Responses,
-        weighed: Responses,
-        *,
-        seed: int,
-    ) -> Floats:
-        """The weights of questions, each taught by those that teach among the others."""
-        if self.given is not None:
-            return self.given.weights(weighed.traits)
-        work = partial(_weigh_fold, taught, weighed, teaches)
-        return out_of_fold(work, groups, seed=seed, workers=self.workers)
+        else:
+            kept, found = self._ask_labels(table, rows, weights) or _support(
+                table.answers[rows], known, weigh
+            )
+            told = f"weights taught {'elsewhere' if self.given else 'by the clear votes'} "
+            told += f"({found}) are {'used' if kept else 'refused'}"
+        return weights if kept else None, taught, told
 
     def _ask_labels(
         self, table: Dataset, rows: Columns, weights: Floats
@@ -269,13 +265,13 @@ class VoteLearner:
         """What labels say of these weights; None where too few of them decide anything."""
         if self.labels is None:
             return None
-        plain, other = (winners(table.answers[rows], each) for each in (None, weights))
+        pairs = np.stack([winners(table.answers[rows], each) for each in (None, weights)], axis=1)
         right, differ = np.zeros(2), 0
-        for row, pair in zip(rows, zip(plain, other, strict=True), strict=True):
-            record = table.records[row]
-            if record.question.id in self.labels.answers and pair[0] != pair[1]:
+        for row, pair in zip(rows, pairs, strict=True):
+            question = table.records[row].question.id
+            if question in self.labels.answers and pair[0] != pair[1]:
                 said = [_answer(table, row, number) for number in pair]
-                right += Grader(table.task, self.labels[record.question.id]).grade(said)
+                right += Grader(table.task, self.labels[question]).grade(said)
                 differ += 1
         if differ < DECIDING:
             return None
@@ -285,19 +281,8 @@ class VoteLearner:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Tried:
-    """Weights that were tried."""
-
-    kept: bool
-    weights: Floats
-    """Out of fold, shape (questions, responses)."""
-    taught: Responses
-    """What a weigher of all these questions is to be fitted on."""
-    told: str
-
-
 def _weigh_fold(taught: Responses, weighed: Responses, teaches: Flags, fold: Fold) -> Floats:
+    """The weights of one fold, taught by those that teach among the others."""
     teachers = taught.subset(fold.rest[teaches[fold.rest]])
     return fit_weigher(teachers).weights(weighed.traits[fold.own])
 
@@ -336,7 +321,9 @@ def _clear(known: Responses) -> Flags:
     return clear
 
 
-def _support(answers: Columns, known: Responses, weigh: Any) -> tuple[bool, str]:
+def _support(
+    answers: Columns, known: Responses, weigh: Callable[[Responses, Responses], Floats]
+) -> tuple[bool, str]:
     """One half of the responses teaches; what becomes of the vote of the other half?
 
     Returns whether the weights may be used, and what was found, to be said after them.
@@ -353,70 +340,11 @@ def _support(answers: Columns, known: Responses, weigh: Any) -> tuple[bool, str]
     found = f"{-100 * cost:+.1f} ± {100 * error:.1f} points of agreement between halves"
     if error > UNSURE:
         return False, f"{found}, too few questions to say"
-    return (
-        cost <= HARM,
-        f"{found}, {'within' if cost <= HARM else 'beyond'} the {100 * HARM:g} allowed",
-    )
+    side = "within" if cost <= HARM else "beyond"
+    return cost <= HARM, f"{found}, {side} the {100 * HARM:g} allowed"
 
 
 def _answer(table: Dataset, row: int, number: int) -> str | None:
     """The answer behind a number."""
     votes = table.records[row].votes
     return None if number < 0 else votes[int(np.argmax(table.answers[row] == number))].answer
-
-
-def learn_votes(
-    truths: Truths | None,
-    weigher: Weigher | None = None,
-    *,
-    labels: Truths | None = None,
-    workers: Workers = SERIAL,
-) -> VoteLearner:
-    """What learns from truths, or where there are none, from the majority."""
-    teacher = MAJORITY if truths is None else LABELS
-    return VoteLearner(teacher, given=weigher, labels=labels, workers=workers)
-
-
-# --- scores as a teacher --------------------------------------------------------------------------
-
-
-def _score_pool(
-    records: Records,
-    best_of_n: BestOfN,
-    judge: Scorer | None,
-    *,
-    schedule: Schedule | None,
-    workers: Workers,
-) -> Dataset:
-    """Score every response once; each votes for its own text, and nothing has to be read."""
-    chosen = schedule or records.schedule
-    work = partial(_score, task=records.task, schedule=chosen, best_of_n=best_of_n, judge=judge)
-    parts = map_named(workers, work, records.parts(), "scoring")
-    return replace(concat(parts, records), name=records.name)
-
-
-def _score(
-    part: Iterable[Record],
-    *,
-    task: Task,
-    schedule: Schedule,
-    best_of_n: BestOfN,
-    judge: Scorer | None,
-) -> Dataset:
-    scored = [silent(record).first(schedule.last).weigh(best_of_n) for record in part]
-    scores = np.array([[vote.weight for vote in each.votes] for each in scored])
-    worth = scores if judge is None else np.array([judge_all(each, judge) for each in scored])
-    nothing = np.zeros((*scores.shape, 0))
-    return Dataset(
-        name="",
-        task=task,
-        schedule=schedule,
-        records=tuple(record.without_texts() for record in scored),
-        answers=number_answers([[vote.answer for vote in each.votes] for each in scored]),
-        grades=worth,
-        traits=nothing,
-        said=worth,
-        redo=scores < 0,
-        scores=scores,
-        rewarded=not isinstance(judge, TruthScorer),
-    )

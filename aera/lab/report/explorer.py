@@ -10,9 +10,8 @@ import numpy as np
 from aera.arrays import Columns, Floats
 from aera.core import Prefix, Response, Vote
 from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.replay.frontier import Kind, Point
-from aera.lab.replay.replay import ReplaySettings
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.frontier import Kind, Point, Trajectories
+from aera.lab.replay import ReplaySettings
 from aera.lab.report.figures import Predictions, shown_columns
 from aera.lab.truths import Truths
 from aera.pools.pool import HeldRecords, Record, Records, VotedRecord

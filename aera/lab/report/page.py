@@ -14,9 +14,8 @@ import numpy as np
 from aera.errors import UsageError
 from aera.files import fill_template, palette, write_whole
 from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.replay.frontier import Point
-from aera.lab.replay.replay import ReplaySettings
-from aera.lab.replay.trajectory import Trajectories
+from aera.lab.frontier import Point, Trajectories
+from aera.lab.replay import ReplaySettings
 from aera.lab.report.explorer import account, describe_questions, explore, shown_rows
 from aera.lab.report.figures import (
     ALONE,

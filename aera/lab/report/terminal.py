@@ -7,8 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from aera.lab.frontier import Trajectories
 from aera.lab.leaks import Finding
-from aera.lab.replay.trajectory import Trajectories
 
 
 def print_policies(console: Console, rows: Sequence[Sequence[str]], *, spoken: str) -> None:

@@ -157,17 +157,6 @@ def test_no_number_of_questions_is_named_where_too_much_changes(trajectories_of:
     assert (choice.feasible, choice.needed) == (False, None)
 
 
-def test_the_summary_names_the_margin(trajectories_of: Make) -> None:
-    made = trajectories_of(np.ones((5, 3)))
-    choice = chosen(np.zeros((5, 3)), made, LossLimit(margin=1.0))
-    assert "on 5 questions, 1 standard error to spare, saving" in choice.summary
-
-
-def test_a_tie_goes_to_the_safer_setting(trajectories_of: Make) -> None:
-    values = np.full((5, 3), 0.05)
-    assert chosen(values, trajectories_of(np.ones((5, 3)))).setting == 0.1
-
-
 def test_when_nothing_is_good_enough_the_full_budget_is_kept_loudly(trajectories_of: Make) -> None:
     values, grades = np.zeros((5, 3)), [[0, 0, 1]] * 5
     choice = chosen(values, trajectories_of(grades), LossLimit(0.02))
@@ -178,17 +167,18 @@ def test_when_nothing_is_good_enough_the_full_budget_is_kept_loudly(trajectories
     assert choice.stops(GATE_FAMILY, np.zeros((7, 3))).tolist() == [2] * 7
 
 
-def test_a_choice_stops_other_questions_at_its_setting(trajectories_of: Make) -> None:
-    values = np.full((5, 3), 0.05)
-    choice = chosen(values, trajectories_of(np.ones((5, 3))))
+def test_a_choice_says_what_it_saves_and_stops_other_questions(
+    trajectories_of: Make,
+) -> None:
+    made = trajectories_of(np.ones((5, 3)))
+    choice = chosen(np.full((5, 3), 0.05), made)
+    assert choice.setting == 0.1, "a tie goes to the safer setting"
+    assert choice.summary == "aera 0.1: within 2 points of the full budget on 5 questions, " \
+        "saving 75.0 % of the tokens"  # fmt: skip
+    spare = chosen(np.zeros((5, 3)), made, LossLimit(margin=1.0))
+    assert "on 5 questions, 1 standard error to spare, saving" in spare.summary
     others = np.array([[0.3, 0.05, 0.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.5]])
     assert choice.stops(GATE_FAMILY, others).tolist() == [1, 0, 2]
-
-
-def test_the_summary_names_loss_questions_and_saving(trajectories_of: Make) -> None:
-    summary = chosen(np.zeros((5, 3)), trajectories_of(np.ones((5, 3)))).summary
-    assert summary == "aera 0.1: within 2 points of the full budget on 5 questions, " \
-        "saving 75.0 % of the tokens"  # fmt: skip
 
 
 @pytest.mark.parametrize("alpha", [None, 0.1])
@@ -212,13 +202,6 @@ def test_responses_that_cost_nothing_save_nothing(trajectories_of: Make) -> None
 # --- the certified rule ---------------------------------------------------------------------------
 
 
-def test_fifty_questions_without_a_win_are_told_that_114_are_needed(trajectories_of: Make) -> None:
-    choice = chosen(np.zeros((50, 3)), trajectories_of(np.ones((50, 3))), SURE)
-    assert (choice.setting, choice.needed) == (None, 114)
-    assert "NOT FEASIBLE" in choice.summary
-    assert "about 114 calibration questions" in choice.summary
-
-
 @pytest.mark.parametrize(("questions", "feasible"), [(113, False), (114, True)])
 def test_with_nothing_but_ties_114_questions_certify_2_points(
     questions: int, feasible: bool, trajectories_of: Make
@@ -227,6 +210,8 @@ def test_with_nothing_but_ties_114_questions_certify_2_points(
     choice = chosen(np.zeros((questions, 3)), made, SURE)
     assert choice.feasible == feasible
     assert ("certified (90%) within 2 points" in choice.summary) == feasible
+    assert choice.needed == (None if feasible else 114)
+    assert ("about 114 calibration questions" in choice.summary) == (not feasible)
 
 
 def test_more_questions_than_there_were_are_promised_or_none(trajectories_of: Make) -> None:
@@ -290,8 +275,3 @@ def test_a_harmless_family_is_nearly_always_certified(
 def test_a_limit_that_is_no_fraction_is_refused(limit: tuple[float, float | None]) -> None:
     with pytest.raises(UsageError, match="but got"):
         LossLimit(*limit)
-
-
-@pytest.mark.parametrize(("alpha", "certified"), [(None, False), (0.1, True)])
-def test_a_limit_says_whether_it_needs_a_certificate(alpha: float | None, certified: bool) -> None:
-    assert LossLimit(0.02, alpha).certified is certified

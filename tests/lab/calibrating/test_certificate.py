@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from aera.lab.calibrating.certificate import (
-    betting_p_value,
     betting_p_values,
     fixed_sequence,
     questions_needed,
@@ -22,6 +21,10 @@ def draw(questions: int, studies: int, *, wins: float, regrets: float, seed: int
     """Independent studies in columns: D is +1, 0 or -1."""
     u = np.random.default_rng(seed).random((questions, studies))
     return np.where(u < regrets, 1.0, np.where(u < regrets + wins, -1.0, 0.0))
+
+
+def betting_p_value(losses: Floats, max_loss: float, *, seed: int, alpha: float = ALPHA) -> float:
+    return float(betting_p_values(losses[:, None], max_loss, seed=seed, alpha=alpha)[0])
 
 
 def certified(losses: Floats, max_loss: float, *, alpha: float = ALPHA) -> float:
@@ -119,38 +122,26 @@ def test_a_worse_sample_never_looks_safer() -> None:
     assert p_values[3] > 0.5
 
 
-def test_no_questions_prove_nothing() -> None:
-    assert betting_p_value(np.zeros(0), 0.02, seed=0) == 1.0
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=60), st.floats(-0.5, 0.9))
 def test_p_is_always_a_probability_and_never_zero(losses: list[float], max_loss: float) -> None:
-    p = betting_p_value(np.array(losses), max_loss, seed=0)
-    assert 0 < p <= 1
+    assert 0 < betting_p_value(np.array(losses), max_loss, seed=0) <= 1
+    assert betting_p_value(np.zeros(0), max_loss, seed=0) == 1.0
+    assert betting_p_value(np.full(1_000, -1.0), max_loss, seed=0) > 0
 
 
-def test_p_is_not_zero_even_when_every_question_is_a_win() -> None:
-    assert 0 < betting_p_value(np.full(3_000, -1.0), 0.02, seed=0) < 1e-300
-
-
-def test_fixed_sequence_stops_at_the_first_failure() -> None:
-    assert fixed_sequence(np.array([0.01, 0.05, 0.2, 0.001]), 0.1) == 2
-
-
-def test_fixed_sequence_depends_on_the_order() -> None:
-    p_values = np.array([0.2, 0.01, 0.05])
-    assert fixed_sequence(p_values, 0.1) == 0
-    assert fixed_sequence(np.sort(p_values), 0.1) == 2
-
-
-def test_fixed_sequence_accepts_equality_and_refuses_nan() -> None:
-    assert fixed_sequence(np.array([0.1, 0.1]), 0.1) == 2
-    assert fixed_sequence(np.array([0.01, math.nan, 0.01]), 0.1) == 1
-
-
-def test_fixed_sequence_of_nothing_is_zero() -> None:
-    assert fixed_sequence(np.zeros(0), 0.1) == 0
+@pytest.mark.parametrize(
+    ("p_values", "passed"),
+    [
+        ([0.01, 0.05, 0.2, 0.001], 2),
+        ([0.2, 0.01, 0.05], 0),
+        ([0.1, 0.1], 2),
+        ([0.01, math.nan, 0.01], 1),
+        ([], 0),
+    ],
+)
+def test_fixed_sequence_stops_at_the_first_failure(p_values: list[float], passed: int) -> None:
+    assert fixed_sequence(np.array(p_values), 0.1) == passed
 
 
 def test_fixed_sequence_rarely_passes_the_first_bad_setting() -> None:
@@ -175,12 +166,8 @@ def test_ties_alone_certify_at_the_theoretical_floor(
     assert enough <= alpha < short
 
 
-def test_ties_never_certify_an_improvement() -> None:
-    assert questions_needed(0.0, 0.1) is None
-    assert questions_needed(-0.01, 0.1) is None
-
-
-def test_questions_needed_is_none_when_the_sample_is_too_bad_or_the_limit_too_low() -> None:
+def test_no_number_is_needed_for_ties_to_gain_or_when_the_sample_is_too_bad() -> None:
+    assert questions_needed(0.0, 0.1) is questions_needed(-0.01, 0.1) is None
     losses = np.zeros(100)
     losses[:2] = 1
     assert questions_needed(0.02, 0.1, losses=losses) is None

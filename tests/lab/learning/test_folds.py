@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 from aera.arrays import Floats
 from aera.core import Question
 from aera.lab.learning.folds import (
-    FOLDS,
     Fold,
     deal,
-    fold_numbers,
-    gather,
     group_questions,
     out_of_fold,
     regroup,
@@ -28,38 +25,18 @@ COUNT, PARTS, SEED = st.integers(0, 60), st.integers(1, 9), st.integers(0, 99)
 
 
 @given(COUNT, PARTS, SEED)
-def test_folds_are_even_and_follow_the_seed(count: int, folds: int, seed: int) -> None:
-    numbers = fold_numbers(np.arange(count), folds, seed=seed)
-    sizes = [int((numbers == fold).sum()) for fold in range(folds)]
-    assert sum(sizes) == count
-    assert max(sizes) - min(sizes) <= 1
-    assert (numbers == fold_numbers(np.arange(count), folds, seed=seed)).all()
-
-
-@pytest.mark.parametrize(("count", "folds"), [(60, 5), (61, 5), (7, 3), (1319, 5)])
-def test_folds_are_equal_to_within_one(count: int, folds: int) -> None:
-    sizes = np.bincount(fold_numbers(np.arange(count), folds, seed=4), minlength=folds)
-    assert sizes.sum() == count
-    assert sizes.max() - sizes.min() <= 1
-
-
-@given(COUNT, PARTS, SEED)
-def test_every_row_is_one_folds_own_and_in_the_rest_of_all_others(
+def test_folds_are_even_and_every_row_is_one_folds_own_and_in_the_rest_of_all_others(
     count: int, folds: int, seed: int
 ) -> None:
     dealt = deal(np.arange(count), folds=folds, seed=seed)
     assert [fold.number for fold in dealt] == [*range(folds)]
+    sizes = [len(fold.own) for fold in dealt]
+    assert max(sizes) - min(sizes) <= 1
     assert sorted(np.concatenate([fold.own for fold in dealt]).tolist()) == [*range(count)]
     for fold in dealt:
         assert sorted([*fold.own.tolist(), *fold.rest.tolist()]) == [*range(count)]
         assert (np.diff(fold.own) > 0).all()
         assert (np.diff(fold.rest) > 0).all()
-
-
-def test_folds_are_dealt_by_their_numbers() -> None:
-    numbers = fold_numbers(np.arange(33), 4, seed=7)
-    for fold in deal(np.arange(33), folds=4, seed=7):
-        assert fold.own.tolist() == np.flatnonzero(numbers == fold.number).tolist()
 
 
 # --- out of fold ----------------------------------------------------------------------------------
@@ -95,15 +72,9 @@ def test_every_row_is_judged_by_others_alone() -> None:
 
         return out_of_fold(mean, np.arange(40), seed=1)
 
-    numbers = fold_numbers(np.arange(40), FOLDS, seed=1)
     moved = judged(values) != judged(turned)
-    assert (moved == (numbers != numbers[17])).all()
-
-
-def test_parts_are_gathered_from_wherever_they_were_dealt() -> None:
-    dealt = deal(np.arange(10), folds=3, seed=5)
-    parts = [fold.own[:, None] * np.array([1.0, -1.0]) for fold in dealt]
-    assert gather(parts, dealt).tolist() == [[float(row), float(-row)] for row in range(10)]
+    for fold in deal(np.arange(40), seed=1):
+        assert (moved[fold.own] == (17 not in fold.own)).all()
 
 
 # --- parts of given shares ------------------------------------------------------------------------

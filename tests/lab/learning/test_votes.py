@@ -1,211 +1,44 @@
-"""Three teachers by every protocol: what is learned, what is chosen, and who may see what."""
+"""What each of three teachers makes of votes; every learner by every protocol: test_judging.py."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
-from made_questions import SCHEDULE, TASK, made_records, made_table, table_of
+from made_questions import (
+    EVERY,
+    LEARNERS,
+    SCHEDULE,
+    TASK,
+    TRUTHS,
+    bytes_of,
+    data_of,
+    made_records,
+    made_table,
+)
 from small_study import Bench
 
-from aera import BestOfN, Question, Record, Response, Schedule
-from aera.arrays import Columns
+from aera import BestOfN, Question, Record, Response
 from aera.errors import ProtocolError, UsageError
 from aera.lab import (
     ASC_FAMILY,
     GATE_FAMILY,
     Dataset,
-    Judgement,
-    LossLimit,
     MostUtility,
     Truths,
-    TruthScorer,
     VoteLearner,
-    VoteModel,
-    build,
     holdout,
     learn_and_tune,
     limit_for,
     nested,
 )
 from aera.lab.calibrating.families import SCORE_FAMILY
-from aera.lab.learning.weigher import Responses, fit_weigher
+from aera.lab.learning.fit import Responses, fit_weigher
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
-from aera.solving.controller import question_hashes
 from aera.solving.run import replay
 from aera.voting.weigher import Weigher
-
-EVERY, QUESTIONS = np.arange(200), 200
-
-
-class Long:
-    """A response is worth more the fewer its words are."""
-
-    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-        return [1 / len(response.text) for response in responses]
-
-
-TRUTHS = Truths(made_records(questions=QUESTIONS)[1])
-LEARNERS = {
-    "labels": VoteLearner(),
-    "majority": VoteLearner("majority"),
-    "scores": VoteLearner("scores", best_of_n=BestOfN(Long()), judge=TruthScorer(TASK, TRUTHS)),
-}
-GOALS: dict[str, LossLimit | MostUtility] = {
-    "labels": limit_for(LEARNERS["labels"], 0.05),
-    "majority": limit_for(LEARNERS["majority"], 0.1, by_agreement=True),
-    "scores": MostUtility(0.2),
-}
-each_teacher = pytest.mark.parametrize("teacher", LEARNERS)
-
-
-def prepared(teacher: str, turned: Columns | None = None) -> Dataset:
-    """Two hundred questions; those `turned` have other responses and other truths."""
-    records, truths = made_records(questions=QUESTIONS)
-    if turned is not None:
-        other, wrong = made_records(seed=9, questions=QUESTIONS)
-        for row in turned:
-            records[row] = replace(other[row], question=records[row].question)
-            truths[f"q{row}"] = wrong[f"q{row}"]
-    known = Truths(truths)
-    learner = LEARNERS[teacher]
-    if learner.judge is not None:
-        learner = replace(learner, judge=TruthScorer(TASK, known))
-    return learner.prepare(HeldRecords(records, TASK, SCHEDULE), known)
-
-
-@cache
-def data_of(teacher: str) -> Dataset:
-    return prepared(teacher)
-
-
-@cache
-def judged_by(protocol: str, teacher: str) -> Judgement:
-    learner, data = LEARNERS[teacher], data_of(teacher)
-    if protocol == "nested":
-        return nested(learner, data, [GOALS[teacher]], folds=3, seed=1)[0]
-    return holdout(learner, data, GOALS[teacher], seed=1)
-
-
-each_case = pytest.mark.parametrize(
-    ("protocol", "teacher"), [(p, t) for p in ("nested", "holdout") for t in LEARNERS]
-)
-
-
-# --- every teacher by every protocol --------------------------------------------------------------
-
-
-@each_case
-def test_each_question_is_judged_once_where_the_choice_of_its_fold_stops_it(
-    protocol: str, teacher: str
-) -> None:
-    done = judged_by(protocol, teacher)
-    assert len({*done.rows.tolist()}) == len(done.rows) == (200 if protocol == "nested" else 80)
-    known = data_of(teacher)
-    names = tuple(known.questions[row].id for row in done.rows)
-    assert done.trajectories.question_ids == names
-    assert [record.question.id for record in done.measured.records] == [*names]
-    for name, choices in done.choices.items():
-        for fold, (choice, model) in enumerate(zip(choices, done.models, strict=True)):
-            family = model.families(GOALS[teacher])[name]
-            assert choice.family == family.name
-            own = done.folds == fold
-            wanted = choice.stops(family, done.measured.values[family.name][own])
-            np.testing.assert_array_equal(done.stops[name][own], wanted)
-
-
-@each_case
-def test_a_point_is_the_mean_over_orders_with_the_stored_one_beside(
-    protocol: str, teacher: str
-) -> None:
-    done = judged_by(protocol, teacher)
-    point, stops = done.point("aera"), done.stops["aera"]
-    spent = np.take_along_axis(done.measured.tokens, stops[..., None], 2)[..., 0]
-    np.testing.assert_allclose(point.spent, spent[:, 1:].mean(axis=1))
-    np.testing.assert_allclose(point.stored.spent, spent[:, 0])
-    told = point.as_json()
-    assert told["tokens"] == pytest.approx(spent[:, 1:].mean(), abs=1e-4)
-    assert told["stored_order"]["tokens"] == pytest.approx(spent[:, 0].mean(), abs=1e-4)
-    assert sum(told["stops"].values()) == len(done.rows)
-    full = done.fixed()[-1]
-    assert full.responses == SCHEDULE.last
-
-
-@each_case
-def test_what_is_judged_shapes_nothing_that_judges_it(protocol: str, teacher: str) -> None:
-    """Other responses and other truths in the judged fold: the model's bytes stay."""
-    before, learner = judged_by(protocol, teacher), LEARNERS[teacher]
-    own = np.flatnonzero(before.folds == 0) if protocol == "nested" else before.rows
-    changed = prepared(teacher, own)
-    after = (
-        nested(learner, changed, [GOALS[teacher]], folds=3, seed=1)[0]
-        if protocol == "nested"
-        else holdout(learner, changed, GOALS[teacher], seed=1)
-    )
-    assert bytes_of(before.models[0]) == bytes_of(after.models[0])
-    for name in before.choices:
-        assert before.choices[name][0] == after.choices[name][0]
-    if protocol == "nested":
-        assert bytes_of(before.models[1]) != bytes_of(after.models[1])
-
-
-def bytes_of(model: object) -> bytes:
-    assert isinstance(model, VoteModel)
-    parts = [model.learned.encode()]
-    if model.gate is not None:
-        parts += [array.tobytes() for array in model.gate.tensors().values()]
-    if isinstance(model.weigher, Weigher):
-        parts += [array.tobytes() for array in model.weigher.network.tensors().values()]
-    return b"".join([*parts, *(values.tobytes() for values in model.own.values.values())])
-
-
-@each_teacher
-def test_a_built_controller_holds_what_was_learned_from_its_own_rows(teacher: str) -> None:
-    learner, data = LEARNERS[teacher], data_of(teacher)
-    made = build(learner, data, GOALS[teacher], seed=0)
-    hashes = {question_hashes(question)[0] for question in data.questions}
-    assert made.controller.fitted == made.controller.calibrated == hashes
-    assert made.choice is not None
-    assert made.choice.questions == 200
-    assert (made.controller.gate is None) == (teacher == "majority")
-    assert made.learned in made.card
-    assert made.controller.calibration["out_of_fold"] is True
-
-
-@pytest.mark.parametrize("teacher", ["labels", "majority"])
-def test_a_certificate_comes_from_questions_that_taught_nothing(teacher: str) -> None:
-    learner, data = LEARNERS[teacher], data_of(teacher)
-    goal = limit_for(learner, 0.3, 0.2, by_agreement=teacher == "majority")
-    made = build(learner, data, goal, seed=3).controller
-    assert (len(made.fitted), len(made.calibrated)) == (100, 100)
-    assert not made.fitted & made.calibrated
-    split = learner.split(data, EVERY, certified=True, seed=3)
-    again = build(learner, prepared(teacher, split.tune), goal, seed=3).controller
-    assert made.calibration["learned"] == again.calibration["learned"]
-    assert bytes_of(learner.fit(data, split.fit, seed=3)) == bytes_of(
-        learner.fit(prepared(teacher, split.tune), split.fit, seed=3)
-    )
-
-
-@each_teacher
-def test_learning_is_the_same_by_seed(teacher: str) -> None:
-    learner, data = LEARNERS[teacher], data_of(teacher)
-    one, two = (learner.fit(data, EVERY, seed=0) for _ in range(2))
-    assert bytes_of(one) == bytes_of(two)
-
-
-@each_teacher
-def test_too_little_to_learn_from_is_refused(teacher: str) -> None:
-    learner, records = LEARNERS[teacher], made_records(questions=QUESTIONS)[0]
-    for some, schedule in ((records[:19], SCHEDULE), (records, Schedule((8,)))):
-        few = learner.prepare(HeldRecords(some, TASK, schedule), TRUTHS)
-        with pytest.raises(ProtocolError) as refusal:
-            learner.fit(few, np.arange(len(few)), seed=0)
-        assert "\n" not in str(refusal.value)
-
 
 # --- right answers --------------------------------------------------------------------------------
 
@@ -301,7 +134,7 @@ def test_real_responses_go_through(bench: Bench) -> None:
 
 
 def test_truths_change_nothing_that_the_majority_teaches() -> None:
-    learner, (records, truths) = LEARNERS["majority"], made_records(questions=QUESTIONS)
+    learner, (records, truths) = LEARNERS["majority"], made_records(questions=200)
     held = HeldRecords(records, TASK, SCHEDULE)
     found = [
         learner.fit(learner.prepare(held, known), EVERY, seed=1)
@@ -420,4 +253,3 @@ def test_a_judge_scores_each_text_once() -> None:
 def test_a_pool_without_truths_has_no_labels_to_teach() -> None:
     with pytest.raises(ProtocolError, match="no truths to learn weights from"):
         VoteLearner().prepare(HeldRecords(made_records()[0], TASK, SCHEDULE), None)
-    assert len(table_of(*made_records())) == 60

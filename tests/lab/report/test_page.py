@@ -20,8 +20,8 @@ from aera.cli import app
 from aera.files import palette
 from aera.lab import Judgement, PaperLearner, Trajectories, write_report
 from aera.lab.build import Built
+from aera.lab.frontier import Prices
 from aera.lab.learning.perceptron import Perceptron
-from aera.lab.replay.money import Prices
 from aera.lab.report.explorer import find_room
 from aera.lab.report.figures import Predictions, reliability, shown_columns
 from aera.lab.report.page import Section, export_svg, make_sections, page_content

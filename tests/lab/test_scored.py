@@ -1,14 +1,14 @@
 """Best-of-n replayed: what is returned, what it is worth, and what tables call that."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from aera import BestOfN, Fixed, Question, Record, Response, Schedule, get_task
 from aera.lab import MostUtility, Truths, TruthScorer
-from aera.lab.replay.money import Terms
-from aera.lab.replay.scored import ScoredReplay
+from aera.lab.replay import ReplaySettings
 from aera.lab.words import table_columns
 from aera.pools.pool import HeldRecords, read_votes
 
@@ -39,11 +39,12 @@ def records_of(*rows: str) -> HeldRecords:
 
 
 RECORDS = records_of("0.2:7 0.1:8 0.9:8 0.5:9", "0.5:1 0.6:2 0.1:1 0.1:1")
+BEST = ReplaySettings(TASK, SCHEDULE, weigher=BestOfN(Written()))
 TRUTHS = Truths({"q0": "8", "q1": "1"})
 
 
 def test_the_reward_is_the_best_score_so_far_and_no_accuracy() -> None:
-    done = ScoredReplay(TASK, SCHEDULE, BestOfN(Written())).evaluate(RECORDS, [Fixed(1), Fixed(4)])
+    done = BEST.evaluate(RECORDS, [Fixed(1), Fixed(4)])
     first, last = done.points
     assert (first.reward, last.reward) == (pytest.approx(0.35), pytest.approx(0.75))
     assert (first.accuracy, last.accuracy) == (None, None)
@@ -58,7 +59,7 @@ def test_the_reward_is_the_best_score_so_far_and_no_accuracy() -> None:
 
 
 def test_the_truth_as_the_judge_gives_an_accuracy() -> None:
-    judged = ScoredReplay(TASK, SCHEDULE, BestOfN(Written()), TruthScorer(TASK, TRUTHS))
+    judged = replace(BEST, judge=TruthScorer(TASK, TRUTHS))
     done = judged.evaluate(RECORDS, [Fixed(1), Fixed(4)])
     assert done.trajectories.known_grades.tolist() == [[0, 0, 1], [1, 0, 0]]
     assert [point.accuracy for point in done.points] == [50, 50]
@@ -67,11 +68,11 @@ def test_the_truth_as_the_judge_gives_an_accuracy() -> None:
 
 
 def test_utility_takes_the_price_of_the_tokens_off() -> None:
-    done = ScoredReplay(TASK, SCHEDULE, BestOfN(Written())).evaluate(RECORDS, [Fixed(1), Fixed(4)])
+    done = BEST.evaluate(RECORDS, [Fixed(1), Fixed(4)])
     for point in done.points:
         worth = MostUtility(0.4).utility(done.trajectories)
         assert point.utility(0.4) == pytest.approx(point.pick(worth).mean())
-        assert point.as_json(Terms(price=0.4))["utility"] == pytest.approx(point.utility(0.4))
+        assert point.as_json(price=0.4)["utility"] == pytest.approx(point.utility(0.4))
     assert done.points[1].utility(0.4) == pytest.approx(0.75 - 0.4)
 
 
@@ -80,13 +81,6 @@ def test_a_pool_without_tokens_has_rewards_and_no_price_to_take_off() -> None:
         Record(each.question, tuple(Response(r.text) for r in each.responses)) for each in RECORDS
     ]
     held = HeldRecords(read_votes(bare, TASK), TASK, SCHEDULE)
-    done = ScoredReplay(TASK, SCHEDULE, BestOfN(Written())).evaluate(held, [Fixed(4)])
+    done = BEST.evaluate(held, [Fixed(4)])
     assert done.points[0].utility(0.4) == pytest.approx(0.75)
     assert np.isfinite(MostUtility(0.4).utility(done.trajectories)).all()
-
-
-def test_the_hull_of_rewards_is_found_as_that_of_accuracies() -> None:
-    done = ScoredReplay(TASK, SCHEDULE, BestOfN(Written())).evaluate(
-        RECORDS, [Fixed(n) for n in SCHEDULE]
-    )
-    assert [point.policy for point in done.nondominated()] == ["fixed-1", "fixed-4"]

@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from aera import ASC, Schedule
 from aera.errors import UsageError
 from aera.lab import Frontier, Point, Trajectories
-from aera.lab.replay.frontier import Kind, fixed_points
+from aera.lab.frontier import Kind, fixed_points, oracle_point, shuffle
 
 WIDTH = 4
 QUESTIONS = 6
@@ -66,7 +67,10 @@ def test_a_mixture_is_the_best_of_all_pairs(frontier: Frontier, at: float, spend
 @settings(max_examples=200, deadline=None)
 @given(frontiers)
 def test_the_hull_holds_exactly_what_no_mixture_of_others_reaches(frontier: Frontier) -> None:
-    kept = {point.policy for point in frontier.nondominated()}
+    hull = frontier.nondominated()
+    kept = {point.policy for point in hull}
+    for one, other in pairwise(hull):
+        assert (one.responses < other.responses, one.accuracy < other.accuracy) == (True, True)
     for point in frontier.points:
         others = Frontier(
             tuple(p for p in frontier.points if p is not point), frontier.trajectories
@@ -76,15 +80,6 @@ def test_the_hull_holds_exactly_what_no_mixture_of_others_reaches(frontier: Fron
             assert point.policy in kept
         elif beaten > point.accuracy + 1e-9:
             assert point.policy not in kept
-
-
-@given(frontiers)
-def test_the_hull_rises_in_spend_and_accuracy(frontier: Frontier) -> None:
-    hull = frontier.nondominated()
-    assert hull
-    for one, other in pairwise(hull):
-        assert one.responses < other.responses
-        assert one.accuracy < other.accuracy
 
 
 @given(frontiers)
@@ -110,11 +105,6 @@ def test_points_are_found_by_policy_or_label() -> None:
         _ = named["esc-5"]
 
 
-def test_points_are_picked_by_their_family() -> None:
-    frontier = frontier_of(0, 3)
-    assert [point.policy for point in frontier.only("f1").points] == ["p1"]
-
-
 def test_a_full_budget_nobody_asked_for_is_judged_on_its_own_votes() -> None:
     plain, weighted = frontier_of(0, 1), frontier_of(1, 1)
     own = replace(weighted.points[0], policy="own", weighted=True)
@@ -123,15 +113,11 @@ def test_a_full_budget_nobody_asked_for_is_judged_on_its_own_votes() -> None:
         full = frontier.full_budget(weighted=whole)
         assert (full.policy, full.kind, full.weighted) == (label, Kind.FIXED, whole)
         assert full.scores.tolist() == shown.trajectories.known_grades[:, -1].tolist()
+    asked = fixed_points(plain.trajectories)[-1]
+    assert plain.with_point(asked).full_budget() is asked
 
 
-def test_a_full_budget_that_was_asked_for_is_taken_as_it_is() -> None:
-    made = frontier_of(0, 2)
-    asked = fixed_points(made.trajectories)[-1]
-    assert made.with_point(asked).full_budget() is asked
-
-
-def test_sweeps_are_left_out_but_for_the_gates_own() -> None:
+def test_points_are_picked_by_family_and_sweeps_left_out_but_for_the_gates_own() -> None:
     made = frontier_of(0, 4)
     kinds = (Kind.SWEPT, Kind.SWEPT, Kind.BASELINE, Kind.CALIBRATED)
     families = ("asc", "aera", "asc", "asc")
@@ -139,9 +125,33 @@ def test_sweeps_are_left_out_but_for_the_gates_own() -> None:
         replace(point, kind=kind, family=family)
         for point, kind, family in zip(made.points, kinds, families, strict=True)
     ]
-    kept = Frontier(tuple(points), made.trajectories).without_sweeps()
-    assert [point.policy for point in kept.points] == ["p1", "p2", "p3"]
+    every = Frontier(tuple(points), made.trajectories)
+    assert [point.policy for point in every.without_sweeps().points] == ["p1", "p2", "p3"]
+    assert [point.policy for point in every.only("aera").points] == ["p1"]
 
 
 def _rest(frontier: Frontier) -> tuple[object, Trajectories]:
     return frontier.points[0].columns, frontier.trajectories
+
+
+# --- hindsight ------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.sampled_from([0, 0.3, 1]), min_size=4, max_size=4), min_size=1))
+def test_the_oracle_is_the_cheapest_of_the_best(grades: list[list[float]]) -> None:
+    array, names = np.array(grades, dtype=float), tuple(map(str, range(len(grades))))
+    made = Trajectories(names, Schedule((1, 2, 3, 4)), array, array, {}, grades=array)
+    for row, stop in zip(grades, oracle_point(made).columns, strict=True):
+        assert row[stop] == max(row)
+        assert stop == 0 or max(row[:stop]) < row[stop]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), min_size=1), st.integers(0, 99))
+def test_shuffled_stops_stay_in_their_fold(pairs: list[tuple[int, int]], seed: int) -> None:
+    columns, folds = (np.array(values) for values in zip(*pairs, strict=True))
+    dealt = shuffle(columns, folds, seed=seed)
+    assert Counter(zip(dealt, folds, strict=True)) == Counter(zip(columns, folds, strict=True))
+    assert columns.tolist() == [column for column, _ in pairs]
+    assert (dealt == shuffle(columns, folds, seed=seed)).all()
+    moved = shuffle(np.arange(50), np.zeros(50, dtype=int), seed=seed)
+    assert (moved != np.arange(50)).any()

@@ -18,10 +18,9 @@ import numpy as np
 from aera.arrays import Columns, Floats
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY, Family
+from aera.lab.frontier import Kind, Point, Trajectories, fixed_points, point_in_orders, sweep
 from aera.lab.learning.folds import FOLDS, Fold, deal, split_rows
 from aera.lab.learning.learner import Learner, Model, Split, check_enough, choose
-from aera.lab.replay.frontier import Kind, Point, fixed_points, point_in_orders, sweep
-from aera.lab.replay.trajectory import Trajectories
 from aera.workers import SERIAL, Workers, map_named
 
 
@@ -105,36 +104,19 @@ def crossfit(
 ) -> Judgement:
     """Fit one model per fold on the other folds and judge the fold with it."""
     check_enough(table)
-    dealt = deal(table.groups, folds=folds, seed=seed)
     work = partial(_crossfit_fold, learner, table, seed=seed, clean=clean)
-    done = map_named(workers, work, dealt, "fitting")
-    measured = gather([judged for _, judged in done], dealt)
-    models = tuple(model for model, _ in done)
-    return Judgement(
-        measured, np.arange(len(table)), fold_of(dealt), learner.weighted, models=models
-    )
+    dealt = deal(table.groups, folds=folds, seed=seed)
+    return _merge(map_named(workers, work, dealt, "fitting"))
 
 
 def _crossfit_fold(
     learner: Learner, table: Any, fold: Fold, *, seed: int, clean: bool
-) -> tuple[Model, Trajectories]:
+) -> Judgement:
     held = None if clean else fold.own
     model = learner.fit(table, fold.rest, held=held, seed=seed + fold.number)
-    return model, model.values(table, fold.own)
-
-
-def gather(parts: Sequence[Trajectories], dealt: Sequence[Fold]) -> Trajectories:
-    """The questions of all folds, in their order."""
-    order = np.argsort(np.concatenate([fold.own for fold in dealt]))
-    return Trajectories.concat(parts).take(order)
-
-
-def fold_of(dealt: Sequence[Fold]) -> Columns:
-    """The fold of each question."""
-    numbers = np.empty(sum(len(fold.own) for fold in dealt), dtype=np.int64)
-    for fold in dealt:
-        numbers[fold.own] = fold.number
-    return numbers
+    folds = np.full(len(fold.own), fold.number)
+    seen = model.values(table, fold.own)
+    return Judgement(seen, fold.own, folds, learner.weighted, models=(model,))
 
 
 def nested(
@@ -148,16 +130,10 @@ def nested(
 ) -> list[Judgement]:
     """Per outer fold: fit and calibrate inside the rest, then judge the fold; once per goal."""
     check_enough(table)
+    work = partial(_judge, learner, table, goals=goals, seed=seed)
     dealt = deal(table.groups, folds=folds, seed=seed)
-    work = partial(_nested_fold, learner, table, goals=goals, seed=seed)
     done = map_named(workers, work, dealt, "nested folds")
-    return [_merge([fold[place] for fold in done], dealt) for place in range(len(goals))]
-
-
-def _nested_fold(
-    learner: Learner, table: Any, fold: Fold, *, goals: Sequence[Goal], seed: int
-) -> list[Judgement]:
-    return _judge(learner, table, fold.rest, fold.own, goals=goals, seed=seed + fold.number)
+    return [_merge(parts) for parts in zip(*done, strict=True)]
 
 
 def holdout(
@@ -168,27 +144,26 @@ def holdout(
     rest, judged = split_rows(
         np.arange(len(table)), (1 - test, test), groups=table.groups, seed=seed
     )
-    [judgement] = _judge(learner, table, rest, judged, goals=[goal], seed=seed)
+    [judgement] = _judge(learner, table, Fold(0, judged, rest), goals=[goal], seed=seed)
     return judgement
 
 
 def _judge(
-    learner: Learner,
-    table: Any,
-    rest: Columns,
-    judged: Columns,
-    *,
-    goals: Sequence[Goal],
-    seed: int,
+    learner: Learner, table: Any, fold: Fold, *, goals: Sequence[Goal], seed: int
 ) -> list[Judgement]:
     """Learn and calibrate every family on the rest, then stop the judged questions, by goal."""
-    certified = any(goal.certified for goal in goals)
-    model, tuning = learn_and_tune(learner, table, rest, certified=certified, seed=seed)
-    measured = model.values(table, judged)
-    return [
-        _stop(model, tuning, measured, judged, goal=goal, seed=seed, weighted=learner.weighted)
-        for goal in goals
-    ]
+    certified, seed = any(goal.certified for goal in goals), seed + fold.number
+    model, tuning = learn_and_tune(learner, table, fold.rest, certified=certified, seed=seed)
+    seen, folds = model.values(table, fold.own), np.full(len(fold.own), fold.number)
+    judged = Judgement(seen, fold.own, folds, learner.weighted, models=(model,))
+    done = []
+    for goal in goals:
+        families = model.families(goal)
+        choices = {n: choose(model, tuning, each, goal, seed=seed) for n, each in families.items()}
+        stops = {n: choices[n].stops(f, seen.values[f.name]) for n, f in families.items()}
+        told = {name: (choice,) for name, choice in choices.items()}
+        done.append(replace(judged, families=families, stops=stops, choices=told))
+    return done
 
 
 def learn_and_tune(
@@ -209,47 +184,18 @@ def fit_split(
     return model, tuning
 
 
-def _stop(
-    model: Model,
-    tuning: Trajectories,
-    measured: Trajectories,
-    rows: Columns,
-    *,
-    goal: Goal,
-    seed: int,
-    weighted: bool,
-) -> Judgement:
-    families = model.families(goal)
-    choices = {n: choose(model, tuning, each, goal, seed=seed) for n, each in families.items()}
-    stops = {
-        name: choices[name].stops(each, measured.values[each.name])
-        for name, each in families.items()
-    }
-    return Judgement(
-        measured,
-        rows,
-        np.zeros(len(rows), np.int64),
-        weighted,
-        families,
-        stops,
-        {name: (choice,) for name, choice in choices.items()},
-        (model,),
-    )
-
-
-def _merge(parts: Sequence[Judgement], dealt: Sequence[Fold]) -> Judgement:
+def _merge(parts: Sequence[Judgement]) -> Judgement:
     """The judgements of all outer folds as one, the questions in the pool's order."""
-    order = np.argsort(np.concatenate([part.rows for part in parts]))
-    first = parts[0]
-    return Judgement(
-        Trajectories.concat([part.measured for part in parts]).take(order),
-        np.arange(len(order)),
-        fold_of(dealt),
-        first.weighted,
-        first.families,
-        {n: np.concatenate([part.stops[n] for part in parts])[order] for n in first.stops},
-        {n: tuple(part.choices[n][0] for part in parts) for n in first.choices},
-        tuple(part.models[0] for part in parts),
+    rows = np.concatenate([part.rows for part in parts])
+    order, first = np.argsort(rows), parts[0]
+    return replace(
+        first,
+        measured=Trajectories.concat([part.measured for part in parts]).take(order),
+        rows=rows[order],
+        folds=np.concatenate([part.folds for part in parts])[order],
+        stops={n: np.concatenate([part.stops[n] for part in parts])[order] for n in first.stops},
+        choices={n: tuple(part.choices[n][0] for part in parts) for n in first.choices},
+        models=tuple(part.models[0] for part in parts),
     )
 
 

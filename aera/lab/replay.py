@@ -1,11 +1,16 @@
-"""Dataset: everything known of the questions of a pool that a learner works on, row by row.
+"""Replay: what recorded responses say, and what policies would have done on them, in two ways.
 
-Responses to one question are exchangeable where they were sampled alike, so any order of them is as
-good as the stored one, and what holds in many orders is no luck of one. `Dataset.replay` does what
-a Run does, for all questions, orders and checkpoints at once.
+ReplaySettings shows them to any policy, one checkpoint after the other, as a Run does live. Where a
+scorer picks one of n, every response votes for its own text by its score, and what is returned is
+worth what a judge says, or the score itself.
+
+A Dataset is everything that learners work on, row by row. Responses to one question are
+exchangeable where they were sampled alike, so any order of them is as good as the stored one, and
+what holds in many orders is no luck of one. `Dataset.replay` does what a Run does, for all
+questions, orders and checkpoints at once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -15,15 +20,25 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
-from aera.core import Question, Schedule, beta_confidence
+from aera.core import Prefix, Question, Schedule, Vote, Weighting, beta_confidence
+from aera.errors import UsageError
+from aera.lab.frontier import (
+    Frontier,
+    Trajectories,
+    oracle_point,
+    point_of,
+    prompt_lengths,
+    re2_means,
+)
 from aera.lab.learning.folds import group_questions
-from aera.lab.replay.trajectory import Trajectories, prompt_lengths, re2_means
-from aera.lab.truths import Grader, Truths
+from aera.lab.truths import Grader, Truths, TruthScorer
 from aera.policies.features import TINY
+from aera.policies.rules import Policy, confident_rule
 from aera.pools.pool import Record, Records, VotedRecord, health_of, read_votes
 from aera.reading.task import NOTHING, Readability, Task
-from aera.voting.rules import Rule, Scorer, plain_vote
-from aera.voting.traits import traits
+from aera.solving.run import replay
+from aera.voting.rules import CONFIDENT, BestOfN, Rule, Scorer, gives_weights, plain_vote
+from aera.voting.traits import TRACE, brought, traits
 from aera.workers import SERIAL, Workers, map_named
 
 ORDERS = 20
@@ -33,6 +48,200 @@ SUSPECT = 4.5
 AT_ONCE = 64
 """Questions replayed together, which bounds the memory."""
 _log_gamma = np.frompyfunc(lgamma, 1, 1)
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """What a replay depends on besides the responses."""
+
+    task: Task
+    schedule: Schedule
+    truths: Truths | None = None
+    rule: Rule = plain_vote
+    weigher: Weighting | None = None
+    judge: Scorer | None = None
+    """Who says what the best of n is worth; without one, the score itself is the reward."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether a scorer picks one of n; nothing has to be readable then."""
+        return isinstance(self.weigher, BestOfN)
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether rewards are any real numbers; who knows the truth says right or wrong."""
+        return self.scored and not isinstance(self.judge, TruthScorer)
+
+    def read(self, part: Iterable[Record]) -> list[VotedRecord]:
+        """The votes of a part, weighed where there is a weigher."""
+        if self.scored:
+            part = [
+                VotedRecord(each.question, each.responses, (Vote(None),) * len(each.responses))
+                for each in part
+            ]
+        voted, weigher, last = read_votes(part, self.task), self.weigher, self.schedule.last
+        if weigher is None:
+            return voted
+        some = [each.first(last) for each in voted] if self.scored else voted
+        return [each.weigh(weigher) for each in some]
+
+    def replay(self, part: Iterable[Record], policies: Sequence[Policy] = ()) -> "Replayed":
+        """Replay every policy on every question of a part."""
+        records = [*part]
+        voted = self.read(records)
+        paths = [record.prefixes(self.schedule) for record in voted]
+        answers = [[self.rule(prefix).answer for prefix in path] for path in paths]
+
+        def measure(value: Callable[[Prefix], float]) -> Floats:
+            return np.array([[value(prefix) for prefix in path] for path in paths])
+
+        evidence = {
+            "majority_ratio": measure(lambda prefix: prefix.tally.majority),
+            "entropy": measure(lambda prefix: prefix.tally.entropy),
+        }
+        trajectories = Trajectories(
+            question_ids=tuple(record.question.id for record in voted),
+            schedule=self.schedule,
+            tokens=measure(lambda prefix: float(prefix.completion_tokens)),
+            agreement=np.array([[float(a == each[-1]) for a in each] for each in answers]),
+            evidence={} if self.scored else evidence,
+            prompts=prompt_lengths(voted),
+            rewarded=self.rewarded,
+            **({"grades": self._judge(paths)} if self.scored else self._grade(voted, answers)),
+        )
+        if self.scored:
+            voted = [] if self.rewarded else read_votes(records, self.task)
+        return Replayed(trajectories, *self._run(policies, paths), health_of(voted))
+
+    def _run(
+        self, policies: Sequence[Policy], paths: Sequence[Sequence[Prefix]]
+    ) -> tuple[Columns, Floats]:
+        """Where each policy stopped, and what its gate said on the way."""
+        column = {checkpoint: place for place, checkpoint in enumerate(self.schedule)}
+        stops = np.zeros((len(paths), len(policies)), np.int64)
+        chances = np.full((*stops.shape, len(column)), nan)
+        for row, path in enumerate(paths):
+            for place, policy in enumerate(policies):
+                run = replay(path, policy, task=self.task, rule=self.rule)
+                stops[row, place] = column[len(run.prefix.responses)]
+                said = [step.decision.p_continue for step in run.steps]
+                chances[row, place, : len(said)] = [nan if p is None else p for p in said]
+        return stops, chances
+
+    def _judge(self, paths: Sequence[Sequence[Prefix]]) -> Floats:
+        """What the best response at each checkpoint is worth, every response judged once."""
+        rows = []
+        for path in paths:
+            leaders = [prefix.tally.leaders for prefix in path]
+            if self.judge is None:
+                rows.append([each.weight for each in leaders])
+                continue
+            known: dict[str | None, float] = {None: 0.0}
+            for said in dict.fromkeys(each.answer for each in leaders if each.answer is not None):
+                best = next(each for each in path[-1].responses if each.text == said)
+                [known[said]] = self.judge.score(path[-1].question, [best])
+            rows.append([known[each.answer] for each in leaders])
+        return np.array(rows)
+
+    def _grade(
+        self, voted: Sequence[VotedRecord], answers: Sequence[Sequence[str | None]]
+    ) -> dict[str, Any]:
+        """Grades of the returned answers, and the paper's score, where there are truths."""
+        if self.truths is None:
+            return {}
+        ends, rows = np.array(self.schedule.checkpoints), []
+        for record, each in zip(voted, answers, strict=True):
+            said = [vote.raw if vote.redo else vote.answer for vote in record.votes]
+            graded = Grader(self.task, self.truths[record.question.id]).grade([*each, *said])
+            kept = np.array([not vote.redo for vote in record.votes])
+            rows.append((graded[: len(ends)], re2_means(np.array(graded[len(ends) :]), kept, ends)))
+        grades, means = zip(*rows, strict=True)
+        return {"grades": np.array(grades), "re2_mean": np.array(means)}
+
+    def evaluate(
+        self, records: Records, policies: Sequence[Policy], *, workers: Workers = SERIAL
+    ) -> Frontier:
+        """Replay every policy; one whose answer another rule selects is judged by that rule."""
+        frontier = self._evaluate(records, policies, workers=workers)
+        points, rules = [*frontier.points], [confident_rule(policy) for policy in policies]
+        for rule in dict.fromkeys(each for each in rules if each is not None):
+            own = [place for place, each in enumerate(rules) if each == rule]
+            asked = [policies[place] for place in own]
+            check_traced(records, str(asked[0]))
+            other = replace(self, rule=CONFIDENT[rule], weigher=None)
+            judged = other._evaluate(records, asked, workers=workers).points
+            for place, point in zip(own, judged, strict=False):
+                points[place] = point
+        return replace(frontier, points=tuple(points))
+
+    def _evaluate(
+        self, records: Records, policies: Sequence[Policy], *, workers: Workers
+    ) -> Frontier:
+        """Replay every policy on every question, part by part, by the one rule."""
+        done = [*workers.map(partial(self.replay, policies=policies), records.parts())]
+        columns = np.concatenate([each.columns for each in done])
+        chances = np.concatenate([each.chances for each in done])
+        trajectories = Trajectories.concat([each.trajectories for each in done])
+        readability = Readability().join(each.readability for each in done)
+        records.check_whole(trajectories.question_ids)
+        readability.check(self.task, records.name)
+        weighted = gives_weights(self.weigher)
+        points = [
+            point_of(
+                policy,
+                columns[:, place],
+                trajectories,
+                weighted=weighted,
+                p_continue=None if np.isnan(chances[:, place]).all() else chances[:, place],
+            )
+            for place, policy in enumerate(policies)
+        ]
+        if self.truths is not None:
+            points.append(oracle_point(trajectories))
+        return Frontier(tuple(points), trajectories, readability)
+
+
+def check_traced(records: Records, label: str) -> None:
+    """Refuse a policy that needs traces where the first question has none."""
+    first = next(iter(records), None)
+    if first is not None and not any(TRACE in brought(each) for each in first.responses):
+        raise UsageError(
+            f'"{label}" needs to know how sure the model was of its tokens, and the responses in '
+            f'"{records.name}" have no traces'
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """What policies did on the questions of a part."""
+
+    trajectories: Trajectories
+    columns: Columns
+    """Where each policy stopped, shape (questions, policies)."""
+    chances: Floats
+    """What its gate said at each checkpoint; NaN where it was not asked."""
+    readability: Readability = NOTHING
+
+
+def evaluate(
+    records: Records,
+    policies: Sequence[Policy],
+    *,
+    schedule: Schedule | None = None,
+    truths: Truths | None = None,
+    rule: Rule = plain_vote,
+    weigher: Weighting | None = None,
+    workers: Workers = SERIAL,
+) -> Frontier:
+    """Replay every policy on every question; with truths, grade the answers and add the oracle.
+
+    A pool is read part by part and never held in memory.
+    """
+    settings = ReplaySettings(records.task, schedule or records.schedule, truths, rule, weigher)
+    return settings.evaluate(records, policies, workers=workers)
+
+
+# --- everything that learners work on -------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,57 +574,53 @@ def _beta_half(a: Floats, b: Floats) -> Floats:
 # --- reading a pool -------------------------------------------------------------------------------
 
 
-def describe_pool(
-    records: Records,
-    truths: Truths | None,
-    *,
-    schedule: Schedule | None = None,
-    workers: Workers = SERIAL,
+def read_dataset(
+    records: Records, settings: ReplaySettings, *, workers: Workers = SERIAL
 ) -> Dataset:
-    """The traits of the first responses to every question, and their grades by the truths."""
-    chosen = schedule or records.schedule
-    work = partial(_describe, name=records.name, task=records.task, schedule=chosen, truths=truths)
-    parts = map_named(workers, work, records.parts(), "traits")
-    return concat(parts, records)
-
-
-def concat(parts: Sequence[Dataset], records: Records) -> Dataset:
-    """The questions of all parts of a pool."""
-    arrays = ("answers", "grades", "traits", "said", "redo")
+    """The first responses to every question: what they say and show, and what that is worth."""
+    work = partial(_describe, name=records.name, settings=settings)
+    what = "scoring" if settings.scored else "traits"
+    parts = map_named(workers, work, records.parts(), what)
+    held = tuple(record for part in parts for record in part.records)
+    records.check_whole(record.question.id for record in held)
+    arrays = ("answers", "grades", "traits", "said", "redo", *(["scores"] * settings.scored))
     stacked: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays
     }
-    if parts[0].scores is not None:
-        stacked["scores"] = np.concatenate([part.scores for part in parts])
-    held = tuple(record for part in parts for record in part.records)
-    records.check_whole(record.question.id for record in held)
     health = Readability().join(part.readability for part in parts)
     return replace(parts[0], records=held, readability=health, **stacked)
 
 
-def _describe(
-    part: Iterable[Record], *, name: str, task: Task, schedule: Schedule, truths: Truths | None
-) -> Dataset:
+def _describe(part: Iterable[Record], *, name: str, settings: ReplaySettings) -> Dataset:
     """One part; texts stay behind."""
-    voted = [record.first(schedule.last) for record in read_votes(part, task)]
-    grades, said = _grade(voted, task, truths)
-    seen = np.array([traits(each.question, each.responses, each.votes) for each in voted])
+    voted = [record.first(settings.schedule.last) for record in settings.read(part)]
+    scores = None
+    if settings.scored:
+        scores = np.array([[vote.weight for vote in each.votes] for each in voted])
+        seen = np.zeros((*scores.shape, 0))
+        grades = said = np.array([_judge(each, settings) for each in voted])
+    else:
+        seen = np.array([traits(each.question, each.responses, each.votes) for each in voted])
+        grades, said = _grade(voted, settings)
     return Dataset(
         name=name,
-        task=task,
-        schedule=schedule,
+        task=settings.task,
+        schedule=settings.schedule,
         records=tuple(record.without_texts() for record in voted),
-        answers=number_answers([[vote.answer for vote in each.votes] for each in voted]),
+        answers=_number([[vote.answer for vote in each.votes] for each in voted]),
         grades=grades,
         traits=seen,
         said=said,
         redo=np.array([[vote.redo for vote in each.votes] for each in voted]),
-        truths=truths,
-        readability=health_of(voted),
+        truths=settings.truths,
+        scores=scores,
+        rewarded=settings.rewarded,
+        readability=NOTHING if settings.scored else health_of(voted),
+        rule=settings.rule,
     )
 
 
-def number_answers(answers: Sequence[Sequence[str | None]]) -> Columns:
+def _number(answers: Sequence[Sequence[str | None]]) -> Columns:
     """A number for each different answer to a question, in the order they are seen; -1 for none."""
     rows = []
     for own in answers:
@@ -424,27 +629,27 @@ def number_answers(answers: Sequence[Sequence[str | None]]) -> Columns:
     return np.array(rows, dtype=np.int64)
 
 
-def _grade(
-    voted: Sequence[VotedRecord], task: Task, truths: Truths | None
-) -> tuple[Floats, Floats]:
+def _grade(voted: Sequence[VotedRecord], settings: ReplaySettings) -> tuple[Floats, Floats]:
     """Grades of the answers, and of what each response says, a redo included."""
-    if truths is None:
-        unknown = np.full((len(voted), len(voted[0].votes) if voted else 0), nan)
+    if settings.truths is None:
+        unknown = np.full((len(voted), settings.schedule.last), nan)
         return unknown, unknown
     rows = []
     for record in voted:
         said = [vote.raw if vote.redo else vote.answer for vote in record.votes]
-        grader = Grader(task, truths[record.question.id])
+        grader = Grader(settings.task, settings.truths[record.question.id])
         graded = grader.grade([*(vote.answer for vote in record.votes), *said])
         rows.append([graded[: len(said)], graded[len(said) :]])
     found = np.array(rows)
     return found[:, 0], found[:, 1]
 
 
-def judge_all(record: VotedRecord, judge: Scorer) -> list[float]:
+def _judge(record: VotedRecord, settings: ReplaySettings) -> list[float]:
     """The judge's score of every response that may be picked, each text judged once."""
+    if settings.judge is None:
+        return [vote.weight for vote in record.votes]
     known: dict[str | None, float] = {None: 0.0}
     for response, vote in zip(record.responses, record.votes, strict=True):
         if vote.answer not in known:
-            [known[vote.answer]] = judge.score(record.question, [response])
+            [known[vote.answer]] = settings.judge.score(record.question, [response])
     return [known[vote.answer] for vote in record.votes]

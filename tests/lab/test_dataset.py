@@ -14,8 +14,7 @@ from aera.core import Vote, beta_confidence
 from aera.errors import PoolError
 from aera.lab import Dataset, Truths, VoteLearner, evaluate
 from aera.lab.calibrating.families import answer_families
-from aera.lab.learning.dataset import ORDERS, confidences
-from aera.lab.replay.scored import ScoredReplay
+from aera.lab.replay import ORDERS, ReplaySettings, confidences
 from aera.network import Network
 from aera.policies.features import FEWER_NAMES, VOTE_FEATURE_NAMES, vote_features
 from aera.policies.gate import Gate, Gated
@@ -144,7 +143,7 @@ def test_best_of_n_is_what_its_replay_makes_of_every_order() -> None:
     learner = VoteLearner("scores", best_of_n=best_of_n)
     voted = read_votes(records, TASK)
     data = learner.prepare(HeldRecords(voted, TASK, SCHEDULE))
-    found, alone = data.replay(np.arange(5)), ScoredReplay(TASK, SCHEDULE, best_of_n)
+    found, alone = data.replay(np.arange(5)), ReplaySettings(TASK, SCHEDULE, weigher=best_of_n)
     for place in range(1 + ORDERS):
         turned = [in_order(each, data.orders[i, place].tolist()) for i, each in enumerate(voted)]
         shown = alone.replay(turned).trajectories

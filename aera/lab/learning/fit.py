@@ -1,20 +1,27 @@
-"""Fit the weigher on graded responses: the truth's share of the vote, and each one's own grade.
+"""Fit the weigher and the gate; both are linear.
 
-It is linear. The loss is the mean over contested questions of minus the log share of the right
-answers in the weighted vote, plus a little of the cross-entropy of single responses, which makes a
-weight mean the same from question to question, plus a ridge.
+The weigher learns from graded responses. Its loss is the mean over contested questions of minus the
+log share of the right answers in the weighted vote, plus a little of the cross-entropy of single
+responses, which makes a weight mean the same from question to question, plus a ridge.
+
+The gate learns when another block is worth its tokens. Its target is the value of going on, found
+backwards: what following the rule from the next checkpoint brings (grade minus the price of its
+tokens), minus what stopping now brings. A logistic regression learns its sign, every example
+weighing as much as there is to win or lose. The rule shapes its own targets, so it is fitted a few
+times over.
 """
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
 from aera.errors import ProtocolError
+from aera.lab.frontier import Trajectories
 from aera.lab.learning.folds import Fold, out_of_fold
 from aera.network import Network, sigmoid
+from aera.policies.gate import Gate
 from aera.voting.traits import (
     COUNTS,
     GROUPS,
@@ -26,7 +33,6 @@ from aera.voting.traits import (
     having,
 )
 from aera.voting.weigher import Weigher
-from aera.workers import SERIAL, Workers
 
 EDGES = (0.001, 0.999)
 """Traits beyond these quantiles of training count as the quantile."""
@@ -41,6 +47,13 @@ ENOUGH = 1e-6
 """Slope at which it ends."""
 MEMORY = 10
 """Steps from which the descent knows how the loss bends."""
+PRICE = 1.0
+"""What the mean full budget costs, in units of grade, where nobody says otherwise."""
+ROUNDS = 4
+"""How often the rule is fitted to the targets that it shapes itself."""
+GATE_RIDGE = 20.0
+GATE_STEPS = 25
+"""Of Newton's method, which needs a handful."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,17 +132,6 @@ def fit_tiers(learned: Responses) -> Weigher:
     return replace(best, lower=tuple(fit_weigher(learned, without=without) for without in lost))
 
 
-def weigh_out_of_fold(
-    learned: Responses, *, groups: Columns, seed: int, workers: Workers = SERIAL
-) -> Floats:
-    """Weights for these questions, each by a weigher of the other folds."""
-    return out_of_fold(partial(_weigh_fold, learned), groups, seed=seed, workers=workers)
-
-
-def _weigh_fold(learned: Responses, fold: Fold) -> Floats:
-    return fit_weigher(learned.subset(fold.rest)).weights(learned.traits[fold.own])
-
-
 def fit_shares(inputs: Floats, grades: Floats, counts: Columns) -> Floats:
     """The weights of the inputs, and the constant behind them, that make the loss small.
 
@@ -197,3 +199,67 @@ def _bend(slope: Floats, steps: list[tuple[Floats, Floats]]) -> Floats:
     for (step, change), share in zip(steps, reversed(shares), strict=True):
         found += step * (share - float(change @ found) / float(step @ change))
     return found
+
+
+# --- the gate -------------------------------------------------------------------------------------
+
+
+def fit_gate(known: Trajectories, price: float = PRICE) -> Gate:
+    """A gate of all these questions, whose orders share their stakes."""
+    orders = known.mixed
+    assert orders.features is not None
+    evidence = orders.features.reshape(-1, *orders.features.shape[2:])
+    tokens = orders.tokens.reshape(len(evidence), -1)
+    share = tokens / max(1e-12, float(tokens[:, -1].mean()))
+    utility = orders.known_grades.reshape(len(evidence), -1) - price * share
+    examples = evidence[:, :-1].reshape(-1, evidence.shape[2])
+    medians, means, deviations = statistics(examples)
+    filled = np.where(np.isnan(examples), medians, examples)
+    inputs = np.column_stack([(filled - means) / deviations, np.ones(len(filled))])
+    goes_on: Flags = np.ones(utility[:, :-1].shape, dtype=np.bool_)
+    for _ in range(ROUNDS):
+        worth = advantages(utility, goes_on).ravel()
+        stakes = np.abs(worth) / orders.tokens.shape[1]
+        weights = logistic(inputs, worth > 0, stakes)
+        goes_on = (inputs @ weights > 0).reshape(goes_on.shape)
+    outputs = (weights[None, :-1], weights[-1:])
+    seen = {"lows": filled.min(axis=0), "highs": filled.max(axis=0)}
+    return Gate(Network(medians, means, deviations, (), *outputs, **seen))
+
+
+def judge_out_of_fold(
+    known: Trajectories, *, groups: Columns, seed: int, price: float = PRICE
+) -> Floats:
+    """p_continue of every question by a gate of the other folds."""
+
+    def judge(fold: Fold) -> Floats:
+        features = known.take(fold.own).features
+        assert features is not None
+        return fit_gate(known.take(fold.rest), price).chances(features)
+
+    return out_of_fold(judge, groups, seed=seed)
+
+
+def advantages(utility: Floats, goes_on: Flags) -> Floats:
+    """What going on brings over stopping, if the rule decides from the next checkpoint on."""
+    value = utility[:, -1]
+    worth: Floats = np.empty((len(utility), utility.shape[1] - 1))
+    for column in range(utility.shape[1] - 2, -1, -1):
+        worth[:, column] = value - utility[:, column]
+        value = np.where(goes_on[:, column], value, utility[:, column])
+    return worth
+
+
+def logistic(inputs: Floats, wanted: Flags, stakes: Floats) -> Floats:
+    """Ridge logistic regression by Newton's method; the last input is the constant, free."""
+    penalty = np.diag([*[GATE_RIDGE] * (inputs.shape[1] - 1), 1e-6])
+    weights: Floats = np.zeros(inputs.shape[1])
+    for _ in range(GATE_STEPS):
+        chance = sigmoid(inputs @ weights)
+        slope = inputs.T @ (stakes * (chance - wanted)) + penalty @ weights
+        bend = stakes * np.maximum(chance * (1 - chance), 1e-4)
+        step = np.linalg.solve((inputs * bend[:, None]).T @ inputs + penalty, slope)
+        weights = weights - step
+        if np.abs(step).max() < 1e-8:
+            break
+    return weights

@@ -16,7 +16,7 @@ import aera
 from aera import Pool, Question, Record, Response, Schedule, Task, Vote, get_task, standard_policies
 from aera.errors import PoolError
 from aera.lab import Frontier, Truths, evaluate, import_file
-from aera.lab.replay.replay import ReplaySettings
+from aera.lab.replay import ReplaySettings
 from aera.policies.rules import ASC, FirstValid, Fixed, Lead
 from aera.pools.pool import HeldRecords, VotedRecord, hold, read_votes
 from aera.reading.task import with_redo

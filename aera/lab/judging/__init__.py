@@ -1,1 +1,0 @@
-"""Judging: who learns from what and is tested on what; intervals and tests."""

@@ -1,1 +1,0 @@
-"""Replay: what policies would have done on recorded responses, graded."""
