@@ -1,4 +1,4 @@
-"""Pools and controllers that an earlier version wrote (data/written, see its make.py) still work.
+"""Pools and controllers that an earlier version wrote (data/written, see its README.md) still work.
 
 What is pinned was seen when they were written. No rewrite of the package may change it, so nothing
 here is written anew by AERA_GOLDEN.

@@ -21,11 +21,10 @@ _TEXTS = [
     (r"127\.0\.0\.1:\d+", "HOST"),
     (r"(?<![0-9a-f])[0-9a-f]{32,}", "ID"),
     (r"(Step \d: [\d+= ]+\. ?)+", "STEPS "),  # any of those that agree may be shown
-    (r"(, )hurry\b", ""),  # what is being taken out: prefetching, processes, reloading
 ]
 
-GONE = {"hurry", "unused", "generation", "since", "gives"}
-"""Fields of prefetching and of reloading, which are being taken out; `gives` comes with use."""
+GONE = {"gives", "since"}
+"""Fields that come with use, or were said of reloading."""
 MOVING = {
     *("created", "created_at", "completed_at", "active", "cooling_down"),
     *("seconds", "milliseconds", "gate_ms", "encoder_ms"),
@@ -41,7 +40,7 @@ def plain(text: str) -> str:
 
 
 def tidy(value: Any) -> Any:
-    """A value without what differs from run to run, and without what is being taken out."""
+    """A value without what differs from run to run."""
     if isinstance(value, dict):
         kept = {plain(key): value[key] for key in sorted(value) if key not in GONE}
         return {key: key.upper() if key in MOVING else tidy(each) for key, each in kept.items()}
