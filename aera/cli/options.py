@@ -62,16 +62,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _parameter(name: str, kind: Any, stated: Any) -> Parameter:
+def _parameter(name: str, kind: Any, stated: Field[Any]) -> Parameter:
     """A parameter that says what typer is to know of it; what is False else is a flag."""
-    default = stated
-    if isinstance(stated, Field):
-        default = Parameter.empty if stated.default is MISSING else stated.default
-        if how := stated.metadata.get("how"):
-            if default is False and how.default is ...:  # it is not spelt otherwise
-                how.param_decls = (f"--{name.replace('_', '-')}",)
-            kind = Annotated[kind, how]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    default, how = stated.default, stated.metadata["how"]
+    if default is False and how.default is ...:  # it is not spelt otherwise
+        how.param_decls = (f"--{name.replace('_', '-')}",)
+    default = Parameter.empty if default is MISSING else default
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, how])
 
 
 GROUPS = {

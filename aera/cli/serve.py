@@ -8,12 +8,12 @@ import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import typer
 
-from aera.cli.options import Deciding, grouped, say, without_password
+from aera.cli.options import Deciding, grouped, option, say, without_password
 from aera.errors import AeraError, UsageError
 from aera.gateway.config import (
     Config,
@@ -30,9 +30,9 @@ from aera.gateway.config import (
 DECIDING = [each.name for each in fields(Deciding) if each.name != "max_samples"]
 
 
-def _option(variable: str, text: str) -> Any:
+def _option(variable: str, text: str, default: Any = None) -> Any:
     """An option that the environment can set too."""
-    return typer.Option(envvar=f"AERA_{variable}", help=text)
+    return option(default, text, envvar=f"AERA_{variable}")
 
 
 def _set(name: str, kind: type = ModelConfig) -> Any:
@@ -46,56 +46,50 @@ def _set(name: str, kind: type = ModelConfig) -> Any:
 class OneModel:
     """Of one model, as its table in a file says it; None: as by default."""
 
-    controller: Annotated[Path | None, _set("controller")] = None
-    task: Annotated[str | None, _set("task")] = None
-    policy: Annotated[str | None, _set("policy")] = None
-    instruction: Annotated[bool | None, _set("instruction")] = None
-    vote_by_default: Annotated[bool | None, _set("vote_by_default")] = None
-    max_samples: Annotated[int | None, _set("max_samples")] = None
-    deadline: Annotated[float | None, _set("deadline")] = None
-    audit_share: Annotated[float | None, _set("audit_share")] = None
-    record: Annotated[Path | None, _set("record")] = None
+    controller: Path | None = _set("controller")
+    task: str | None = _set("task")
+    policy: str | None = _set("policy")
+    instruction: bool | None = _set("instruction")
+    vote_by_default: bool | None = _set("vote_by_default")
+    max_samples: int | None = _set("max_samples")
+    deadline: float | None = _set("deadline")
+    audit_share: float | None = _set("audit_share")
+    record: Path | None = _set("record")
 
 
 @grouped
 def serve(
-    upstream: Annotated[
-        list[str] | None, _option("UPSTREAM", "Model server, up to /v1; repeat it per replica.")
-    ] = None,
-    model: Annotated[
-        str | None, _option("MODEL", "Model for requests that name none [default: default].")
-    ] = None,
-    own: OneModel = OneModel(),
-    escalate_to: Annotated[
-        str | None, _option("ESCALATE_TO", "Second model for undecided questions, as URL#MODEL.")
-    ] = None,
-    api_key_env: Annotated[
-        list[str] | None,
-        _option(
-            "API_KEY_ENV",
-            "Environment variable with the model server's key [default: OPENAI_API_KEY]; once, or "
-            "once for each --upstream.",
-        ),
-    ] = None,
-    keys_file: Annotated[
-        Path | None, _option("KEYS_FILE", "File with clients' keys, one a line; else AERA_KEYS.")
-    ] = None,
-    host: Annotated[str | None, _set("host", ServerConfig)] = None,
-    port: Annotated[int | None, _set("port", ServerConfig)] = None,
-    log_level: Annotated[str | None, _set("log_level", ServerConfig)] = None,
-    config: Annotated[
-        Path | None,
-        _option("CONFIG", "TOML file with several models, upstreams, keys and all other settings."),
-    ] = None,
-    check: Annotated[
-        bool,
-        _option(
-            "CHECK", "Read everything, ask the model servers, say what would be served, and end."
-        ),
-    ] = False,
-    print_config: Annotated[
-        bool, typer.Option(help="Print every setting as TOML, with its value and a sentence.")
-    ] = False,
+    *,
+    upstream: list[str] | None = _option(
+        "UPSTREAM", "Model server, up to /v1; repeat it per replica."
+    ),
+    model: str | None = _option("MODEL", "Model for requests that name none [default: default]."),
+    own: OneModel,
+    escalate_to: str | None = _option(
+        "ESCALATE_TO", "Second model for undecided questions, as URL#MODEL."
+    ),
+    api_key_env: list[str] | None = _option(
+        "API_KEY_ENV",
+        "Environment variable with the model server's key [default: OPENAI_API_KEY]; once, or "
+        "once for each --upstream.",
+    ),
+    keys_file: Path | None = _option(
+        "KEYS_FILE", "File with clients' keys, one a line; else AERA_KEYS."
+    ),
+    host: str | None = _set("host", ServerConfig),
+    port: int | None = _set("port", ServerConfig),
+    log_level: str | None = _set("log_level", ServerConfig),
+    config: Path | None = _option(
+        "CONFIG", "TOML file with several models, upstreams, keys and all other settings."
+    ),
+    check: bool = _option(
+        "CHECK",
+        "Read everything, ask the model servers, say what would be served, and end.",
+        default=False,
+    ),
+    print_config: bool = option(
+        False, "Print every setting as TOML, with its value and a sentence."
+    ),
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
     from aera.gateway.app import GatewayServer, bind, run
