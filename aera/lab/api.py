@@ -265,12 +265,6 @@ def _open(pool: Records | str | Path, *, equivalence: bool, workers: Workers) ->
     return replace(graded, records=hold(graded.records)) if small and workers == SERIAL else graded
 
 
-def _labels(given: Mapping[str, str] | str | Path | None) -> Truths | None:
-    if given is None or isinstance(given, Mapping):
-        return None if given is None else Truths(given)
-    return read_labels(Path(given))
-
-
 def _goal(learner: Learner, scoring: Scoring | None, limit: LossLimit) -> Goal:
     """What a setting is chosen for: the best worth, or the cheapest within a limit."""
     if scoring is not None:
