@@ -65,7 +65,7 @@ def routing_rows(folder: Path, name: str) -> list[list[str]]:
         for metric in METRICS:
             grades = in_track(run.trajectories, metric).known_grades
             test = matched_random(100 * grades, point.columns, folds=run.folds, seed=seed)
-            cells += [f"{test.observed:.2f}", f"{test.mean:.2f}", f"{test.p:.5f}"]
+            cells += [f"{test['observed']:.2f}", f"{test['mean']:.2f}", f"{test['p']:.5f}"]
         rows.append(cells)
     return rows
 

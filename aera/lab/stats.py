@@ -6,7 +6,7 @@ only reorder what it has seen; it is for rewards, which are no shares, and for m
 are the unit of chance everywhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import NormalDist
@@ -20,6 +20,7 @@ from aera.arrays import Floats
 Ints = NDArray[np.int64]
 
 LEVEL = 0.95
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FEW = 50
 """Fewer questions are too few to say anything of an accuracy: even if not one answer changes, a
 difference of nine points cannot be ruled out."""
@@ -57,19 +58,15 @@ class Estimate:
         return {**told, "questions": self.questions}
 
 
-def _quantile(level: float) -> float:
-    return NormalDist().inv_cdf((1 + level) / 2)
-
-
 # --- grades ---------------------------------------------------------------------------------------
 
 
-def paired_gap(scores: Floats, reference: Floats, *, level: float = LEVEL) -> Estimate:
+def paired_gap(scores: Floats, reference: Floats) -> Estimate:
     """100 * mean(scores - reference), grades in [0, 1], both of shape (questions,)."""
-    return paired_gaps((scores - reference)[None], level=level)[0]
+    return paired_gaps((scores - reference)[None])[0]
 
 
-def paired_gaps(differences: Floats, *, level: float = LEVEL) -> list[Estimate]:
+def paired_gaps(differences: Floats) -> list[Estimate]:
     """In points, one per row of differences in [-1, 1], shape (pairs, questions).
 
     Tango's score interval (1998) for the difference of paired shares, with the continuity
@@ -79,12 +76,12 @@ def paired_gaps(differences: Floats, *, level: float = LEVEL) -> list[Estimate]:
     questions = differences.shape[1]
     gained = np.maximum(differences, 0.0).sum(axis=1)
     lost = np.maximum(-differences, 0.0).sum(axis=1)
-    z, none = _quantile(level), np.zeros(len(differences))
+    none = np.zeros(len(differences))
     above = np.maximum(_score(none, gained, lost, questions), _score(none, lost, gained, questions))
     columns = (
         100 * differences.mean(axis=1),
-        100 * _lowest(gained, lost, questions, z),
-        -100 * _lowest(lost, gained, questions, z),
+        100 * _lowest(gained, lost, questions),
+        -100 * _lowest(lost, gained, questions),
         [min(1.0, 2 * NormalDist().cdf(-each)) for each in above],
         (differences > 0).sum(axis=1),
         (differences < 0).sum(axis=1),
@@ -95,12 +92,12 @@ def paired_gaps(differences: Floats, *, level: float = LEVEL) -> list[Estimate]:
     ]
 
 
-def _lowest(gained: Floats, lost: Floats, questions: int, z: float) -> Floats:
+def _lowest(gained: Floats, lost: Floats, questions: int) -> Floats:
     """The smallest difference that the score test does not reject, by halving."""
     low, high = np.full(len(gained), -1.0), (gained - lost) / questions
     for _ in range(STEPS):
         middle = (low + high) / 2
-        rejected = _score(middle, gained, lost, questions) > z
+        rejected = _score(middle, gained, lost, questions) > Z
         low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
     return low
 
@@ -120,19 +117,18 @@ def _score(difference: Floats, gained: Floats, lost: Floats, questions: int) -> 
     return scores
 
 
-def share_interval(share: float, questions: int, *, level: float = LEVEL) -> tuple[float, float]:
+def share_interval(share: float, questions: int) -> tuple[float, float]:
     """Wilson's interval of a share in [0, 1] that was counted over so many questions."""
-    z = _quantile(level)
-    middle = (share + z**2 / (2 * questions)) / (1 + z**2 / questions)
-    spread = share * (1 - share) / questions + z**2 / (4 * questions**2)
-    half = z * sqrt(spread) / (1 + z**2 / questions)
+    middle = (share + Z**2 / (2 * questions)) / (1 + Z**2 / questions)
+    spread = share * (1 - share) / questions + Z**2 / (4 * questions**2)
+    half = Z * sqrt(spread) / (1 + Z**2 / questions)
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 # --- what is spent --------------------------------------------------------------------------------
 
 
-def spent_share(spent: Floats, full: Floats, *, level: float = LEVEL) -> Estimate:
+def spent_share(spent: Floats, full: Floats) -> Estimate:
     """100 * sum(spent) / sum(full), paired by question.
 
     Taylor's on the logit scale with Student's t; each end as if there were one more question, which
@@ -142,14 +138,14 @@ def spent_share(spent: Floats, full: Floats, *, level: float = LEVEL) -> Estimat
     usual = float(full.mean())
     least = min(float(spent.min()), usual)
     share = float(spent.sum() / full.sum()) if usual else 1.0
-    low = _end(np.append(spent, least), np.append(full, usual), -_quantile(level))
-    high = _end(np.append(spent, usual), np.append(full, usual), _quantile(level))
+    low = _end(np.append(spent, least), np.append(full, usual), -Z)
+    high = _end(np.append(spent, usual), np.append(full, usual), Z)
     return Estimate(100 * share, 100 * min(low, share), 100 * max(high, share), len(spent))
 
 
-def saved_share(spent: Floats, full: Floats, *, level: float = LEVEL) -> Estimate:
+def saved_share(spent: Floats, full: Floats) -> Estimate:
     """The rest of what `spent_share` tells."""
-    told = spent_share(spent, full, level=level)
+    told = spent_share(spent, full)
     return Estimate(100 - told.value, 100 - told.high, 100 - told.low, told.questions)
 
 
@@ -177,43 +173,36 @@ def paired_bootstrap(
     level: float = LEVEL,
 ) -> Estimate:
     """Mean(scores - reference) in the unit of the scores, both of shape (questions,)."""
-    both = np.stack([scores, reference])
-    return paired_bootstraps(both, [(0, 1)], resamples=resamples, seed=seed, level=level)[0]
+    each = (scores - reference)[None]
+    return paired_bootstraps(each, resamples=resamples, seed=seed, level=level)[0]
 
 
 def paired_bootstraps(
-    scores: Floats,
-    pairs: Sequence[tuple[int, int]],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int,
-    level: float = LEVEL,
+    differences: Floats, *, resamples: int = RESAMPLES, seed: int, level: float = LEVEL
 ) -> list[Estimate]:
-    """Some rows of `scores` (policies, questions) against others.
+    """One per row of differences, shape (pairs, questions).
 
-    All pairs share one set of resamples, and each gets what it would get alone with that seed.
+    All share one set of resamples, and each gets what it would get alone with that seed.
     """
-    means = _resampled_sums(scores, resamples, seed) / scores.shape[1]
-    found = []
-    for i, j in pairs:
-        differences, resampled = scores[i] - scores[j], means[:, i] - means[:, j]
-        low, high = _percentiles(resampled, level)
-        counted = int((differences > 0).sum()), int((differences < 0).sum())
-        p, questions = _two_sided(resampled), len(differences)
-        found.append(Estimate(float(differences.mean()), low, high, questions, p, *counted))
-    return found
+    means = _resampled_sums(differences, resamples, seed) / differences.shape[1]
+    return [
+        Estimate(
+            float(each.mean()),
+            *_percentiles(resampled, level),
+            len(each),
+            _two_sided(resampled),
+            int((each > 0).sum()),
+            int((each < 0).sum()),
+        )
+        for each, resampled in zip(differences, means.T, strict=True)
+    ]
 
 
 def bootstrap_ratio(
-    numerator: Floats,
-    denominator: Floats,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int,
-    level: float = LEVEL,
+    numerator: Floats, denominator: Floats, *, seed: int, level: float = LEVEL
 ) -> Estimate:
     """100 * (1 - sum(numerator) / sum(denominator)), paired by question."""
-    sums = _resampled_sums(np.stack([numerator, denominator]), resamples, seed)
+    sums = _resampled_sums(np.stack([numerator, denominator]), RESAMPLES, seed)
     low, high = _percentiles(100 * (1 - sums[:, 0] / sums[:, 1]), level)
     percent = 100 * (1 - numerator.sum() / denominator.sum())
     return Estimate(float(percent), low, high, len(numerator))
@@ -264,33 +253,23 @@ def _two_sided(resampled: Floats) -> float:
 # --- the same stops, dealt at random --------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MatchedRandom:
-    """A policy against random stopping with the same stops in each fold."""
-
-    mean: float
-    """Mean grade when the stops are dealt to questions at random."""
-    observed: float
-    """Mean grade of the policy itself."""
-    p: float
-    """One-sided: how often chance does at least as well; never 0."""
-
-
 def matched_random(
     grades: Floats, stops: Ints, *, folds: Ints, permutations: int = RESAMPLES, seed: int
-) -> MatchedRandom:
+) -> dict[str, float]:
     """Does the policy stop the right questions, or only often enough?
 
     `grades` is (questions, checkpoints), `stops` the column at which each question stopped. Stops
     are permuted within each fold, so every permutation spends exactly what the policy spent there.
+    Told are the mean grade so dealt, the observed one, and p, one-sided and never 0: how often
+    chance does at least as well.
     """
     groups = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
     rng = np.random.default_rng(seed)
     sizes = _chunks(permutations, len(stops))
     chance = np.concatenate([_deal(grades, stops, groups, rows, rng) for rows in sizes])
     observed = float(grades[np.arange(len(stops)), stops].mean())
-    as_good = int((chance >= observed - TOLERANCE).sum())
-    return MatchedRandom(float(chance.mean()), observed, (1 + as_good) / (1 + permutations))
+    p = (1 + int((chance >= observed - TOLERANCE).sum())) / (1 + permutations)
+    return {"mean": float(chance.mean()), "observed": observed, "p": p}
 
 
 def _deal(

@@ -343,12 +343,10 @@ def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
     ]
     if not pairs:
         return []
-    scores = np.array([point.scores for point in points])
-    found = (
-        paired_bootstraps(scores, pairs, seed=seed)  # rewards are no shares of questions
-        if frontier.trajectories.rewarded
-        else paired_gaps(np.array([scores[i] - scores[j] for i, j in pairs]))
-    )
+    apart = np.array([points[i].scores - points[j].scores for i, j in pairs])
+    # Rewards are no shares of questions.
+    rewarded = frontier.trajectories.rewarded
+    found = paired_bootstraps(apart, seed=seed) if rewarded else paired_gaps(apart)
     return [
         {
             "policy": points[i].policy,
@@ -426,7 +424,7 @@ def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, An
 def _matched_row(point: Point, folds: Columns, *, seed: int) -> dict[str, Any]:
     grades = point.trajectories.known_grades
     test = matched_random(100 * grades, point.columns, folds=folds, seed=seed)
-    return {"policy": point.policy, **asdict(test)}
+    return {"policy": point.policy, **test}
 
 
 def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:

@@ -51,7 +51,6 @@ def bill(made: Evaluation, policy: str) -> float:
 def test_every_row_bills_its_prompts(records: HeldRecords, options: dict[str, object]) -> None:
     made = aera.evaluate(records, prices=(1000, 10), **options)  # type: ignore[arg-type]
     rows = {row["policy"]: row for row in made.rows()}
-    assert rows["fixed-8"]["money"] == pytest.approx(bill(made, "fixed-8"))
     for policy in rows:
         assert rows[policy]["money"] == pytest.approx(bill(made, policy), abs=1e-5), policy
     assert made.summary["prices"] == {"prompt": 1000, "completion": 10}
@@ -59,6 +58,8 @@ def test_every_row_bills_its_prompts(records: HeldRecords, options: dict[str, ob
         row["money"] for row in rows.values()
     ]
     assert not [line for line in made.remarks if "recorded its prompt tokens" in line]
+    [line] = [line for line in made.remarks if " costs " in line]
+    assert line.startswith("aera-calibrated costs" if options else "asc-0.95 costs")
 
 
 def test_a_fixed_controller_asks_once(records: HeldRecords) -> None:
@@ -68,12 +69,6 @@ def test_a_fixed_controller_asks_once(records: HeldRecords) -> None:
     rows = {row["policy"]: row for row in made.rows()}
     assert rows["fixed-4"]["money"] == pytest.approx(bill(made, "fixed-4"))
     assert any(line.startswith("fixed-4 costs") for line in made.remarks)
-
-
-def test_the_sentence_is_about_the_policy_that_was_learned(records: HeldRecords) -> None:
-    made = aera.evaluate(records, protocol="nested", paper=True, prices=(0, 10))
-    [line] = [line for line in made.remarks if " costs " in line]
-    assert line.startswith("aera-calibrated costs")
 
 
 def test_prices_change_nothing_else(records: HeldRecords) -> None:

@@ -2,8 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from math import isnan
 from pathlib import Path
@@ -11,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from aera.arrays import Columns, Floats
+from aera.core import Prefix, Response, Vote
 from aera.errors import UsageError
 from aera.files import fill_template, palette, write_whole
 from aera.lab.calibrating.families import GATE_FAMILY
-from aera.lab.frontier import Point, Trajectories
+from aera.lab.frontier import Kind, Point, Trajectories
 from aera.lab.replay import ReplaySettings
-from aera.lab.report.explorer import account, describe_questions, explore, shown_rows
 from aera.lab.report.figures import (
     ALONE,
     CONFIG,
@@ -36,12 +39,34 @@ from aera.lab.report.figures import (
 )
 from aera.lab.summary import Evaluation
 from aera.lab.words import signed
-from aera.voting.rules import RULES
+from aera.pools.pool import HeldRecords, Record, Records, VotedRecord
+from aera.voting.rules import RULES, Rule
+from aera.workers import Workers
 
 HERE = Path(__file__).parent
 COLOUR = re.compile(r"var\((--[a-z]+)\)")
-Sheet = dict[str, Any]
 Told = Mapping[str, Any]
+MOST_QUESTIONS = 2_000
+"""Beyond so many a page would be slow to open: those to look at are drawn by chance."""
+MOST_ANSWERS = 4
+LONGEST = 600
+"""Characters of a question that are shown."""
+MOST_CHARACTERS = 550_000
+"""Of all responses on a page."""
+MOST_RESPONSES, FEWEST = 8, 2
+"""Responses of one question."""
+LONGEST_RESPONSE = 1_000
+"""Characters of one response; the middle of a longer one is left out."""
+WORTH = 600
+"""Characters that make a response worth showing, where there are many questions."""
+
+HINDSIGHT = {
+    "oracle": "the cheapest checkpoint with the best grade, known in hindsight only",
+    "matched-random": "the stops of another policy, dealt at random",
+    "one-shot": "the checkpoint named once, at the first one",
+    "first-valid": "the first response that could be read",
+}
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,7 +77,7 @@ class Section:
     title: str
     lead: str = ""
     figures: Sequence[Figure] = ()
-    sheets: Sequence[Sheet] = ()
+    sheets: Sequence[Row] = ()
     folded: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -71,9 +96,8 @@ def make_sections(made: Evaluation) -> list[Section]:
     seen = find_predictions(made)
     if seen is not None and graded:
         unseen = not told.get("controller", {}).get("seen")
-        choices = seen.choices.get(GATE_FAMILY.name, ())
-        gated = [c for c in choices if c.family == GATE_FAMILY.name]
-        chosen = [choice.setting for choice in gated]
+        name = GATE_FAMILY.name
+        chosen = [c.setting for c in seen.choices.get(name, ()) if c.family == name]
         gate = [
             reliability_figure(seen, trajectories, unseen=unseen),
             threshold_figure(made.frontier, told, chosen=chosen, allowed=allowed),
@@ -225,7 +249,7 @@ def _sheet_sections(told: Told) -> Iterator[Section]:
 
 def _sheets(
     caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
-) -> Sequence[Sheet]:
+) -> Sequence[Row]:
     """A table, whose first column names and whose others count; none without rows."""
     cells = [[*map(str, row)] for row in rows]
     return [{"caption": caption, "columns": [*columns], "rows": cells}] if rows else []
@@ -244,6 +268,190 @@ def _or_dash(value: float | None, digits: str = ".1f") -> str:
     return "–" if value is None or isnan(value) else format(value, digits)
 
 
+# --- responses -----------------------------------------------------------------------------------
+
+
+def find_room(questions: int) -> tuple[int, int]:
+    """How many responses of each of so many questions there is room for, and how much of each."""
+    own = MOST_CHARACTERS // max(1, questions)
+    count = max(FEWEST, min(MOST_RESPONSES, own // WORTH))
+    return count, min(LONGEST_RESPONSE, own // count)
+
+
+def show_responses(record: VotedRecord, room: tuple[int, int], *, count: int) -> list[Row]:
+    """Some of the first `count` responses, in their order.
+
+    The first one, one for each answer that many gave, one that could not be read, then the next.
+    """
+    most, characters = room
+    said = [vote.answer for vote in record.votes[:count]]
+    # By how many gave it, not by weight: whoever weighs otherwise sees the same responses.
+    frequent = Counter(a for a in said if a is not None).most_common(MOST_ANSWERS)
+    unread = [said.index(None)] if None in said else []
+    wanted = [0, *(said.index(answer) for answer, _ in frequent), *unread, *range(len(said))]
+    places = sorted(list(dict.fromkeys(wanted))[:most])
+    return [_show(at, record.responses[at], record.votes[at], characters) for at in places]
+
+
+def _show(place: int, response: Response, vote: Vote, characters: int) -> Row:
+    told = {
+        "number": place + 1,
+        "answer": vote.answer,
+        "weight": round(vote.weight, 3),
+        "tokens": response.tokens,
+        "text": shorten(response.text or (response.answer or ""), characters),
+    }
+    if vote.answer is not None:
+        return told
+    cut = "cut off before an answer" if response.truncated else "no answer could be found"
+    return {**told, "why": "failed" if response.error is not None else cut}
+
+
+def shorten(text: str, most: int) -> str:
+    """The beginning and, where an answer would stand, more of the end."""
+    if len(text) <= most:
+        return text
+    head, tail = most // 3, most - most // 3
+    return f"{text[:head]} … [{len(text) - most:,} characters left out] … {text[-tail:]}"
+
+
+# --- questions -----------------------------------------------------------------------------------
+
+
+def shown_rows(questions: int, *, seed: int) -> Columns:
+    """All questions, or as many as a page can show, in their order."""
+    if questions <= MOST_QUESTIONS:
+        return np.arange(questions)
+    return np.sort(np.random.default_rng(seed).choice(questions, MOST_QUESTIONS, replace=False))
+
+
+def explore(made: Evaluation, rows: Columns, seen: Predictions | None) -> list[Row]:
+    """One record per question in these rows, read from wherever they are; lists by checkpoint.
+
+    What a protocol learned has votes with the weights of their fold, but no texts.
+    """
+    trajectories, truths, known = made.frontier.trajectories, made.truths, list[Row]()
+    names = [trajectories.question_ids[row] for row in rows]
+    task, schedule = made.records.task, trajectories.schedule
+    weigher = made.controller.weigher if made.controller else None
+    settings = ReplaySettings(task, schedule, rule=RULES[made.rule], weigher=weigher)
+    found = _read(made.records, names, settings, made.workers)
+    if made.done and made.done.measured.records:
+        learned = HeldRecords(made.done.measured.records, task, schedule)
+        for name, told in _read(learned, names, settings, made.workers).items():
+            texts = zip(told["responses"], found[name]["responses"], strict=True)
+            told["responses"] = [{**one, "text": whole["text"]} for one, whole in texts]
+            found[name] = told
+    columns = shown_columns(schedule)
+    for row, name in zip(rows, names, strict=True):
+        told = found[name]
+        told["tokens"] = [int(value) for value in trajectories.tokens[row, columns]]
+        told["evidence"] = {n: _short(v[row, columns]) for n, v in trajectories.evidence.items()}
+        if seen is not None:
+            told["p_continue"] = _short(seen.p_continue[row, columns])
+        if truths is not None:
+            told["truth"] = truths[name]
+            told["right"] = [int(right) for right in trajectories.right[row]]
+        known.append(told)
+    return known
+
+
+def _read(
+    records: Records, names: Sequence[str], settings: ReplaySettings, workers: Workers
+) -> dict[str, Row]:
+    room = find_room(len(names))
+    work = partial(_read_part, wanted=frozenset(names), settings=settings, room=room)
+    return {told["id"]: told for part in workers.map(work, records.parts()) for told in part}
+
+
+def _read_part(
+    part: Iterable[Record],
+    *,
+    wanted: frozenset[str],
+    settings: ReplaySettings,
+    room: tuple[int, int],
+) -> list[Row]:
+    own = [record for record in part if record.question.id in wanted]
+    schedule, told = settings.schedule, list[Row]()
+    for record in settings.read(own):
+        prefixes, text = record.prefixes(schedule), record.question.text
+        shown = [prefixes[column] for column in shown_columns(schedule)]
+        told.append(
+            {
+                "id": record.question.id,
+                "text": text if len(text) <= LONGEST else f"{text[:LONGEST]} …",
+                **_votes(shown, settings.rule),
+                "responses": show_responses(record, room, count=schedule.last),
+            }
+        )
+    return told
+
+
+def _votes(prefixes: Sequence[Prefix], rule: Rule) -> dict[str, Any]:
+    """The answers with the most weight in the end, with their weights at every checkpoint."""
+    last = prefixes[-1].tally.weights
+    returned = [rule(prefix).answer for prefix in prefixes]
+    ranked = sorted(last, key=lambda answer: -last[answer])
+    names = ranked[:MOST_ANSWERS]
+    # An answer that led once is shown even where it lost its votes' rank later.
+    names += [a for a in dict.fromkeys(returned) if a is not None and a in last and a not in names]
+    table = [[prefix.tally.weights.get(name, 0.0) for prefix in prefixes] for name in names]
+    spare = [p.tally.total - sum(row[i] for row in table) for i, p in enumerate(prefixes)]
+    silent = [sum(vote.answer is None for vote in prefix.votes) for prefix in prefixes]
+    return {
+        "answers": names,
+        "weights": [[round(weight, 2) for weight in row] for row in table],
+        "others": [round(max(0.0, weight), 2) for weight in spare],
+        "silent": silent,
+        "returned": returned,
+    }
+
+
+def _short(values: Floats) -> list[float | None]:
+    """Three decimals; null where there is no number."""
+    return [None if np.isnan(value) else round(float(value), 3) for value in values]
+
+
+# --- why policies stop --------------------------------------------------------------------------
+
+
+def account(point: Point, *, rows: Columns, seen: Predictions | None) -> Row:
+    """Where a policy stopped and why, question by question; each reason is written once."""
+    folds = seen.folds if seen else np.zeros(len(point.columns), dtype=np.int64)
+    choices = seen.choices.get(point.family, ()) if seen and point.kind is Kind.CALIBRATED else ()
+    last, reasons, why, below = len(point.trajectories.schedule) - 1, dict[str, int](), [], []
+    for row in rows:
+        setting, family, where = point.setting, point.family, ""
+        if choices:
+            choice = choices[folds[row]]
+            setting, family = choice.setting, choice.family
+            where = f"fold {folds[row] + 1}" if len(choices) > 1 else ""
+        said = None if seen is None else seen.p_continue[row, point.columns[row]]
+        asked = family != GATE_FAMILY.name or said is None or said < (setting or 0.0)
+        reason = _describe_stop(family, setting, full=point.columns[row] == last, asked=asked)
+        if choices:
+            origin = "kept by calibration" if setting is None else "chosen on other questions"
+            reason = ", ".join(filter(None, (reason, origin, where)))
+        why.append(reasons.setdefault(reason, len(reasons)))
+        below.append(setting if family == GATE_FAMILY.name else None)
+    told = {"policy": point.policy, "stops": point.columns[rows].tolist()}
+    told |= {"reasons": list(reasons), "why": why}
+    gated = seen is not None and point.family == GATE_FAMILY.name
+    return {**told, "thresholds": below} if gated else told
+
+
+def _describe_stop(family: str, setting: float | None, *, full: bool, asked: bool) -> str:
+    if family in HINDSIGHT:
+        return HINDSIGHT[family]
+    if family == Kind.FIXED.value:
+        return "fixed budget"
+    if full or setting is None:
+        return "full budget"
+    if family != GATE_FAMILY.name:
+        return f"{family} reached {setting:g}"
+    return f"p_continue below {setting:g}" if asked else "stopped before the gate was asked"
+
+
 # --- the page ------------------------------------------------------------------------------------
 
 
@@ -253,15 +461,6 @@ def page_content(made: Evaluation) -> dict[str, Any]:
     health, task = made.readability, made.records.task
     questions, seen = len(trajectories.question_ids), find_predictions(made)
     rows = shown_rows(questions, seed=made.seed)
-    weigher = made.controller.weigher if made.controller else None
-    rule = RULES[made.rule]
-    explored = explore(
-        made.records,
-        [trajectories.question_ids[row] for row in rows],
-        ReplaySettings(task, trajectories.schedule, rule=rule, weigher=weigher),
-        learned=made.done.measured.records if made.done else (),
-        workers=made.workers,
-    )
     return {
         **{name: told[name] for name in ("pool", "protocol", "seed", "headline")},
         "version": metadata.version("aera"),
@@ -281,9 +480,7 @@ def page_content(made: Evaluation) -> dict[str, Any]:
         "columns": shown_columns(trajectories.schedule),
         "points": [account(point, rows=rows, seen=seen) for point in _points(made)],
         "judged": questions,
-        "questions": describe_questions(
-            explored, trajectories, truths=made.truths, rows=rows, seen=seen
-        ),
+        "questions": explore(made, rows, seen),
     }
 
 
