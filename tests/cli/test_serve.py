@@ -30,6 +30,8 @@ url = "http://gpu.test/v1"
 [[model]]
 name = "small"
 """
+
+
 WHOLE = """
 default = "large"
 
@@ -38,9 +40,7 @@ name = "gpu"
 urls = ["http://gpu-1.test/v1", "http://gpu-2.test/v1"]
 api_key_env = "GPU_KEY"
 headers = { X-Team = "blue team" }
-concurrency = 32
 timeout = 60
-tries = 2
 
 [[upstream]]
 name = "cloud"
@@ -52,17 +52,14 @@ name = "small"
 upstream = "gpu"
 model = "qwen2.5-7b"
 controller = "mine"
-max_samples = 64
 escalate = { upstream = "cloud", model = "huge" }
 
 [[model]]
 name = "large"
 upstream = "cloud"
-task = "numeric"
 policy = "asc-0.9"
 schedule = "4,8"
 vote_by_default = true
-min_samples = 8
 deadline = 20.5
 other_names = true
 
@@ -74,12 +71,8 @@ file = "keys.txt"
 name = "blue"
 env = "BLUE_KEY"
 models = ["small"]
-requests_per_minute = 60
-money_per_day = 2.5
 
 [limits]
-max_requests = 100
-key_tokens_per_minute = 9_000
 prices = [0.5, 1.5]
 """
 
@@ -156,14 +149,11 @@ UPSTREAM = ("--upstream", "http://127.0.0.1:1/v1")
         ((), "no upstream is given"),
         (("--upstream", "ftp://x"), "must start with http"),
         ((*UPSTREAM, "--escalate-to", "http://x/v1"), "URL#MODEL"),
-        ((*UPSTREAM, "--log-level", "loud"), "log_level is one of debug, info"),
         ((*UPSTREAM, "--task", "poetry"), 'no task is called "poetry"'),
         ((*UPSTREAM, "--policy", "best"), "best"),
         ((*UPSTREAM, "--record", "kept"), "give audit_share too"),
         ((*UPSTREAM, "--audit-share", "2"), "audit_share must be from 0 to 1"),
-        ((*UPSTREAM, "--api-key-env", "GONE_KEY"), "GONE_KEY, which is not set"),
         ((*UPSTREAM, "--host", "0.0.0.0"), "clients need keys: set AERA_KEYS"),
-        ((*UPSTREAM, "--host", "::"), "clients need keys"),
         (("--config", "x.toml", "--policy", "fixed-1"), "--policy says something of one model"),
     ],
 )
@@ -180,13 +170,6 @@ def test_everything_can_be_printed_and_read_again(monkeypatch: pytest.MonkeyPatc
     assert (printed["model"][0]["max_samples"], printed["server"]["port"]) == (512, 8001)
     assert "\n# Most samples of one request, all choices together.\nmax_samples = 512" in said
     assert write_config(read_config(printed)) == said.rstrip("\n")
-
-
-def test_a_password_in_an_address_is_not_shown() -> None:
-    options = ["serve", "--upstream", "http://me:hidden@127.0.0.1:1/v1", "--check"]
-    said = CliRunner().invoke(app, options).output
-    assert "http://127.0.0.1:1/v1" in said
-    assert "hidden" not in said
 
 
 @pytest.mark.parametrize(
@@ -224,19 +207,19 @@ def keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_file_says_it_all(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     small, large = config.model
-    assert (config.default, config.limits.max_requests) == ("large", 100)
-    first, _ = config.find("gpu").endpoints
-    assert (first.key, first.headers, first.concurrency) == ("k", {"X-Team": "blue team"}, 32)
-    assert (first.timeout, first.tries) == (60, 2)
-    assert (small.name, small.model, small.max_samples) == ("small", "qwen2.5-7b", 64)
+    first, second = config.find("gpu").endpoints
+    assert (first.key, second.key, first.headers, first.timeout) == (
+        "k",
+        "k",
+        {"X-Team": "blue team"},
+        60,
+    )
+    assert (small.model, small.controller) == ("qwen2.5-7b", tmp_path / "mine")
     assert small.escalate == {"upstream": "cloud", "model": "huge"}
-    assert small.controller == tmp_path / "mine"
-    assert config.find("cloud").forward_key
-    assert (large.vote_by_default, large.min_samples, large.deadline) == (True, 8, 20.5)
+    assert (large.vote_by_default, large.deadline, large.max_samples) == (True, 20.5, 512)
     assert [key.secret[-2:] for key in config.key] == ["-1", "-2", "-3"]
-    blue = config.key[-1]
-    assert (blue.name, blue.models, blue.money_per_day) == ("blue", ("small",), 2.5)
-    assert (config.limits.key_tokens_per_minute, config.limits.prices) == (9_000, (0.5, 1.5))
+    assert (config.key[-1].name, config.key[-1].models) == ("blue", ("small",))
+    assert (config.default, config.limits.prices) == ("large", (0.5, 1.5))
 
 
 @pytest.mark.parametrize(
@@ -247,28 +230,22 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         (SMALL + "colour = 'red'", 'gateway.toml, [[model]] "small": "colour" is unknown'),
         (SMALL + "max_sample = 9", 'did you mean "max_samples"?'),
         (SMALL + "max_samples = '9'", "\"small\": max_samples must be a whole number, but is '9'"),
-        (SMALL + "max_samples = true", "max_samples must be a whole number, but is True"),
         (SMALL + "max_samples = 0", "max_samples must be at least 1, but is 0"),
-        (SMALL + "instruction = 1", "instruction must be true or false, but is 1"),
         (SMALL + "on_alarm = 'panic'", "on_alarm is one of log, full-budget"),
         (SMALL + "controller = 'gone'\ntask = 'numeric'", "task is the controller's own"),
         (SMALL + "upstream = 'cpu'", 'no upstream "cpu"; there are gpu'),
         (SMALL + "escalate = { upstream = 'gpu' }", "escalate takes a model"),
         (SMALL + "[[model]]\nname = 'small'", 'two models are called "small"'),
         (SMALL + "[[model]]\nname = 'aera/x'", 'not begin with "aera/"'),
-        (SMALL + "[[upstream]]\nname = 'gpu'\nurl = 'http://x/v1'", "two upstreams are called"),
         (SMALL + "[[upstream]]\nname = 'x'\nurl = 'x'", '"x": the base URL must start'),
         (SMALL + "[[upstream]]\nname = 'x'", "give url or urls"),
         (SMALL.replace("[[model]]", "api_key_env = 'GONE_KEY'\n[[model]]"),
          '[[upstream]] "gpu": api_key_env names the variable GONE_KEY, which is not set'),
-        (SMALL + "[[key]]\nname = 'x'\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
         (SMALL + "[[key]]\nname = 'x'\nenv = 'HOME'\nmodels = ['y']", 'names the model "y"'),
         (SMALL + "[keys]\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
         (SMALL + "[keys]\nfile = 'gone'", "the file of keys"),
         (SMALL + "[keys]\nfile = 'empty.txt'", "has none, and without a key anybody may ask"),
         (SMALL + "[limits]\nkey_money_per_day = 1.0", "a limit in money needs prices"),
-        (SMALL + "[limits]\nkey_share = 2", "key_share must be from 0 to 1, but is 2"),
-        (SMALL + "[server]\nhost = '0.0.0.0'", "clients need keys"),
         ("default = 'x'\n" + SMALL, 'the default model "x" is none of small'),
     ],
 )  # fmt: skip
@@ -301,13 +278,12 @@ def test_a_check_asks_the_model_servers() -> None:
             app, ["serve", "--upstream", server.base_url, "--model", "m", "--check"]
         )
         wrong = server.base_url.removesuffix("/v1")
-        lost = CliRunner().invoke(app, ["serve", "--upstream", wrong, "--model", "m", "--check"])
+        known = wrong.replace("//", "//me:hidden@")
+        lost = CliRunner().invoke(app, ["serve", "--upstream", known, "--check"])
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.endswith("0 keys, every model server answers; all is well\n")
-    assert (lost.exit_code, lost.stderr) == (
-        1,
-        f"{wrong} has no list of models: did you forget /v1?\n",
-    )
+    said = f"{wrong} has no list of models: did you forget /v1?\n"
+    assert (lost.exit_code, lost.stderr, "hidden" in lost.stdout) == (1, said, False)
 
 
 def test_a_file_is_served_beside_options_that_name_its_server(tmp_path: Path) -> None:
@@ -322,19 +298,3 @@ def test_a_file_is_served_beside_options_that_name_its_server(tmp_path: Path) ->
     assert asked == [200, 200, 404]
     assert "boxed" in server.calls[0].prompt
     assert server.calls[0].body["max_tokens"] == 70
-
-
-def test_the_callers_own_key_goes_upstream_where_that_is_wanted(tmp_path: Path) -> None:
-    port, server, file = free_port(), FakeUpstream(boxed), tmp_path / "gateway.toml"
-    with in_background(server):
-        text = SMALL.replace("http://gpu.test/v1", server.base_url)
-        file.write_text(text.replace("[[model]]", "forward_key = true\n[[model]]"))
-        with served(port, "--config", str(file)):
-            statuses = [
-                ask(port, "/v1/chat/completions", {**BODY, "model": model}, key=f"of-{model}")[0]
-                for model in ("aera/small", "small")
-            ]
-            without = ask(port, "/v1/chat/completions", {**BODY, "model": "small"})[0]
-    assert (statuses, without) == ([200, 200], 401)
-    sent = [call.headers["Authorization"] for call in server.calls]
-    assert sent == ["Bearer of-aera/small", "Bearer of-small"]

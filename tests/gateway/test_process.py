@@ -1,8 +1,13 @@
 """`aera serve` as a process: how it stops, what it refuses, and its connections."""
 
 import json
+import os
+import re
+import shlex
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -106,30 +111,13 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             yield found
 
 
-STATUS = {None: 200, "foreign_origin": 403, "unsupported_media_type": 415}
-
-
-@pytest.mark.parametrize(
-    ("header", "code", "values"),
-    [
-        ("Host", None, ["localhost", "127.0.0.1:{port}", "[::1]:{port}", "gate.test"]),
-        ("Origin", None, ["http://127.0.0.1:{port}"]),  # its own page
-        ("Origin", "foreign_origin", ["http://evil.test", "null", "http://127.0.0.1:1"]),
-        (
-            "Content_Type",  # as a form could send it
-            "unsupported_media_type",
-            ["text/plain", "application/x-www-form-urlencoded; charset=x"],
-        ),
-    ],
-)
-def test_its_own_names_and_pages_may_ask(
-    port: int, header: str, code: str | None, values: list[str]
-) -> None:
-    for value in values:
-        given = {header: value.format(port=port)}
-        status, told = ask(port, CHAT, BODY, **given)
-        assert (status, told.get("error", {}).get("code")) == (STATUS[code], code)
-        assert header != "Content_Type" or ask(port, "/v1/embeddings", BODY, **given)[0] == 415
+def test_its_own_names_and_its_own_page_may_ask(port: int) -> None:
+    own = {"localhost", f"127.0.0.1:{port}", f"[::1]:{port}", "localhost.", "gate.test"}
+    assert {ask(port, CHAT, BODY, Host=host)[0] for host in own} == {200}
+    assert ask(port, CHAT, BODY, Origin=f"http://127.0.0.1:{port}")[0] == 200
+    for origin in ("null", "http://127.0.0.1:1"):
+        assert ask(port, CHAT, BODY, Origin=origin)[0] == 403
+    assert ask(port, "/v1/embeddings", BODY, Content_Type="text/plain; charset=x")[0] == 415
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/models", "/state", "/metrics", "/"])
@@ -139,6 +127,35 @@ def test_a_name_that_was_bound_to_this_machine_is_refused(port: int, path: str) 
         status, told = ask(port, path, body, Host=host)
         assert (status, told["error"]["code"]) == (421, "unknown_host")
     assert ask(port, "/health", Host="10.0.0.7:8001")[0] == 200, "for anybody"
+
+
+@pytest.mark.parametrize(
+    ("head", "statuses"),
+    [
+        ("GET /v1/models HTTP/1.1\r\nX: y", {400, 421}),
+        ("GET /v1/models HTTP/1.0", {421}),
+        ("GET http://localhost/v1/models HTTP/1.1\r\nHost: evil.test", {421}),
+    ],
+)
+def test_the_host_of_raw_requests(port: int, head: str, statuses: set[int]) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        line.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode())
+        text = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
+    assert int(text.split()[1]) in statuses
+    assert "127.0.0.1" not in text
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "::"])
+def test_the_containers_health_check_follows_host_and_port(port: int, host: str) -> None:
+    text = (Path(__file__).parents[2] / "Dockerfile").read_text("utf-8").replace("\\\n", "")
+    [line] = re.findall(r"^HEALTHCHECK .*?CMD python (.*)$", text, re.MULTILINE)
+    proxy = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
+    codes = []
+    for each in (port, free_port()):
+        where = {**os.environ, **proxy, "AERA_HOST": host, "AERA_PORT": str(each)}
+        done = subprocess.run([sys.executable, *shlex.split(line)], check=False, env=where)
+        codes.append(done.returncode)
+    assert codes == [0, 1]
 
 
 # --- connections ----------------------------------------------------------------------------------

@@ -3,30 +3,21 @@
 import asyncio
 import json
 import logging
-import os
 import re
-import shlex
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from fakes import FakeUpstream, in_background
+from fakes import FakeUpstream
 from gateways import (
     BODY,
     SPLIT,
     House,
-    free_port,
     lines_of,
     numbers,
     posted,
     proxied,
-    served,
     visit,
 )
 from live import boxed
@@ -160,50 +151,3 @@ def test_gauges_show_what_is_under_way_and_waits_at_each_replica() -> None:
     assert (seen["aera_upstream_up", *gone], seen["aera_active_requests",]) == (0, 1)
     assert rest["aera_upstream_inflight", *alive] == rest["aera_upstream_waiting", *alive] == 0
     assert rest["aera_active_requests",] == 0
-
-
-# --- the name it is called by, and the container --------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[int]:
-    """A gateway as it starts by default."""
-    port, server = free_port(), FakeUpstream(boxed)
-    with in_background(server), served(port, AERA_UPSTREAM=server.base_url):
-        yield port
-
-
-@pytest.mark.parametrize(
-    ("head", "statuses"),
-    [
-        ("GET /v1/models HTTP/1.1\r\nHost: [::1]:8001", {200}),
-        ("GET /v1/models HTTP/1.1\r\nHost: localhost.", {200}),
-        ("GET /v1/models HTTP/1.1\r\nX: y", {400, 421}),
-        ("GET /v1/models HTTP/1.0", {421}),
-        ("GET http://localhost/v1/models HTTP/1.1\r\nHost: evil.test", {421}),
-        ("GET http://evil.test/v1/models HTTP/1.1\r\nHost: evil.test", {421}),
-    ],
-)
-def test_the_host_of_raw_requests(process: int, head: str, statuses: set[int]) -> None:
-    with socket.create_connection(("127.0.0.1", process), timeout=10) as line:
-        line.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode())
-        text = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
-    assert int(text.split()[1]) in statuses
-    assert "127.0.0.1" not in text
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "::"])
-def test_the_containers_health_check_follows_host_and_port(process: int, host: str) -> None:
-    text = (Path(__file__).parents[2] / "Dockerfile").read_text("utf-8").replace("\\\n", "")
-    [line] = re.findall(r"^HEALTHCHECK .*?CMD python (.*)$", text, re.MULTILINE)
-    proxy = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
-    where = {**os.environ, **proxy, "AERA_HOST": host}
-    codes = []
-    for port in (process, free_port()):
-        told: Any = {"env": {**where, "AERA_PORT": str(port)}, "capture_output": True}
-        done = subprocess.run([sys.executable, *shlex.split(line)], check=False, **told)
-        codes.append(done.returncode)
-    assert codes == [0, 1]
-
-
-# --- what an upstream may say ---------------------------------------------------------------------
