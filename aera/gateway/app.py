@@ -81,6 +81,8 @@ class Exchange:
         self.client, self.model = gateway.anybody, ""
         self.begun, self._began = time.monotonic(), time.time()
         self.status, self.headers = 499, list[tuple[bytes, bytes]]()
+        # Headers of our own that the reply gets.
+        self.own = dict[str, str]()
         self._upstream_id = ""
         # Whether it is counted and logged, which is done once.
         self.counts = self.path.startswith("/v1/") or self.path == "/state"
@@ -111,6 +113,7 @@ class Exchange:
             self._upstream_id = told
         if self.counts or theirs:
             headers.append((openai.REQUEST_ID, self.id.encode("latin-1")))
+        headers += [(name.encode(), value.encode("latin-1")) for name, value in self.own.items()]
         if self._gateway.draining:
             headers.append((b"connection", b"close"))
         self.status, self.headers = message["status"], headers
@@ -373,8 +376,9 @@ class Gateway:
         votes = (votes or model.config.vote_by_default) if options.vote is None else options.vote
         asked = body if is_chat else openai.to_chat(body) if votes else None
         if not votes or asked is None:
-            note = [(b"x-aera-not-voted", b"only text is voted on here")] if votes else []
-            return await self.pass_on(exchange, content, body, model, name, note)
+            if votes:
+                exchange.own["x-aera-not-voted"] = "only text is voted on here"
+            return await self.pass_on(exchange, content, body, model, name)
         openai.check_chat(asked)
         asked = {**asked, "model": model.translate(name)}
         if model.config.instruction:
@@ -389,21 +393,23 @@ class Gateway:
             above=exchange.client.ledgers,
             full=auditor is not None and auditor.spends_all,
         )
-        voting = model.vote(choices)
-        if auditor is not None:
-            voting = auditor.watch(voting, exchange.id, asked, options)
 
-        def shape(voted: list[VotedChoice]) -> dict[str, Any]:
+        async def answer() -> dict[str, Any]:
+            voting = model.vote(choices)
+            if auditor is not None:
+                voting = auditor.watch(voting, exchange.id, asked, options)
+            voted = await voting
+            self._record(exchange, voted)
             made = completion(voted, named, body)
             return made if is_chat else openai.to_response(made, body)
 
         if not body.get("stream"):
-            voted = await voting
-            return json_reply(shape(voted), headers=self._record(exchange, voted))
-        work = exchange.work = asyncio.create_task(voting)
+            return json_reply(await answer())
+        work = exchange.work = asyncio.create_task(answer())
         patience = self.config.server.keep_alive
-        await asyncio.wait([work], timeout=patience)  # what fails at once is an HTTP error
-        headers = self._record(exchange, work.result()) if work.done() else {}
+        await asyncio.wait([work], timeout=patience)
+        if work.done():
+            work.result()  # what fails at once is an HTTP error
 
         async def events() -> AsyncIterator[bytes]:
             """Keep-alive comments while voting, then the reply."""
@@ -411,24 +417,21 @@ class Gateway:
                 yield b": keep-alive\n\n"
                 await asyncio.wait([work], timeout=patience)
             try:
-                voted = work.result()
+                told = work.result()
             except AeraError as error:
                 # The status went out as 200; what became of it is counted apart.
                 status, label = str(openai.status_of(error)), self.metrics.label(name)
                 self.metrics.count("requests", "stream", status, label)
                 yield openai.failed_event(error, is_chat=is_chat)
                 return
-            if not headers:
-                self._record(exchange, voted)
-            told = shape(voted)
             for each in openai.chunks(told, body) if is_chat else openai.response_events(told):
                 yield each
 
-        made = StreamingResponse(events(), media_type="text/event-stream", headers=headers)
+        made = StreamingResponse(events(), media_type="text/event-stream")
         return lambda scope, receive, send: made.stream_response(send)
 
-    def _record(self, exchange: Exchange, voted: list[VotedChoice]) -> dict[str, str]:
-        """Count what was voted; the headers that tell of it."""
+    def _record(self, exchange: Exchange, voted: list[VotedChoice]) -> None:
+        """Count what was voted, and tell of it in the headers of the reply."""
         metrics, client, model = self.metrics, exchange.client, exchange.model
         waited = max(each.waited for each in voted)
         overhead = max(0.0, time.monotonic() - exchange.begun - waited)
@@ -438,7 +441,7 @@ class Gateway:
         if client.name:
             spent = sum(sum(each.tokens) for each in voted)
             metrics.count("key_tokens", client.name, metrics.label(model), by=spent)
-        return {
+        exchange.own |= {
             "x-aera-samples": str(sum(each.allocation.responses for each in voted)),
             "x-aera-stop-reason": voted[0].allocation.reason,
             "x-aera-overhead-ms": f"{1000 * overhead:.1f}",
@@ -451,7 +454,6 @@ class Gateway:
         body: Json,
         model: Model,
         name: str | None,
-        headers: Headers = (),
     ) -> ASGIApp:
         """Send a request on as it is and stream back what comes, counted where a key has limits."""
         client, held, hides = exchange.client, None, False
@@ -471,7 +473,7 @@ class Gateway:
         estimated = partial(self.metrics.count, "key_tokens_estimated", client.name)
         meter = proxy.Meter(held, hides=hides, estimated=estimated)
         answered = partial(self.metrics.note, exchange.model)
-        return proxy.passed_on(upstream, request, meter=meter, answered=answered, headers=headers)
+        return proxy.passed_on(upstream, request, meter=meter, answered=answered)
 
     async def other(self, exchange: Exchange, content: bytes) -> ASGIApp:
         """Any other route: sent on to the model's server, in its words; nothing is voted on."""

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aera.core import Response as Sample
-from aera.gateway.openai import HOP_HEADERS, RAW_HEADER, DeniedError, Headers, Json, named_hops
+from aera.gateway.openai import HOP_HEADERS, RAW_HEADER, DeniedError, Json, named_hops
 from aera.sampling.budget import Bound, Held, Usage
 from aera.sampling.client import read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
@@ -142,12 +142,7 @@ class Meter:
 
 
 def passed_on(
-    upstream: Replicas,
-    request: ProxiedRequest,
-    *,
-    meter: Meter,
-    answered: Callable[[], object],
-    headers: Headers,
+    upstream: Replicas, request: ProxiedRequest, *, meter: Meter, answered: Callable[[], object]
 ) -> ASGIApp:
     """A request sent on as it is; what comes back is streamed to the client."""
 
@@ -157,18 +152,16 @@ def passed_on(
                 meter.status = reply.status
                 if reply.status < 300:
                     answered()
-                await _pass_reply(reply, send, meter, headers)
+                await _pass_reply(reply, send, meter)
         finally:
             meter.close()
 
     return answer
 
 
-async def _pass_reply(
-    reply: aiohttp.ClientResponse, send: Send, meter: Meter, more: Headers
-) -> None:
+async def _pass_reply(reply: aiohttp.ClientResponse, send: Send, meter: Meter) -> None:
     """A reply that breaks off is left unfinished, which is how the client can tell."""
-    headers = [*_filter_headers(reply.raw_headers), *more]
+    headers = _filter_headers(reply.raw_headers)
     start = {"type": "http.response.start", "status": reply.status, "headers": headers}
     length = None if "Content-Encoding" in reply.headers else reply.content_length
     if meter.hides:
