@@ -469,26 +469,18 @@ def to_chat(body: Json) -> dict[str, Any] | None:
     """The chat request that asks for the same text; None for whatever is more than text."""
     given = {name: v for name, v in body.items() if not (v is None or v is False or v == [])}
     text, reasoning = given.get("text", {}), given.get("reasoning", {})
-    kept = given.get("truncation", "disabled") == "disabled" and not given.keys() - READ - SAME
-    if not (kept and isinstance(text, dict) and isinstance(reasoning, dict)):
-        return None
     asked, said = given.get("input"), given.get("instructions")
     items = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-    if not isinstance(items, list) or text.get("format") not in (None, {"type": "text"}):
+    known = given.get("truncation", "disabled") == "disabled" and not given.keys() - READ - SAME
+    tables = isinstance(text, dict) and isinstance(reasoning, dict)
+    if not (known and tables and isinstance(items, list)):
         return None
     items = [{"role": "system", "content": said}, *items] if said else items
-    texts = [_find_text(item) for item in items]
-    if None in texts:
+    messages = [_to_message(item) for item in items]
+    if None in messages or text.get("format") not in (None, {"type": "text"}):
         return None
     chat = {
-        "messages": [
-            # Not every server knows developers, and all know what a system message is.
-            {
-                "role": "system" if item.get("role") == "developer" else item.get("role"),
-                "content": t,
-            }
-            for item, t in zip(items, texts, strict=True)
-        ],
+        "messages": messages,
         "max_completion_tokens": given.get("max_output_tokens"),
         "reasoning_effort": reasoning.get("effort"),
         "verbosity": text.get("verbosity"),
@@ -497,16 +489,18 @@ def to_chat(body: Json) -> dict[str, Any] | None:
     return {name: value for name, value in chat.items() if value is not None}
 
 
-def _find_text(item: Any) -> str | None:
-    """What a message says, None where it is more than text."""
+def _to_message(item: Any) -> dict[str, Any] | None:
+    """The chat message that says the same, None where it is more than text."""
     if not isinstance(item, dict) or item.get("type", "message") != "message":
         return None
-    content = item.get("content")
-    if isinstance(content, str) or not isinstance(content, list):
-        return content if isinstance(content, str) else None
-    known = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") in TEXTS]
-    texts = [text for text in known if isinstance(text, str)]
-    return "\n".join(texts) if len(texts) == len(content) else None
+    content, role = item.get("content"), item.get("role")
+    if isinstance(content, list):
+        parts = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") in TEXTS]
+        texts = [text for text in parts if isinstance(text, str)]
+        content = "\n".join(texts) if len(texts) == len(content) else None
+    # Not every server knows developers, and all know what a system message is.
+    told = {"role": "system" if role == "developer" else role, "content": content}
+    return told if isinstance(content, str) else None
 
 
 def to_response(reply: Json, asked: Json) -> dict[str, Any]:

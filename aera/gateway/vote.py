@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -93,23 +93,16 @@ class VotedChoice:
         self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
     ) -> list[Response]:
         """Ask a replica for `n` more responses."""
-        got = await self.ask(self.upstream, self.body, n, self.offset + start, deadline, self.held)
+        first, ask = self.offset + start, self.upstream.complete
+        got = await self.wait(ask(self.body, n, start=first, deadline=deadline, held=self.held))
         self.heard.update(enumerate(got, start=start))
         return got
 
-    async def ask(
-        self,
-        upstream: Replicas,
-        body: Json,
-        n: int,
-        start: int,
-        deadline: float | None,
-        held: Held | None = None,
-    ) -> list[Response]:
-        """Ask for responses to a request, and count the time that takes."""
+    async def wait(self, asking: Awaitable[list[Response]]) -> list[Response]:
+        """What a model server gives; the time that takes is counted."""
         begun = time.monotonic()
         try:
-            return await upstream.complete(body, n, start=start, deadline=deadline, held=held)
+            return await asking
         finally:
             self.waited += time.monotonic() - begun
 
@@ -301,7 +294,7 @@ class Model:
             chosen, told = fully(chosen), (*told, ALARMED)
         if body.get("temperature") == 0:
             chosen, told = replace(chosen, policy=Fixed(1)), (GREEDY,)
-        drifted = plain and self.lookout.abroad
+        drifted, last = plain and self.lookout.abroad, chosen.schedule.last
         notes += [*told, *([DRIFTED if drifted else DOUBT] if plain else [])]
         wishes = {} if structured else chosen.asks
         task = chosen.task if wishes else None
@@ -311,20 +304,12 @@ class Model:
         if structured:
             tools = bool(body.get("tools") or body.get("functions"))
             reader = StructureReader(reader, wants_json(body), tools)
-        return [
-            VotedChoice(
-                chosen.start(asked, reader=reader, structured=structured),
-                chosen,
-                reader,
-                upstream,
-                request,
-                ledger,
-                place * chosen.schedule.last,
-                tuple(notes),
-                drifted,
-            )
-            for place in range(wanted)
-        ]
+        shared = chosen, reader, upstream, request, ledger
+        made = []
+        for place in range(wanted):
+            run, first = chosen.start(asked, reader=reader, structured=structured), place * last
+            made.append(VotedChoice(run, *shared, first, tuple(notes), drifted))
+        return made
 
     def _choose_anew(
         self, options: RequestOptions, choices: int, plain: bool
@@ -391,12 +376,13 @@ class Model:
 
     async def _escalate(self, choice: VotedChoice, second: Replicas) -> None:
         """Take the second upstream's reply, where it has one."""
-        left, deadline = choice.left, choice.ledger.deadline
+        left = choice.left
         asked = second.keeping(choice.upstream.tracing)
         body = {**choice.body, "model": self.config.escalate["model"]}
         try:
             async with asyncio.timeout(None if left is None else left + LATE):
-                [reply] = await choice.ask(asked, body, 1, 0, deadline)
+                asking = asked.complete(body, 1, deadline=choice.ledger.deadline)
+                [reply] = await choice.wait(asking)
                 if reply.error is None:
                     reading = partial(choice.reader.read, reply)
                     read = await off_loop(choice.run, reading, size=len(reply.text))
