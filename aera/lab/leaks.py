@@ -3,7 +3,6 @@
 That no input moves with later responses, with truths or with judged questions is a test of ours.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from aera.paper.features import FEATURES
 from aera.policies.features import COUNTS, SPEND, VOTE, VOTE_FEATURES
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Pool
 from aera.reading.task import get_task
-from aera.solving.controller import Controller
+from aera.solving.controller import Controller, read_config
 from aera.voting.traits import TRAIT_NAMES
 
 PROVENANCE = {
@@ -74,11 +73,13 @@ def check_controller(path: Path, pool: Path | None = None) -> list[Finding]:
 
     With a pool, also at whether its questions had a part in that.
     """
-    config = _config(path)
-    found = [*_admit(_inputs(config))]
+    found: list[Finding] = []
     try:
+        config = read_config(path)
+        found += _admit(_inputs(config))
         # A scorer is not kept with a controller, and is not asked here.
-        absent = TruthScorer(get_task("numeric"), Truths({})) if config.get("scorer") else None
+        scored = isinstance(config, dict) and config.get("scorer")
+        absent = TruthScorer(get_task("numeric"), Truths({})) if scored else None
         controller = Controller.load(path, scorer=absent)
     except ControllerError as error:
         return [*found, Finding("controller", "cannot be loaded", str(error))]
@@ -161,18 +162,10 @@ def _seen(controller: Controller, pool: Pool) -> Finding:
     return Finding("questions of the pool", f"{len(seen)} of {len(pool.questions)}{test}")
 
 
-def _inputs(config: dict[str, Any]) -> list[str]:
+def _inputs(config: Any) -> list[str]:
     """The inputs a controller says it has, however broken the rest of it is."""
     try:
         lower = [name for names in config.get("lower_traits", ()) for name in names]
         return [*dict.fromkeys(map(str, (*config["features"], *config.get("traits", ()), *lower)))]
-    except (TypeError, KeyError):
+    except (TypeError, KeyError, AttributeError):
         return []
-
-
-def _config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads((path / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}

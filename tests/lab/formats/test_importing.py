@@ -1,3 +1,5 @@
+"""A file comes in whole, with what was found out about it."""
+
 import gzip
 import json
 from collections.abc import Callable
@@ -6,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foreign import brought
 
 from aera import Pool, Response
-from aera.errors import AeraError
 from aera.lab import Truths, evaluate, import_file
 from aera.policies.rules import Fixed
 
 RowOf = Callable[..., dict[str, Any]]
-WriteRows = Callable[..., Path]
 
 
 @pytest.fixture
@@ -23,10 +24,8 @@ def rows(row_of: RowOf) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
-def test_plain_and_gzipped_files_come_in_whole(
-    tmp_path: Path, rows: list[dict[str, Any]], write_rows: WriteRows, name: str
-) -> None:
-    pool = import_file(write_rows(tmp_path / name, rows), tmp_path / "pool").pool
+def test_plain_and_gzipped_files_come_in_whole(tmp_path: Path, rows: Any, name: str) -> None:
+    pool = brought(tmp_path, rows, name).pool
     first, second = list(pool)
     assert (first.question.id, second.question.id) == ("a", "b")
     assert first.responses[2] == Response("hm", tokens=7)
@@ -35,50 +34,41 @@ def test_plain_and_gzipped_files_come_in_whole(
 
 
 def test_every_field_of_a_response_is_kept_and_a_text_may_be_null(
-    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+    tmp_path: Path, row_of: RowOf
 ) -> None:
     full = Response("\\boxed{1} é cut \ud83d", 9, -1.5, "stop", 4, 12.5, None, "m")
     failed = replace(full, text="", error="boom")
     names = ["text", "tokens", "logprob", "finish_reason", "seed", "latency_ms", "error", "model"]
     told = [{name: getattr(each, name) for name in names} for each in (full, failed)]
     row = {**row_of("a", ["1"]), "id": 7, "responses": [*told, {"text": None, "tokens": 3}]}
-    assert "\\ud83d" in json.dumps(row)
-    [record] = import_file(write_rows(tmp_path / "rows", [row]), tmp_path / "pool").pool
+    [record] = brought(tmp_path, [row]).pool
     assert (record.question.id, record.responses) == ("7", (full, failed, Response("", 3)))
 
 
 def test_two_imports_give_the_same_bytes_and_truths_are_kept_apart(
-    tmp_path: Path,
-    rows: list[dict[str, Any]],
-    write_rows: WriteRows,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", rows)
-    one = import_file(file, tmp_path / "one").pool.path
+    one = brought(tmp_path, rows).pool.path
     monkeypatch.setattr("time.time", lambda: 1e9)
-    other = import_file(file, tmp_path / "other").pool.path
+    other = import_file(tmp_path / "rows.jsonl", tmp_path / "other").pool.path
     names = sorted(path.name for path in one.iterdir())
     assert [(one / n).read_bytes() for n in names] == [(other / n).read_bytes() for n in names]
-    segments = [gzip.decompress(file.read_bytes()) for file in one.glob("responses-*")]
-    assert segments
-    for data in (*segments, (one / "questions.jsonl").read_bytes()):
+    [segment] = one.glob("responses-*")
+    for data in (gzip.decompress(segment.read_bytes()), (one / "questions.jsonl").read_bytes()):
         assert b'"answer"' not in data
     assert b'"answer"' in (one / "truths.jsonl").read_bytes()
 
 
-def test_a_file_without_answers_becomes_a_dry_run(
-    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
-) -> None:
+def test_a_file_without_answers_becomes_a_dry_run(tmp_path: Path, row_of: RowOf) -> None:
     rows = [row_of("a", ["1"] * 4, None), {**row_of("b", ["1"] * 4), "answer": None}]
-    pool = import_file(write_rows(tmp_path / "rows", rows), tmp_path / "pool").pool
-    truths = Truths.open(pool.path)
-    frontier = evaluate(pool, [Fixed(4)], truths=truths)
-    assert truths is None
+    pool = brought(tmp_path, rows).pool
+    frontier = evaluate(pool, [Fixed(4)], truths=Truths.open(pool.path))
+    assert Truths.open(pool.path) is None
     assert (frontier["fixed-4"].accuracy, frontier["fixed-4"].agreement) == (None, 100)
 
 
 def test_truths_that_are_missing_or_cannot_be_read_leave_their_questions_without_one(
-    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+    tmp_path: Path, row_of: RowOf
 ) -> None:
     truths = {
         "a": "1",
@@ -88,24 +78,24 @@ def test_truths_that_are_missing_or_cannot_be_read_leave_their_questions_without
         "e": "so \\boxed{2}",
         "f": "x #### 3",
     }
-    rows = [{**row_of(name, ["1"] * 4), "answer": truth} for name, truth in truths.items()]
-    found = import_file(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool")
+    found = brought(tmp_path, [{**row_of(n, ["1"] * 4), "answer": t} for n, t in truths.items()])
     assert Truths.open(found.pool.path) == Truths({"a": "1", "e": "2", "f": "3"})
     assert found.lines[1] == (
         "without a truth: 3 questions: b (none is given), c ('many' is no numeric answer), "
         'd (\'["1","2"]\' is no numeric answer)'
     )
+    row = {"question": "?", "options": ["tea", "milk"], "answer": "milk", "responses": ["B"]}
+    (tmp_path / "pool").rename(tmp_path / "first")
+    pool = brought(tmp_path, [row], task="choice").pool
+    assert Truths.open(pool.path) == Truths({"0": "B"})
 
 
-def test_what_was_found_out_is_told_in_sentences(
-    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
-) -> None:
+def test_what_was_found_out_is_told_in_sentences(tmp_path: Path, row_of: RowOf) -> None:
     rows = [row_of("a", ["1", None], "1"), row_of("b", [None, None], None)]
     rows[0]["responses"][0] = "\\boxed{1}"
-    file, out = write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "pool"
-    found = import_file(file, out, task="gsm8k", columns=["answer=answer"])
+    found = brought(tmp_path, rows, task="gsm8k", columns=["answer=answer"])
     assert found.lines == [
-        f"{out}: 2 questions, 4 responses, task gsm8k, checkpoints 2",
+        f"{tmp_path / 'pool'}: 2 questions, 4 responses, task gsm8k, checkpoints 2",
         "without a truth: 1 question: b (none is given)",
         "tokens are estimated from the length of the texts: the file does not count them",
         "readable: 25.0 % of 4 responses read, 75.0 % without an answer that could be found",
@@ -114,39 +104,17 @@ def test_what_was_found_out_is_told_in_sentences(
         "  not read: b: hm",
     ]
     assert "ONLY 25 %" in (found.warning or "")
-    assert found.pool.path == out
 
 
-def test_questions_with_too_few_responses_are_left_out_and_named(
-    tmp_path: Path, row_of: RowOf, write_rows: WriteRows
+def test_an_empty_directory_is_filled_and_too_short_questions_are_left_out(
+    tmp_path: Path, row_of: RowOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = {"a": 8, "b": 8, "c": 3, "d": 0}
     rows = [row_of(name, ["1"] * count) for name, count in counts.items()]
-    file = write_rows(tmp_path / "rows.jsonl", rows)
-    pool = import_file(file, tmp_path / "pool").pool
-    assert ([*pool.questions], [*pool.left_out]) == (["a", "b"], ["c", "d"])
-    assert "3" in pool.left_out["c"]
-    assert [*import_file(file, tmp_path / "more", responses=3).pool.left_out] == ["d"]
-    with pytest.raises(AeraError, match="no question has 9 responses"):
-        import_file(file, tmp_path / "none", responses=9)
-    assert not (tmp_path / "none").exists()
-
-
-def test_an_empty_directory_is_filled(
-    tmp_path: Path,
-    rows: list[dict[str, Any]],
-    write_rows: WriteRows,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    file = write_rows(tmp_path / "rows", rows)
+    (tmp_path / "rows").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "pool").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert len(import_file(file, "pool").pool) == len(Pool.open("pool")) == 2
+    assert len(import_file("rows", "pool").pool) == len(Pool.open("pool")) == 2
+    assert [*Pool.open("pool").left_out] == ["c", "d"]
+    assert [*import_file("rows", "more", responses=3).pool.left_out] == ["d"]
     assert [path.name for path in tmp_path.glob(".*")] == []
-
-
-def test_a_choice_may_be_told_by_its_text(tmp_path: Path, write_rows: WriteRows) -> None:
-    rows = [{"question": "?", "options": ["tea", "milk"], "answer": "milk", "responses": ["B"]}]
-    file = write_rows(tmp_path / "rows", rows)
-    pool = import_file(file, tmp_path / "pool", task="choice").pool
-    assert Truths.open(pool.path) == Truths({"0": "B"})
