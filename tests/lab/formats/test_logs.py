@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign import APPLES, DATA, PENS, TEXTS, imported
+from foreign import APPLES, DATA, PENS, TEXTS, brought, imported
 from openai.types.chat import ChatCompletion
 
 from aera import ASC, Question, Response, Run, Schedule, Task
@@ -35,11 +35,9 @@ def test_tokens_that_nobody_counted_are_estimated_and_said_to_be(tmp_path: Path)
     assert [each.tokens for each in next(iter(pool)).responses] == [5, 2, 3, 2]
 
 
-def test_a_document_may_have_no_question_and_no_truth(
-    tmp_path: Path, write_rows: WriteRows
-) -> None:
+def test_a_document_may_have_no_question_and_no_truth(tmp_path: Path) -> None:
     rows = [{**LM_EVAL, "doc": {"x": 1}}, {**LM_EVAL, "doc_id": 1, "target": ["7", "8"]}]
-    pool = imported(write_rows(tmp_path / "rows", rows), tmp_path / "pool")
+    pool = brought(tmp_path, rows, task="numeric").pool
     assert pool.questions["0"] == Question("0", f"Question: {APPLES}\nAnswer:")
     assert [*(Truths.open(pool.path) or ())] == ["0"]
 
@@ -62,25 +60,14 @@ def test_epochs_become_responses_in_order_and_a_failure_stays_one(
     assert "tokens" not in pool.manifest.sampler
 
 
-def packed(path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+def test_a_log_is_recognised_also_packed_on_one_line_or_gzipped(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "0", "w", zipfile.ZIP_DEFLATED) as archive:
         for place, sample in enumerate(LOG["samples"]):
             archive.writestr(f"samples/{place}.json", json.dumps(sample))
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        packed,
-        lambda path: path.write_text(json.dumps(LOG)),
-        lambda path: path.write_bytes(gzip.compress((DATA / "inspect.json").read_bytes())),
-    ],
-)
-def test_a_log_is_recognised_also_packed_on_one_line_or_gzipped(
-    tmp_path: Path, write: Callable[[Path], object]
-) -> None:
-    write(tmp_path / "log")
-    assert len(imported(tmp_path / "log", tmp_path / "pool")) == 2
+    (tmp_path / "1").write_text(json.dumps(LOG))
+    (tmp_path / "2").write_bytes(gzip.compress((DATA / "inspect.json").read_bytes()))
+    for name in "012":
+        assert len(imported(tmp_path / name, tmp_path / f"pool{name}")) == 2
 
 
 def test_samples_that_ask_the_same_stay_apart_and_all_they_say_is_read(tmp_path: Path) -> None:
@@ -94,8 +81,7 @@ def test_samples_that_ask_the_same_stay_apart_and_all_they_say_is_read(tmp_path:
         "output": {"choices": [choice, choice], "usage": {"output_tokens": 20}},
     }
     samples = [{**sample, "id": name} for name in "ab"]
-    (tmp_path / "log.json").write_text(json.dumps({**LOG, "samples": samples}))
-    pool = imported(tmp_path / "log.json", tmp_path / "pool")
+    pool = brought(tmp_path, json.dumps({**LOG, "samples": samples}), task="numeric").pool
     asked = [Question(name, "how many?", system="s") for name in "ab"]
     said = Response("<think>3+4</think>\\boxed{7}", 10, finish_reason="length")
     assert [each.question for each in pool] == asked
@@ -142,7 +128,7 @@ def test_questions_by_id_bring_their_truths_and_what_is_missing_failed(
     assert list(pool)[3].responses == (Response("", error="the batch gave no reply"),) * 4
 
 
-def test_a_line_that_failed_is_a_failed_response(tmp_path: Path, write_rows: WriteRows) -> None:
+def test_a_line_that_failed_is_a_failed_response(tmp_path: Path) -> None:
     refusal = {"status_code": 400, "body": {"error": {"message": "too long"}}}
     failed: dict[str, Row] = {
         "no response": {"response": None, "error": None},
@@ -153,7 +139,7 @@ def test_a_line_that_failed_is_a_failed_response(tmp_path: Path, write_rows: Wri
     body = {"choices": [{"message": {"content": "\\boxed{7}"}}]}
     rows = [{"custom_id": said, **line} for said, line in failed.items()]
     good = {"custom_id": "good", "response": {"body": body}}
-    pool = imported(write_rows(tmp_path / "rows", [*rows, good]), tmp_path / "pool")
+    pool = brought(tmp_path, [*rows, good], task="numeric").pool
     told = {each.question.id: each.responses[0].error for each in pool}
     assert told == {"good": None, **{said: said for said in failed}}
 

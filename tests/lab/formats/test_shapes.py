@@ -6,17 +6,13 @@ from typing import Any
 
 import pytest
 from commands import said
+from foreign import brought
 
 from aera.errors import AeraError
-from aera.lab import Truths, import_file
-from aera.lab.formats.pools import Imported
+from aera.lab import Truths
 
 TOM, SIX = "Tom has 3 apples and buys 4. How many?", "What is 6 x 7?"
 BOXES = ["\\boxed{7}", "\\boxed{8}"]
-
-
-def lines(*rows: Any) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def logprob(token: str, value: float) -> dict[str, Any]:
@@ -51,51 +47,42 @@ def completion(name: str, *answers: int) -> dict[str, Any]:
             "usage": usage}  # fmt: skip
 
 
-def brought(tmp_path: Path, name: str, text: str | bytes, **options: Any) -> Imported:
-    file = tmp_path / name
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return import_file(file, tmp_path / "pool", task="numeric", **options)
-
-
 ROW = {"question": TOM, "answer": "7", "responses": BOXES}
-NAMED = {name.title(): value for name, value in ROW.items()}
 REPLIES = [
     {"prompt": p, **completion(f"{p}{a}", a)} for a in (7, 8) for p in (TOM, SIX)
 ]  # a call each
-
-
 EXCEL = f"Question;Model Output;Correct Answer\n{TOM};the answer is 7;7\n{TOM};the answer is 8;7\n"
 NUMBERED = f"question,answer,response_1,response_2\n{TOM},7,{BOXES[0]},{BOXES[1]}\n"
 SHARED = {"conversations": [{"from": "human", "value": TOM}, {"from": "gpt", "value": BOXES[0]}]}
 ASKED = {"messages": [{"role": "user", "content": TOM}]}
 OTHER = {**ROW, "question": SIX}
 CALLS = [requested(f"{a}{p}", p, a) for a in (7, 8) for p in (TOM, SIX)]
-SHAPES: dict[str, tuple[str, dict[str, int]]] = {
-    "capitals.jsonl": (lines(NAMED), {"0": 2}),
+SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
+    "capitals.jsonl": ([{name.title(): value for name, value in ROW.items()}], {"0": 2}),
     "by_id.json": (json.dumps({"tom": ROW, "six": OTHER}), {"tom": 2, "six": 2}),
     "in_data.json": (json.dumps({"meta": {"model": "m"}, "data": [ROW]}, indent=1), {"0": 2}),
     "alone.json": (json.dumps(ROW, indent=1), {"0": 2}),
     "pretty.jsonl": ("\n".join(json.dumps(r, indent=2) for r in (ROW, OTHER)), {"0": 2, "1": 2}),
     "numbered.csv": (NUMBERED, {"0": 2}),
     "excel.csv": (EXCEL, {"0": 2}),
-    "generated.jsonl": (lines(*({"prompt": TOM, "generated_text": t} for t in BOXES)), {"0": 2}),
-    "output.jsonl": (lines({"input": TOM, "output": BOXES, "gt": "7"}), {"0": 2}),
-    "sharegpt.jsonl": (lines(SHARED), {"0": 1}),
-    "reply.jsonl": (lines({"prompt": TOM, "response": completion("c", 7, 8)}), {"0": 2}),
+    "generated.jsonl": ([{"prompt": TOM, "generated_text": text} for text in BOXES], {"0": 2}),
+    "output.jsonl": ([{"input": TOM, "output": BOXES, "gt": "7"}], {"0": 2}),
+    "sharegpt.jsonl": ([SHARED], {"0": 1}),
+    "reply.jsonl": ([{"prompt": TOM, "response": completion("c", 7, 8)}], {"0": 2}),
     "replies.jsonl": (
-        lines({"question": TOM, "responses": [completion("c", 7), completion("d", 8)]}),
+        [{"question": TOM, "responses": [completion("c", 7), completion("d", 8)]}],
         {"0": 2},
     ),
-    "logged.jsonl": (lines({"request": ASKED, "response": completion("c", 7)}), {"0": 1}),
-    "calls.jsonl": (lines(*REPLIES), {"0": 2, "1": 2}),
-    "requests.jsonl": (lines(*CALLS), {f"7{TOM}": 2, f"7{SIX}": 2}),
+    "logged.jsonl": ([{"request": ASKED, "response": completion("c", 7)}], {"0": 1}),
+    "calls.jsonl": (REPLIES, {"0": 2, "1": 2}),
+    "requests.jsonl": (CALLS, {f"7{TOM}": 2, f"7{SIX}": 2}),
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_shape_comes_in(tmp_path: Path, name: str) -> None:
-    text, counts = SHAPES[name]
-    pool = brought(tmp_path, name, text).pool
+    content, counts = SHAPES[name]
+    pool = brought(tmp_path, content, name, task="numeric").pool
     assert {each.question.id: len(each.responses) for each in pool} == counts
     first = next(iter(pool))
     assert (first.question.text, first.read(pool.task).votes[0].answer) == (TOM, "7")
@@ -103,14 +90,15 @@ def test_a_shape_comes_in(tmp_path: Path, name: str) -> None:
 
 def test_one_numbered_column_stands_for_all_of_its_kind(tmp_path: Path) -> None:
     table = f"question,answer_1,answer_2,answer\n{TOM},{BOXES[0]},{BOXES[1]},7\n"
-    found = brought(tmp_path, "t.csv", table, columns=["responses=answer_1"])
+    found = brought(tmp_path, table, "t.csv", task="numeric", columns=["responses=answer_1"])
     assert [each.text for each in next(iter(found.pool)).responses] == BOXES
 
 
 @pytest.mark.parametrize("name", ["dump.jsonl", "dump.json"])
 def test_a_dump_of_vllm_keeps_tokens_logprobs_and_ids(tmp_path: Path, name: str) -> None:
     rows = [requested("a", TOM, 7, 7, 8), requested("b", SIX, 42, 42, 41)]
-    found = brought(tmp_path, name, lines(*rows) if name[-1] == "l" else json.dumps(rows, indent=1))
+    content = rows if name[-1] == "l" else json.dumps(rows, indent=1)
+    found = brought(tmp_path, content, name, task="numeric")
     assert [*found.pool.questions] == ["a", "b"]
     first = next(iter(found.pool)).responses
     told = [(each.tokens, each.logprob, each.prompt_tokens) for each in first]
@@ -122,11 +110,9 @@ def test_a_dump_of_vllm_keeps_tokens_logprobs_and_ids(tmp_path: Path, name: str)
 
 def test_a_reply_keeps_what_its_server_counted(tmp_path: Path) -> None:
     row = {"prompt": TOM, "response": completion("c", 7, 8)}
-    first = next(iter(brought(tmp_path, "reply.jsonl", lines(row)).pool)).responses
-    assert [(each.tokens, each.prompt_tokens, each.model) for each in first] == [
-        (20, 9, "m"),
-        (20, 0, "m"),
-    ]
+    [record] = brought(tmp_path, [row], task="numeric").pool
+    told = [(each.tokens, each.prompt_tokens, each.model) for each in record.responses]
+    assert told == [(20, 9, "m"), (20, 0, "m")]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +126,7 @@ def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
     tmp_path: Path, said: str, whole: bool, kind: str, key: str
 ) -> None:
     table = f'question,answer,target\n{TOM},"{said}",7\n'
-    found = brought(tmp_path, "table.csv", table)
+    found = brought(tmp_path, table, "table.csv", task="numeric")
     assert [each.text for each in next(iter(found.pool)).responses] == [said if whole else ""]
     assert Truths.open(found.pool.path) == Truths({"0": "7"})
     [told] = [line for line in found.lines if "--map" in line]
@@ -149,13 +135,13 @@ def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
         f"right; --map {key}=answer says otherwise"
     )
     (tmp_path / "pool").rename(tmp_path / "first")
-    again = brought(tmp_path, "table.csv", table, columns=[f"{key}=answer"])
+    again = brought(tmp_path, table, "table.csv", task="numeric", columns=[f"{key}=answer"])
     assert Truths.open(again.pool.path) == Truths({"0": "7"})
 
 
 def test_a_tag_that_is_not_known_is_counted_and_shown(tmp_path: Path) -> None:
     texts = ["<plan>maybe \\boxed{9}</plan> \\boxed{7}"] * 31
-    found = brought(tmp_path, "plan.jsonl", lines({**ROW, "responses": texts}))
+    found = brought(tmp_path, [{**ROW, "responses": texts}], task="numeric")
     assert any("31 begin with <plan>" in line for line in found.lines)
     assert "31 begin with <plan>" in said("info", found.pool.path)
 
@@ -171,21 +157,21 @@ GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
         ("a.xlsx", b"PK\x03\x04", "is a spreadsheet, which is not read; save it as CSV"),
         ("a.jsonl", "{'question': 'x'}\n", "line 1: not JSON .* as json.dumps writes it"),
         ("a.txt", "RequestOutput(request_id=0)\n", "line 1: not JSON .* as json.dumps writes it"),
-        ("a.jsonl", lines(json.dumps(ROW)), "a JSON object is needed, but got str"),
-        ("a.jsonl", lines(completion("c", 7)), "there is no question.*there are object, model"),
-        ("a.jsonl", lines(requested("a", None, 7)), "there is no question"),
+        ("a.jsonl", [json.dumps(json.dumps(ROW))], "a JSON object is needed, but got str"),
+        ("a.jsonl", [completion("c", 7)], "there is no question.*there are object, model"),
+        ("a.jsonl", [requested("a", None, 7)], "there is no question"),
         ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
-        ("a.jsonl", lines({"problem": TOM, "code": BOXES}), "or give --map responses=code; there"),
+        ("a.jsonl", [{"problem": TOM, "code": BOXES}], "or give --map responses=code; there"),
         (
             "a.csv",
             f"question,answer_1,answer_2\n{TOM},so 7,so it is 7\n",
             "or give --map responses=answer_1; there",
         ),
-        ("a.jsonl", lines({"asks": TOM, "responses": BOXES}), "or give --map question=asks; there"),
+        ("a.jsonl", [{"asks": TOM, "responses": BOXES}], "or give --map question=asks; there"),
     ],
 )
 def test_a_shape_that_cannot_be_used_says_what_to_do(
-    tmp_path: Path, name: str, text: str | bytes, message: str
+    tmp_path: Path, name: str, text: Any, message: str
 ) -> None:
     with pytest.raises(AeraError, match=message):
-        brought(tmp_path, name, text)
+        brought(tmp_path, text, name, task="numeric")
