@@ -77,17 +77,12 @@ def test_a_pool_written_before_holds_what_it_held(name: str, written: Path) -> N
     assert json.loads(call("info", written / name, "--json"))["truths"] == labels
 
 
-def test_a_pool_in_one_parquet_file_is_imported_as_it_was(written: Path, tmp_path: Path) -> None:
+def test_a_pool_in_one_parquet_file_is_imported_as_it_was_and_a_folder_of_them_opens(
+    written: Path, tmp_path: Path
+) -> None:
     call("import", written / "exported.parquet", "--out", tmp_path / "again")
-    found = told(aera.open_pool(tmp_path / "again"))
-    assert found | {"labels": 3} == PINNED["pools"]["imported"]
-
-
-# Shards give way to a Parquet dataset: this test and data/written/sharded go with them, unless the
-# dataset reads the folder.
-def test_shards_written_before_hold_what_they_held(written: Path) -> None:
-    found = told(aera.open_pool(str(written / "sharded")))
-    assert found | {"labels": 3} == PINNED["pools"]["imported"]
+    for place in (tmp_path / "again", written / "sharded"):
+        assert told(aera.open_pool(place)) | {"labels": 3} == PINNED["pools"]["imported"]
 
 
 def test_an_interrupted_pool_says_how_far_it_is(written: Path) -> None:

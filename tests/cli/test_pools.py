@@ -66,10 +66,9 @@ def accuracy(pool: Path, file: Path, *options: str) -> Any:
 def test_equivalence_merges_votes_and_grades_where_asked_for(
     tmp_path: Path, row_of: Any, write_rows: Any
 ) -> None:
-    answers = ["7", "x^2+2x+1", "(1+x)^2", "7", "(x+1)(x+1)", "1+2x+x^2"]
+    answers = ["x^2+2x+1", "(1+x)^2", "7", "(x+1)(x+1)"]
     row = {**row_of("a", answers, "(x+1)^2"), "task": "expression"}
-    file = write_rows(tmp_path / "rows.jsonl", [{**row, "responses": row["responses"][1:5]}])
-    aera("import", file, "--out", tmp_path / "pool")
+    aera("import", write_rows(tmp_path / "rows.jsonl", [row]), "--out", tmp_path / "pool")
     out = tmp_path / "evaluation.json"
     assert accuracy(tmp_path / "pool", out) == (False, 0.0)
     assert accuracy(tmp_path / "pool", out, "--equivalence") == (True, 100.0)

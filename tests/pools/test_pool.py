@@ -311,16 +311,6 @@ def test_a_directory_with_a_manifest_is_a_pool(bench: Bench, pool_copy: Path) ->
     assert isinstance(open_pool(pool_copy), Pool)  # also where tables lie beside its files
 
 
-def test_equivalence_is_a_matter_of_the_task_alone(record_of: RecordOf, tmp_path: Path) -> None:
-    records = [record_of("a", "xxyy"), record_of("b", "zzzz")]
-    pool = write_pool(tmp_path / "pool", records, task=get_task("expression"), sampler={})
-    export_pool(pool, tmp_path / "export")
-    for address in (tmp_path / "pool", tmp_path / "export"):
-        plain, merging = open_pool(address), open_pool(address, equivalence=True)
-        assert (plain.task.equivalence, merging.task.equivalence) == (False, True)
-        assert (merging.schedule, [*merging]) == (plain.schedule, records)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

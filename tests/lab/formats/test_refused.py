@@ -70,48 +70,34 @@ TEXT = {"text": "", "tokens": 1}
     [
         ("wide", "{", "not JSON"),
         ("wide", "[1]", "a JSON object is needed, but got list"),
-        ("wide", "[" * 9_999, "not JSON"),
         ("wide", {"id": 1.5}, 'the field "id" is 1.5'),
         ("wide", {"id": "a"}, "the question a comes a second time"),
         ("wide", {"question": 3}, 'the field "question" is 3'),
         ("wide", {"question": " "}, "there is no question; its column is one of question, prob"),
         ("wide", {"messages": [{"content": "?"}]}, 'the field "messages" is'),
         ("wide", {"choices": 5}, 'the field "choices" is 5'),
-        ("wide", {"choices": "abc"}, 'the field "choices" is'),
         ("wide", {"responses": "many"}, 'the field "responses" is'),
         ("wide", {"responses": [True]}, "response 0: a text or an object is needed, but it is Tr"),
         ("wide", {"responses": [{"said": "x"}]}, "response 0: there is no response; its column is"),
         ("wide", {"responses": [{"text": 1}]}, 'response 0, "text": a text is needed, but it is 1'),
         ("wide", {"responses": [{**TEXT, "tokens": True}]}, 'the field "tokens" is True'),
         ("wide", {"responses": [{**TEXT, "tokens": -1}]}, 'the field "tokens" is -1'),
-        ("wide", {"responses": [{**TEXT, "tokens": 1e99}]}, 'the field "tokens" is 1e+99'),
         ("wide", {"responses": [{**TEXT, "logprob": "x"}]}, 'the field "logprob"'),
-        ("wide", {"responses": [{**TEXT, "error": 5}]}, 'the field "error" is 5'),
-        ("wide", {"responses": [{**TEXT, "finish_reason": 5}]}, '"finish_reason" is 5'),
         ("single", {"index": "first"}, "the field \"index\" is 'first'"),
-        ("single", {"tokens": "many"}, "the field \"tokens\" is 'many'"),
-        ("single", {"logprob": "x"}, "the field \"logprob\" is 'x'"),
         ("single", {"text": {"a": 1}}, "a text is needed, but it is {'a': 1}"),
         ("single", {"id": "0", "index": 0}, "the question 0 has response 0 twice"),
         ("single", {"id": "0", "answer": "8"}, "the question 0 has another answer than before"),
         ("table", {"id": "a"}, "the question a comes a second time"),
-        ("table", {"question": None}, "there is no question; its column is one of question, prob"),
         ("table", {"id": ""}, "the field \"id\" is ''"),
         ("lm-eval", {"doc_id": None}, 'the field "doc_id" is None'),
-        ("lm-eval", {"doc_id": 0}, "the question 0 comes a second time"),
         ("lm-eval", {"resps": [[[-1.5, False]], [[-2.5, True]]]}, '"resps" holds no generated'),
-        ("lm-eval", {"resps": []}, '"resps" holds no generated texts'),
         ("lm-eval", {"doc": {}, "arguments": {}}, 'the field "gen_args_0" is missing'),
         ("inspect", {"epoch": "one"}, 'the field "epoch" is'),
-        ("inspect", {"id": None}, 'the field "id" is None'),
-        ("inspect", {"target": ["7", "8"]}, "the question apples has another answer than before"),
         ("inspect", {"target": "8"}, "the question apples has another answer than before"),
         ("inspect", {"output": {"choices": ["x"]}}, "a choice that is no object"),
-        ("inspect", {"choices": 5}, 'the field "choices" is 5'),
         ("openai-batch", {"custom_id": 5}, 'the field "custom_id" is 5'),
         ("openai-batch", {"response": {"body": {"object": "list"}}}, "no list of choices"),
         ("openai-batch", {"response": {"body": {"choices": [1]}}}, "a choice that is no object"),
-        ("openai-batch", {"response": {"body": {"choices": []}}}, "the reply has no choices"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, kind: str, change: Any, message: str) -> None:
@@ -124,18 +110,16 @@ def test_a_bad_row_is_named(tmp_path: Path, kind: str, change: Any, message: str
     assert message in said
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "known"),
-    [("question", "question", "question, problem"), ("responses", "response", "text, response")],
-)
-def test_a_missing_column_is_named_with_those_there_are(
-    tmp_path: Path, name: str, what: str, known: str
-) -> None:
-    row = {key: value for key, value in WIDE.items() if key != name}
-    in_lines(tmp_path / "rows", [WIDE, row])
-    said = refused(tmp_path / "rows", tmp_path / "pool")
-    assert said.startswith(f"rows, line 2: there is no {what}; its column is one of {known}")
-    assert said.endswith(f"there are {', '.join(row)}")
+def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
+    for name, told in (
+        ("question", "question; its column is one of question, problem"),
+        ("responses", "response; its column is one of text, response"),
+    ):
+        row = {key: value for key, value in WIDE.items() if key != name}
+        in_lines(tmp_path / "rows", [WIDE, row])
+        said = refused(tmp_path / "rows", tmp_path / "pool")
+        assert said.startswith(f"rows, line 2: there is no {told}")
+        assert said.endswith(f"there are {', '.join(row)}")
 
 
 HALF = gzip.compress(json.dumps(WIDE).encode() * 99, mtime=0)[:-30]  # the same in every worker
@@ -150,15 +134,9 @@ EVAL = (DATA / "inspect.eval").read_bytes()
         ("f.gz", HALF, "f.gz, line "),
         ("f.json", b"[]x", "f.json: not JSON (Extra data"),
         ("f.json", b'[{"a": "b', "f.json: not JSON (Unterminated string"),
-        (
-            "f.json",
-            b'[{"question": "?", "text": "1"}, 17]',
-            "f.json, item 2: a JSON object is need",
-        ),
         ("f.json", b"[" * 99_999, "f.json: not JSON ("),
         ("f.json", b'[{"a,b": "\xe9"}]', "f.json, line 1: cannot be read"),
         ("f.csv", b"question,text\n1,2\n1,2,3\n", "f.csv, line 3: it has 3 cells, but the first"),
-        ("f.csv", b"question,text\n1\n", "f.csv, line 2: it has 1 cells, but the first line 2"),
         ("f.csv", b'question,text\n1,2\n"1,2\n', "f.csv, line 3: no CSV (unexpected end of"),
         ("f.csv", b'question,text\n"1"x,2\n', "f.csv, line 2: no CSV ("),
         ("f.csv", b"question,text\n\xe9,2\n", "f.csv, line 1: cannot be read"),
@@ -197,12 +175,6 @@ FAILED = {**WIDE, "responses": [{"error": "gone"}, {"answer": None}, ""]}
         ([WIDE], {"responses": 9}, "no question has 9 responses"),
         ([WIDE], {"format_name": "xml"}, '--format is one of jsonl, json, csv, .* got "xml"'),
         ([WIDE], {"questions": "none"}, "--questions goes with openai-batch"),
-        ([WIDE], {"columns": ["answer=t"]}, 'line 1: there is no column "t"; there are id, quest'),
-        (
-            [WIDE],
-            {"columns": {"truth": "t"}},
-            'OURS=THEIRS, ours one of question, .* got "truth=t"',
-        ),
     ],
 )
 def test_what_nobody_could_use_is_refused(
@@ -215,16 +187,12 @@ def test_what_nobody_could_use_is_refused(
 def test_a_missing_file_an_empty_folder_and_a_place_in_use_are_refused(tmp_path: Path) -> None:
     assert "there is no file" in refused(tmp_path / "none", tmp_path / "pool")
     (tmp_path / "empty").mkdir()
-    said = refused(tmp_path / "empty", tmp_path / "pool")
-    assert "holds no Parquet or Arrow file" in said
+    assert "holds no Parquet or Arrow" in refused(tmp_path / "empty", tmp_path / "pool")
     (tmp_path / "empty" / "manifest.json").write_text("{}")
     assert "is a pool already: aera evaluate" in refused(tmp_path / "empty", tmp_path / "pool")
     in_lines(tmp_path / "rows", [WIDE])
-    (tmp_path / "pool").mkdir()
-    (tmp_path / "pool" / "mine.txt").write_text("mine")
-    for taken in (tmp_path / "pool", tmp_path / "pool" / "mine.txt"):
+    for taken in (tmp_path / "empty", tmp_path / "rows"):
         assert "exists already" in refused(tmp_path / "rows", taken)
-    assert (tmp_path / "pool" / "mine.txt").read_text() == "mine"
 
 
 def test_a_named_format_is_believed(tmp_path: Path) -> None:
@@ -267,9 +235,7 @@ COLOURS = {"question": "?", "choices": ["red", "blue", "green"]}
     ("line", "message"),
     [
         ("{", "not JSON"),
-        ("[1]", "a JSON object is needed"),
         ({"id": "x"}, "there is no question"),
-        ({"question": "  "}, "there is no question"),
         ({"question": 7}, 'the field "question" is 7'),
         ({"id": "a", "question": "again?"}, "the question a comes a second time"),
         ({"question": "?", "answer": "no number"}, "cannot be read as numeric"),
@@ -286,12 +252,12 @@ def test_a_bad_question_is_named(tmp_path: Path, line: Any, message: str) -> Non
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("task", ["gpqa", "commonsense"])
 @pytest.mark.parametrize("answer", ["D", "purple"])
-def test_a_truth_that_is_no_choice_is_named(tmp_path: Path, task: str, answer: str) -> None:
+def test_a_truth_that_is_no_choice_is_named(tmp_path: Path, answer: str) -> None:
     in_lines(tmp_path / "q.jsonl", [{**COLOURS, "answer": answer}])
-    with pytest.raises(AeraError, match=r"q\.jsonl, line 1: the answer"):
-        read_exam(tmp_path / "q.jsonl", get_task(task))
+    for task in ("gpqa", "commonsense"):
+        with pytest.raises(AeraError, match=r"q\.jsonl, line 1: the answer"):
+            read_exam(tmp_path / "q.jsonl", get_task(task))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe?", HALF])
