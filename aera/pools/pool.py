@@ -734,30 +734,33 @@ def write_pool(
     Questions with fewer than `responses` are written and left out; None is the number that keeps
     most. More may be put into `sampler` while the records are drawn.
     """
+    return seal(path, records, Plan(task, responses, sampler, seed, schedule))
+
+
+def seal(path: Path, records: Iterable[Record], plan: Plan) -> Pool:
+    """Write what a plan became; equal content gives equal bytes."""
     path.mkdir(parents=True, exist_ok=True)
     files, asked, counts = [QUESTIONS], list[str](), dict[str, int]()
     for number, batch in enumerate(batches(records)):
         files.append(f"responses-{number:05}.jsonl.gz")
-        with replacing(path / files[-1]) as partial_:
-            _seal(partial_, batch)
-        asked += [_question_line(record.question) for record in batch]
-        counts |= {record.question.id: len(record.responses) for record in batch}
+        with (
+            replacing(path / files[-1]) as unfinished,
+            unfinished.open("wb") as raw,
+            gzip.GzipFile("", "wb", 4, raw, mtime=0) as file,
+        ):
+            for record in batch:
+                asked.append(_question_line(record.question))
+                counts[record.question.id] = len(record.responses)
+                for place, response in enumerate(record.responses):
+                    line = Line(record.question.id, place, response)
+                    file.write(to_line(line.as_json()).encode())
     if not any(counts.values()):
         raise PoolError(f"a pool needs at least one {'response' if counts else 'question'}")
-    manifest = Manifest.of(Plan(task, responses, sampler, seed, schedule), counts)
+    manifest = Manifest.of(plan, counts)
     write_whole(path / QUESTIONS, "".join(asked))
     manifest = replace(manifest, hashes={name: file_hash(path / name) for name in files})
     write_json(path / MANIFEST, manifest.as_json())
     return Pool(path, manifest)
-
-
-def _seal(path: Path, records: Iterable[Record]) -> None:
-    """Write whole questions to a gzipped segment; equal content gives equal bytes."""
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", 4, raw, mtime=0) as file:
-        for record in records:
-            for place, response in enumerate(record.responses):
-                line = Line(record.question.id, place, response)
-                file.write(to_line(line.as_json()).encode())
 
 
 # --- logs: what is being filled -------------------------------------------------------------------
@@ -1073,8 +1076,8 @@ def read_growing(path: Path) -> Pool | None:
 def take_lock(path: Path, command: str) -> BinaryIO:
     """Lock a folder for writing, or say who holds it and since when."""
     while True:
-        place = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, _mode(path / LOCK))
-        file = os.fdopen(place, "r+b", buffering=0)
+        opened = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, _mode(path / LOCK))
+        file = os.fdopen(opened, "r+b", buffering=0)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -1084,9 +1087,8 @@ def take_lock(path: Path, command: str) -> BinaryIO:
                 f'"{path}" is being written by {said or "another process"}; wait until it has '
                 "ended, or write elsewhere"
             ) from None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(place), (path / LOCK).stat()):
-                break
+        if os.fstat(opened).st_nlink:
+            break
         file.close()  # whoever held it has just removed it
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     file.truncate(0)
@@ -1144,15 +1146,7 @@ def _sweep(folder: Path, *patterns: str) -> None:
 
 def rewrite(path: Path, records: Iterable[Record], plan: Plan) -> Pool:
     """Write a pool whole into growing/, then let it take the place of what was there."""
-    pool = write_pool(
-        path / GROWING,
-        records,
-        task=plan.task,
-        sampler=plan.sampler,
-        seed=plan.seed,
-        responses=plan.responses,
-        schedule=plan.schedule,
-    )
+    pool = seal(path / GROWING, records, plan)
     move_in(path)
     return Pool(path, pool.manifest)
 

@@ -20,7 +20,6 @@ from aera.lab.formats.rows import (
     Row,
     Rows,
     asked_in,
-    choices_of,
     need_field,
     need_object,
     parse_object,
@@ -100,7 +99,7 @@ def _sample(sample: Row, *, where: str) -> tuple[int, Row]:
         "id": name,
         "question": text if text.strip() else name,
         "system": system,
-        "choices": [*choices_of(Fields(sample, where))],
+        "choices": sample.get("choices"),
         "target": sample.get("target"),
     }
     if failed or not output.get("choices"):
@@ -196,7 +195,7 @@ def read_batch(file: Path, questions: Path | None = None) -> Rows:
         count = request.get("n") or most
         told = [each for row in rows for each in _replied(row, count, where=where)]
         missing = [(Response("", error="the batch gave no reply"), False)] * count
-        yield where, {"target": None, **request, "responses": told or missing}
+        yield where, {**request, "responses": told or missing}
 
 
 def _body(line: Row) -> Row:
@@ -228,17 +227,8 @@ def _said(trouble: Any) -> str:
 def _requests(file: Path) -> dict[str, Row]:
     """What was asked, by the id of the line; equal prompts share the question of the first."""
     if not file.is_file() or recognise(file) != "openai-batch":
-        return {
-            question.id: {
-                "id": question.id,
-                "question": question.text,
-                "system": question.system,
-                "choices": [*question.choices],
-                "group": question.group,
-                "target": fields.get("answer"),
-            }
-            for question, fields in table_questions(file)
-        }
+        asked = table_questions(file)
+        return {each.id: {**fields.row, "id": each.id, "n": None} for each, fields in asked}
     requests: dict[str, Row] = {}
     known: dict[str | None, str] = {}
     for where, line in read_lines(file):

@@ -287,25 +287,25 @@ def _tables(pool: Pool) -> Iterator[Any]:
 
 
 def _rows(record: Record, truths: Truths | None) -> Iterator[dict[str, Any]]:
-    question = record.question
+    asked = record.question
+    own: dict[str, Any] = {
+        "question_id": asked.id,
+        "question": asked.text,
+        "choices": [*asked.choices],
+    }
+    own |= {"system": asked.system, "group": asked.group}
+    own[ANSWER] = truths.answers.get(asked.id) if truths else None
     for index, response in enumerate(record.responses):
-        yield {
-            "question_id": _whole(question.id),
-            "index": index,
-            "question": _whole(question.text),
-            "choices": [_whole(choice) for choice in question.choices],
-            "system": _whole(question.system),
-            "group": _whole(question.group),
-            ANSWER: _whole(truths.answers.get(question.id)) if truths else None,
-            **{name: _whole(getattr(response, name)) for name in RESPONSE_FIELDS},
-            RESPONSE_ANSWER: _whole(response.answer),
-            "prompt_tokens": response.prompt_tokens,
-            TRACE: None if response.trace is None else trace_to_json(response.trace),
-        }
+        said = {name: getattr(response, name) for name in (*RESPONSE_FIELDS, "prompt_tokens")}
+        said[RESPONSE_ANSWER], trace = response.answer, response.trace
+        row = {**own, "index": index, **said, TRACE: trace and trace_to_json(trace)}
+        yield {name: _whole(value) for name, value in row.items()}
 
 
 def _whole(value: Any) -> Any:
     """A value whose text, if it is one, every encoding takes."""
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return value
