@@ -23,9 +23,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby, takewhile
+from itertools import chain, groupby, takewhile
 from math import inf
-from operator import attrgetter, index
+from operator import index, itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, TypeVar
@@ -463,43 +463,31 @@ def best_count(counts: Iterable[int]) -> int:
 # --- lines ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Line:
-    """One response as it stands in a file, in a log perhaps with a digest of what it answers."""
-
-    question_id: str
-    index: int
-    response: Response
-    request: str | None = None
-
-    @classmethod
-    def of(cls, fields: dict[str, Any]) -> "Line":
-        """What a JSON object says."""
-        rare = {name: kind for name, kind in SOMETIMES.items() if name in fields}
-        kinds = (RESPONSE_FIELDS | rare).items()
-        told = {name: take_field(fields, name, kind) for name, kind in kinds}
-        if "trace" in told:
-            told["trace"] = trace_from_json(told["trace"])
-        name, place = take_field(fields, "question_id", (str,)), take_field(fields, "index", (int,))
-        return cls(name, place, Response(**told), fields.get("request"))
-
-    def as_json(self) -> dict[str, Any]:
-        """What the line says."""
-        response, said = self.response, {"question_id": self.question_id, "index": self.index}
-        fields = {name: getattr(response, name) for name in RESPONSE_FIELDS}
-        rare = {name: getattr(response, name) for name in SOMETIMES}
-        if response.trace is not None:
-            rare["trace"] = trace_to_json(response.trace)
-        rare["request"] = self.request
-        return said | fields | {k: value for k, value in rare.items() if value not in (None, 0)}
+Line = tuple[str, int, Response, str | None]
+"""Question, place and response; in a log perhaps with a digest of what was asked."""
 
 
-def read_segment(path: Path, *, cut: bool = False) -> Iterator[Line]:
-    """The responses of one file; a damaged line is an error that names file and line.
+def parse_line(fields: dict[str, Any]) -> Line:
+    """What the JSON of one line says; `read_rows` names the file and line of a damaged one."""
+    rare = {name: kind for name, kind in SOMETIMES.items() if name in fields}
+    kinds = (RESPONSE_FIELDS | rare).items()
+    told = {name: take_field(fields, name, kind) for name, kind in kinds}
+    if "trace" in told:
+        told["trace"] = trace_from_json(told["trace"])
+    name, place = take_field(fields, "question_id", (str,)), take_field(fields, "index", (int,))
+    return name, place, Response(**told), fields.get("request")
 
-    With `cut`, somebody may be writing it: a half-written last line is passed over.
-    """
-    return read_rows(path, Line.of, cut=cut)
+
+def line_fields(
+    question_id: str, index: int, response: Response, request: str | None = None
+) -> dict[str, Any]:
+    """What a line says."""
+    fields = {name: getattr(response, name) for name in RESPONSE_FIELDS}
+    rare = {name: getattr(response, name) for name in SOMETIMES} | {"request": request}
+    if response.trace is not None:
+        rare["trace"] = trace_to_json(response.trace)
+    told = {name: value for name, value in rare.items() if value not in (None, 0)}
+    return {"question_id": question_id, "index": index, **fields, **told}
 
 
 def question_fields(question: Question) -> dict[str, Any]:
@@ -675,14 +663,14 @@ class Pool(Records):
 
     def read(self, segment: Path) -> Iterator[Record]:
         """The questions of one sealed segment, also those left out."""
-        for name, group in groupby(read_segment(segment), key=attrgetter("question_id")):
+        for name, group in groupby(read_rows(segment, parse_line), key=itemgetter(0)):
             if name in self.dropped.ids:
                 continue
             if name not in self.stored_questions:
                 raise PoolError(f'"{self.path}" holds responses to {name}, not in {QUESTIONS}')
-            lines = sorted(group, key=attrgetter("index"))
-            check_order((line.index for line in lines), f'question {name} in "{self.path}"')
-            yield Record(self.stored_questions[name], tuple(line.response for line in lines))
+            lines = sorted(group, key=itemgetter(1))
+            check_order((place for _, place, *_ in lines), f'question {name} in "{self.path}"')
+            yield Record(self.stored_questions[name], tuple(found for _, _, found, _ in lines))
 
 
 def is_open(path: Path) -> bool:
@@ -706,15 +694,15 @@ def read_log(path: Path, dropped: Dropped) -> Iterator[Record]:
     if (path / AUDITS).is_file():  # what else an older version left there is a copy of them
         audits = {row["id"]: row for row in read_audits(path, dropped)}.values()
         for row in audits:
-            responses = (Line.of(each).response for each in row["responses"])
+            responses = (parse_line(each)[2] for each in row["responses"])
             yield Record(_question_of(row["question"]), tuple(responses))
         return
     questions = read_questions(path, dropped) if (path / QUESTIONS).is_file() else {}
     found: dict[str, dict[int, Response]] = {name: {} for name in questions}
     for file in sorted(path.glob(OPEN)):
-        for line in read_segment(file, cut=True):
-            if line.question_id in found:
-                found[line.question_id][line.index] = line.response
+        for name, place, response, _ in read_rows(file, parse_line, cut=True):
+            if name in found:
+                found[name][place] = response
     for name, question in questions.items():
         yield Record(question, tuple(found[name][place] for place in sorted(found[name])))
 
@@ -752,8 +740,8 @@ def seal(path: Path, records: Iterable[Record], plan: Plan) -> Pool:
                 asked.append(_question_line(record.question))
                 counts[record.question.id] = len(record.responses)
                 for place, response in enumerate(record.responses):
-                    line = Line(record.question.id, place, response)
-                    file.write(to_line(line.as_json()).encode())
+                    line = line_fields(record.question.id, place, response)
+                    file.write(to_line(line).encode())
     if not any(counts.values()):
         raise PoolError(f"a pool needs at least one {'response' if counts else 'question'}")
     manifest = Manifest.of(plan, counts)
@@ -932,19 +920,19 @@ class Log:
         journal = self.path.with_suffix(".journal")
         if self.plan.responses is None and self.path.suffix == ".pool" and journal.is_file():
             journal.replace(self._segment(new=True))  # an older version's
-        for file in (*sorted(self.folder.glob(OPEN)), *self.folder.glob(AUDITS)):
-            if (cut := mend(file)) is not None:
-                self.damaged.append(cut)
-            try:
-                for line in read_segment(file) if file.name != AUDITS else ():
-                    bare = self.plan.responses is not None
-                    response = replace(line.response, text="") if bare else line.response
-                    self._known.setdefault(line.question_id, {})[line.index] = response
-                    if line.request is not None:
-                        self.requests[line.question_id] = line.request
-                    self.paid.append(response)
-            except PoolError as error:
-                raise PoolError(f"{error}; remove the line and run again") from None
+        files = sorted(self.folder.glob(OPEN))
+        self.damaged = [cut for cut in map(mend, (*files, self.folder / AUDITS)) if cut]
+        try:
+            for name, place, found, asked in chain(
+                *(read_rows(each, parse_line) for each in files)
+            ):
+                response = found if self.plan.responses is None else replace(found, text="")
+                self._known.setdefault(name, {})[place] = response
+                self.paid.append(response)
+                if asked is not None:
+                    self.requests[name] = asked
+        except PoolError as error:
+            raise PoolError(f"{error}; remove the line and run again") from None
         self.done = self.resumed = self.done + len(self.paid)
         for question in self.questions if self.plan.request else ():
             if self.requests.get(question.id, digest := self._digest(question)) != digest:
@@ -989,7 +977,7 @@ class Log:
         request = None if self.plan.request is None else self._digest(question)
         for place, response in enumerate(responses, start=start):
             if response.error is None:
-                kept[place] = to_line(Line(question.id, place, response, request).as_json())
+                kept[place] = to_line(line_fields(question.id, place, response, request))
             else:
                 row = {"question_id": question.id, "index": place, "error": response.error}
                 self.trouble = response.error
@@ -1023,7 +1011,7 @@ class Log:
         good = [response for response in responses if response.error is None]
         row = {"id": question.id, "time": time.time(), **about}
         row["question"] = question_fields(question)
-        row["responses"] = [Line("", i, each).as_json() for i, each in enumerate(good)]
+        row["responses"] = [line_fields("", i, each) for i, each in enumerate(good)]
         text, file = to_line(row), self.path / AUDITS
         with self._turn:
             before, self.dropped = self.dropped, Dropped.read(self.path)

@@ -288,12 +288,8 @@ def _tables(pool: Pool) -> Iterator[Any]:
 
 def _rows(record: Record, truths: Truths | None) -> Iterator[dict[str, Any]]:
     asked = record.question
-    own: dict[str, Any] = {
-        "question_id": asked.id,
-        "question": asked.text,
-        "choices": [*asked.choices],
-    }
-    own |= {"system": asked.system, "group": asked.group}
+    own: dict[str, Any] = {"question_id": asked.id, "question": asked.text}
+    own |= {"choices": [*asked.choices], "system": asked.system, "group": asked.group}
     own[ANSWER] = truths.answers.get(asked.id) if truths else None
     for index, response in enumerate(record.responses):
         said = {name: getattr(response, name) for name in (*RESPONSE_FIELDS, "prompt_tokens")}
