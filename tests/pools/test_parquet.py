@@ -7,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -26,7 +25,7 @@ from aera.lab import (
 )
 from aera.pools.parquet import METADATA, ParquetPool, show_address
 from aera.pools.pool import hold, write_pool
-from aera.workers import SERIAL, Processes
+from aera.workers import Processes
 
 
 @pytest.fixture
@@ -85,12 +84,6 @@ def test_results_are_the_same_numbers(pool: Pool, folder: Path, truths: Truths) 
     theirs = evaluate(pool, policies, truths=truths).points
     assert [point.as_json() for point in ours] == [point.as_json() for point in theirs]
     assert list(hold(found, workers=workers)) == list(hold(pool))
-    read, other = (
-        VoteLearner().prepare(each, truths, workers=w)
-        for each, w in ((found, workers), (pool, SERIAL))
-    )
-    np.testing.assert_array_equal(read.traits, other.traits)
-    assert read.records == other.records
 
 
 def test_embeddings_are_kept_beside_a_folder_on_this_disk(folder: Path, truths: Truths) -> None:

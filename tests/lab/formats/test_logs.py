@@ -29,17 +29,13 @@ LM_EVAL: Row = json.loads((DATA / "samples_tiny.jsonl").read_text("utf-8").split
 # --- lm-eval --------------------------------------------------------------------------------------
 
 
-def test_tokens_that_nobody_counted_are_estimated_and_said_to_be(tmp_path: Path) -> None:
-    pool = imported(DATA / "samples_tiny.jsonl", tmp_path / "pool")
-    assert pool.manifest.sampler["tokens"] == ESTIMATED
-    assert [each.tokens for each in next(iter(pool)).responses] == [5, 2, 3, 2]
-
-
 def test_a_document_may_have_no_question_and_no_truth(tmp_path: Path) -> None:
     rows = [{**LM_EVAL, "doc": {"x": 1}}, {**LM_EVAL, "doc_id": 1, "target": ["7", "8"]}]
     pool = brought(tmp_path, rows, task="numeric").pool
     assert pool.questions["0"] == Question("0", f"Question: {APPLES}\nAnswer:")
     assert [*(Truths.open(pool.path) or ())] == ["0"]
+    assert [each.tokens for each in next(iter(pool)).responses] == [5, 2, 3, 2]
+    assert pool.manifest.sampler["tokens"] == ESTIMATED
 
 
 # --- Inspect --------------------------------------------------------------------------------------

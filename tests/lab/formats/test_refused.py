@@ -15,7 +15,7 @@ from pyarrow import parquet
 from aera import get_task
 from aera.errors import AeraError, UsageError
 from aera.lab import import_file
-from aera.lab.formats.rows import read_exam, read_questions, recognise
+from aera.lab.formats.rows import read_exam, read_questions
 from aera.pools import parquet as stored
 
 Row = dict[str, Any]
@@ -272,9 +272,3 @@ def test_a_missing_exam_is_a_wrong_call_and_a_log_is_none(tmp_path: Path) -> Non
         read_exam(tmp_path / "none.jsonl", get_task("numeric"))
     with pytest.raises(AeraError, match="is a log, not a file of questions"):
         read_questions(DATA / "inspect.json")
-
-
-@pytest.mark.parametrize("text", ["", "{x", "1", '{"id": 1}', "no JSON", "name,text\n"])
-def test_what_is_not_recognised_is_taken_for_our_own(tmp_path: Path, text: str) -> None:
-    (tmp_path / "file").write_text(text, "latin-1")
-    assert recognise(tmp_path / "file") == "jsonl"

@@ -64,7 +64,7 @@ def test_a_format_is_recognised(name: str) -> None:
         ("a", "\ufeff\nquestion;text\n", "csv"),
         ("a.jsonl", "[1]", "json"),
         ("a", '\n [\n{"question": 1}]', "json"),
-        ("a", "name,text\n", "jsonl"),
+        *(("a", text, "jsonl") for text in ("name,text\n", "", "{x", "1", '{"id": 1}', "no JSON")),
     ],
 )
 def test_tables_of_text_and_lists_are_recognised(
