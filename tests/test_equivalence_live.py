@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ from aera.errors import ControllerError
 from aera.policies.gate import Live
 from aera.pools.pool import read_votes, write_pool
 from aera.reading import equivalence as module
-from aera.reading.equivalence import Equivalence, Worker
+from aera.reading.equivalence import Equivalence
 from aera.solving.run import replay
 
 HANGING = "\\frac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}"
@@ -46,28 +46,16 @@ SCHEDULE = Schedule((4, 8, 16))
 USER = {"role": "user"}
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[list[Worker]]:
-    """Processes that have started, for one test after the other."""
-    workers: list[Worker] = []
-    yield workers
-    for worker in workers:
-        worker.kill()
-
-
 @pytest.fixture(autouse=True)
-def shared(monkeypatch: pytest.MonkeyPatch, warm: list[Worker]) -> Equivalence:
-    """What tasks ask here: two processes are warm, and patience is short where a test says so."""
-    warm[:] = [worker for worker in warm if not worker.dead][:2]
-    warm.extend(Worker() for _ in range(2 - len(warm)))
+def shared(monkeypatch: pytest.MonkeyPatch) -> Equivalence:
+    """What tasks ask here; patience is short where a test says so."""
     made = Equivalence(deadline=20.0)
-    made._idle = list(warm)
     monkeypatch.setattr(module, "shared_equivalence", lambda: made)
     return made
 
 
-def controller_of(policy: Policy | None = None, schedule: Schedule = SCHEDULE) -> Controller:
-    return Controller(TASK, schedule, policy or ASC(0.95))
+def controller_of(policy: Policy | None = None) -> Controller:
+    return Controller(TASK, SCHEDULE, policy or ASC(0.95))
 
 
 def said(*answers: str) -> list[Response]:
@@ -98,15 +86,19 @@ def solved(
     return asyncio.run(scene())
 
 
-def test_a_live_solve_counts_equal_answers_together() -> None:
-    [made] = solved(FakeUpstream(by_turns), ["what?"], controller_of(), Budget())
-    assert (made.answer, made.votes, made.responses) == (SUM, {SUM: 4.0}, 4)
-
-
-def test_an_unfinished_block_is_read_off_the_event_loop_too() -> None:
-    policy, budget = Fixed(16), Budget(responses=6)
+@pytest.mark.parametrize(
+    ("policy", "budget", "count", "reason"),
+    [
+        (ASC(0.95), Budget(), 4, "confident leader"),
+        (Fixed(16), Budget(responses=6), 6, "limit: responses"),
+    ],
+)
+def test_a_live_solve_counts_equal_answers_together_also_in_an_unfinished_block(
+    policy: Policy, budget: Budget, count: int, reason: str
+) -> None:
     [made] = solved(FakeUpstream(by_turns), ["what?"], controller_of(policy), budget)
-    assert (made.votes, made.reason, made.error) == ({SUM: 6.0}, "limit: responses", None)
+    assert (made.answer, made.votes, made.responses) == (SUM, {SUM: count}, count)
+    assert (made.reason, made.error) == (reason, None)
 
 
 def test_a_hanging_answer_costs_its_deadline_and_no_other_question(shared: Equivalence) -> None:
@@ -169,24 +161,6 @@ def answers(pool: Pool, question_id: str) -> list[str | None]:
     return [get_task("expression").read(response).answer for response in record.responses]
 
 
-def test_a_batch_counts_them_together_also_in_what_it_cuts_short(pool: Pool) -> None:
-    class Scarce(RecordedSampler):
-        async def sample(self, question: Question, n: int, **more: Any) -> list[Response]:
-            return await super().sample(question, min(n, 3), **more)
-
-    questions = list(pool.questions.values())
-    done = asyncio.run(
-        gathered(questions, Scarce(pool), controller_of(), budget=Budget(tokens=70), shared=True)
-    )
-    assert {made.error for made in done} == {None}
-    assert sum(made.responses for made in done) < 20
-    for made in done:
-        written = answers(pool, made.question_id)[: made.responses]
-        assert sum(made.votes.values()) == made.responses
-        assert len(made.votes) <= len(set(written))
-    assert len(done[0].votes) < len(set(answers(pool, "q0")[: done[0].responses]))
-
-
 # --- Inspect --------------------------------------------------------------------------------------
 
 
@@ -213,29 +187,15 @@ def test_epochs_in_inspect_are_compared_off_its_event_loop() -> None:
 # --- refusals -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_carries_it_and_is_refused_where_nothing_can_compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller_of().save(tmp_path)
+    assert Controller.load(tmp_path).pace == "waits"
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    monkeypatch.setattr(module, "shared_equivalence", Equivalence)
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    controller_of().save(tmp_path / "c")
-    return tmp_path / "c"
-
-
-def test_a_controller_carries_it(saved: Path) -> None:
-    loaded = Controller.load(saved)
-    assert loaded.task.equivalence
-    assert loaded.pace == "waits"
-
-
-@pytest.mark.usefixtures("missing")
-def test_a_controller_that_compares_is_refused_where_nothing_can(saved: Path) -> None:
     with pytest.raises(ControllerError) as caught:
-        Controller.load(saved)
+        Controller.load(tmp_path)
     assert str(caught.value) == (
-        f'the controller at "{saved}" merges equal expressions, but equivalence needs '
+        f'the controller at "{tmp_path}" merges equal expressions, but equivalence needs '
         'math-verify: pip install "aera[math]"'
     )

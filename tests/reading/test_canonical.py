@@ -1,11 +1,14 @@
 """Equal answers are equal strings, different answers are not, nonsense is None."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aera.reading.canonical import canonical_choice, canonical_expression, canonical_number
 
+Canonical = Callable[[str], str | None]
 NUMBERS = {
     "18": r"""18|18.0|18.|$18|$18.00|\$18|18 dollars|36/2|\frac{36}{2}|\dfrac{36}{2}|\tfrac{36}2|+18
         |(18)|**18**|"18"|{18}|$$18$$|\(18\)|\[18\]|18\text{ apples}|18\ \text{cm}^2|18^\circ
@@ -91,29 +94,38 @@ def rows(table: dict[str, str]) -> list[tuple[str, str]]:
     return [(raw.strip(), one) for one, raws in table.items() for raw in raws.split("|")]
 
 
-@pytest.mark.parametrize(("raw", "number"), rows(NUMBERS))
-def test_a_number_has_one_form(raw: str, number: str) -> None:
-    assert canonical_number(raw) == number
+FORMS = {canonical_number: NUMBERS, canonical_choice: CHOICES, canonical_expression: EXPRESSIONS}
+NONSENSE = {
+    canonical_number: NO_NUMBERS.split("|"),
+    canonical_choice: NO_CHOICES.split("|"),
+    canonical_expression: ["", " ", "$$", r"\left", ".", "5" * 500, "x" * 401],
+}
 
 
-@pytest.mark.parametrize("raw", NO_NUMBERS.split("|"))
-def test_what_is_not_one_number_is_none(raw: str) -> None:
-    assert canonical_number(raw.strip()) is None
+@pytest.mark.parametrize(
+    ("canonical", "raw", "form"), [(c, *row) for c, table in FORMS.items() for row in rows(table)]
+)
+def test_equal_answers_have_one_form(canonical: Canonical, raw: str, form: str) -> None:
+    assert canonical(raw) == form
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT_NUMBERS)
-def test_different_numbers_stay_different(one: str, other: str) -> None:
-    assert canonical_number(one) != canonical_number(other)
+@pytest.mark.parametrize(
+    ("canonical", "raw"), [(c, raw.strip()) for c, raws in NONSENSE.items() for raw in raws]
+)
+def test_what_is_not_one_answer_is_none(canonical: Canonical, raw: str) -> None:
+    assert canonical(raw) is None
 
 
-@pytest.mark.parametrize(("raw", "letter"), rows(CHOICES))
-def test_a_choice_has_one_form(raw: str, letter: str) -> None:
-    assert canonical_choice(raw) == letter
-
-
-@pytest.mark.parametrize("raw", NO_CHOICES.split("|"))
-def test_what_is_not_one_letter_is_none(raw: str) -> None:
-    assert canonical_choice(raw.strip()) is None
+@pytest.mark.parametrize(
+    ("canonical", "one", "other"),
+    [
+        *((canonical_number, *pair) for pair in DIFFERENT_NUMBERS),
+        *((canonical_expression, *pair) for pair in DIFFERENT_EXPRESSIONS),
+    ],
+)
+def test_different_answers_stay_different(canonical: Canonical, one: str, other: str) -> None:
+    assert None not in (canonical(one), canonical(other))
+    assert canonical(one) != canonical(other)
 
 
 def test_a_letter_that_is_not_offered_is_none() -> None:
@@ -121,25 +133,9 @@ def test_a_letter_that_is_not_offered_is_none() -> None:
     assert canonical_choice("(D)", "ABCD") == "D"
 
 
-@pytest.mark.parametrize(("raw", "expression"), rows(EXPRESSIONS))
-def test_an_expression_has_one_form(raw: str, expression: str) -> None:
-    assert canonical_expression(raw) == expression
-
-
-@pytest.mark.parametrize(("one", "other"), DIFFERENT_EXPRESSIONS)
-def test_different_expressions_stay_different(one: str, other: str) -> None:
-    assert None not in (canonical_expression(one), canonical_expression(other))
-    assert canonical_expression(one) != canonical_expression(other)
-
-
-@pytest.mark.parametrize("raw", ["", " ", "$$", r"\left", ".", "5" * 500, "x" * 401])
-def test_nothing_and_essays_are_no_expression(raw: str) -> None:
-    assert canonical_expression(raw) is None
-
-
 @pytest.mark.parametrize("canonical", [canonical_number, canonical_expression])
 @pytest.mark.parametrize("raw", ["9" * 5_000, "1/" + "9" * 398, "0." + "1" * 398, "9" * 99 + "e99"])
-def test_numbers_of_any_length_do_no_harm(canonical, raw: str) -> None:  # type: ignore[no-untyped-def]
+def test_numbers_of_any_length_do_no_harm(canonical: Canonical, raw: str) -> None:
     assert (once := canonical(raw)) is None or canonical(once) == once
 
 

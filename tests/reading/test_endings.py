@@ -170,9 +170,6 @@ def test_a_response_votes_for_what_it_says(task: str, text: str, answer: str | N
 )
 def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str | None) -> None:
     assert read(task, text, CITIES) == answer
-
-
-def test_words_that_begin_with_a_letter_are_the_option_they_name() -> None:
     cells = ("T cells", "Macrophages", "B cells")
     said = ("Answer: B cells", "Answer: B", "Answer: T cells", "Answer: A. T cells, since B cells")
     assert [read("choice", each, cells) for each in said] == ["C", "B", "A", "A"]
@@ -236,11 +233,8 @@ def test_a_task_adds_its_own_markers_and_unknown_ones_are_counted() -> None:
     plan, plain = "<plan>\\boxed{7}</plan>Answer: 42", get_task("numeric")
     own = Task("mine", "numeric", thinking=("<plan>", "</plan>"))
     assert (plain.read(Response(plan)).answer, own.read(Response(plan)).answer) == ("7", "42")
-    replies = [
-        Response(plan),
-        Response("<think>x</think>\\boxed{1}"),
-        Response("<answer>2</answer>"),
-    ]
+    texts = (plan, "<think>x</think>\\boxed{1}", "<answer>2</answer>")
+    replies = [Response(text) for text in texts]
     found = Readability.of("q", replies, [plain.read(each) for each in replies])
     assert found.markers == {"<plan>": 1}
     said = found.join([found]).summary()
@@ -250,12 +244,9 @@ def test_a_task_adds_its_own_markers_and_unknown_ones_are_counted() -> None:
 
 def test_what_would_help_is_said_where_little_was_read() -> None:
     prose, cut = [Response("So he has 339.")], [Response("So he has 3", finish_reason="length")]
+    loose = "--task numeric-loose reads a last sentence too; or give another --task"
     for name, replies, advice in (
-        (
-            "numeric",
-            prose,
-            "--task numeric-loose reads a last sentence too; or give another --task",
-        ),
+        ("numeric", prose, loose),
         ("text", prose, "rests on few of them; give another --task"),
         ("numeric", cut, "most were cut off: allow more tokens"),
     ):

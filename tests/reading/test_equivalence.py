@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aera import ASC, Question, Response, Run, Schedule, get_task
+from aera import Question, Response, get_task
 from aera.errors import AeraError, RunError, UsageError
 from aera.reading import equivalence as module
 from aera.reading.equivalence import Equivalence, Worker
@@ -162,17 +162,6 @@ def test_the_event_loop_is_never_blocked(equivalence: Equivalence) -> None:
 # --- threads --------------------------------------------------------------------------------------
 
 
-def test_others_are_compared_while_an_expression_hangs(quick: Equivalence) -> None:
-    quick.deadline = 5.0
-    assert quick.same("k+1", "1+k")
-    with ThreadPoolExecutor(2) as threads:
-        hanging = threads.submit(quick.same, "x+1", HANGING)
-        time.sleep(0.5)
-        assert threads.submit(quick.same, "h+1", "1+h").result(20)
-        assert not hanging.done()
-        assert not hanging.result(20)
-
-
 def test_many_threads_lose_one_process_to_one_expression(
     quick: Equivalence, started: list[Worker]
 ) -> None:
@@ -259,18 +248,6 @@ def test_answers_found_to_be_equal_late_join_from_then_on() -> None:
 def test_a_vote_depends_on_earlier_responses_only(answers: list[str | None]) -> None:
     for length in range(len(answers)):
         assert merged(answers)[:length] == merged(answers[:length])
-
-
-def test_a_run_counts_equal_answers_together() -> None:
-    task = get_task("expression")
-    run = Run(
-        Question("q", "?"),
-        ASC(0.95),
-        task=QuestionReader(task, same=swapped),
-        schedule=Schedule((4,)),
-    )
-    run.feed([said(answer) for answer in ("c", "a+b", "b+a", "a+b")])
-    assert (run.allocation.answer, run.allocation.votes) == ("a+b", {"c": 1.0, "a+b": 3.0})
 
 
 def test_only_a_task_that_asks_for_it_merges() -> None:
