@@ -24,11 +24,7 @@ task = Task("spoken", "text", "Say it: {question}", normalise=(), reader="spoken
 WAYS = {
     "field.toml": (FIELD, lambda yes: json.dumps({"result": {"sure": yes}}), ("true", "false")),
     "marked.toml": (PATTERN, lambda yes: f"Hm.\nFINAL: {'yes' if yes else 'no'}", ("yes", "no")),
-    "spoken.py": (
-        PYTHON,
-        lambda yes: f"I say {'Indeed' if yes else 'Never'}.",
-        ("indeed", "never"),
-    ),
+    "spoken.py": (PYTHON, lambda yes: f"So: {'Yes' if yes else 'No'}.", ("yes", "no")),
 }
 
 
@@ -58,25 +54,17 @@ def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with in_background(answering(say)) as upstream:
         server = ("--base-url", upstream.base_url, "--model", "m")
-        done = aera(
-            "sample",
-            "asked.jsonl",
-            "--task",
-            task,
-            "--out",
-            "pool",
-            "--responses",
-            8,
-            *server,
-        )
-        assert done.returncode == 0, done.stderr
-        done = aera("evaluate", "pool", "--policies", "fixed-8", "--json", "e.json")
-        assert done.returncode == 0, done.stderr
+        asking = ("--task", task, "--out", "pool", "--responses", 8, *server)
+        for command in (
+            ("sample", "asked.jsonl", *asking),
+            ("evaluate", "pool", "--policies", "fixed-8", "--json", "e.json"),
+            ("train", "pool", "--out", "controller", "--max-loss", 0.2),
+        ):
+            done = aera(*command)
+            assert done.returncode == 0, done.stderr
         found = json.loads((tmp_path / "e.json").read_text())
         assert found["readability"]["share"] == 1.0
         assert found["points"][0]["accuracy"] > 80
-        done = aera("train", "pool", "--out", "controller", "--max-loss", 0.2)
-        assert done.returncode == 0, done.stderr
         done = aera("solve", "number 100?", "--controller", "controller", *server)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["answer"] == yes

@@ -283,13 +283,6 @@ def test_without_a_vote_the_answer_features_are_zero() -> None:
     assert {name for name, value in found.items() if np.isnan(value)} == {"answer_separation"}
 
 
-def test_without_a_text_only_the_semantic_features_are_missing() -> None:
-    first, *_, last = prefixes([Said("", "1", False, 5)] * 8)
-    assert {n for n, value in by_name(last).items() if np.isnan(value)} == MAY_BE_MISSING
-    missing = {n for n, value in by_name(first).items() if np.isnan(value)}
-    assert missing == MAY_BE_MISSING - NEED_A_PREDECESSOR
-
-
 # --- the work -------------------------------------------------------------------------------------
 
 

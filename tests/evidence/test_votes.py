@@ -1,5 +1,4 @@
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from math import log, log1p, sqrt
 
@@ -106,15 +105,6 @@ def test_it_agrees_with_a_naive_count(stream: list[Vote]) -> None:
 # --- what is claimed for all votes ----------------------------------------------------------------
 
 
-@given(st.text("123.", min_size=16, max_size=16))
-def test_plain_votes_are_doubted_the_same_by_weight_and_by_count(answers: str) -> None:
-    stream = [Vote(None if a == "." else a) for a in answers]
-    for prefix in chain(stream):
-        found = named(prefix)
-        assert found["doubt"] == found["plain_doubt"]
-        assert found["mean_weight"] == found["lead_mean"] == float(bool(len(prefix.tally)))
-
-
 @given(streams, streams)
 def test_nothing_after_a_checkpoint_moves_it(stream: list[Vote], later: list[Vote]) -> None:
     for column, checkpoint in enumerate(SCHEDULE.checkpoints[:-1]):
@@ -136,7 +126,3 @@ def test_without_a_valid_vote_nobody_leads() -> None:
         assert last[name] == 0
     assert last["doubt"] == last["plain_doubt"] == pytest.approx(log(0.5), abs=1e-5)
     assert last["mean_weight"] == 0
-
-
-def test_a_sure_lead_leaves_a_doubt_of_nothing(prefix_of: Callable[..., Prefix]) -> None:
-    assert named(prefix_of("1" * 200))["doubt"] == pytest.approx(log(TINY))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from live import boxed, gathered, sampler_of
 
-from aera import Allocation, Bounded, Budget, Fixed, Question, solve
+from aera import Allocation, Bounded, Budget, Fixed, Question
 from aera.errors import ControllerError
 from aera.policies.domain import WINDOW, Home, Lookout
 from aera.policies.rules import UNTRAINED
@@ -42,19 +42,6 @@ def test_unseen_questions_of_the_same_kind_are_home() -> None:
     assert not lookout.abroad
     assert sum(doubts) <= 5
     assert lookout.tell() is None
-
-
-def test_questions_of_another_kind_are_noticed_within_the_window_and_said_once() -> None:
-    lookout = sent_home(SHORT[: WINDOW // 2])
-    assert lookout.abroad
-    told = lookout.tell()
-    assert told is not None
-    assert "they are shorter" in told or "sentences" in told
-    assert lookout.tell() is None
-
-
-def test_a_first_question_is_never_doubted() -> None:
-    assert not BUNDLED.make_lookout().see(SHORT[0])
 
 
 def test_a_question_asked_again_says_nothing_new() -> None:
@@ -177,17 +164,3 @@ def test_questions_are_looked_at_one_after_the_other(
     away = "shared-budget" if shared else "lead-4+vote"
     assert {done[each.id] for each in SHORT[10:]} == {away}
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
-
-
-def test_who_drops_the_home_is_trusted() -> None:
-    assert policies(solved(SHORT, replace(BUNDLED, home=None))) == {GATED}
-
-
-def test_single_questions_can_share_a_lookout() -> None:
-    async def work() -> list[Allocation]:
-        async with FakeUpstream(boxed) as server, sampler_of(server) as sampler:
-            lookout = BUNDLED.make_lookout()
-            return [await solve(each, sampler, BUNDLED, lookout=lookout) for each in SHORT[:12]]
-
-    done = asyncio.run(work())
-    assert (done[0].policy, done[-1].policy) == (GATED, "lead-4+vote")

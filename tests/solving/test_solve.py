@@ -12,9 +12,9 @@ from live import QUESTION, boxed, controller_of, gathered, sampler_of
 
 from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Schedule, get_task
 from aera.core import Vote
-from aera.errors import RunError, UsageError
+from aera.errors import RunError
 from aera.policies.rules import UNREADABLE
-from aera.pools.pool import Log, Plan, write_pool
+from aera.pools.pool import write_pool
 from aera.sampling.budget import Budget, Ledger
 from aera.sampling.recorded import RecordedSampler
 from aera.solving.run import Run
@@ -180,28 +180,6 @@ def test_a_limit_in_seconds_ends_with_the_best_answer_so_far(
     assert time.monotonic() - begun < 3
 
 
-def test_a_limit_that_is_not_hit_changes_nothing() -> None:
-    generous = Budget(responses=1000, tokens=10**6, seconds=60, money=5, completion_price=1)
-    assert solved(FakeUpstream(various), budget=generous) == solved(FakeUpstream(various))
-
-
-def test_money_is_in_the_currency_of_the_prices() -> None:
-    with pytest.raises(UsageError, match="price"):
-        Budget(money=1.0)
-    spending = Ledger(Budget(prompt_price=2.0, completion_price=8.0))
-    spending.book([Response("", tokens=500_000, prompt_tokens=250_000)])
-    assert spending.money == 4.5
-
-
-@pytest.mark.parametrize("limit", [1, 37, 100])
-def test_a_shared_budget_is_never_exceeded(limit: int) -> None:
-    server = FakeUpstream(divided, delay=lambda call: random.random() / 100)
-    made = allocated(server, budget=Budget(responses=limit))
-    assert sum(call.n for call in server.calls) == limit
-    assert sum(allocation.responses for allocation in made.values()) == limit
-    assert {allocation.reason for allocation in made.values()} == {"limit: responses"}
-
-
 # --- many questions -------------------------------------------------------------------------------
 
 
@@ -216,23 +194,6 @@ def test_the_order_of_completion_changes_no_decision(honours_n: bool) -> None:
         assert (mixed[key].steps, mixed[key].votes) == (allocation.steps, allocation.votes)
         assert mixed[key].completion_tokens == allocation.completion_tokens
     assert len({allocation.checkpoint for allocation in calm.values()}) > 1
-
-
-@pytest.mark.parametrize("code", [400, 403])
-def test_one_failing_question_leaves_the_others_alone(code: int) -> None:
-    server = FakeUpstream(boxed)
-    honest = server._reply
-
-    async def picky(request: Any, call: Call, fault: Fault | None) -> Any:
-        bad = "question 5?" in call.prompt
-        return await honest(request, call, Fault.status(code, "not this one") if bad else fault)
-
-    server._reply = picky  # type: ignore[method-assign]
-    made = allocated(server, concurrency=2)
-    failed = {key: a.error for key, a in made.items() if a.error is not None}
-    assert failed == {"q5": f"upstream {code} planned_{code}: not this one"}
-    assert len(made) == len(QUESTIONS)
-    assert {a.answer for key, a in made.items() if key != "q5"} == {"7"}
 
 
 def test_a_refused_key_is_not_tried_for_every_question() -> None:
@@ -279,11 +240,6 @@ def test_closing_the_stream_early_cancels_the_work() -> None:
     asyncio.run(scene(server))
     assert (server.active, server.aborted) == (0, len(server.calls) - 1)
     assert time.monotonic() - begun < 3
-
-
-def test_no_concurrency_is_refused() -> None:
-    with pytest.raises(UsageError, match="concurrency"):
-        asyncio.run(gathered([], sampler_of("http://localhost/v1"), controller_of(), concurrency=0))
 
 
 def test_a_question_may_be_plain_text_and_is_watched() -> None:
@@ -338,27 +294,3 @@ def test_a_policy_that_was_calibrated_on_weights_refuses_a_run_without_them() ->
     run = Run(QUESTION, ASC(0.9, weighted=True), task=get_task("numeric"), schedule=Schedule((4,)))
     with pytest.raises(RunError, match="begin it with controller"):
         run.feed([Response("\\boxed{7}")] * 4)
-
-
-def test_what_was_paid_for_is_asked_for_never_again(tmp_path: Path) -> None:
-    server = FakeUpstream(divided, honours_n=False, faults=[None, Fault.status(500)])
-    chat = sampler_of("http://localhost/v1").chat
-
-    async def scene(tries: int) -> list[Allocation]:
-        async with sampler_of(server, tries=tries) as sampler:
-            with Log.open(tmp_path / "log", Plan(chat.task, None, request=chat.body)) as kept:
-                budget = Budget(responses=9)
-                return await gathered(
-                    [QUESTION], sampler, controller_of(), kept=kept, budget=budget
-                )
-
-    async def both() -> list[Allocation]:
-        async with server:
-            return [*await scene(1), *await scene(2)]
-
-    first, again = asyncio.run(both())
-    assert (first.reason, again.reason) == ("limit: responses",) * 2
-    failed = server.calls[1].body["seed"]
-    sent = [call.body["seed"] for call in server.calls]
-    assert sorted(sent) == sorted([*range(9), failed])
-    assert again.responses == 9

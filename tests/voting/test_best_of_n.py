@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,16 @@ from hypothesis import strategies as st
 from live import gathered
 
 from aera import (
-    Allocation,
     BestOfN,
     Budget,
-    Chat,
     Controller,
     Decision,
-    Endpoint,
     Fixed,
-    OpenAISampler,
     Pool,
     Prefix,
     Question,
     Record,
     RecordedSampler,
-    RecordedUpstream,
     Response,
     Run,
     Schedule,
@@ -37,9 +32,7 @@ from aera import (
     solve,
 )
 from aera.errors import ControllerError, UsageError
-from aera.policies.gate import Live
-from aera.pools.pool import VotedRecord, write_pool
-from aera.solving.run import replay
+from aera.pools.pool import write_pool
 from aera.voting.rules import load_scorer
 from aera.voting.traits import traits
 from aera.voting.weigher import ChanceRight
@@ -181,17 +174,6 @@ def test_a_scored_controller_and_a_voting_one_are_not_mistaken(tmp_path: Path) -
         Controller.load(BUNDLED, scorer=Length())
 
 
-def test_another_scale_cannot_be_kept(tmp_path: Path) -> None:
-    class Even:
-        def weigh(self, question: object, responses: object, votes: Sequence[Vote]) -> list[Vote]:
-            return list(votes)
-
-    made = replace(controller_of(None), weigher=Even())
-    with pytest.raises(ControllerError, match="cannot keep a Even; save it with weigher=None"):
-        made.save(tmp_path / "c")
-    assert not (tmp_path / "c").exists()
-
-
 # --- by name --------------------------------------------------------------------------------------
 
 
@@ -206,38 +188,26 @@ def judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "def breaks(): raise OSError('no\\nweights')\n"
         "strict, number = Strict(), 7\n"
     )
-    (tmp_path / "judges_broken.py").write_text("import no_such_library\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     yield
-    for name in ("judges_here", "judges_broken"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("judges_here", None)
 
 
 @pytest.mark.usefixtures("judges")
-@pytest.mark.parametrize("name", ["Strict", "strict", "make"])
-def test_a_scorer_is_found_by_the_name_of_itself_or_of_what_makes_it(name: str) -> None:
-    scorer = load_scorer(f"judges_here:{name}")
-    assert scorer.score(QUESTION, replies("a", "b")) == [0.5, 0.5]
-
-
-@pytest.mark.usefixtures("judges")
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [
+def test_a_scorer_is_found_by_the_name_of_itself_or_of_what_makes_it() -> None:
+    for name in ("Strict", "strict", "make"):
+        scorer = load_scorer(f"judges_here:{name}")
+        assert scorer.score(QUESTION, replies("a", "b")) == [0.5, 0.5]
+    for named, said in (
         ("judges_here", 'named as MODULE:NAME, but got "judges_here"'),
-        ("judges_broken:Strict", "No module named 'no_such_library'"),
         ("judges_here:number", '"judges_here:number" is no scorer: it has no method score'),
         ("builtins:dict", '"builtins:dict" is no scorer'),
         ("judges_here:wants", "makes no scorer: TypeError"),
         ("judges_here:breaks", "makes no scorer: OSError: no weights"),
-    ],
-)
-def test_a_name_without_a_scorer_is_refused_in_one_sentence(named: str, said: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        load_scorer(named)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(UsageError, match=rf"\A.*{said}.*\Z"):
+            load_scorer(named)
 
 
 # --- in a controller, live ------------------------------------------------------------------------
@@ -268,30 +238,6 @@ def pool(tmp_path: Path) -> Pool:
     return write_pool(tmp_path, records, task=get_task("numeric"), sampler={})
 
 
-def replayed(pool: Pool, controller: Controller) -> list[Allocation]:
-    unread = [VotedRecord(r.question, r.responses, (Vote(None),) * 8) for r in pool]
-    chains = [record.weigh(controller.weigher).prefixes(SCHEDULE) for record in unread]
-    return [replay(c, Live.of(controller.policy), task=pool.task).allocation for c in chains]
-
-
-async def over_http(pool: Pool, controller: Controller) -> list[Allocation]:
-    async with RecordedUpstream(pool) as server:
-        chat = Chat("recorded", pool.task, {"seed": 0, **controller.asks})
-        async with OpenAISampler(Endpoint(server.base_url), chat) as sampler:
-            return [await solve(q, sampler, controller) for q in pool.questions.values()]
-
-
-def outline(made: Allocation) -> tuple[Any, ...]:
-    return made.question_id, made.answer, made.votes, made.responses, made.reason
-
-
-def test_live_responses_get_the_decisions_of_replay(pool: Pool) -> None:
-    controller = controller_of(BestOfN(Length()), Enough(1.7))
-    recorded = list(map(outline, replayed(pool, controller)))
-    assert len({made[3] for made in recorded}) == 3
-    assert list(map(outline, asyncio.run(over_http(pool, controller)))) == recorded
-
-
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
@@ -314,8 +260,7 @@ def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, sai
     for shared in (False, True):
         known: Any = {"budget": Budget(tokens=10_000), "shared": shared}
         done = asyncio.run(gathered(questions, RecordedSampler(pool), controller, **known))
-        failed = [made for made in done if made.error is not None]
-        [bad] = failed
+        [bad] = [made for made in done if made.error is not None]
         assert (bad.question_id, bad.reason, len(done)) == ("q2", "failed", 6)
         assert said in str(bad.error)
         assert bad.responses == 8, "what was paid for is counted"

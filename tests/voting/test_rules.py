@@ -95,12 +95,6 @@ def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size:
     assert run.prefix.votes == whole.votes[: len(run.prefix)]
 
 
-def test_votes_without_a_trace_are_counted() -> None:
-    run = Run(QUESTION, ASC(0.5), task=TASK, schedule=SCHEDULE, weigher=TraceWeights())
-    run.feed([sure(None), sure(3.0), Response("no idea"), sure(None)])
-    assert run.allocation.lacking == {"came without traces and weigh as a usual one": 2}
-
-
 # --- as a controller ------------------------------------------------------------------------------
 
 
@@ -150,19 +144,6 @@ def told_prefix(told: Sequence[tuple[str | None, float | None]]) -> Prefix:
     return Prefix(QUESTION, Schedule((4, 8))).extend(
         responses, [Vote(answer) for answer, _ in told]
     )
-
-
-def test_the_surest_tenth_votes_and_the_rest_is_not_heard() -> None:
-    told = [("1", 10.0)] * 180 + [("2", 12.0)] * 20
-    assert deepconf_vote(told_prefix(told)).answer == "2"
-
-
-def test_the_filter_leaves_enough_for_a_vote() -> None:
-    """Nineteen of twenty agree, and the two surest of them do not."""
-    told = [("1", 10.0)] * 18 + [("1", 12.0), ("2", 12.0)]
-    found = deepconf_vote(told_prefix(told))
-    assert (found.answer, found.tied) == ("1", False)
-    assert (found.weight, found.runner_up) == pytest.approx((12 + 10 * (FEWEST - 2), 12))
 
 
 @pytest.mark.parametrize("rule", [cisc_vote, deepconf_vote])
