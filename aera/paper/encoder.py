@@ -7,7 +7,7 @@ import re
 import string
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -64,8 +64,6 @@ def _is_ideograph(character: str) -> bool:
 SHIPPED_FILE = Path(__file__).parent / "encoder.safetensors"
 
 QUOTED_CHARACTERS = 200
-CHUNK_TEXTS = 64
-CHUNK_CHARACTERS = 131_072
 CHUNK_TOKENS = 2_048  # vectors widened to float64 at one time
 
 _TENSORS = {"vectors": ("I8", "i1", 2), "weights": ("U16", "<u2", 1), "vocabulary": ("U8", "u1", 1)}
@@ -131,8 +129,8 @@ class StaticEncoder:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One unit row per text, the same bits in any batch; a text without tokens gives zeros."""
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
-        for start, stop in _chunks(texts):
-            rows[start:stop] = unit_rows(self._sums(texts[start:stop]))
+        for number, text in enumerate(texts):
+            rows[number] = unit_rows(self._sum(text))[0]
         return rows
 
     def tokens(self, text: str) -> list[int]:
@@ -177,41 +175,14 @@ class StaticEncoder:
             longest[opening] = max(longest.get(opening, 0), len(token) - len(mark))
         return longest
 
-    def _sums(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Sum of the weighted token vectors of each text, exactly."""
-        tokens, counts = _count([self.tokens(text) for text in texts], len(self.vectors))
-        counts *= self.weights[tokens]
-        sums = np.zeros((len(texts), self.dimensions))
+    def _sum(self, text: str) -> NDArray[np.float64]:
+        """Sum of the weighted token vectors of a text, exactly; one row."""
+        tokens, counts = np.unique(np.array(self.tokens(text), dtype=np.intp), return_counts=True)
+        weighted, total = counts * self.weights[tokens].astype(float), np.zeros(self.dimensions)
         for start in range(0, len(tokens), CHUNK_TOKENS):
             part = slice(start, start + CHUNK_TOKENS)
-            sums += counts[:, part] @ self.vectors[tokens[part]].astype(np.float64)
-        return sums
-
-
-def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Spans of texts small enough that memory does not grow with the batch."""
-    start = size = 0
-    for stop, text in enumerate(texts):
-        if stop > start and (stop - start == CHUNK_TEXTS or size + len(text) > CHUNK_CHARACTERS):
-            yield start, stop
-            start, size = stop, 0
-        size += len(text)
-    if start < len(texts):
-        yield start, len(texts)
-
-
-def _count(
-    tokens: Sequence[Sequence[int]], vocabulary_size: int
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The tokens that occur at all, and how often each occurs in each text."""
-    lengths = [len(numbers) for numbers in tokens]
-    flat = np.fromiter(chain.from_iterable(tokens), dtype=np.intp, count=sum(lengths))
-    present = np.flatnonzero(np.bincount(flat, minlength=vocabulary_size))
-    column = np.zeros(vocabulary_size, dtype=np.intp)
-    column[present] = np.arange(len(present))
-    cells = np.repeat(np.arange(len(tokens)) * len(present), lengths) + column[flat]
-    counts = np.bincount(cells, minlength=len(tokens) * len(present))
-    return present, counts.reshape(len(tokens), len(present)).astype(np.float64)
+            total += weighted[part] @ self.vectors[tokens[part]].astype(np.float64)
+        return total[np.newaxis]
 
 
 def unit_rows(rows: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -246,25 +217,34 @@ def brief(message: str) -> str:
     return textwrap.shorten(message, QUOTED_CHARACTERS, placeholder=" ...").rstrip(".")
 
 
-@dataclass(frozen=True)
 class SentenceEncoder:
     """Vectors from a sentence-transformers model, by hub name or local folder.
 
     Texts go through one by one: padding to the longest of a batch would shift the last bits.
     """
 
-    name: str
-    dimensions: int = field(init=False)
-    identity: str = field(init=False)
-    _model: Any = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, name: str) -> None:
         """Load the model now, so that a wrong name fails before any work is done."""
-        model = _sentence_model(self.name)
-        length = len(model.encode("length", show_progress_bar=False))
-        object.__setattr__(self, "_model", model)
-        object.__setattr__(self, "dimensions", length)
-        object.__setattr__(self, "identity", _sentence_identity(self.name))
+        try:
+            module = importlib.import_module("sentence_transformers")
+            self._model: Any = module.SentenceTransformer(name)
+        except ImportError as error:
+            raise ControllerError(
+                f"The encoder {name!r} needs the sentence-transformers package, which is not"
+                " installed: install it, or use the shipped encoder."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise ControllerError(
+                f"The sentence-transformers model {name!r} cannot be loaded ({brief(str(error))}):"
+                " give the name of a model on the hub or the path of a local folder."
+            ) from error
+        self.dimensions = len(self._model.encode("length", show_progress_bar=False))
+        self.identity = "sentence-" + name
+        if Path(name).is_dir():  # what its weights hash to, since folders share names
+            digest = hashlib.sha256()
+            for file in sorted([*Path(name).rglob("*.safetensors"), *Path(name).rglob("*.bin")]):
+                digest.update(file.read_bytes())
+            self.identity = "sentence-" + digest.hexdigest()[:16]
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One unit row per text; a blank text gives zeros."""
@@ -274,33 +254,6 @@ class SentenceEncoder:
                 row = self._model.encode([text], batch_size=1, show_progress_bar=False)
                 rows[number] = unit_rows(np.asarray(row, dtype=np.float64))[0]
         return rows
-
-
-def _sentence_model(name: str) -> Any:
-    try:
-        module = importlib.import_module("sentence_transformers")
-    except ImportError as error:
-        raise ControllerError(
-            f"The encoder {name!r} needs the sentence-transformers package, which is not"
-            " installed: install it, or use the shipped encoder."
-        ) from error
-    try:
-        return module.SentenceTransformer(name)
-    except (OSError, ValueError) as error:
-        raise ControllerError(
-            f"The sentence-transformers model {name!r} cannot be loaded ({brief(str(error))}):"
-            " give the name of a model on the hub or the path of a local folder."
-        ) from error
-
-
-def _sentence_identity(name: str) -> str:
-    """The hub name, or for a folder what its weights hash to, since folders share names."""
-    if not Path(name).is_dir():
-        return "sentence-" + name
-    digest = hashlib.sha256()
-    for file in sorted([*Path(name).rglob("*.safetensors"), *Path(name).rglob("*.bin")]):
-        digest.update(file.read_bytes())
-    return "sentence-" + digest.hexdigest()[:16]
 
 
 def load_encoder(name: str | None) -> Encoder:

@@ -97,9 +97,10 @@ class Home:
         worded = [each for each in questions if each.text != each.id]
         if len(worded) < FEWEST:
             return None
-        frame = reduce(_join, map(_frame, worded))
+        words = [each.text.split() for each in worded]
+        frame = reduce(_common, words), reduce(_common, (each[::-1] for each in words))
         at = (np.arange(PLACES) + 0.5) / PLACES
-        values = np.quantile(_measure(_strip(q, frame) for q in worded), at, axis=0).T
+        values = np.quantile(_measure(_strip(q, *frame) for q in worded), at, axis=0).T
         spread = {
             name: tuple(round(float(v), 6) for v in own)
             for name, own in zip(FACTS, values, strict=True)
@@ -108,11 +109,9 @@ class Home:
 
     def places(self, texts: Iterable[str]) -> Floats:
         """Where texts stand among the taught questions, 0 to 1; shape (texts, facts)."""
-        found = np.round(_measure(texts), 6)
         columns = []
-        for name, values in zip(FACTS, found.T, strict=True):
-            taught = self.spread[name]
-            below, upto = (np.searchsorted(taught, values, side) for side in ("left", "right"))
+        for name, values in zip(FACTS, np.round(_measure(texts), 6).T, strict=True):
+            below, upto = (np.searchsorted(self.spread[name], values, s) for s in ("left", "right"))
             columns.append((below + upto) / (2 * PLACES))
         return np.stack(columns, axis=1)
 
@@ -128,10 +127,8 @@ class Home:
         return asdict(self)
 
 
-def home_from_json(fields: Mapping[str, Any] | None) -> Home | None:
-    """The home that a config holds; older ones have none."""
-    if fields is None:
-        return None
+def home_from_json(fields: Mapping[str, Any]) -> Home:
+    """The home that a config holds."""
     known = {name: value for name, value in fields.items() if name in Home.__dataclass_fields__}
     spread = {name: tuple(map(float, values)) for name, values in known["spread"].items()}
     return Home(**{**known, "models": tuple(known.get("models", ())), "spread": spread})
@@ -152,7 +149,8 @@ class Lookout:
     def _start(self) -> None:
         self._bets = np.zeros((2, len(FACTS)))
         self._seen: set[str] = set()
-        self._frame: Frame | None = None
+        self._head, self._tail = list[str](), list[str]()
+        """The words that all questions begin with, and those they end with, backwards."""
 
     @property
     def evidence(self) -> float:
@@ -195,40 +193,26 @@ class Lookout:
         if len(self._seen) >= WINDOW:
             self.abroad = self.abroad and self.evidence > 0
             self._start()
+        words = question.text.split()
+        if not self._seen:
+            self._head, self._tail = words, words[::-1]
+        else:
+            self._head = _common(self._head, words)
+            self._tail = _common(self._tail, words[::-1])
+            self._bets += self.home.bets([_strip(question, self._head, self._tail)])
+            self.abroad = self.abroad or self.evidence >= -log(ERROR)
         self._seen.add(key)
-        own = _frame(question)
-        if self._frame is None:
-            self._frame = own
-            return self.doubt
-        self._frame = _join(self._frame, own)
-        self._bets += self.home.bets([_strip(question, self._frame)])
-        self.abroad = self.abroad or self.evidence >= -log(ERROR)
         return self.doubt
 
 
-Frame = tuple[tuple[str, ...], tuple[str, ...]]
-"""The words that all questions begin with, and those they end with, from the last word backwards:
-how they are asked, and no part of them."""
-
-
-def _frame(question: Question) -> Frame:
-    """All that one question could be wrapped in."""
-    words = tuple(question.text.split())
-    return words, words[::-1]
-
-
-def _join(one: Frame, other: Frame) -> Frame:
-    """What both are wrapped in."""
-    return _common(one[0], other[0]), _common(one[1], other[1])
-
-
-def _strip(question: Question, frame: Frame) -> str:
-    """The words of a question without what it is wrapped in."""
-    words, (head, tail) = question.text.split(), frame
+def _strip(question: Question, head: Sequence[str], tail: Sequence[str]) -> str:
+    """The words of a question without those that it is wrapped in, which are no part of it."""
+    words = question.text.split()
     bare = words[len(head) : max(len(head), len(words) - len(tail))]
     return " ".join([*bare, *question.choices])
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
+def _common(one: list[str], other: list[str]) -> list[str]:
+    """The words that both begin with."""
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return tuple(word for word, _ in pairs)
+    return [word for word, _ in pairs]

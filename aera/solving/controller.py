@@ -434,7 +434,7 @@ class Controller:
                 fitted=frozenset(config["fitted"]),
                 calibrated=frozenset(config["calibrated"]),
                 card=read_card(path),
-                home=home_from_json(config.get("home")),
+                home=None if (home := config.get("home")) is None else home_from_json(home),
             )
             if config["policy"] not in (made.label, str(made.policy)):  # of older ones
                 raise ValueError(f'the policy "{config["policy"]}" is on other votes than its own')
