@@ -22,7 +22,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -656,32 +656,25 @@ class QuestionReader:
         *,
         same: Callable[[str, str], bool] | None = None,
     ) -> None:
-        self._task, self._options, self._same = task, options, same
+        self._task, self._options, self._same = task, options, cache(same) if same else None
         self._weights: dict[str, float] = {}
         self._joined: dict[str, str] = {}
         """By answer, the one that its votes go to."""
-        self._compared: set[frozenset[str]] = set()
 
     def read(self, response: Response) -> Vote:
         """What a response says, under the name its answer goes by."""
         vote = self._task.read(response, self._options)
-        if vote.answer is None or self._same is None:
+        if (name := vote.answer) is None or self._same is None:
             return vote
-        name = self._name(vote.answer)
-        self._weights[name] = self._weights.get(name, 0.0) + vote.weight
-        return replace(vote, answer=name)
-
-    def _name(self, name: str) -> str:
         while name in self._joined:
             name = self._joined[name]
         for leader in self._ahead_of(name):
-            pair = frozenset((leader, name))
-            if pair not in self._compared:
-                self._compared.add(pair)
-                if self._same is not None and self._same(leader, name):
-                    self._joined[name] = leader
-                    return leader
-        return name
+            if self._same(leader, name):
+                self._joined[name] = leader
+                name = leader
+                break
+        self._weights[name] = self._weights.get(name, 0.0) + vote.weight
+        return replace(vote, answer=name)
 
     def _ahead_of(self, name: str) -> list[str]:
         """The leading answers with more votes than this one, or as many but earlier."""

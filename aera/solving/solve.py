@@ -14,7 +14,7 @@ from functools import cache, partial
 from math import inf
 from typing import TypeVar
 
-from aera.core import Prefix, Question, Response, beta_confidence
+from aera.core import Prefix, Question, Response
 from aera.errors import AeraError, UpstreamError, UsageError, check_count
 from aera.policies.domain import Lookout
 from aera.policies.gate import Gated
@@ -227,8 +227,8 @@ async def solve_many(
     decided = ((each, look_at(each, controller, lookout)) for each in questions)
     asked = ((each, by) for each, by in decided if not skip(each))
     if shared:
-        made = SharedBudget([*asked], ledger, sampler)
-        for allocation in await made.spend(concurrency or FEW, kept=kept, watch=watch):
+        made = SharedBudget([*asked], ledger, sampler, kept)
+        for allocation in await made.spend(concurrency or FEW, watch):
             yield allocation
         return
     refusal: AeraError | None = None
@@ -265,8 +265,8 @@ def _turn(run: Run) -> float:
     """First blocks of all come first, then the questions that seem to be farthest from an end."""
     if not run.steps:
         return -inf
-    chance, leaders = run.steps[-1].decision.p_continue, run.prefix.tally.leaders
-    return beta_confidence(leaders.weight, leaders.runner_up) - 1 if chance is None else -chance
+    chance = run.steps[-1].decision.p_continue
+    return run.prefix.tally.leaders.confidence - 1 if chance is None else -chance
 
 
 def _at_once(sampler: Sampler, controller: Controller, ledger: Ledger) -> int:
@@ -292,12 +292,6 @@ class Unstopped:
         return Decision(False, "the limit decides")
 
 
-def share(controller: Controller) -> Controller:
-    """A controller under which nobody stops by themselves."""
-    policy: Policy = Gated(controller.gate, 0.0) if controller.gate else Unstopped()
-    return replace(controller, policy=policy)
-
-
 def shared_label(controller: Controller) -> str:
     """What allocations of a shared budget call their policy."""
     return "shared-budget" + (ON_WEIGHTS if gives_weights(controller.weigher) else "")
@@ -314,31 +308,38 @@ class SharedBudget:
     """
 
     def __init__(
-        self, asked: Sequence[tuple[Question, Controller]], ledger: Ledger, sampler: Sampler
+        self,
+        asked: Sequence[tuple[Question, Controller]],
+        ledger: Ledger,
+        sampler: Sampler,
+        kept: Log | None,
     ) -> None:
         if not ledger.budget.limited:
             raise UsageError("a shared budget needs a limit in tokens, responses or money")
-        self.runs = [share(by).start(each, label=shared_label(by)) for each, by in asked]
+        self.runs: list[Run] = []
+        for question, by in asked:
+            policy: Policy = Gated(by.gate, 0.0) if by.gate else Unstopped()  # neither ever stops
+            unstopped = replace(by, policy=policy)
+            self.runs.append(unstopped.start(question, label=shared_label(by)))
         self._controllers = [by for _, by in asked]
         self._bounds = [bound_of(sampler, each, ledger) for each, _ in asked]
-        self._ledger, self._sampler = ledger, sampler
+        self._wants = [0] * len(asked)
+        """How many responses complete the block of each, less those paid for before."""
+        self._ledger, self._sampler, self._kept = ledger, sampler, kept
         self._out: set[int] = set()
         self._waiting: list[tuple[float, int, int]] = []
 
-    async def spend(
-        self, concurrency: int, *, kept: Log | None = None, watch: Watch | None = None
-    ) -> list[Allocation]:
+    async def spend(self, concurrency: int, watch: Watch | None) -> list[Allocation]:
         """Spend the limit, and return what every question got of it."""
         begun = time.monotonic()
-        for place, run in enumerate(self.runs):
-            await recall(run, kept)
+        for place in range(len(self.runs)):
+            await self._feed(place, None)
             self._put(place)
         active: dict[asyncio.Task[None], int] = {}
         try:
             while True:
-                while len(active) < concurrency and (taken := self._take(kept)) is not None:
-                    place, held = taken
-                    active[asyncio.create_task(self._feed(place, held, kept))] = place
+                while len(active) < concurrency and (taken := self._take()) is not None:
+                    active[asyncio.create_task(self._feed(*taken))] = taken[0]
                 if not active:
                     break
                 done, _ = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
@@ -346,18 +347,38 @@ class SharedBudget:
                     place = active.pop(task)
                     task.result()
                     self._put(place)
-                    self._refuse_all(self.runs[place].error)
                     if watch is not None:
                         watch(self.runs[place])
         finally:
             await cancel_all(active)
         return [run.make_allocation(seconds=time.monotonic() - begun) for run in self.runs]
 
-    async def _feed(self, place: int, held: Held, kept: Log | None) -> None:
-        await step(self.runs[place], self._sampler, held, kept=kept)
-        await recall(self.runs[place], kept)
+    async def _feed(self, place: int, held: Held | None) -> None:
+        """Feed a run what is held for it, and what was paid for before."""
+        run = self.runs[place]
+        if held is not None:
+            await step(run, self._sampler, held, kept=self._kept)
+        self._wants[place] = await recall(run, self._kept)
 
-    def _take(self, kept: Log | None) -> tuple[int, Held] | None:
+    def _put(self, place: int) -> None:
+        """Line up a run; of those without a first block, the least fed go first.
+
+        A wrong key, model or address is wrong for every question that waits.
+        """
+        self._out.discard(place)
+        run, gate = self.runs[place], self._controllers[place].gate
+        if isinstance(run.error, UpstreamError) and run.error.final:
+            for _, _, other in self._waiting:
+                self.runs[other].fail(run.error.after(0))
+            self._waiting.clear()
+        if run.want:
+            urgency = inf  # before the first block
+            if len(run.prefix):
+                leaders = run.prefix.tally.leaders
+                urgency = gate.p_continue(run.prefix) if gate else 1 - leaders.confidence
+            heapq.heappush(self._waiting, (-urgency, run.delivered, place))
+
+    def _take(self) -> tuple[int, Held] | None:
         """The place of the most urgent run and what is held for it; None if nothing is now.
 
         What has no room beside nobody else will have none later: then all who wait end. Beyond the
@@ -366,50 +387,22 @@ class SharedBudget:
         """
         ledger = self._ledger
         while self._waiting:
-            first = self._waiting[0][0] == -inf
+            urgency, _, place = self._waiting[0]
+            first = urgency == -inf
             if not first and len(self._out) >= max(1, len(self.runs) // AT_ONCE):
                 return None
             if ledger.usual is None and self._out:
                 return None  # one block tells how long responses are
-            place = self._waiting[0][2]
-            run = self.runs[place]
-            want = kept.gap(run.question, run.delivered, run.want) if kept else run.want
-            if first and ledger.usual is not None and not self._enough_for_first_blocks():
-                want = 1
-            held = ledger.take(want, self._bounds[place])
+            scarce = first and ledger.usual is not None and not self._enough_for_first_blocks()
+            held = ledger.take(1 if scarce else self._wants[place], self._bounds[place])
             if held is None and self._out and not ledger.late:
                 return None
             heapq.heappop(self._waiting)
             if held is not None:
                 self._out.add(place)
                 return place, held
-            run.end(f"limit: {ledger.limit}")
+            self.runs[place].end(f"limit: {ledger.limit}")
         return None
-
-    def _refuse_all(self, error: AeraError | None) -> None:
-        """A wrong key, model or address is wrong for every question that waits."""
-        if isinstance(error, UpstreamError) and error.final:
-            for _, _, place in self._waiting:
-                self.runs[place].fail(error.after(0))
-            self._waiting.clear()
-
-    def _put(self, place: int) -> None:
-        """Line up a run; of those without a first block, the least fed go first."""
-        self._out.discard(place)
-        run = self.runs[place]
-        if run.want:
-            urgency = self._urgency(run.prefix, self._controllers[place])
-            heapq.heappush(self._waiting, (-urgency, run.delivered, place))
-
-    @staticmethod
-    def _urgency(prefix: Prefix, controller: Controller) -> float:
-        """How much the next block promises; infinite before the first."""
-        if not len(prefix):
-            return inf
-        if controller.gate is not None:
-            return controller.gate.p_continue(prefix)
-        leaders = prefix.tally.leaders
-        return 1 - beta_confidence(leaders.weight, leaders.runner_up)
 
     def _enough_for_first_blocks(self) -> bool:
         """Whether all first blocks that are missing fit, as far as anybody can tell."""
