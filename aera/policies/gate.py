@@ -11,17 +11,8 @@ from aera.arrays import Floats
 from aera.core import Prefix
 from aera.errors import check_share
 from aera.network import Network, check_features, sigmoid
+from aera.policies import rules
 from aera.policies.features import FEWER_NAMES, VOTE_FEATURE_NAMES, vote_features
-from aera.policies.rules import (
-    UNREADABLE,
-    Bounded,
-    Decision,
-    Fixed,
-    Policy,
-    inside,
-    layers,
-    range_of,
-)
 
 LEAD_WEIGHT = VOTE_FEATURE_NAMES.index("lead_weight")
 ON_A_TIE = "stopped on a tie"
@@ -116,13 +107,13 @@ class Gated:
         """The threshold."""
         return self.threshold
 
-    def decide(self, prefix: Prefix) -> Decision:
+    def decide(self, prefix: Prefix) -> rules.Decision:
         chance = self.gate.p_continue(prefix)
         if chance >= self.threshold:
-            return Decision(False, "continuing may pay", chance)
+            return rules.Decision(False, "continuing may pay", chance)
         if self.guarded and self.gate.strays(prefix):
-            return Decision(False, OUTSIDE, chance, outside=True)
-        return Decision(True, ON_A_TIE if _is_tied(prefix) else "little left to gain", chance)
+            return rules.Decision(False, OUTSIDE, chance, outside=True)
+        return rules.Decision(True, ON_A_TIE if _is_tied(prefix) else "little left to gain", chance)
 
     def __str__(self) -> str:
         return f"aera-{self.threshold:.2f}"
@@ -142,41 +133,44 @@ class Live:
     without a vote. The paper's protocols and policies by name apply none of this.
     """
 
-    policy: Policy
+    policy: rules.Policy
     structured: bool = False
     """Whether tool calls or JSON are voted on, of which no two need be alike."""
 
     @classmethod
-    def of(cls, policy: Policy) -> "Live":
+    def of(cls, policy: rules.Policy) -> "Live":
         """A calibrated policy, or one that a label names, with all that live answers need."""
-        bounded, inner = policy if isinstance(policy, Bounded) else Bounded(policy), inside(policy)
+        bounded, inner = (
+            policy if isinstance(policy, rules.Bounded) else rules.Bounded(policy),
+            rules.inside(policy),
+        )
         guarded = replace(inner, guarded=True) if isinstance(inner, Gated) else inner
         return cls(replace(bounded, policy=guarded, need_vote=True))
 
-    def decide(self, prefix: Prefix) -> Decision:
+    def decide(self, prefix: Prefix) -> rules.Decision:
         if not len(prefix.tally):
             return self._decide_unread(prefix)
         decision = self.policy.decide(prefix)
         if decision.stop:
             # A stop on a tie is no decision, except where there was nothing to decide.
-            fixed = any(isinstance(each, Fixed) for each in layers(self.policy))
+            fixed = any(isinstance(each, rules.Fixed) for each in rules.layers(self.policy))
             told = decision.forced or fixed or not _is_tied(prefix)
             return decision if told else replace(decision, reason=ON_A_TIE, forced=True)
         disagreement = self._find_disagreement(prefix) if self.structured else None
         return decision.force(disagreement) if disagreement else decision
 
-    def _decide_unread(self, prefix: Prefix) -> Decision:
+    def _decide_unread(self, prefix: Prefix) -> rules.Decision:
         """One more block, or up to the minimum, before it is given up."""
-        most = range_of(self.policy, prefix.schedule.last)[1]
+        most = rules.range_of(self.policy, prefix.schedule.last)[1]
         ends = prefix.next_checkpoint is None or len(prefix) >= most
         chance = self.policy.decide(prefix).p_continue
         if ends or self._is_second(prefix):
-            return Decision(True, UNREADABLE, chance, forced=True)
-        return Decision(False, "nothing could be read yet", chance)
+            return rules.Decision(True, rules.UNREADABLE, chance, forced=True)
+        return rules.Decision(False, "nothing could be read yet", chance)
 
     def _is_second(self, prefix: Prefix) -> bool:
         """One block says little about the next; a second, beyond the minimum, makes a pattern."""
-        least = range_of(self.policy, prefix.schedule.last)[0]
+        least = rules.range_of(self.policy, prefix.schedule.last)[0]
         return prefix.previous is not None and len(prefix) >= least
 
     def _find_disagreement(self, prefix: Prefix) -> str | None:

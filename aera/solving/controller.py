@@ -26,29 +26,10 @@ from aera.files import (
     written_by,
 )
 from aera.network import Network
+from aera.policies import rules
 from aera.policies.domain import Home, Lookout, home_from_json
 from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.policies.gate import Gate, Gated, Live
-from aera.policies.rules import (
-    ASC,
-    GATED,
-    UNTRAINED,
-    Bounded,
-    Fixed,
-    Maker,
-    Policy,
-    bounds_of,
-    check_runs_live,
-    confident_rule,
-    inside,
-    is_weighted,
-    label_of,
-    layers,
-    parse_policy,
-    range_of,
-    strip_weighted,
-    within,
-)
 from aera.reading.equivalence import check_installed
 from aera.reading.task import Task, get_task, question_reader, task_from_json
 from aera.solving.run import Pace, Run
@@ -173,7 +154,7 @@ def default_controller(task: Task | None = None) -> "Controller":
 
     Nothing learned on one benchmark was safe on another (docs/results.md, cold start); this is.
     """
-    return Controller(task or get_task("expression"), Schedule(), UNTRAINED)
+    return Controller(task or get_task("expression"), Schedule(), rules.UNTRAINED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +163,7 @@ class Controller:
 
     task: Task
     schedule: Schedule
-    policy: Policy
+    policy: rules.Policy
     """As calibrated. `start` adds what live answers need (Live)."""
     gate: Gate | None = None
     weigher: Weighting | None = None
@@ -204,13 +185,13 @@ class Controller:
     """What it was taught on; without it nothing tells it that it is elsewhere."""
 
     def __post_init__(self) -> None:
-        if gives_weights(self.weigher) and not is_weighted(self.policy):
+        if gives_weights(self.weigher) and not rules.is_weighted(self.policy):
             object.__setattr__(self, "policy", _mark_weighted(self.policy))
 
     @property
     def label(self) -> str:
         """The policy and the votes it looks at: asc-0.71, asc-0.71+weighted, aera-0.17."""
-        return label_of(self.policy, weighted=gives_weights(self.weigher))
+        return rules.label_of(self.policy, weighted=gives_weights(self.weigher))
 
     @property
     def live_label(self) -> str:
@@ -220,7 +201,8 @@ class Controller:
     @cached_property
     def asks(self) -> dict[str, Any]:
         """Fields a request needs for its responses to be judged as in training."""
-        return dict(FULL if confident_rule(self.policy) else getattr(self.weigher, "asks", {}))
+        confident = rules.confident_rule(self.policy) is not None
+        return dict(FULL if confident else getattr(self.weigher, "asks", {}))
 
     @cached_property
     def pace(self) -> Pace:
@@ -238,13 +220,13 @@ class Controller:
     @property
     def plain(self) -> "Controller":
         """What answers where it is abroad: plain votes, by UNTRAINED or its own fixed budget."""
-        rule = own if isinstance(own := inside(self.policy), Fixed) else UNTRAINED
-        policy = within(self.policy, rule)
+        rule = own if isinstance(own := rules.inside(self.policy), rules.Fixed) else rules.UNTRAINED
+        policy = rules.within(self.policy, rule)
         return replace(self, policy=policy, gate=None, weigher=None, home=None)
 
     def make_lookout(self) -> Lookout:
         """Who tells it that it is abroad; nobody need where nothing that was learned is used."""
-        learned = gives_weights(self.weigher) or isinstance(inside(self.policy), Gated)
+        learned = gives_weights(self.weigher) or isinstance(rules.inside(self.policy), Gated)
         return Lookout(self.home if learned else None)
 
     def start(
@@ -280,10 +262,10 @@ class Controller:
     def _live(self) -> tuple[Live, str, Schedule]:
         """The policy that answers people, its label, and where it decides; the same for all."""
         schedule, policy = self.schedule, Live.of(self.policy)
-        if any(isinstance(each, Fixed) for each in layers(self.policy)):
+        if any(isinstance(each, rules.Fixed) for each in rules.layers(self.policy)):
             # Nothing is decided on the way: one block, one prompt.
-            schedule = Schedule((range_of(self.policy, schedule.last)[1],))
-        return policy, label_of(policy, weighted=gives_weights(self.weigher)), schedule
+            schedule = Schedule((rules.range_of(self.policy, schedule.last)[1],))
+        return policy, rules.label_of(policy, weighted=gives_weights(self.weigher)), schedule
 
     def run_by(self, label: str) -> "Controller":
         """The same under another policy, by a label as `evaluate` prints it.
@@ -291,14 +273,14 @@ class Controller:
         Weighted votes (asc-0.9+weighted, weighted-64) and aera-T need what was learned; any other
         label is on plain votes. A fixed budget beyond the schedule makes it longer.
         """
-        plain = strip_weighted(label)
-        own: dict[str, Maker] = {}
+        plain = rules.strip_weighted(label)
+        own: dict[str, rules.Maker] = {}
         if (gate := self.gate) is not None:
             own["aera"] = lambda threshold: Gated(gate, float(threshold))
-        elif label.startswith(GATED):
+        elif label.startswith(rules.GATED):
             raise UsageError(f'"{label}" needs a gate, which comes with a trained controller')
-        check_runs_live(plain)
-        policy = parse_policy(plain, own)
+        rules.check_runs_live(plain)
+        policy = rules.parse_policy(plain, own)
         learned = gives_weights(self.weigher)
         if plain != label and not learned:
             raise UsageError(
@@ -306,18 +288,18 @@ class Controller:
                 f'without one the policy is "{plain}"'
             )
         stated = isinstance(self.weigher, TraceWeights)  # somebody asked for these
-        keeps = plain != label or label.startswith(GATED) or stated or not learned
+        keeps = plain != label or label.startswith(rules.GATED) or stated or not learned
         schedule = self.schedule
-        if isinstance(policy, Fixed) and policy.responses > schedule.last:
+        if isinstance(policy, rules.Fixed) and policy.responses > schedule.last:
             schedule = Schedule((*schedule, policy.responses))
         weigher = self.weigher if keeps else None
         return replace(self, policy=policy, weigher=weigher, schedule=schedule)
 
     def at(self, threshold: float) -> "Controller":
         """The same with its gate at another threshold."""
-        if self.gate is None or not isinstance(inside(self.policy), Gated):
+        if self.gate is None or not isinstance(rules.inside(self.policy), Gated):
             raise UsageError("a threshold needs a controller with a gate, and its policy")
-        return replace(self, policy=within(self.policy, Gated(self.gate, threshold)))
+        return replace(self, policy=rules.within(self.policy, Gated(self.gate, threshold)))
 
     def bounded(self, minimum: int | None, maximum: int) -> "Controller":
         """The same with no fewer and no more responses for a question, whatever it decides.
@@ -326,7 +308,7 @@ class Controller:
         a gate knows how far the full budget is.
         """
         last, policy = self.schedule.last, self.policy
-        least, most = bounds_of(policy, last)
+        least, most = rules.bounds_of(policy, last)
         least, most = max(least, minimum or 0), min(most, maximum)
         if least > most:
             raise UsageError(f"the minimum of {least} samples is above the maximum of {most}")
@@ -334,7 +316,7 @@ class Controller:
         if least or most < last:
             # A maximum that the schedule does not reach is none: its end is the full budget.
             reached = most if most < last else None
-            policy = Bounded(inside(policy), least or None, reached, need_vote=False)
+            policy = rules.Bounded(rules.inside(policy), least or None, reached, need_vote=False)
         return replace(self, policy=policy, schedule=schedule)
 
     def cut_to(self, responses: int) -> "Controller":
@@ -401,7 +383,7 @@ class Controller:
             lasts = (
                 self.policy.gate is self.gate
                 if isinstance(self.policy, Gated)
-                else str(parse_policy(str(self.policy))) == str(self.policy)
+                else str(rules.parse_policy(str(self.policy))) == str(self.policy)
             )
         except UsageError:
             lasts = False
@@ -453,9 +435,9 @@ class Controller:
         return [each.id for each in questions if self.seen.intersection(question_hashes(each))]
 
 
-def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
+def _policy(config: Mapping[str, Any], gate: Gate | None) -> rules.Policy:
     if config["threshold"] is None:
-        return parse_policy(strip_weighted(config["policy"]))
+        return rules.parse_policy(rules.strip_weighted(config["policy"]))
     if gate is None:
         raise ValueError("a threshold without a gate")
     policy = Gated(gate, config["threshold"])
@@ -464,9 +446,9 @@ def _policy(config: Mapping[str, Any], gate: Gate | None) -> Policy:
     return policy
 
 
-def _mark_weighted(policy: Policy) -> Policy:
+def _mark_weighted(policy: rules.Policy) -> rules.Policy:
     """A policy that says of itself that its setting is for weighted votes."""
-    inner = inside(policy)
-    if not isinstance(inner, ASC | Gated):
+    inner = rules.inside(policy)
+    if not isinstance(inner, rules.ASC | Gated):
         return policy
-    return within(policy, replace(inner, weighted=True))
+    return rules.within(policy, replace(inner, weighted=True))
