@@ -140,10 +140,8 @@ class Live:
     @classmethod
     def of(cls, policy: rules.Policy) -> "Live":
         """A calibrated policy, or one that a label names, with all that live answers need."""
-        bounded, inner = (
-            policy if isinstance(policy, rules.Bounded) else rules.Bounded(policy),
-            rules.inside(policy),
-        )
+        bounded = policy if isinstance(policy, rules.Bounded) else rules.Bounded(policy)
+        inner = bounded.policy
         guarded = replace(inner, guarded=True) if isinstance(inner, Gated) else inner
         return cls(replace(bounded, policy=guarded, need_vote=True))
 
