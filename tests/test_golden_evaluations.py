@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from commands import said
 
 from aera import AeraError
-from aera.cli import app
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden" / "evaluations"
 DEMO = HERE.parent / "aera" / "demo"
 LOSS = ("--max-loss", "0.1")
+PROTOCOLS = ("replay", "crossfit", "nested", "holdout")
 SCORER = """
 class Short:
     def score(self, question, responses):
@@ -40,9 +40,7 @@ TEACHERS: dict[str, tuple[str, ...]] = {
 }
 CASES = {
     f"{protocol}-{teacher}": (*words, "--protocol", protocol)
-    for protocol, (teacher, words) in product(
-        ("replay", "crossfit", "nested", "holdout"), TEACHERS.items()
-    )
+    for protocol, (teacher, words) in product(PROTOCOLS, TEACHERS.items())
 }
 # Replay learns nothing, so there the two gates are saved ones or none; crossfit is always the
 # paper's, and its other half would only cost time.
@@ -75,28 +73,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.syspath_prepend(str(made))
         for name, content in (("labelled", labelled), ("bare", bare), ("wide", wide)):
             Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in content))
-            done = CliRunner().invoke(app, ["import", f"{name}.jsonl", "--out", name])
-            assert done.exit_code == 0, done.output
+            said("import", f"{name}.jsonl", "--out", name)
         yield made
 
 
 def evaluated(words: tuple[str, ...]) -> dict[str, Any]:
     """What the command says of these words, cut to what is compared; or how it refuses them."""
-    out = Path("evaluation.json")
-    out.unlink(missing_ok=True)
-    done = CliRunner().invoke(app, ["evaluate", *words, "--seed", "0", "--json", str(out)])
-    if isinstance(done.exception, AeraError):
-        return {"refused": str(done.exception)}
-    assert done.exit_code == 0, done.output
-    return cut(json.loads(out.read_text("utf-8")))
+    try:
+        said("evaluate", *words, "--seed", 0, "--json", "evaluation.json")
+    except AeraError as error:
+        return {"refused": str(error)}
+    return cut(json.loads(Path("evaluation.json").read_text("utf-8")))
 
 
 def cut(whole: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of an evaluation.
+    """The numbers of an evaluation; sentences may be put better.
 
-    Sentences are left out, for they may be put better, and so is all about waiting: hurry, the
-    simulated server and its seconds are to go. Of the comparisons, the headline's own and those
-    with its reference are enough.
+    Of the comparisons, the headline's own and those with its reference are enough.
     """
     head = whole.get("headline") or {}
     names = {head.get("policy"), head.get("reference")}

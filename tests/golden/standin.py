@@ -27,10 +27,9 @@ Body = Mapping[str, Any]
 
 def _asked(body: Body) -> str:
     """The words of the last user message, or of the input of a response."""
-    said = body.get("input") or next(
-        (m["content"] for m in reversed(body.get("messages", [])) if m["role"] == "user"), ""
-    )
-    return said if isinstance(said, str) else json.dumps(said)
+    said = [m["content"] for m in body.get("messages", []) if m["role"] == "user"]
+    last = body.get("input") or (said or [""])[-1]
+    return last if isinstance(last, str) else json.dumps(last)
 
 
 def _directive(asked: str, name: str) -> str | None:
@@ -40,31 +39,27 @@ def _directive(asked: str, name: str) -> str | None:
 
 def _message(body: Body, place: int, headers: Mapping[str, str]) -> dict[str, Any]:
     """What sample `place` of a call says: a text, a call of the first tool, or JSON."""
-    asked = _asked(body)
+    asked, sample = _asked(body), (body.get("seed") or 0) + place
+    words = (_directive(asked, "say") or "7").split()
+    word = words[sample % len(words)]
+    text = f"Let me see. It is \\boxed{{{word}}}."
     if _directive(asked, "echo") is not None:
         kept = {key: body[key] for key in body if key not in ("seed", "n")}
         seen = {name: headers[name] for name in SHOWN if name in headers}
-        return {
-            "content": json.dumps({"body": kept, "headers": seen}, sort_keys=True) + " \\boxed{1}"
-        }
-    words = (_directive(asked, "say") or "7").split()
-    sample = (body.get("seed") or 0) + place
-    word = words[sample % len(words)]
-    if word == "nothing":
-        return {"content": "I cannot say."}
-    if body.get("tools"):
+        text = json.dumps({"body": kept, "headers": seen}, sort_keys=True) + " \\boxed{1}"
+    elif word == "nothing":
+        text = "I cannot say."
+    elif body.get("tools"):
         name, _, value = word.partition(":")
         call = {"name": name, "arguments": json.dumps({"city": value, "unit": "C"})}
-        return {
-            "content": None,
-            "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
-        }
-    if body.get("response_format"):
-        return {"content": json.dumps({"answer": word, "sure": True})}
-    if _directive(asked, "long") is not None:
+        calls = [{"id": "call_1", "type": "function", "function": call}]
+        return {"content": None, "tool_calls": calls}
+    elif body.get("response_format"):
+        text = json.dumps({"answer": word, "sure": True})
+    elif _directive(asked, "long") is not None:
         steps = [f"Step {i}: {i} + {sample:03} = {i + sample:03}." for i in range(8)]
-        return {"content": " ".join([*steps, f"It is \\boxed{{{word}}}."])}
-    return {"content": f"Let me see. It is \\boxed{{{word}}}."}
+        text = " ".join([*steps, f"It is \\boxed{{{word}}}."])
+    return {"content": text}
 
 
 def _completion(body: Body, headers: Mapping[str, str]) -> dict[str, Any]:
@@ -132,9 +127,8 @@ async def _post(request: web.Request) -> web.StreamResponse:
 
 
 async def _get(request: web.Request) -> web.Response:
-    listed = [
-        {"id": name, "object": "model", "created": 1, "owned_by": "us"} for name in ("m", "p")
-    ]
+    about = {"object": "model", "created": 1, "owned_by": "us"}
+    listed = [{"id": name, **about} for name in ("m", "p")]
     if request.path == "/v1/models":
         return web.json_response({"object": "list", "data": listed})
     found = [each for each in listed if request.path == f"/v1/models/{each['id']}"]
