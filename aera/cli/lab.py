@@ -1,10 +1,10 @@
 """The commands that may see right answers: evaluate, train, the leak check, and the demo."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -35,13 +35,7 @@ def whole_option() -> Any:
     return option(False, "Show every policy, where questions stopped, and transitions.", "--all")
 
 
-class Protocol(StrEnum):
-    """The ways to evaluate."""
-
-    REPLAY = "replay"
-    CROSSFIT = "crossfit"
-    NESTED = "nested"
-    HOLDOUT = "holdout"
+Protocol = Literal["replay", "crossfit", "nested", "holdout"]
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ def evaluate(
     given: Judging,
     outputs: Outputs,
     protocol: Protocol = option(
-        Protocol.REPLAY,
+        "replay",
         "Replay policies as given, or learn from some questions and judge others "
         "(crossfit, nested, holdout).",
     ),
@@ -178,7 +172,7 @@ def evaluate(
         policies,
         **given.told,
         controller=loaded,
-        protocol=protocol.value,
+        protocol=protocol,
         rule=rule,
         scorer=given.load_scorer() if loaded is None else None,
         prices=given.tokens,
@@ -211,28 +205,18 @@ def _show(made: "Evaluation", *, whole: bool, advice: str) -> None:
         print_transitions(console, trajectories)
     if whole and "calibration" in made.sections:
         print_calibration(console, made.sections["calibration"])
-    warning = made.readability.warning(made.records.task)
-    for line in others:
-        say(line, style="bold red" if line == warning else None)
-    if warning is not None:
-        _name_unread(made.readability)
+    _say_readably(others, made.readability, made.records.task)
     more = len(made.frontier.without_sweeps().points) - len(rows) + 1
     rest = f" ({more} more policies: --all)" if more > 0 else ""
     say(f"Next: {advice}{rest}", style="bold")
 
 
-def _say_readability(health: Readability, task: Task) -> None:
-    """What was read, if anything had to be; where that is little, so that nobody misses it."""
-    if not health.responses:
-        return
-    say(health.summary(task))
-    if (warning := health.warning(task)) is not None:
-        say(warning, style="bold red")
-        _name_unread(health)
-
-
-def _name_unread(health: Readability) -> None:
-    for example in health.examples:
+def _say_readably(lines: Iterable[str | None], health: Readability, task: Task) -> None:
+    """Lines of which one may be that little could be read: so that nobody misses it, and why."""
+    warning = health.warning(task)
+    for line in filter(None, lines):
+        say(line, style="bold red" if line == warning else None)
+    for example in health.examples if warning else ():
         say(f"  not read: {example}")
 
 
@@ -294,9 +278,9 @@ def _tell_built(
     from aera.lab.summary import scoring_for
     from aera.lab.words import tell_money
 
-    if graded.remark is not None:
-        say(graded.remark)
-    _say_readability(built.readability, graded.records.task)
+    health, task = built.readability, graded.records.task
+    read = (health.summary(task), health.warning(task)) if health.responses else ()
+    _say_readably((graded.remark, *read), health, task)
     say(f"{out}: {built.controller.label}; {built.controller.calibration['learned']}")
     style = "green" if built.controller.calibration["feasible"] else "bold red"
     for sentence in built.lines:
