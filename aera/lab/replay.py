@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
-from aera.core import Prefix, Question, Schedule, Vote, Weighting, beta_confidence
+from aera.core import Leaders, Prefix, Question, Schedule, Vote, Weighting, beta_confidence
 from aera.errors import UsageError
 from aera.lab.frontier import (
     Frontier,
@@ -90,28 +90,62 @@ class ReplaySettings:
         records = [*part]
         voted = self.read(records)
         paths = [record.prefixes(self.schedule) for record in voted]
-        answers = [[self.rule(prefix).answer for prefix in path] for path in paths]
+        leaders = [[self.rule(prefix) for prefix in path] for path in paths]
+        answers = [[each.answer for each in own] for own in leaders]
 
         def measure(value: Callable[[Prefix], float]) -> Floats:
             return np.array([[value(prefix) for prefix in path] for path in paths])
 
-        evidence = {
-            "majority_ratio": measure(lambda prefix: prefix.tally.majority),
-            "entropy": measure(lambda prefix: prefix.tally.entropy),
-        }
+        known: dict[str, Any] = {"evidence": {}}
+        if self.scored:
+            pairs = zip(paths, leaders, strict=True)
+            known["grades"] = np.array([self.reward(path[-1], own) for path, own in pairs])
+        else:
+            known["evidence"] = {
+                "majority_ratio": measure(lambda prefix: prefix.tally.majority),
+                "entropy": measure(lambda prefix: prefix.tally.entropy),
+            }
+        if self.truths is not None:
+            whole, ends = [path[-1] for path in paths], np.array(self.schedule.checkpoints)
+            known["grades"], said = self.grade(whole, answers)
+            kept = np.array([[not vote.redo for vote in each.votes] for each in whole])
+            known["re2_mean"] = re2_means(said, kept, ends)
         trajectories = Trajectories(
             question_ids=tuple(record.question.id for record in voted),
             schedule=self.schedule,
             tokens=measure(lambda prefix: float(prefix.completion_tokens)),
             agreement=np.array([[float(a == each[-1]) for a in each] for each in answers]),
-            evidence={} if self.scored else evidence,
             prompts=prompt_lengths(voted),
             rewarded=self.rewarded,
-            **({"grades": self._judge(paths)} if self.scored else self._grade(voted, answers)),
+            **known,
         )
         if self.scored:
             voted = [] if self.rewarded else read_votes(records, self.task)
         return Replayed(trajectories, *self._run(policies, paths), health_of(voted))
+
+    def grade(
+        self, seen: Sequence[Prefix | VotedRecord], answers: Sequence[Sequence[str | None]]
+    ) -> tuple[Floats, Floats]:
+        """Grades of answers, and of what each response says, a redo included; NaN unknown."""
+        rows = []
+        for each, own in zip(seen, answers, strict=True):
+            said = [vote.raw if vote.redo else vote.answer for vote in each.votes]
+            graded = [nan] * (len(own) + len(said))
+            if self.truths is not None:
+                graded = Grader(self.task, self.truths[each.question.id]).grade([*own, *said])
+            rows.append((graded[: len(own)], graded[len(own) :]))
+        return np.array([grades for grades, _ in rows]), np.array([said for _, said in rows])
+
+    def reward(self, seen: Prefix | VotedRecord, picked: Sequence[Leaders | Vote]) -> list[float]:
+        """What picked responses are worth, each text judged once."""
+        if self.judge is None:
+            return [each.weight for each in picked]
+        known: dict[str | None, float] = {None: 0.0}
+        for each in picked:
+            if each.answer not in known:
+                own = next(response for response in seen.responses if response.text == each.answer)
+                [known[each.answer]] = self.judge.score(seen.question, [own])
+        return [known[each.answer] for each in picked]
 
     def _run(
         self, policies: Sequence[Policy], paths: Sequence[Sequence[Prefix]]
@@ -127,36 +161,6 @@ class ReplaySettings:
                 said = [step.decision.p_continue for step in run.steps]
                 chances[row, place, : len(said)] = [nan if p is None else p for p in said]
         return stops, chances
-
-    def _judge(self, paths: Sequence[Sequence[Prefix]]) -> Floats:
-        """What the best response at each checkpoint is worth, every response judged once."""
-        rows = []
-        for path in paths:
-            leaders = [prefix.tally.leaders for prefix in path]
-            if self.judge is None:
-                rows.append([each.weight for each in leaders])
-                continue
-            known: dict[str | None, float] = {None: 0.0}
-            for said in dict.fromkeys(each.answer for each in leaders if each.answer is not None):
-                best = next(each for each in path[-1].responses if each.text == said)
-                [known[said]] = self.judge.score(path[-1].question, [best])
-            rows.append([known[each.answer] for each in leaders])
-        return np.array(rows)
-
-    def _grade(
-        self, voted: Sequence[VotedRecord], answers: Sequence[Sequence[str | None]]
-    ) -> dict[str, Any]:
-        """Grades of the returned answers, and the paper's score, where there are truths."""
-        if self.truths is None:
-            return {}
-        ends, rows = np.array(self.schedule.checkpoints), []
-        for record, each in zip(voted, answers, strict=True):
-            said = [vote.raw if vote.redo else vote.answer for vote in record.votes]
-            graded = Grader(self.task, self.truths[record.question.id]).grade([*each, *said])
-            kept = np.array([not vote.redo for vote in record.votes])
-            rows.append((graded[: len(ends)], re2_means(np.array(graded[len(ends) :]), kept, ends)))
-        grades, means = zip(*rows, strict=True)
-        return {"grades": np.array(grades), "re2_mean": np.array(means)}
 
     def evaluate(
         self, records: Records, policies: Sequence[Policy], *, workers: Workers = SERIAL
@@ -312,31 +316,27 @@ class Dataset:
         return self.is_exchangeable(np.arange(len(self)))
 
     def is_exchangeable(self, rows: Columns) -> bool:
-        """Whether the responses to these questions may come in any order."""
-        return self.rule is plain_vote and self.find_drift(rows) is None
+        """Whether the responses to these questions may come in any order.
 
-    def find_drift(self, rows: Columns) -> str | None:
-        """How responses differ by their place among those of a question; None where they do not.
-
-        Block by block of the schedule, by their tokens and by how many say what the full vote says.
+        They may where those of no block of the schedule differ from the others of their questions,
+        by their tokens or by how many say what the full vote says.
         """
-        answers, worst, told = self.answers[rows], SUSPECT, None
-        last = np.array([self.schedule.last])
+        if self.rule is not plain_vote:
+            return False
+        answers, ends = self.answers[rows], [0, *self.schedule]
+        last = np.array(ends[-1:])
         winner = count_votes(answers[:, None], np.ones((len(rows), 1, 1)), last).winner[:, 0]
         agree = (answers == winner) & (answers >= 0)
-        ends = [0, *self.schedule]
-        for what, values in (("agree with the vote", agree * 1.0), ("cost", self.tokens[rows])):
+        for values in (agree * 1.0, self.tokens[rows]):
             apart = values - values.mean(axis=1, keepdims=True)
             responses = values.shape[1]
             for start, end in pairwise(ends):
                 size = end - start
                 share = size * (responses - size) / max(1, responses * (responses - 1))
                 error = float(np.sqrt((apart**2).sum() * share + 1e-9))
-                found = abs(float(apart[:, start:end].sum())) / error
-                if found > worst:
-                    worst = found
-                    told = f"responses {start + 1} to {end} {what} otherwise than the others"
-        return told
+                if abs(float(apart[:, start:end].sum())) / error > SUSPECT:
+                    return False
+        return True
 
     def replay(
         self, rows: Columns, weights: Floats | None = None, *, mixed: bool = True
@@ -389,14 +389,10 @@ class Dataset:
 
     def _by_rule(self, rows: Columns, done: Trajectories) -> Trajectories:
         """The same with the answers that another rule returns, in the stored order."""
-        graded, agreed = [], []
-        for record in (self.records[row] for row in rows):
-            said = [self.rule(prefix).answer for prefix in record.prefixes(self.schedule)]
-            agreed.append([float(answer == said[-1]) for answer in said])
-            if self.truths is not None:
-                graded.append(Grader(self.task, self.truths[record.question.id]).grade(said))
-        grades = np.array(graded)[:, None] if graded else None
-        return replace(done, agreement=np.array(agreed)[:, None], grades=grades)
+        settings = ReplaySettings(self.task, self.schedule, self.truths, self.rule)
+        seen = settings.replay([self.records[row] for row in rows]).trajectories
+        grades = None if seen.grades is None else seen.grades[:, None]
+        return replace(done, agreement=seen.agreement[:, None], grades=grades)
 
 
 # --- votes ----------------------------------------------------------------------------------------
@@ -594,20 +590,21 @@ def read_dataset(
 def _describe(part: Iterable[Record], *, name: str, settings: ReplaySettings) -> Dataset:
     """One part; texts stay behind."""
     voted = [record.first(settings.schedule.last) for record in settings.read(part)]
+    answers = [[vote.answer for vote in each.votes] for each in voted]
     scores = None
     if settings.scored:
         scores = np.array([[vote.weight for vote in each.votes] for each in voted])
         seen = np.zeros((*scores.shape, 0))
-        grades = said = np.array([_judge(each, settings) for each in voted])
+        grades = said = np.array([settings.reward(each, each.votes) for each in voted])
     else:
         seen = np.array([traits(each.question, each.responses, each.votes) for each in voted])
-        grades, said = _grade(voted, settings)
+        grades, said = settings.grade(voted, answers)
     return Dataset(
         name=name,
         task=settings.task,
         schedule=settings.schedule,
         records=tuple(record.without_texts() for record in voted),
-        answers=_number([[vote.answer for vote in each.votes] for each in voted]),
+        answers=_number(answers),
         grades=grades,
         traits=seen,
         said=said,
@@ -627,29 +624,3 @@ def _number(answers: Sequence[Sequence[str | None]]) -> Columns:
         numbers: dict[str | None, int] = {None: -1}
         rows.append([numbers.setdefault(answer, len(numbers) - 1) for answer in own])
     return np.array(rows, dtype=np.int64)
-
-
-def _grade(voted: Sequence[VotedRecord], settings: ReplaySettings) -> tuple[Floats, Floats]:
-    """Grades of the answers, and of what each response says, a redo included."""
-    if settings.truths is None:
-        unknown = np.full((len(voted), settings.schedule.last), nan)
-        return unknown, unknown
-    rows = []
-    for record in voted:
-        said = [vote.raw if vote.redo else vote.answer for vote in record.votes]
-        grader = Grader(settings.task, settings.truths[record.question.id])
-        graded = grader.grade([*(vote.answer for vote in record.votes), *said])
-        rows.append([graded[: len(said)], graded[len(said) :]])
-    found = np.array(rows)
-    return found[:, 0], found[:, 1]
-
-
-def _judge(record: VotedRecord, settings: ReplaySettings) -> list[float]:
-    """The judge's score of every response that may be picked, each text judged once."""
-    if settings.judge is None:
-        return [vote.weight for vote in record.votes]
-    known: dict[str | None, float] = {None: 0.0}
-    for response, vote in zip(record.responses, record.votes, strict=True):
-        if vote.answer not in known:
-            [known[vote.answer]] = settings.judge.score(record.question, [response])
-    return [known[vote.answer] for vote in record.votes]

@@ -179,7 +179,7 @@ def test_a_pool_whose_positions_differ_keeps_its_stored_order(what: str) -> None
     else:  # the first two never agree with the rest
         records = [replace(r, votes=(Vote("-1"), Vote("-2"), *r.votes[2:])) for r in records]
     data, rows = table_of(records, truths), np.arange(200)
-    assert data.find_drift(rows) == f"responses 1 to 2 {what} otherwise than the others"
+    assert not data.exchangeable
     model = VoteLearner().fit(data, rows, seed=0)
     assert model.own.tokens.shape[1] == model.values(data, rows).tokens.shape[1] == 1
     assert made_table(questions=200).exchangeable

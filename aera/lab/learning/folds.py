@@ -4,7 +4,7 @@ Questions with the same `group`, or with the same words, are one group: parted b
 teach about the other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -40,8 +40,13 @@ def group_questions(questions: Sequence[Question]) -> Columns:
     for row, question in enumerate(questions):
         for key in question.keys:
             parents[root(row)] = root(first.setdefault(key, row))
+    return _renumber([root(row) for row in range(len(parents))])
+
+
+def _renumber(groups: Iterable[int]) -> Columns:
+    """Groups numbered in the order in which they come."""
     numbers: dict[int, int] = {}
-    return np.array([numbers.setdefault(root(row), len(numbers)) for row in range(len(parents))])
+    return np.array([numbers.setdefault(int(group), len(numbers)) for group in groups], np.int64)
 
 
 def deal(groups: Columns, *, folds: int = FOLDS, seed: int) -> list[Fold]:
@@ -49,9 +54,9 @@ def deal(groups: Columns, *, folds: int = FOLDS, seed: int) -> list[Fold]:
 
     It goes where its group goes; equal numbers of groups to within one.
     """
-    count = int(groups.max()) + 1 if len(groups) else 0
-    dealt = np.random.default_rng(seed).permutation(np.arange(count, dtype=np.int64) % folds)
-    numbers = dealt[groups]
+    groups = _renumber(groups)
+    count = np.arange(groups.max(initial=-1) + 1)
+    numbers = np.random.default_rng(seed).permutation(count % folds)[groups]
     return [
         Fold(fold, np.flatnonzero(numbers == fold), np.flatnonzero(numbers != fold))
         for fold in range(folds)
@@ -67,16 +72,10 @@ def out_of_fold(
     workers: Workers = SERIAL,
 ) -> Floats:
     """One row per question, each by what the other folds taught."""
-    dealt = deal(regroup(groups), folds=folds, seed=seed)
+    dealt = deal(groups, folds=folds, seed=seed)
     order = np.argsort(np.concatenate([fold.own for fold in dealt]))
     rows: Floats = np.concatenate([*workers.map(judge, dealt)])[order]
     return rows
-
-
-def regroup(groups: Columns) -> Columns:
-    """The groups of some of the questions, numbered anew in the order in which they come."""
-    numbers: dict[int, int] = {}
-    return np.array([numbers.setdefault(int(group), len(numbers)) for group in groups], np.int64)
 
 
 def split_rows(

@@ -12,7 +12,6 @@ from aera.lab.learning.folds import (
     deal,
     group_questions,
     out_of_fold,
-    regroup,
     split_rows,
 )
 from aera.workers import SERIAL, Processes, Workers
@@ -118,7 +117,7 @@ def test_questions_that_share_a_group_or_their_words_are_one() -> None:
 
 @given(st.lists(st.integers(0, 12), max_size=60), PARTS, SEED)
 def test_no_split_parts_a_group(groups: list[int], folds: int, seed: int) -> None:
-    numbers = regroup(np.array(groups, dtype=np.int64))
+    numbers = np.array(groups, dtype=np.int64)
     for fold in deal(numbers, folds=folds, seed=seed):
         assert not set(numbers[fold.own].tolist()) & set(numbers[fold.rest].tolist())
     parts = split_rows(np.arange(len(groups)), (0.6, 0.4), groups=numbers, seed=seed)
