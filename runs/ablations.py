@@ -35,7 +35,7 @@ AT = [f"{budget}, {metric} %" for metric in METRICS for budget in BUDGETS]
 def scores_at(data: PaperTable, scored: PaperTable) -> list[str]:
     """Out-of-fold gates at equal responses in both metrics, mean over three fold seeds."""
     done = [crossfit(PaperLearner(), scored, seed=seed) for seed in SEEDS[:3]]
-    sweeps = [[replace(p, trajectories=data.trajectories) for p in run.sweep()] for run in done]
+    sweeps = [[replace(p, seen=data.trajectories) for p in run.sweep()] for run in done]
     cells = []
     for metric in METRICS:
         tracks = in_track(data.trajectories, metric)

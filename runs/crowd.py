@@ -29,7 +29,6 @@ from aera.lab import (
     fixed_points,
     nested,
     paired_bootstrap,
-    point_in_orders,
 )
 
 NAME, ALPHA = "gsm8k", 0.1
@@ -89,7 +88,7 @@ def certify_plain(
         choice = limit.choose(family, found.take(rows), grid=grid, seed=own_seed)
         stops[fold.own] = choice.stops(family, values[fold.own])
         choices.append(choice)
-    point = point_in_orders(family.name, stops, found)
+    point = Point(family.name, stops, found)
     return outcome(point, fixed_points(found)[-1], choices)
 
 

@@ -17,12 +17,12 @@ from aera.lab import (
     Choice,
     Dataset,
     Family,
+    Point,
     Trajectories,
     bootstrap_ratio,
     fixed_points,
     learn_and_tune,
     paired_bootstrap,
-    point_in_orders,
     winners,
 )
 
@@ -41,7 +41,7 @@ def row_of(
     title: str, choice: Choice, seen: Trajectories, family: Family, plain: Trajectories
 ) -> list[str]:
     """One policy on the held-out questions."""
-    point = point_in_orders(title, choice.stops(family, seen.values[family.name]), seen)
+    point = Point(title, choice.stops(family, seen.values[family.name]), seen)
     full, own = fixed_points(plain)[-1], fixed_points(seen)[-1]
     gain = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=0)
     lost = paired_bootstrap(100 * point.scores, 100 * own.scores, seed=0)

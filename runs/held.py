@@ -30,7 +30,7 @@ from rivals import (
     teach,
 )
 
-from aera.lab import ASC_FAMILY, Dataset, Frontier, limit_for, point_in_orders, sweep
+from aera.lab import ASC_FAMILY, Dataset, Frontier, Point, limit_for, sweep
 
 TAUGHT, JUDGED = "gsm8k", "gsm8k-held"
 LOSSES = (0.0, 0.01, 0.02, 0.03)
@@ -44,7 +44,7 @@ SEEDED += ["against 128 of its own votes, stored order"]
 def untrained(plain: Taught, setting: float = 0.95) -> Outcome:
     """ASC on plain votes as people use it, without calibration."""
     stops = ASC_FAMILY.stops(plain.seen.values[ASC_FAMILY.name], setting)
-    return Outcome.of(point_in_orders("asc", stops, plain.seen), f"asc {setting:g}")
+    return Outcome.of(Point("asc", stops, plain.seen), f"asc {setting:g}")
 
 
 def asc_sweep(taught: Taught) -> Frontier:

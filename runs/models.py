@@ -16,13 +16,13 @@ from aera.lab import (
     Columns,
     Dataset,
     Floats,
+    Point,
     VoteLearner,
     bootstrap_ratio,
     fixed_points,
     learn_and_tune,
     limit_for,
     paired_bootstrap,
-    point_in_orders,
 )
 
 LEARNER, MAX_LOSS = VoteLearner(), 0.02
@@ -64,7 +64,7 @@ def carry(taught: Questions, judged: Questions, seed: int) -> Carried:
     family = model.families(limit)["aera"]
     choice = limit.choose(family, tuning, grid=model.grid(family), seed=seed)
     seen = model.values(judged.known, judged.rows)
-    point = point_in_orders("aera", choice.stops(family, seen.values[family.name]), seen)
+    point = Point("aera", choice.stops(family, seen.values[family.name]), seen)
     full = fixed_points(seen)[-1]
     return Carried(full.scores, point.scores, point.spent, point.counts, model.weigher is not None)
 
@@ -76,7 +76,7 @@ def row_of(taught: Questions, judged: Questions) -> list[str]:
     plain = judged.known.replay(judged.rows)
     every = fixed_points(plain)[-1].scores
     stops = ASC_FAMILY.stops(plain.values[ASC_FAMILY.name], 0.95)
-    asc = point_in_orders("asc", stops, plain)
+    asc = Point("asc", stops, plain)
     full, scores, spent, counts = (
         np.mean([getattr(run, name) for run in runs], axis=0)
         for name in ("full", "scores", "spent", "responses")

@@ -54,7 +54,7 @@ def in_track(trajectories: Trajectories, metric: str) -> Trajectories:
 
 def in_metric(point: Point, metric: str) -> Point:
     """The same stops, graded in this metric."""
-    return replace(point, trajectories=in_track(point.trajectories, metric))
+    return replace(point, seen=in_track(point.seen, metric))
 
 
 # --- fits -----------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from aera.lab import (
     Columns,
     Dataset,
     Floats,
+    Point,
     Trajectories,
     VoteLearner,
     fixed_points,
     limit_for,
-    point_in_orders,
     split_rows,
 )
 
@@ -37,7 +37,7 @@ Row = dict[str, list[float]]
 
 def measure(stops: Columns, seen: Trajectories) -> list[float]:
     """Tokens in percent, loss in points and its standard error."""
-    point, full = point_in_orders("", stops, seen), fixed_points(seen)[-1]
+    point, full = Point("", stops, seen), fixed_points(seen)[-1]
     lost = 100 * (full.scores - point.scores)
     spent = 100 * point.spent.sum() / full.spent.sum()
     return [float(spent), float(lost.mean()), float(lost.std() / np.sqrt(len(lost)))]

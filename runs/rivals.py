@@ -24,7 +24,6 @@ from aera.lab import (
     fixed_points,
     learn_and_tune,
     paired_bootstrap,
-    point_in_orders,
 )
 
 NAMES = {"asc": "ASC", "esc": "ESC", "lead": "lead", "majority": "majority", "entropy": "entropy"}
@@ -87,7 +86,7 @@ class Taught:
         choice = limit.choose(family, self.tuning, grid=self.model.grid(family))
         stops = choice.stops(family, self.seen.values[family.name])
         chosen = "full budget" if choice.setting is None else f"{family.name} {choice.setting:g}"
-        return Outcome.of(point_in_orders(chosen, stops, self.seen), chosen)
+        return Outcome.of(Point(chosen, stops, self.seen), chosen)
 
 
 def teach(

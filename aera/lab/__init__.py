@@ -30,7 +30,6 @@ from aera.lab.frontier import Point as Point
 from aera.lab.frontier import Trajectories as Trajectories
 from aera.lab.frontier import fixed_points as fixed_points
 from aera.lab.frontier import pick as pick
-from aera.lab.frontier import point_in_orders as point_in_orders
 from aera.lab.frontier import point_of as point_of
 from aera.lab.frontier import sweep as sweep
 from aera.lab.judging import Judgement as Judgement

@@ -286,10 +286,10 @@ class Point:
 
     policy: str
     """Its label."""
-    columns: Columns
-    trajectories: Trajectories
-    orders: tuple[Columns, Trajectories] | None = None
-    """The same in random orders of the responses, whose mean is what counts; None: stored only."""
+    ends: Columns
+    """The column, by question, or by question and order: the stored one first, then random ones."""
+    seen: Trajectories
+    """In as many orders; the mean of the random ones is what counts."""
     p_continue: Floats | None = None
     """What its gate said at every checkpoint, NaN where it was not asked; None without a gate."""
     kind: Kind = Kind.BASELINE
@@ -306,19 +306,29 @@ class Point:
         return pick(values, self.columns)
 
     @property
-    def stored(self) -> "Point":
-        """The same in the stored order alone."""
-        return replace(self, orders=None)
+    def columns(self) -> Columns:
+        """Where each question stopped in the stored order."""
+        return self.ends if self.ends.ndim == 1 else self.ends[:, 0]
 
     @property
-    def counted(self) -> tuple[Columns, Trajectories]:
-        """Where it stopped, and what that is looked up in; random orders where there are any."""
-        return self.orders or (self.columns, self.trajectories)
+    def trajectories(self) -> Trajectories:
+        """The questions in the stored order."""
+        return self.seen.stored
+
+    @property
+    def stored(self) -> "Point":
+        """The same in the stored order alone."""
+        return replace(self, ends=self.columns, seen=self.trajectories)
+
+    @property
+    def counted(self) -> Columns:
+        """Where questions stopped in the orders that count."""
+        return self.ends[:, 1:] if self.ends.ndim > 1 and self.ends.shape[1] > 1 else self.ends
 
     def mean(self, value: Callable[[Trajectories], Floats]) -> Floats:
         """A number at every stop, question by question; the mean over the orders."""
-        columns, known = self.counted
-        return by_question(pick(value(known), columns))
+        known = self.seen if self.ends.ndim == 1 else self.seen.mixed
+        return by_question(pick(value(known), self.counted))
 
     @cached_property
     def scores(self) -> Floats:
@@ -334,7 +344,7 @@ class Point:
     def counts(self) -> Floats:
         """Responses used, question by question."""
         points = np.array(self.trajectories.schedule.checkpoints, dtype=np.float64)
-        counts: Floats = points[self.counted[0]]
+        counts: Floats = points[self.counted]
         return by_question(counts)
 
     @cached_property
@@ -347,7 +357,7 @@ class Point:
         """How often responses were asked for, question by question; a fixed budget asks once."""
         if self.family == Kind.FIXED.value and self.setting is not None:
             return np.ones(len(self.columns))
-        return by_question(self.counted[0].astype(np.float64)) + 1.0
+        return by_question(self.counted.astype(np.float64)) + 1.0
 
     @property
     def graded(self) -> bool:
@@ -452,18 +462,10 @@ class Point:
             told["utility"] = round(self.utility(price), 6)
         if prices is not None:
             told["money"] = round(self.money(prices), 6)
-        if self.orders is not None:
+        if self.ends.ndim > 1:
             names = ("accuracy", "responses", "tokens", "token_saving")
             told["stored_order"] = {name: _round(getattr(self.stored, name)) for name in names}
         return {**told, "stops": self.stops}
-
-
-def point_in_orders(label: str, stops: Columns, seen: Trajectories, **told: Any) -> Point:
-    """A policy whose stops are known in every order of the responses, the stored one first."""
-    if seen.tokens.ndim == 2:
-        return Point(label, stops, seen, **told)
-    mixed = stops[:, 1:] if stops.shape[1] > 1 else stops
-    return Point(label, stops[:, 0], seen.stored, (mixed, seen.mixed), **told)
 
 
 def point_of(
@@ -473,7 +475,7 @@ def point_of(
     kind = Kind.FIXED if is_fixed(policy) else Kind.BASELINE
     told |= {"kind": kind, "family": family_of(policy), "setting": setting_of(policy)}
     label = label_of(policy, weighted=weighted)
-    return point_in_orders(label, stops, seen, weighted=weighted, **told)
+    return Point(label, stops, seen, weighted=weighted, **told)
 
 
 def fixed_points(trajectories: Trajectories, *, weighted: bool = False) -> list[Point]:
@@ -509,7 +511,7 @@ def shuffle(columns: Columns, folds: Columns, *, seed: int) -> Columns:
 def sweep(family: Family, seen: Trajectories, *, weighted: bool = False) -> list[Point]:
     """Every setting that is shown of a family, read off afterwards: a descriptive frontier."""
     return [
-        point_in_orders(
+        Point(
             family.label(setting),
             family.stops(seen.values[family.name], setting),
             seen,

@@ -18,7 +18,7 @@ import numpy as np
 from aera.arrays import Columns, Floats
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY, Family
-from aera.lab.frontier import Kind, Point, Trajectories, fixed_points, point_in_orders, sweep
+from aera.lab.frontier import Kind, Point, Trajectories, fixed_points, sweep
 from aera.lab.learning.folds import FOLDS, Fold, deal, split_rows
 from aera.lab.learning.learner import Learner, Model, Split, check_enough, choose
 from aera.workers import SERIAL, Workers, map_named
@@ -56,7 +56,7 @@ class Judgement:
     def point(self, name: str) -> Point:
         """One calibrated family as a point over the judged questions."""
         behind = "+weighted" if self.weighted and self.families[name] is not GATE_FAMILY else ""
-        return point_in_orders(
+        return Point(
             f"{name}-calibrated{'' if name == 'aera' else behind}",
             self.stops[name],
             self.measured,

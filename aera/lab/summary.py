@@ -447,7 +447,7 @@ def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any
 def judgement_frontier(done: Judgement, points: Sequence[Point] = ()) -> Frontier:
     """Given policies, every calibrated family, and the gate's sweep, on the judged questions."""
     given = [
-        replace(p, columns=p.columns[done.rows], trajectories=p.trajectories.take(done.rows))
+        replace(p, ends=p.columns[done.rows], seen=p.trajectories.take(done.rows))
         for p in points
         if p.kind is not Kind.HINDSIGHT
     ]

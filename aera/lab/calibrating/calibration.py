@@ -52,16 +52,9 @@ class Choice:
         return self.setting is not None
 
     @property
-    def safely(self) -> str:
-        """How the limit was kept, to be said after it."""
-        return f", {self.margin:g} standard error to spare" if self.margin else ""
-
-    @property
     def limit(self) -> str:
         """What was allowed."""
-        if self.by_agreement:
-            return f"{100 * self.max_loss:g} % of the answers"
-        return f"{100 * self.max_loss:g} points"
+        return f"{100 * self.max_loss:g} {'% of the answers' if self.by_agreement else 'points'}"
 
     @property
     def verb(self) -> str:
@@ -71,28 +64,20 @@ class Choice:
     @property
     def summary(self) -> str:
         """One sentence for people."""
+        spare = f", {self.margin:g} standard error to spare" if self.margin else ""
+        where = f"on {self.questions} questions{spare}"
         if self.setting is None:
-            more = (
-                f"; about {self.needed} calibration questions would be needed"
-                if self.needed
-                else ""
-            )
             how = f"be certified to {self.verb}" if self.alpha else self.verb
+            more = f"; about {self.needed} calibration questions would be needed"
             return (
                 f"NOT FEASIBLE: no {self.family} setting that was tried could {how} at most "
-                f"{self.limit} on {self.questions} questions{self.safely}, so the full budget is "
-                f"kept{more}"
+                f"{self.limit} {where}, so the full budget is kept{more if self.needed else ''}"
             )
         sure = "" if self.alpha is None else f"certified ({1 - self.alpha:.0%}) "
-        promise = (
-            f"{sure}to change at most {self.limit}"
-            if self.by_agreement
-            else f"{sure}within {self.limit}"
-        )
+        promise = "to change at most" if self.by_agreement else "within"
         return (
-            f"{self.family} {self.setting:g}: {promise} of the full budget on "
-            f"{self.questions} questions{self.safely}, saving {100 * self.token_saving:.1f} % of "
-            "the tokens"
+            f"{self.family} {self.setting:g}: {sure}{promise} {self.limit} of the full budget "
+            f"{where}, saving {100 * self.token_saving:.1f} % of the tokens"
         )
 
     def stops(self, family: Family, values: Floats) -> Columns:
@@ -148,7 +133,8 @@ class LossLimit:
         A `grid` of one's own goes from the safest setting on, and is left where one loses more.
         """
         known, grades = trajectories.mixed, self.grades(trajectories.mixed)
-        settings = self._settings(family) if grid is None else grid
+        plain = self.alpha is None and self.margin is None
+        settings = (family.settings if plain else family.fine) if grid is None else grid
         stops = [family.stops(known.values[family.name], setting) for setting in settings]
         lost = [by_question(grades[..., -1] - pick(grades, columns)) for columns in stops]
         losses = np.array(lost).reshape(len(lost), len(grades)).T
@@ -175,9 +161,6 @@ class LossLimit:
     def errors(self) -> float:
         """Standard errors that are added to a loss; none where no loss is allowed."""
         return (self.margin or 0.0) if self.max_loss else 0.0
-
-    def _settings(self, family: Family) -> Sequence[float]:
-        return family.settings if self.alpha is None and self.margin is None else family.fine
 
     def grades(self, trajectories: Trajectories) -> Floats:
         """What is lost: accuracy, or agreement with the full budget."""
@@ -215,11 +198,9 @@ class LossLimit:
     def _needed_to_spare(self, losses: Floats) -> int:
         """Questions with changes like these whose unseen error leaves the margin to spare."""
         left, errors = self.max_loss - float(losses.mean()), self.errors
-        if left <= 0:
-            return 0
         spread = errors**2 * float(losses.var())
         root = sqrt(spread**2 + (2 * errors * left) ** 2)
-        return ceil((spread + root) / (2 * left**2) - 1e-9)
+        return ceil((spread + root) / (2 * left**2) - 1e-9) if left > 0 else 0
 
 
 def unseen_error(changes: Floats) -> Floats:
