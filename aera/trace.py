@@ -5,8 +5,8 @@ NaN: without the other likely tokens there is no confidence, without a place no 
 confidence of a token is minus the mean logprob of the twenty likeliest tokens in its place.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isnan, nan
 from types import MappingProxyType
 from typing import Any
@@ -33,26 +33,6 @@ UNSURE, WILD = -0.7, -2.0
 
 
 @dataclass(frozen=True, eq=False)
-class TokenTrace:
-    """The tokens of one response, as a server told them."""
-
-    logprobs: Floats
-    confidence: Floats | None = None
-    """None where the server says nothing of the other likely tokens."""
-    answer: slice | None = None
-    """The tokens of the answer itself, where it was found."""
-
-    @property
-    def sure(self) -> Floats:
-        """The confidence of each token, empty where nothing is known of it."""
-        return np.empty(0) if self.confidence is None else self.confidence
-
-    def of_answer(self, values: Floats) -> Floats:
-        """Those of the answer's tokens."""
-        return values[:0] if self.answer is None else values[self.answer]
-
-
-@dataclass(frozen=True, eq=False)
 class ServedTokens:
     """The tokens of a reply as the server listed them; their text may hold more than the reply."""
 
@@ -73,16 +53,12 @@ class ServedTokens:
         A server may list the tokens of its reasoning too, and one for the end: what is said is
         looked for among them from behind.
         """
-        start = self.text.rfind(said) if place is not None else -1
-        return measure_trace(TokenTrace(self.logprobs, self.confidence, self._tokens(start, place)))
-
-    def _tokens(self, start: int, place: slice | None) -> slice | None:
-        """Those with a part in a place of what stands at `start`."""
-        if place is None or start < 0:
-            return None
-        first = int(np.searchsorted(self.ends, start + place.start, side="right"))
-        last = int(np.searchsorted(self.ends, start + place.stop, side="left"))
-        return slice(first, last + 1)
+        start, answer = self.text.rfind(said), None
+        if place is not None and start >= 0:
+            first = int(np.searchsorted(self.ends, start + place.start, side="right"))
+            last = int(np.searchsorted(self.ends, start + place.stop, side="left"))
+            answer = slice(first, last + 1)
+        return measure_trace(self.logprobs, self.confidence, answer)
 
 
 @dataclass(frozen=True)
@@ -91,7 +67,6 @@ class Feature:
 
     name: str
     meaning: str
-    measure: Callable[..., float] = field(compare=False)
     group: str = "text"
     """What a response must bring for it, or which part of the evidence it is."""
     neutral: float | None = None
@@ -120,83 +95,58 @@ def _windows(values: Floats, width: int) -> Floats:
     return means
 
 
-TRACES: tuple[Feature, ...] = (
-    Feature("trace_logprob", "mean token logprob", lambda t: _mean(t.logprobs)),
-    Feature("trace_confidence", "mean confidence of its tokens", lambda t: _mean(t.sure)),
-    Feature("trace_least", "lowest token logprob", lambda t: _least(t.logprobs)),
-    Feature("trace_low", "mean of the lowest tenth of logprobs", lambda t: _low_tenth(t.logprobs)),
-    Feature(
-        "trace_window_logprob",
-        "lowest mean logprob of 32 tokens in a row",
-        lambda t: _least(_windows(t.logprobs, WINDOW)),
-    ),
-    Feature(
-        "trace_window_confidence",
-        "lowest mean confidence of 32 tokens in a row",
-        lambda t: _least(_windows(t.sure, WINDOW)),
-    ),
-    Feature(
-        "trace_low_windows",
-        "mean of the lowest tenth of those windows",
-        lambda t: _low_tenth(_windows(t.sure, WINDOW)),
-    ),
-    Feature(
-        "trace_wide_window",
-        "lowest mean confidence of 64 tokens in a row",
-        lambda t: _least(_windows(t.sure, WIDE)),
-    ),
-    Feature(
-        "trace_last_confidence",
-        "mean confidence of the last 32 tokens",
-        lambda t: _mean(t.sure[-WINDOW:]),
-    ),
-    Feature(
-        "trace_last_logprob",
-        "mean logprob of the last 32 tokens",
-        lambda t: _mean(t.logprobs[-WINDOW:]),
-    ),
-    Feature(
-        "trace_unsure",
-        "share of tokens with a logprob below -0.7",
-        lambda t: _mean((t.logprobs < UNSURE).astype(float)),
-    ),
-    Feature(
-        "trace_wild",
-        "number of tokens with a logprob below -2",
-        lambda t: float((t.logprobs < WILD).sum()) if len(t.logprobs) else nan,
-    ),
-    Feature(
-        "trace_answer_sum",
-        "sum of the logprobs of the answer's tokens",
-        lambda t: float(said.sum()) if len(said := t.of_answer(t.logprobs)) else nan,
-    ),
-    Feature(
-        "trace_answer_logprob",
-        "mean logprob of the answer's tokens",
-        lambda t: _mean(t.of_answer(t.logprobs)),
-    ),
-    Feature(
-        "trace_answer_confidence",
-        "mean confidence of the answer's tokens",
-        lambda t: _mean(t.of_answer(t.sure)),
-    ),
-    Feature(
-        "trace_answer_least",
-        "lowest confidence of the answer's tokens",
-        lambda t: _least(t.of_answer(t.sure)),
-    ),
+TRACES = (
+    Feature("trace_logprob", "mean token logprob"),
+    Feature("trace_confidence", "mean confidence of its tokens"),
+    Feature("trace_least", "lowest token logprob"),
+    Feature("trace_low", "mean of the lowest tenth of logprobs"),
+    Feature("trace_window_logprob", "lowest mean logprob of 32 tokens in a row"),
+    Feature("trace_window_confidence", "lowest mean confidence of 32 tokens in a row"),
+    Feature("trace_low_windows", "mean of the lowest tenth of those windows"),
+    Feature("trace_wide_window", "lowest mean confidence of 64 tokens in a row"),
+    Feature("trace_last_confidence", "mean confidence of the last 32 tokens"),
+    Feature("trace_last_logprob", "mean logprob of the last 32 tokens"),
+    Feature("trace_unsure", "share of tokens with a logprob below -0.7"),
+    Feature("trace_wild", "number of tokens with a logprob below -2"),
+    Feature("trace_answer_sum", "sum of the logprobs of the answer's tokens"),
+    Feature("trace_answer_logprob", "mean logprob of the answer's tokens"),
+    Feature("trace_answer_confidence", "mean confidence of the answer's tokens"),
+    Feature("trace_answer_least", "lowest confidence of the answer's tokens"),
 )
 TRACE_NAMES: tuple[str, ...] = tuple(number.name for number in TRACES)
 UNKNOWN: Trace = (nan,) * len(TRACES)
 
 
-def measure_trace(tokens: TokenTrace) -> Trace:
-    """The numbers of one response, as short as a pool keeps them."""
-    return tuple(_short(number.measure(tokens)) for number in TRACES)
+def measure_trace(
+    logprobs: Floats, confidence: Floats | None = None, answer: slice | None = None
+) -> Trace:
+    """The numbers of one response, as short as a pool keeps them.
 
-
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
+    They are of its tokens, of what the server says of the other likely ones, if anything, and of
+    the tokens of the answer itself, where it was found.
+    """
+    sure = logprobs[:0] if confidence is None else confidence
+    said, certain = (logprobs[:0], sure[:0]) if answer is None else (logprobs[answer], sure[answer])
+    windows = _windows(sure, WINDOW)
+    numbers = (
+        _mean(logprobs),
+        _mean(sure),
+        _least(logprobs),
+        _low_tenth(logprobs),
+        _least(_windows(logprobs, WINDOW)),
+        _least(windows),
+        _low_tenth(windows),
+        _least(_windows(sure, WIDE)),
+        _mean(sure[-WINDOW:]),
+        _mean(logprobs[-WINDOW:]),
+        _mean((logprobs < UNSURE).astype(float)),
+        float((logprobs < WILD).sum()) if len(logprobs) else nan,
+        float(said.sum()) if len(said) else nan,
+        _mean(said),
+        _mean(certain),
+        _least(certain),
+    )
+    return tuple(float(f"{number:.5g}") for number in numbers)
 
 
 def trace_to_json(trace: Trace) -> list[float | None]:

@@ -18,7 +18,7 @@ from aera.lab.formats.pools import export_pool
 from aera.pools.parquet import open_pool
 from aera.pools.pool import Record, write_pool
 from aera.sampling.replies import parse_reply, read_tokens
-from aera.trace import TRACE_NAMES, TokenTrace, Trace, measure_trace
+from aera.trace import TRACE_NAMES, Trace, measure_trace
 
 NUMERIC = get_task("numeric")
 TEXT = "I take 3 and 4 apples \u2014 that makes \\boxed{7} apples, 7 in all."
@@ -33,7 +33,7 @@ def named(trace: Trace | None) -> dict[str, float]:
 def test_the_numbers_are_what_the_table_says() -> None:
     logprobs = np.array([-0.1, -3.0, 0.0, -0.9] * 25)
     confidence = np.arange(100.0)
-    seen = named(measure_trace(TokenTrace(logprobs, confidence, slice(2, 4))))
+    seen = named(measure_trace(logprobs, confidence, slice(2, 4)))
     assert seen["trace_logprob"] == pytest.approx(-1.0)
     assert seen["trace_confidence"] == pytest.approx(49.5)
     assert seen["trace_least"] == -3
@@ -53,13 +53,13 @@ def test_the_numbers_are_what_the_table_says() -> None:
 
 
 def test_what_is_not_known_is_nan_and_never_zero() -> None:
-    seen = named(measure_trace(TokenTrace(np.array([-0.5]))))
+    seen = named(measure_trace(np.array([-0.5])))
     unknown = {name for name, number in seen.items() if isnan(number)}
     assert unknown == {name for name in TRACE_NAMES if "confidence" in name or "answer" in name} | {
         "trace_low_windows",
         "trace_wide_window",
     }
-    assert all(map(isnan, measure_trace(TokenTrace(np.empty(0)))))
+    assert all(map(isnan, measure_trace(np.empty(0))))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_every_way_in_gives_the_same_trace(tmp_path: Path, write_rows: WriteRows
 
 
 def test_a_trace_lasts_in_a_pool_and_in_an_export(tmp_path: Path) -> None:
-    trace = measure_trace(TokenTrace(np.array([-0.25, -1.0])))
+    trace = measure_trace(np.array([-0.25, -1.0]))
     with_and_without = (Response("\\boxed{7}", 2, trace=trace), Response("\\boxed{8}", 2))
     record = Record(Question("q", "?"), with_and_without * 2)
     (tmp_path / "pool").mkdir()

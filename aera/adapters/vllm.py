@@ -162,7 +162,7 @@ def _responses(output: Any, model: str, *, seed: int | None) -> list[Response]:
             model=model,
             prompt_tokens=prompt if place == 0 else 0,
             calls=1 if place == 0 else 0,
-            source=Choice.of({}, {}, _tokens(completion)),
+            source=Choice({}, tokens=_tokens(completion)),
         )
         for place, completion in enumerate(output.outputs)
     ]

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, log1p, nan, sqrt
-from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -173,7 +172,7 @@ _TABLE: dict[str, dict[str, str]] = {
 _NEUTRAL = dict.fromkeys([*_TABLE[TEMPORAL], "centroid_shift", "block_novelty"], 0.0)
 _NEUTRAL["top_persistence"] = 1.0
 SCALARS = tuple(
-    Feature(name, meaning, itemgetter(name), group, _NEUTRAL.get(name))
+    Feature(name, meaning, group, _NEUTRAL.get(name))
     for group, meanings in _TABLE.items()
     for name, meaning in meanings.items()
 )
@@ -183,7 +182,6 @@ FEATURES: tuple[Feature, ...] = (
         Feature(
             f"projection_{i:02}",
             f"coordinate {i} of the projected centroid",
-            itemgetter(i),
             PROJECTION,
         )
         for i in range(PROJECTED)
@@ -227,7 +225,7 @@ def _measure(prefix: Prefix, state: Semantics) -> dict[str, float]:
 def scalars(prefix: Prefix, encoder: Encoder) -> Floats:
     """The 23 features that need no projection; NaN where a quantity does not exist."""
     found = _measure(prefix, semantics(prefix, encoder))
-    return np.array([feature.measure(found) for feature in SCALARS])
+    return np.array([found[feature.name] for feature in SCALARS])
 
 
 @dataclass(frozen=True, eq=False)

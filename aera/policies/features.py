@@ -2,7 +2,6 @@
 
 from collections import Counter
 from math import log, log1p, sqrt
-from operator import itemgetter
 
 import numpy as np
 
@@ -48,7 +47,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "horizon_later": (VOTE, "the same times the log of the responses so far"),
 }
 VOTE_FEATURES: tuple[Feature, ...] = tuple(
-    Feature(name, meaning, itemgetter(name), group, 1.0 if name == "persistence" else None)
+    Feature(name, meaning, group, 1.0 if name == "persistence" else None)
     for name, (group, meaning) in _TABLE.items()
 )
 VOTE_FEATURE_NAMES: tuple[str, ...] = tuple(feature.name for feature in VOTE_FEATURES)
@@ -84,4 +83,4 @@ def _measure(prefix: Prefix) -> dict[str, float]:
 def vote_features(prefix: Prefix) -> Floats:
     """The numbers of a prefix, in the order of VOTE_FEATURES."""
     found = _measure(prefix)
-    return np.array([feature.measure(found) for feature in VOTE_FEATURES])
+    return np.array([found[feature.name] for feature in VOTE_FEATURES])

@@ -34,38 +34,28 @@ def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> Upstream
     except (ValueError, RecursionError):
         body = None
     said = body.get("error", body) if isinstance(body, dict) else None
-    fallback = content[:200].decode("utf-8", "replace")
-    wait = parse_retry_after(headers.get("Retry-After"))
-    return make_refusal(said, status=status, body=body, fallback=fallback, retry_after=wait)
+    error = _refusal(status, said, body, content[:200].decode("utf-8", "replace"))
+    error.retry_after = parse_retry_after(headers.get("Retry-After"))
+    return error
 
 
 def refusal_in(reply: Mapping[str, Any]) -> UpstreamError:
     """The error that came with a good status; its code is its status where it is one, else 502."""
     said = reply["error"]
-    fields = said if isinstance(said, dict) else {}
-    codes = [fields.get(name) for name in ("status", "code")]
+    codes = [said.get(name) for name in ("status", "code")] if isinstance(said, dict) else []
     known = [code for code in map(_status, codes) if code is not None]
-    return make_refusal(said, status=known[0] if known else 502, body=reply)
+    return _refusal(known[0] if known else 502, said, reply)
 
 
-def make_refusal(
-    said: Any,
-    *,
-    status: int,
-    body: Any,
-    fallback: str = "",
-    retry_after: float | None = None,
-) -> UpstreamError:
+def _refusal(status: int, said: Any, body: object, fallback: str = "") -> UpstreamError:
     """An error from what a server put into its error object, whatever shape that has."""
     fields = said if isinstance(said, dict) else {"message": said}
     message, kind, code = (fields.get(name) for name in ("message", "type", "code"))
-    told = message if isinstance(message, str) else None
     return UpstreamError(
-        told or fallback or "no message",
+        (message if isinstance(message, str) else fallback) or "no message",
         status=status,
-        kind=kind if isinstance(kind, str) else None,
+        kind=_name(kind),
         code=code if isinstance(code, str | int) else None,
-        retry_after=retry_after,
         retryable=status in RETRIED,
         unbilled=status in UNBILLED,
         body=body,
@@ -125,6 +115,7 @@ def _status(code: Any) -> int | None:
 LEAST = -50.0
 """Of other likely tokens, less is a server's way of writing minus infinity."""
 MOST = 10**9
+"""No reply has more tokens: a count beyond it, or below 0, is no count, and no logprob either."""
 
 
 def read_tokens(choice: Mapping[str, Any]) -> ServedTokens | None:
@@ -203,24 +194,19 @@ def is_logprob(value: Any) -> TypeGuard[float]:
 
 CHARACTERS_PER_TOKEN = 4
 """For servers that report no usage; an estimate beats a zero that would look free."""
-MOST_TOKENS = 10**9
-"""No reply has more; a count beyond it, or below 0, is no count."""
 
 
 class Choice(dict[str, Any]):
     """A choice as the server gave it, with what the reply said beside its choices."""
 
-    reply: Mapping[str, Any]
-    tokens: ServedTokens | None = None
-
-    @classmethod
-    def of(
-        cls, choice: Mapping[str, Any], reply: Mapping[str, Any], tokens: ServedTokens | None
-    ) -> "Choice":
-        """A choice of a reply."""
-        made = cls(choice)
-        made.reply, made.tokens = reply, tokens
-        return made
+    def __init__(
+        self,
+        choice: Mapping[str, Any],
+        reply: Mapping[str, Any] | None = None,
+        tokens: ServedTokens | None = None,
+    ) -> None:
+        super().__init__(choice)
+        self.reply, self.tokens = reply or {}, tokens
 
 
 def parse_reply(
@@ -268,7 +254,7 @@ def parse_reply(
             prompt_tokens=prompt if place == 0 else 0,
             calls=1 if place == 0 else 0,
             # Where most of the tokens that were counted are not listed, the list is no help.
-            source=Choice.of(choice, beside, own if own and 2 * len(own.ends) >= count else None),
+            source=Choice(choice, beside, own if own and 2 * len(own.ends) >= count else None),
         )
         for place, (choice, text, count, own) in enumerate(
             zip(choices, texts, tokens, listed, strict=True)
@@ -293,7 +279,7 @@ def usage_of(responses: Sequence[Response]) -> Usage:
 
 def _count(value: Any) -> int | None:
     """A number of tokens, None where it cannot be one."""
-    return value if is_whole(value) and 0 <= value <= MOST_TOKENS else None
+    return value if is_whole(value) and 0 <= value <= MOST else None
 
 
 def _name(value: Any) -> str | None:

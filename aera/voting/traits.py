@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite, isnan, log, log1p, nan
-from operator import itemgetter
 
 import numpy as np
 
@@ -160,7 +159,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "question_numbers": (COUNTS, "numbers in the question"),
 }
 TRAITS: tuple[Feature, ...] = (
-    *(Feature(name, said, itemgetter(name), group) for name, (group, said) in _TABLE.items()),
+    *(Feature(name, said, group) for name, (group, said) in _TABLE.items()),
     *(replace(number, group=TRACE) for number in TRACES),
 )
 TRAIT_NAMES: tuple[str, ...] = tuple(trait.name for trait in TRAITS)
@@ -199,7 +198,7 @@ def traits(question: Question, responses: Sequence[Response], votes: Sequence[Vo
     known, rows = describe_question(question), []
     for response, vote in zip(responses, votes, strict=True):
         found, silent = _measure(known, response, vote.answer), _textless(response)
-        row = [nan if silent and t.group == TEXT else t.measure(found) for t in _MEASURED]
+        row = [nan if silent and t.group == TEXT else found[t.name] for t in _MEASURED]
         rows.append([*row, *(n if isfinite(n) else nan for n in response.trace or UNKNOWN)])
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAITS))
 

@@ -770,7 +770,7 @@ def _response_of(fields: Fields, said: str | None) -> Pair:
     served = read_tokens(told)
     if served is not None:
         others = {"logprob": round(served.total, 4), **others}
-        others["source"] = Choice.of({}, {}, served)
+        others["source"] = Choice({}, tokens=served)
         tokens = len(served.ends) if tokens is None else tokens
     # Where nobody counted, a zero would look free.
     guess = 0 if failed else len(text) // CHARACTERS_PER_TOKEN if text else int(answer is not None)
