@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from aera import Pool, RecordedUpstream, Response
+from aera import RecordedUpstream, Response
 from aera.sampling.recorded import Call, completion
 
 
@@ -67,11 +67,6 @@ class Fault:
         return cls("hang", seconds=seconds)
 
     @classmethod
-    def drip(cls, seconds: float) -> "Fault":
-        """A body that arrives slowly."""
-        return cls("drip", seconds=seconds)
-
-    @classmethod
     def reset(cls) -> "Fault":
         """A connection that breaks."""
         return cls("reset")
@@ -81,15 +76,13 @@ Seen = TypeVar("Seen")
 
 
 @asynccontextmanager
-async def serving(
-    handler: Callable[[web.Request], Any], *, port: int = 0, **site: Any
-) -> AsyncIterator[str]:
+async def serving(handler: Callable[[web.Request], Any], **site: Any) -> AsyncIterator[str]:
     """A server whose every route is one handler's; gives its base URL."""
     app = web.Application(client_max_size=64 * 2**20)
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, backlog=1_024, **site).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1_024, **site).start()
     scheme = "https" if site.get("ssl_context") else "http"
     try:
         yield f"{scheme}://127.0.0.1:{runner.addresses[0][1]}/v1"
@@ -126,23 +119,20 @@ class FakeUpstream:
         *,
         faults: Iterable[Fault | None] = (),
         honours_n: bool = True,
-        usage: bool = True,
         delay: Callable[[Call], float] = lambda call: 0.0,
-        port: int = 0,
     ) -> None:
         self.calls: list[Call] = []
-        self.active = self.most_active = self.aborted = 0
+        self.active = self.aborted = 0
         self.mute = False
         """As long as it is set, connections are taken and nothing is answered."""
         self._answer = answer
         self._faults: Iterator[Fault | None] = iter(faults)
-        self._honours_n, self._usage, self._delay = honours_n, usage, delay
-        self._port = port
+        self._honours_n, self._delay = honours_n, delay
         self._numbers = itertools.count()
         self.base_url = ""
 
     async def __aenter__(self) -> "FakeUpstream":
-        self._running = serving(self._route, port=self._port)
+        self._running = serving(self._route)
         self.base_url = await self._running.__aenter__()
         return self
 
@@ -159,7 +149,6 @@ class FakeUpstream:
         call = Call(next(self._numbers), await request.json(), dict(request.headers))
         self.calls.append(call)
         self.active += 1
-        self.most_active = max(self.most_active, self.active)
         try:
             return await self._reply(request, call, next(self._faults, None))
         except asyncio.CancelledError:
@@ -171,7 +160,7 @@ class FakeUpstream:
     async def _reply(
         self, request: web.Request, call: Call, fault: Fault | None
     ) -> web.StreamResponse:
-        await self._take_time(call)
+        await asyncio.sleep(self._delay(call))
         while self.mute:
             await asyncio.sleep(0.01)
         kind = fault.kind if fault else ""
@@ -185,13 +174,7 @@ class FakeUpstream:
         if fault and kind == "hang":
             await asyncio.sleep(fault.seconds)
         body = self._completion(call, kind, fault.choices if fault else None)
-        if fault and kind == "drip":
-            return await _drip(request, body, fault.seconds)
         return web.json_response(body)
-
-    async def _take_time(self, call: Call) -> None:
-        """What generating takes."""
-        await asyncio.sleep(self._delay(call))
 
     async def _list(self, request: web.Request) -> web.Response:
         while self.mute:
@@ -210,32 +193,11 @@ class FakeUpstream:
                 half = response.text[: len(response.text) // 2]
                 choice["message"]["content"] = half
                 choice["finish_reason"] = "length"
-            if not self._usage:
-                del choice["usage"]
-        if not self._usage:
-            del body["usage"]
         return body
-
-
-def recorded_server(pool: Pool, **settings: Any) -> FakeUpstream:
-    """The responses of a pool, with faults or without `n`."""
-    return FakeUpstream(RecordedUpstream(pool).answer, **settings)
 
 
 Server = FakeUpstream | RecordedUpstream
 """A server that is entered, has a `base_url` and remembers its calls."""
-
-
-async def _drip(request: web.Request, body: dict[str, Any], seconds: float) -> web.StreamResponse:
-    content = web.json_response(body).body
-    assert isinstance(content, bytes)
-    reply = web.StreamResponse(headers={"Content-Type": "application/json"})
-    await reply.prepare(request)
-    step = max(1, len(content) // 10)
-    for start in range(0, len(content), step):
-        await reply.write(content[start : start + step])
-        await asyncio.sleep(seconds / 10)
-    return reply
 
 
 def _as_response(said: Response | str) -> Response:

@@ -3,18 +3,15 @@
 engine = Engine(64, tokens_per_second=100)
 await engine.generate([300, 20])                       # two responses; more than fit wait inside
 
-On a virtual clock (`limits.VirtualClock`) it costs no time, and over HTTP it is a model server.
+On a virtual clock (`virtual.run_on_virtual_time`) it costs none, and over HTTP it is a server.
 """
 
 import asyncio
 import heapq
 import itertools
-import json
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -83,6 +80,7 @@ class Engine:
     async def answer(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """Status and reply of a call; a question is as hard as its text says at random."""
         self.calls += 1
+        await asyncio.sleep(0.002)
         if self.refuses and len(self._active) + len(self._waiting) >= self.places:
             self.refused += 1
             return 429, {"error": {"message": "too many"}}
@@ -117,22 +115,3 @@ class Engine:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port, backlog=4_096).start()
         return runner, runner.addresses[0][1]
-
-    def open_session(self, base_url: str, **settings: Any) -> Any:
-        """In the place of connections, on a virtual clock."""
-
-        async def close() -> None:
-            """Nothing is open."""
-
-        @asynccontextmanager
-        async def post(url: Any, *, data: bytes, **settings: Any) -> AsyncIterator[Any]:
-            await asyncio.sleep(0.002)
-            status, reply = await self.answer(json.loads(data))
-
-            async def readany() -> bytes:
-                return json.dumps(reply).encode()
-
-            content = SimpleNamespace(readany=readany, at_eof=lambda: True)
-            yield SimpleNamespace(status=status, headers={}, content=content)
-
-        return SimpleNamespace(post=post, close=close, headers={})

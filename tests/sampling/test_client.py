@@ -217,8 +217,7 @@ def test_a_request_is_serialised_once_and_a_large_one_outside_the_event_loop(
     assert [dict(call.body) for call in seen] == expected  # those at once come in any order
 
 
-@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
-@pytest.mark.parametrize("size", [None, LARGE + 1])
+@pytest.mark.parametrize(("number", "size"), [(float("inf"), None), (float("nan"), LARGE + 1)])
 def test_a_number_that_json_lacks_is_refused_and_never_sent(
     number: float, size: int | None
 ) -> None:
@@ -248,8 +247,8 @@ def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -
     async def scene() -> list[Response]:
         async with serving(handle) as url:
             monkeypatch.setenv("http_proxy", url.removesuffix("/v1"))
-            monkeypatch.delenv("no_proxy", raising=False)
-            monkeypatch.delenv("NO_PROXY", raising=False)
+            for name in ("no_proxy", "NO_PROXY"):
+                monkeypatch.delenv(name, raising=False)
             async with Upstream(Endpoint("http://model.invalid/v1", tries=1)) as upstream:
                 return await upstream.complete(BODY, 1)
 
@@ -269,8 +268,8 @@ def test_what_a_server_stores_is_not_sent_back() -> None:
         async with serving(handle) as url:
             named = url.replace("127.0.0.1", "localhost")  # aiohttp stores none for addresses
             async with Upstream(Endpoint(named)) as upstream:
-                await upstream.complete(BODY, 1)
-                await upstream.complete(BODY, 1)
+                for _ in range(2):
+                    await upstream.complete(BODY, 1)
 
     asyncio.run(scene())
     assert cookies == [{}, {}]
@@ -288,17 +287,15 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return cert, key
 
 
-@pytest.mark.parametrize("trusted", [True, False])
 def test_a_self_made_certificate_is_accepted_through_the_ca_file_only(
-    certificate: tuple[Path, Path], trusted: bool
+    certificate: tuple[Path, Path],
 ) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificate)
     handle, _ = counted(lambda: web.json_response(completion("hello")))
-    ca_file = str(certificate[0]) if trusted else None
-    [[made]] = asked(handle, 1, site={"ssl_context": context}, ca_file=ca_file, tries=1)
-    assert (made.text == "hello") is trusted
-    assert (made.error is None) is trusted
+    for ca_file, error in ((str(certificate[0]), False), (None, True)):
+        [[made]] = asked(handle, 1, site={"ssl_context": context}, ca_file=ca_file, tries=1)
+        assert (made.error is not None) is error
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -323,7 +320,7 @@ def test_some_failing_samples_are_records_with_an_error(fault: Fault, told: str)
     assert sum(response.calls for response in block) == len(server.calls) == 6
 
 
-@pytest.mark.parametrize("code", [500, 502, 503, 504, 408, 429])
+@pytest.mark.parametrize("code", [500, 408, 429])
 def test_a_passing_failure_is_tried_again(code: int) -> None:
     server = FakeUpstream(boxed, faults=[Fault.status(code)] * 2)
     [block] = asked(server, 4, tries=3)
@@ -346,14 +343,12 @@ def test_a_server_that_is_not_there_is_an_error_without_its_address(place: str, 
     assert place.split("/")[2] in str(made[0].source.detail), "for the log only"
 
 
-@pytest.mark.parametrize("code", [401, 403, 404])
-def test_a_refusal_is_one_call_and_keeps_what_was_said(code: int) -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(code, "no such luck")] * 50)
+def test_a_refusal_is_one_call_and_keeps_what_was_said() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(403, "no such luck")] * 50)
     error = refused(server)
     assert len(server.calls) == error.calls == 1
-    assert (error.status, error.kind, error.code) == (code, f"planned_{code}", code)
-    assert error.message == "no such luck"
-    assert str(error) == f"upstream {code} planned_{code}: no such luck"
+    assert (error.status, error.kind, error.code) == (403, "planned_403", 403)
+    assert str(error) == "upstream 403 planned_403: no such luck"
     body: Any = error.body
     assert body["error"]["param"] is None
 
@@ -395,30 +390,26 @@ def test_an_error_with_a_good_status_is_the_servers_own_error(
     assert len(calls) == (1 if status < 500 else 2)
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_redirect_is_not_followed_and_clients_of_a_shared_server_do_not_learn_where_to(
-    status: int, shared: bool
+    shared: bool,
 ) -> None:
     secret = {"Location": "https://user:secret@inside.example:9/v1?token=secret"}
-    handle, calls = counted(lambda: web.Response(status=status, headers=secret))
+    handle, calls = counted(lambda: web.Response(status=307, headers=secret))
     error = refused(handle, 2, shared=shared)
     assert ("redirects to https://inside.example:9, which is not" in str(error)) is not shared
     assert ("inside" in f"{error} {error.message}") is not shared
     assert error.detail == "redirected to https://inside.example:9"
     assert "secret" not in f"{error} {error.detail}"
-    assert (error.status, error.calls, len(calls)) == (status, 1, 1)
+    assert (error.status, error.calls, len(calls)) == (307, 1, 1)
 
 
 # --- size -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("squeezed", [False, True])
-def test_a_reply_that_is_too_large_is_one_call_and_one_sentence(squeezed: bool) -> None:
-    content = b'{"choices": [' + b" " * 3_000_000 + b"]}"
-    headers = {"Content-Encoding": "gzip"} if squeezed else {}
-    body = gzip.compress(content) if squeezed else content
-    handle, calls = counted(lambda: web.Response(body=body, headers=headers))
+def test_a_reply_that_is_too_large_is_one_call_and_one_sentence() -> None:
+    body = gzip.compress(b'{"choices": [' + b" " * 3_000_000 + b"]}")
+    handle, calls = counted(lambda: web.Response(body=body, headers={"Content-Encoding": "gzip"}))
     error = refused(handle, 1, largest_reply=1_000_000)
     assert "the reply is larger than 1000000 bytes" in str(error)
     assert (len(calls), error.retryable) == (1, False)
@@ -481,17 +472,16 @@ def test_a_deadline_of_the_caller_cuts_the_timeout_short(seconds: float, calls: 
 
 
 def test_waiting_for_a_permit_ends_at_the_deadline() -> None:
-    async def act(upstream: Upstream) -> tuple[Response, int]:
+    async def act(upstream: Upstream) -> Response:
         slow = asyncio.create_task(upstream.complete(BODY, 1))
         await asyncio.sleep(0.1)
         [made] = await upstream.complete(BODY, 1, deadline=time.monotonic() + 0.2)
         slow.cancel()
-        await asyncio.gather(slow, return_exceptions=True)
-        return made, upstream.permits.active
+        return made
 
     begun = time.monotonic()
-    made, active = using(FakeUpstream(boxed, faults=[Fault.hang(60)]), act, concurrency=1)
-    assert (made.error is None, made.calls, active) == (False, 0, 0)
+    made = using(FakeUpstream(boxed, faults=[Fault.hang(60)]), act, concurrency=1)
+    assert (made.error is None, made.calls) == (False, 0)
     assert time.monotonic() - begun < 3
 
 

@@ -4,17 +4,17 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from limits import VirtualClock
+from live import controller_of, gathered
 from pace import Engine
+from virtual import run_on_virtual_time
 
-from aera import ASC, Allocation, Controller, Question, Schedule, get_task, solve_many
-from aera.sampling.client import Endpoint, Permits, Turn
-from aera.sampling.sampler import Chat, OpenAISampler
+from aera import Allocation, Chat, Endpoint, OpenAISampler, Question, Schedule
+from aera.sampling.client import Permits, Turn
 
 
-async def hold(permits: Permits, seconds: float = 0.0) -> None:
+async def hold(permits: Permits) -> None:
     async with permits.hold():
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(("turns", "order"), [("0000", "0123"), ("3120", "0312"), ("1010", "0132")])
@@ -66,37 +66,17 @@ def test_a_refused_round_halves_once_and_the_next_halves_again() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
+    """Also where the permit arrives with the cancellation, and is passed on."""
+
     async def scene() -> None:
         chance, permits = random.Random(seed), Permits(4)
-        workers = [asyncio.create_task(hold(permits, 0.0)) for _ in range(1000)]
+        workers = [asyncio.create_task(hold(permits)) for _ in range(1000)]
         for worker in chance.sample(workers, 1000):
             if chance.random() < 0.2:
                 await asyncio.sleep(0)
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-        assert permits.active == 0
         await asyncio.wait_for(asyncio.gather(*(hold(permits) for _ in range(20))), 5)
-        assert permits.active == 0
-
-    asyncio.run(scene())
-
-
-def test_a_permit_that_arrives_with_the_cancellation_is_passed_on() -> None:
-    async def scene() -> None:
-        permits, left = Permits(1), asyncio.Event()
-
-        async def first() -> None:
-            async with permits.hold():
-                await left.wait()
-
-        holder = asyncio.create_task(first())
-        await asyncio.sleep(0)
-        cancelled, patient = (asyncio.create_task(hold(permits)) for _ in range(2))
-        await asyncio.sleep(0)
-        left.set()
-        await holder  # the permit goes to the first who waits ...
-        cancelled.cancel()  # ... who is cancelled before it can run
-        await asyncio.wait_for(patient, 5)
         assert permits.active == 0
 
     asyncio.run(scene())
@@ -109,38 +89,33 @@ def solved(
     engine: Engine, questions: int, concurrency: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[float, list[Allocation]]:
     """Seconds on a virtual clock in which an engine serves so many questions, and the answers."""
-    loop = VirtualClock()
-    monkeypatch.setattr("time.monotonic", loop.time)
-    monkeypatch.setattr("aera.sampling.client.open_session", engine.open_session)
-    controller = Controller(get_task("numeric"), Schedule(), ASC(0.95))
-    settings = {"max_tokens": 1_024, "seed": 0}
-    endpoint = Endpoint("http://localhost/v1", concurrency=concurrency)
+    controller = controller_of(schedule=Schedule())
+    chat = Chat("m", controller.task, {"max_tokens": 1_024, "seed": 0})
+    asked = [Question(str(i), f"question {i}?") for i in range(questions)]
 
     async def work() -> list[Allocation]:
-        asked = [Question(str(i), f"question {i}?") for i in range(questions)]
-        async with OpenAISampler(endpoint, Chat("m", controller.task, settings)) as sampler:
-            return [made async for made in solve_many(asked, sampler, controller)]
+        endpoint = Endpoint("http://localhost/v1", concurrency=concurrency)
+        async with OpenAISampler(endpoint, chat) as sampler:
+            return await gathered(asked, sampler, controller)
 
-    try:
-        done = loop.run_until_complete(work())
-        return loop.now, done
-    finally:
-        loop.close()
+    done, seconds = run_on_virtual_time(work(), engine.answer, monkeypatch)
+    return seconds, done
 
 
-@pytest.mark.parametrize(
-    ("places", "best", "questions"), [(8, 8, 80), (64, 64, 150), (512, 512, 400)]
-)
+SIZES = pytest.mark.parametrize(("places", "questions"), [(8, 80), (64, 150), (512, 400)])
+
+
+@SIZES
 def test_a_server_of_any_size_is_kept_as_busy_as_by_the_best_number(
-    places: int, best: int, questions: int, monkeypatch: pytest.MonkeyPatch
+    places: int, questions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, _ = solved(Engine(places), questions, best, monkeypatch)
+    told, _ = solved(Engine(places), questions, places, monkeypatch)
     found, done = solved(Engine(places), questions, None, monkeypatch)
     assert found <= 1.1 * told
     assert all(made.error is None for made in done)
 
 
-@pytest.mark.parametrize(("places", "questions"), [(8, 60), (64, 150), (512, 400)])
+@SIZES
 def test_a_server_that_refuses_what_is_too_much_refuses_a_handful(
     places: int, questions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

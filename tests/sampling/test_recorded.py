@@ -45,20 +45,22 @@ def said(replies: list[Reply]) -> str:
     return "".join(choice["message"]["content"][-2] for choice in choices)
 
 
-def test_a_recorded_upstream_serves_by_seed(pool: Pool) -> None:
+def test_a_recorded_upstream_serves_by_seed_or_in_order(pool: Pool) -> None:
     asked = [request_of(pool, "a", seed=6, n=2), request_of(pool, "a", seed=0, n=3)]
     assert said(posted(RecordedUpstream(pool), *asked)) == "78123"
-
-
-def test_without_a_seed_it_serves_each_question_in_order(pool: Pool) -> None:
     asked = [request_of(pool, name, n=n) for name, n in (("a", 3), ("b", 2), ("a", 2))]
     assert said(posted(RecordedUpstream(pool), *asked)) == "123ab45"
 
 
-def test_it_reports_the_recorded_tokens(pool: Pool) -> None:
-    [(_, reply)] = posted(RecordedUpstream(pool), request_of(pool, "a", seed=2, n=3))
-    assert [c["usage"]["completion_tokens"] for c in reply["choices"]] == [12, 13, 14]
-    assert reply["usage"]["completion_tokens"] == 39
+def test_it_reports_the_recorded_tokens_and_cuts_a_reply_at_the_limit_of_its_request(
+    pool: Pool,
+) -> None:
+    asked = [request_of(pool, "a", seed=2, n=n, max_tokens=most) for n, most in ((3, 99), (1, 6))]
+    [(_, whole), (_, cut)] = posted(RecordedUpstream(pool), *asked)
+    assert [c["usage"]["completion_tokens"] for c in whole["choices"]] == [12, 13, 14]
+    assert whole["usage"]["completion_tokens"] == 39
+    [choice] = cut["choices"]
+    assert (choice["finish_reason"], choice["usage"]) == ("length", {"completion_tokens": 6})
 
 
 def test_a_question_that_was_not_recorded_is_not_found(pool: Pool) -> None:
@@ -67,21 +69,3 @@ def test_a_question_that_was_not_recorded_is_not_found(pool: Pool) -> None:
     [(status, reply)] = posted(server, asked)
     assert (status, reply["error"]["message"]) == (404, "no such question was recorded")
     assert [call.prompt for call in server.calls] == ["something else?"]
-
-
-def test_a_reply_is_cut_at_the_limit_of_its_request(pool: Pool) -> None:
-    [(_, reply)] = posted(RecordedUpstream(pool), request_of(pool, "a", seed=2, n=1, max_tokens=6))
-    [choice] = reply["choices"]
-    assert (choice["finish_reason"], choice["usage"]) == ("length", {"completion_tokens": 6})
-
-
-def test_it_lists_a_model(pool: Pool) -> None:
-    async def scene() -> Any:
-        async with (
-            RecordedUpstream(pool) as server,
-            aiohttp.ClientSession() as session,
-            session.get(f"{server.base_url}/models") as reply,
-        ):
-            return await reply.json()
-
-    assert [each["id"] for each in asyncio.run(scene())["data"]] == ["recorded"]

@@ -74,17 +74,14 @@ def pool(tmp_path: Path, record_of: Callable[..., Record]) -> Pool:
 def test_a_recorded_sampler_gives_what_was_recorded_in_order(pool: Pool) -> None:
     async def scene() -> tuple[list[Response], list[Response]]:
         async with RecordedSampler(pool) as sampler:
+            with pytest.raises(PoolError, match="question stranger is not in"):
+                await sampler.sample(Question("stranger", "?"), 1)
             question = pool.questions["b"]
             return await sampler.sample(question, 3), await sampler.sample(question, 4, start=3)
 
     first, rest = asyncio.run(scene())
     assert texts(first) == [f"so it is \\boxed{{{answer}}}" for answer in "567"]
     assert texts(rest) == ["so it is \\boxed{8}"]
-
-
-def test_a_recorded_sampler_refuses_a_question_it_does_not_know(pool: Pool) -> None:
-    with pytest.raises(PoolError, match="question stranger is not in"):
-        asyncio.run(RecordedSampler(pool).sample(Question("stranger", "?"), 1))
 
 
 def test_a_sampler_can_be_entered_again_after_it_was_left() -> None:
