@@ -7,7 +7,7 @@ give back.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -80,6 +80,27 @@ def visible(text: str, own: tuple[str, ...] = ()) -> str:
         thinking = opens.get(marker[0].lower(), thinking)
         start = start if thinking else marker.end()
     return "" if thinking else text[start:]
+
+
+def opened_by_prompt(prompt: str, texts: Iterable[str], own: tuple[str, ...] = ()) -> str | None:
+    """The marker by which a prompt opened the thinking of its responses; None where it did not.
+
+    It ends the prompt, or a response closes it without having opened it.
+    """
+    pattern, opens = _markers(own, False)
+    pairs = [(first, last) for first, last, _ in THINKING if "channel" not in first]
+    found = {next(pattern.finditer(text), None) for text in texts}
+    closed = {marker[0].lower() for marker in found if marker and not opens[marker[0].lower()]}
+    ended = prompt[-LAST:].rstrip().lower()
+    for first, last in [*pairs, *zip(own[::2], own[1::2], strict=True)]:
+        if last.lower() in closed or (first[0] not in "^H" and ended.endswith(first.lower())):
+            return first
+    return None
+
+
+def is_marked(text: str, own: tuple[str, ...] = ()) -> bool:
+    """Whether a marker of thinking stands anywhere in a text."""
+    return _markers(own, False)[0].search(text) is not None
 
 
 def unknown_marker(text: str, own: tuple[str, ...] = ()) -> str | None:

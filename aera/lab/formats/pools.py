@@ -54,12 +54,14 @@ from aera.pools.pool import (
     write_pool,
 )
 from aera.pools.stats import name_few, tell_pool
+from aera.reading.find import is_marked, opened_by_prompt
 from aera.reading.task import TASKS, Readability, Task, get_task, readable_answers, task_from_json
 from aera.trace import trace_to_json
 
 FORMATS: dict[str, Callable[[Path], Rows]] = {**SOURCES, **LOGS}
 """Every format that is known by name: a function from a path to rows."""
 ESTIMATED = "estimated from the length of the texts"
+ALONE = "every question has one response, so there is nothing to vote on"
 NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often they are right"
 
 
@@ -132,6 +134,10 @@ def import_file(
         lines = [*tell_pool(pool.manifest, out), *_save_truths(seen.values(), found, folder)]
         if sampler.get("tokens") == ESTIMATED:
             lines.append(f"tokens are {ESTIMATED}: the file does not count them")
+        if pool.manifest.each == 1 < pool.manifest.questions:
+            lines.append(f"{ALONE}; --map id=NAME says which column tells questions apart")
+        if cut := sampler.get("cut_in_thinking"):
+            lines.append(f"{cut:,} end inside thinking that the prompt opened, and do not vote")
         lines += [each.remark for each in seen.values() if each.remark][:1]
     told = [*lines, *readability.lines(found)]
     return Imported(Pool.open(out), told, readability.warning(found))
@@ -155,9 +161,29 @@ def _records(
             seen[question] = replace(entry, responses=())
             if entry.estimated:
                 sampler["tokens"] = ESTIMATED
-        records = [entry.with_traces(task) for entry in batch]
+        records = [_reopened(entry, task, sampler).with_traces(task) for entry in batch]
         parts.append(health_of(read_votes(records, plain)))
         yield from records
+
+
+def _reopened(entry: Entry, task: Task, sampler: dict[str, Any]) -> Entry:
+    """The same where the prompt opened the thinking: what never closes it was cut off inside."""
+    own = task.thinking
+    texts = [response.text for response in entry.responses if response.text]
+    marker = opened_by_prompt(entry.question.text, texts, own)
+    if marker is None:
+        return entry
+    cut = [
+        each.finish_reason in (None, "length") and bool(each.text) and not is_marked(each.text, own)
+        for each in entry.responses
+    ]
+    pairs = zip(entry.responses, cut, strict=True)
+    sampler["cut_in_thinking"] = sampler.get("cut_in_thinking", 0) + sum(cut)
+    responses = (
+        replace(each, text=marker + each.text, finish_reason="length") if inside else each
+        for each, inside in pairs
+    )
+    return replace(entry, responses=tuple(responses))
 
 
 def _save_truths(entries: Collection[Entry], task: Task, folder: Path) -> list[str]:

@@ -12,12 +12,13 @@ import json
 import math
 import re
 import zlib
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -50,7 +51,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "question": "question problem prompt input query",
         "messages": "messages conversations conversation",
         "system": "system system_prompt",
-        "id": "id question_id doc_id problem_id prompt_id unique_id task_id request_id",
+        "id": "id question_id qid doc_id problem_id prompt_id unique_id task_id example_id "
+        "sample_id request_id",
         "choices": "choices options",
         "answer": "answer target ground_truth gold solution label correct_answer gold_answer gt",
         "group": "group",
@@ -65,6 +67,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """What a column may be called; the first that holds anything counts."""
 _KNOWN = {name for names in NAMES.values() for name in names}
+_LETTERED = re.compile(r"(?:option|choice)?[ _]?([A-J])", re.IGNORECASE)
 _NUMBERED = re.compile(r"(response|completion|generation|output|sample)[_ ]?\d+", re.IGNORECASE)
 HEAD = 50
 """Lines after the first that are looked at to recognise a file."""
@@ -357,9 +360,9 @@ class Fields:
         """What there is; None where there is nothing."""
         return given(self.row, self.name(key))
 
-    def bad(self, key: str) -> PoolError:
-        """What is said of something that cannot be used."""
-        return bad_field(self.row, self.name(key) or key, where=self.where)
+    def bad(self, key: str, what: str) -> PoolError:
+        """What is said of something that is not what it should be."""
+        return bad_field(self.row, self.name(key) or key, what, where=self.where)
 
     def missing(self, key: str, what: str) -> PoolError:
         """What is said of a row without something it needs."""
@@ -405,7 +408,8 @@ def _plain(name: str) -> str:
 def shown(value: object) -> str:
     """A value in a sentence: short, on one line, and without what a terminal would obey."""
     try:
-        return f"{value!r:.40}"
+        text = repr(value)
+        return text if len(text) <= 40 else f"{text[:39]}…"
     except (RecursionError, ValueError):  # too deep, or a number of too many digits
         return type(value).__name__
 
@@ -423,9 +427,10 @@ def need_field(row: Mapping[str, Any], name: str, *kinds: type, where: str) -> A
     return value
 
 
-def bad_field(row: Mapping[str, Any], name: str, *, where: str) -> PoolError:
-    """What is said of a field that cannot be used."""
+def bad_field(row: Mapping[str, Any], name: str, what: str = "", *, where: str) -> PoolError:
+    """What is said of a field that cannot be used, and what it should be."""
     problem = f"is {shown(row[name])}" if name in row else "is missing"
+    problem += f", which is no {what}" if what and name in row else ""
     return PoolError(f'{where}: the field "{name}" {problem}')
 
 
@@ -460,12 +465,14 @@ def written(value: object) -> str | None:
 
 
 def listed(value: object) -> list[Any] | None:
-    """A list, also where a cell holds it as JSON; None for anything else."""
+    """A list, also where a cell holds it as JSON or as Python; None for anything else."""
     if isinstance(value, str) and value.lstrip()[:1] == "[":
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
+        text = value
+        parsers: tuple[Callable[[str], object], ...] = (json.loads, literal_eval)
+        for parse in parsers:
+            with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                value = parse(text)
+                break
     return value if isinstance(value, list) else None
 
 
@@ -512,9 +519,9 @@ def _question_of(fields: Fields) -> tuple[Question, tuple[str, ...], str | None]
     """The question of a row, "" its id where it has none; what was said before, and the reply."""
     told, messages = fields.get("question"), fields.get("messages")
     if told is not None and not isinstance(told, str) and not conversation(told):
-        raise fields.bad("question")
+        raise fields.bad("question", "text or conversation")
     if messages is not None and not conversation(messages):
-        raise fields.bad("messages")
+        raise fields.bad("messages", "conversation")
     text, system, before, reply = asked_in(told)
     said, setting, earlier, replied = asked_in(messages)
     if not text.strip():
@@ -525,7 +532,7 @@ def _question_of(fields: Fields) -> tuple[Question, tuple[str, ...], str | None]
     whole = whole_number(value)
     name = value if isinstance(value, str) else "" if whole is None else str(whole)
     if value is not None and not name:
-        raise fields.bad("id")
+        raise fields.bad("id", "text or whole number")
     system = system or setting or written(fields.get("system"))
     group = written(fields.get("group"))
     question = Question(name, text, choices_of(fields), system, group)
@@ -533,15 +540,19 @@ def _question_of(fields: Fields) -> tuple[Question, tuple[str, ...], str | None]
 
 
 def choices_of(fields: Fields) -> tuple[str, ...]:
-    """The choices of a question, none where it has none; also by letter, or with their labels."""
+    """The choices of a question, none where it has none; also by letter, with their labels, or in
+    columns named A, B and so on."""
     value = fields.get("choices")
     if isinstance(value, dict):
         value = value.get("text") if isinstance(value.get("text"), list) else [*value.values()]
     if not value:
-        return ()
+        lettered = [_LETTERED.fullmatch(name) for name in fields.row]
+        found = {m[1].upper(): fields.row[m[0]] for m in lettered if m and given(fields.row, m[0])}
+        there = [*takewhile(found.__contains__, LETTERS)]
+        return tuple(written(found[each]) or "" for each in there) if len(there) > 1 else ()
     choices = listed(value)
     if choices is None:
-        raise fields.bad("choices")
+        raise fields.bad("choices", "list of choices")
     texts = [each.get("text") if isinstance(each, dict) else each for each in choices]
     return tuple(each if isinstance(each, str) else written(each) or "" for each in texts)
 
@@ -591,7 +602,7 @@ def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE)
         number = numbers.setdefault(key, str(len(numbers)))
         index = whole_number(fields.get("index"))
         if index is None and fields.get("index") is not None:
-            raise fields.bad("index")
+            raise fields.bad("index", "whole number")
         singles.append((replace(entry, question=_named(question, number)), number, index))
     if unseen and first:
         raise first.unknown(min(unseen))
@@ -628,7 +639,7 @@ def _responses(fields: Fields) -> list[Any] | None:
     if told is not None or fields.name("text") or fields.name("response_answer"):
         return told
     if value is not None:
-        raise fields.bad("responses")
+        raise fields.bad("responses", "list of responses")
     return []
 
 
@@ -724,7 +735,10 @@ def _together(singles: list[_Single]) -> Iterator[Entry]:
         told = {entry.truth: entry for entry in entries if entry.truth is not None}
         if len(told) > 1:
             where = [*told.values()][1].where
-            raise PoolError(f"{where}: the question {name} has another answer than before")
+            raise PoolError(
+                f"{where}: the question {name} has another answer than before; --map id=NAME says "
+                "which column tells questions apart, --map answer=NAME which one is right"
+            )
         yield replace(
             next(iter(told.values()), entries[-1]),
             question=first,
@@ -764,7 +778,7 @@ def _response_of(fields: Fields, said: str | None) -> Pair:
     answer = written(given(told, said)) if ours or not text else None
     tokens = whole_number(fields.get("tokens"))
     if fields.get("tokens") is not None and (tokens is None or tokens < 0):
-        raise fields.bad("tokens")
+        raise fields.bad("tokens", "number of tokens")
     if tokens is None and (ids := listed(told.get("token_ids"))) is not None:
         tokens = len(ids)
     served = read_tokens(told)

@@ -33,6 +33,13 @@ def test_the_usual_names_are_known(question: str, many: str, truth: str) -> None
     assert (said(entry), entry.truth, entry.truth_name) == (["x", "y"], "7", truth)
 
 
+@pytest.mark.parametrize("name", ["qid", "example_id", "sample_id"])
+def test_questions_of_one_wording_are_told_apart_by_their_id(name: str) -> None:
+    rows = [{name: f"q{n % 3}", "prompt": "Which is right?", "output": "x"} for n in range(12)]
+    found = [(each.question.id, len(each.responses)) for each in entries(*rows)]
+    assert found == [("q0", 4), ("q1", 4), ("q2", 4)]
+
+
 @pytest.mark.parametrize("one", ["text", "response", "completion", "output", "content"])
 def test_rows_of_one_response_are_grouped(one: str) -> None:
     rows = [{"question": q, one: f"{q}{n}", "index": n} for n in (2, 0, 1) for q in "ab"]
@@ -87,6 +94,7 @@ def test_cells_may_hold_lists_and_numbers_as_text() -> None:
     assert entry.responses[1] == Response("B", 12, -1.5, seed=3)
     text = only({"question": "?", "text": "[1, 2]", "tokens": "209.0", "index": "0"})
     assert text.responses == (Response("[1, 2]", 209),)
+    assert said(only({"question": "?", "responses": "['it\\'s 1', \"2\"]"})) == ["it's 1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +104,8 @@ def test_cells_may_hold_lists_and_numbers_as_text() -> None:
 def test_choices_come_as_a_list_by_letter_or_with_labels(choices: Any) -> None:
     row = {"question": "?", "options": choices, "responses": ["A"]}
     assert only(row).question.choices == ("tea", "2")
+    columns = {"question": "?", "A": "tea", "Option B": 2, "option_d": "no", "responses": ["A"]}
+    assert only(columns).question.choices == ("tea", "2"), "C is missing, so D is none of them"
 
 
 def test_a_response_may_be_its_answer_alone() -> None:

@@ -146,6 +146,26 @@ def test_a_tag_that_is_not_known_is_counted_and_shown(tmp_path: Path) -> None:
     assert "31 begin with <plan>" in said("info", found.pool.path)
 
 
+@pytest.mark.parametrize("prompt", [TOM, f"{TOM}\n<think>\n"])
+def test_thinking_that_the_prompt_opened_and_nothing_closes_never_votes(
+    tmp_path: Path, prompt: str
+) -> None:
+    whole = "5 x 20.\n</think>\n\\boxed{100}" if prompt == TOM else "<think></think>\\boxed{100}"
+    texts = ["Maybe \\boxed{7}? But wait,"] * 3 + [whole]
+    found = brought(tmp_path, "r1.jsonl", lines({**ROW, "question": prompt, "responses": texts}))
+    assert "3 end inside thinking that the prompt opened, and do not vote" in found.lines
+    [record] = found.pool
+    votes = record.read(found.pool.task).votes
+    assert [vote.answer for vote in votes] == [None, None, None, "100"]
+    assert [response.truncated for response in record.responses] == [True, True, True, False]
+
+
+def test_where_every_question_has_one_response_that_is_said(tmp_path: Path) -> None:
+    rows = [{"problem": f"{TOM} {n}", "text": BOXES[0]} for n in range(3)]
+    found = brought(tmp_path, "single.jsonl", lines(*rows))
+    assert any("nothing to vote on" in line for line in found.lines)
+
+
 GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
 
 
