@@ -55,7 +55,7 @@ def add_test(controller: Controller) -> str:
         bundled = import_file(DEMO / "gsm8k.jsonl.gz", Path(scratch) / "demo", task=TASK).pool
         headline = aera.evaluate(bundled, controller=controller).headline
     assert headline is not None
-    *lines, _ = headline.lines  # the certificate stands above
+    *lines, _ = headline["lines"]  # the certificate stands above
     told = "\n".join(f"- {line}" for line in lines)
     made = controller.card.partition("\n## Test")[0].rstrip("\n")
     known = {"held": held_out(), "certified": certified()}

@@ -44,7 +44,6 @@ from aera.lab.truths import Truths, TruthScorer, need_truths
 from aera.lab.words import (
     DEFAULT,
     SHOWN_THRESHOLD,
-    Headline,
     changed_gap,
     headline_point,
     make_headline,
@@ -203,7 +202,7 @@ class Evaluation:
             "protocol": self.protocol,
             "seed": self.seed,
             **({} if prices is None else {"prices": asdict(prices)}),
-            **({} if self.headline is None else {"headline": self.headline.as_json()}),
+            **({} if self.headline is None else {"headline": self.headline}),
             "points": [point.as_json(**self.terms) for point in self.frontier.points],
             "comparisons": comparisons(self.frontier, seed=self.seed) if graded else [],
             "trajectories": _shapes(trajectories) if right else None,
@@ -212,7 +211,7 @@ class Evaluation:
         return {name: _strict(section) for name, section in made.items()}
 
     @cached_property
-    def headline(self) -> Headline | None:
+    def headline(self) -> dict[str, Any] | None:
         """What it shows, in words: the same in the summary, on a terminal and on a page.
 
         Best-of-n compares utilities, and has sentences of its own.
@@ -294,7 +293,7 @@ class Evaluation:
     def remarks(self) -> list[str]:
         """The headline, and what else a table cannot say: how far its claims reach."""
         task, known = self.records.task, self.sections.get("controller", {})
-        told = [*(self.headline.lines if self.headline else self.sections.get("outcome", ()))]
+        told = [*(self.headline["lines"] if self.headline else self.sections.get("outcome", ()))]
         told += [f"{self.title}.", *([self.left_out] if self.left_out else ())]
         if self.readability.responses:
             warning = self.readability.warning(task)

@@ -4,7 +4,7 @@ The terminal, the JSON file, the page and the model card show these sentences as
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -120,64 +120,6 @@ def remark(point: Point) -> str:
 # --- the headline of an evaluation ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Headline:
-    """One policy, named before its result was seen, against plain votes and its own full budget."""
-
-    policy: str
-    reference: str
-    """Its own full budget: weighted where its votes are."""
-    claim: str
-    """Against as many plain votes as there are, where that can be told."""
-    grounds: str
-    """What the claim rests on, and what became of the limit."""
-    status: str
-    """Whether these questions test the policy or only describe it."""
-    certified: bool
-    certificate: str
-    """Certified how, or why not."""
-    spent: Estimate
-    """Its share of the full budget's tokens, or of the responses where tokens are not known."""
-    gap: Estimate | None = None
-    """None without truths, and on questions it was trained on."""
-    beside: tuple[tuple[Point, Estimate], ...] = ()
-    """The policy against fixed budgets of plain votes; none where there is no gap."""
-    changed: Estimate | None = None
-    """Answers that are not those of the full budget, where that was what was allowed."""
-
-    @property
-    def lines(self) -> list[str]:
-        """Everything it says, a line for each thing."""
-        changed = [] if self.changed is None else [_tell_changed(self.changed, self.reference)]
-        return [f"{self.claim}.", self.grounds, *changed, self.certificate]
-
-    def as_json(self) -> dict[str, Any]:
-        """As an evaluation file holds it."""
-        texts = ("policy", "reference", "claim", "grounds", "status", "certified", "certificate")
-        beside = [
-            {
-                "reference": point.policy,
-                "accuracy": point.accuracy,
-                "responses": point.responses,
-                "gap": gap.as_json("difference"),
-                "full": _is_full(point),
-            }
-            for point, gap in self.beside
-        ]
-        return {
-            **{name: getattr(self, name) for name in texts},
-            "spent": self.spent.as_json("percent"),
-            "gap": self.gap and self.gap.as_json("difference"),
-            "beside": beside,
-            "changed": self.changed and self.changed.as_json("difference"),
-            "lines": self.lines,
-        }
-
-
-def _is_full(point: Point) -> bool:
-    return point.responses == point.trajectories.schedule.last
-
-
 def headline_point(frontier: Frontier) -> Point:
     """The policy to speak of: calibrated, deployed or the default, never the best one seen."""
     points = frontier.points
@@ -194,54 +136,67 @@ def headline_point(frontier: Frontier) -> Point:
 
 
 def make_headline(
-    frontier: Frontier,
-    *,
-    protocol: str,
-    task: str,
-    sections: Mapping[str, Any],
-    max_loss: float,
-) -> Headline:
-    """`sections` are what a protocol or a controller has to say; `max_loss` where they do not."""
-    point = headline_point(frontier)
+    frontier: Frontier, *, protocol: str, task: str, sections: Mapping[str, Any], max_loss: float
+) -> dict[str, Any]:
+    """One policy, named before its result was seen, against plain votes and its own full budget.
+
+    As an evaluation file holds it. The claim is against all plain votes, the grounds are what that
+    rests on and what became of the limit; `lines` is everything that is said. Without truths, and
+    on questions it was trained on, there is no gap. `sections` are what a protocol or a controller
+    has to say; `max_loss` holds where they do not.
+    """
+    point, plain = headline_point(frontier), frontier.full_budget()
     full = frontier.full_budget(weighted=point.weighted)
-    spent = (
-        spent_share(point.spent, full.spent)
-        if full.tokens
-        else spent_share(point.counts, full.counts)
-    )
-    certified, certificate = _certificate(protocol, task, sections, graded=point.graded)
+    unit, name = ("spent", "tokens") if full.tokens else ("counts", "responses")
+    spent = spent_share(getattr(point, unit), getattr(full, unit))
     tested = point.graded and not point.in_sample
-    agreed = any(choice.get("by_agreement") for choice in _choices(sections))
-    gap = paired_gap(point.scores, full.scores) if tested else None
-    price = f"{spent.value:.0f} % of the {'tokens' if full.tokens else 'responses'}"
-    plain = frontier.full_budget()
-    apart = paired_gap(point.scores, plain.scores) if tested else None
-    status = _status(point)
-    allowed = 100 * _allowed(sections, max_loss)
-    return Headline(
-        policy=point.policy,
-        reference=full.policy,
-        claim=_claim(point, full, plain, apart, price=price),
-        grounds=_grounds(point, full, plain, apart, gap, status=status, allowed=allowed),
-        status=status,
-        certified=certified,
-        certificate=certificate,
-        spent=spent,
-        gap=gap,
-        beside=_beside(point, frontier) if tested else (),
-        changed=changed_gap(point) if agreed and point.kind is Kind.CALIBRATED else None,
-    )
+    apart, gap = (paired_gap(point.scores, p.scores) if tested else None for p in (plain, full))
+    choices, status = _choices(sections), _status(point)
+    known = choices[0] if choices else sections.get("controller", {}).get("calibration", {})
+    allowed = 100 * known.get("max_loss", max_loss)
+    certified, certificate = _certificate(protocol, task, sections, graded=point.graded)
+    claim = _claim(point, full, plain, apart, price=f"{spent.value:.0f} % of the {name}")
+    grounds = _grounds(point, full, plain, apart, gap, status=status, allowed=allowed)
+    lines, changed = [f"{claim}.", grounds], None
+    if point.kind is Kind.CALIBRATED and known.get("by_agreement"):
+        changed = changed_gap(point)
+        ends = f"{abs(changed.high):.1f} to {-changed.low:.1f}"
+        lines.append(
+            f"{changed.worse} of {changed.questions} answers differ from {full.policy}'s: "
+            f"{abs(changed.value):.1f} % (95 %: {ends} %)."
+        )
+    fixed = (p for p in frontier.points if p.kind is Kind.FIXED and not p.weighted)
+    beside = {each.policy: each for each in (*fixed, plain) if tested}
+    return {
+        "policy": point.policy,
+        "reference": full.policy,
+        "claim": claim,
+        "grounds": grounds,
+        "status": status,
+        "certified": certified,
+        "certificate": certificate,
+        "spent": spent.as_json("percent"),
+        "gap": gap and gap.as_json("difference"),
+        "beside": [
+            {
+                "reference": each.policy,
+                "accuracy": each.accuracy,
+                "responses": each.responses,
+                "gap": paired_gap(point.scores, each.scores).as_json("difference"),
+                "full": each.responses == each.trajectories.schedule.last,
+            }
+            for each in beside.values()
+            if each.policy not in (full.policy, point.policy)
+        ],
+        "changed": changed and changed.as_json("difference"),
+        "lines": [*lines, certificate],
+    }
 
 
 def changed_gap(point: Point) -> Estimate:
     """How many answers are not those of the full budget; every one of them counts as worse."""
     gap = paired_gap(point.agreements, np.ones_like(point.agreements))
     return replace(gap, high=min(0.0, gap.high))  # nothing agrees more than it agrees with itself
-
-
-def _tell_changed(changed: Estimate, reference: str) -> str:
-    share = f"{abs(changed.value):.1f} % (95 %: {abs(changed.high):.1f} to {-changed.low:.1f} %)"
-    return f"{changed.worse} of {changed.questions} answers differ from {reference}'s: {share}."
 
 
 def _status(point: Point) -> str:
@@ -254,30 +209,10 @@ def _status(point: Point) -> str:
     return "a test on questions kept apart" if point.kind is Kind.CALIBRATED else "descriptive"
 
 
-def _allowed(sections: Mapping[str, Any], otherwise: float) -> float:
-    """The loss that calibration allowed, as a fraction."""
-    choices = _choices(sections)
-    known = choices[0] if choices else sections.get("controller", {}).get("calibration", {})
-    found = known.get("max_loss")
-    return otherwise if found is None else float(found)
-
-
 def _choices(sections: Mapping[str, Any]) -> Sequence[Calibration]:
     """What calibration chose for the headline's policy, once per fold."""
     own: Sequence[Calibration] = next(iter(sections.get("calibration", {}).values()), ())
     return own
-
-
-def _beside(point: Point, frontier: Frontier) -> tuple[tuple[Point, Estimate], ...]:
-    """Every fixed budget of plain votes but the one it is compared with anyway."""
-    fixed = (each for each in frontier.points if each.kind is Kind.FIXED and not each.weighted)
-    plain = {each.policy: each for each in (*fixed, frontier.full_budget())}
-    own = frontier.full_budget(weighted=point.weighted).policy
-    return tuple(
-        (each, paired_gap(point.scores, each.scores))
-        for name, each in plain.items()
-        if name not in (own, point.policy)
-    )
 
 
 def _claim(point: Point, full: Point, plain: Point, apart: Estimate | None, *, price: str) -> str:
