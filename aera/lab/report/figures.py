@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from aera.arrays import Columns, Flags, Floats
+from aera.arrays import Flags, Floats
 from aera.core import Schedule
-from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.diagnostics import loss_by_difficulty
 from aera.lab.frontier import Frontier, Kind, Point, Trajectories
@@ -394,24 +393,13 @@ def flow_figure(trajectories: Trajectories) -> Figure:
 BINS = 10
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """What a gate that never saw a question said at its checkpoints."""
-
-    p_continue: Floats
-    """Shape (questions, checkpoints); NaN where the gate was not asked."""
-    folds: Columns
-    choices: Mapping[str, tuple[Choice, ...]]
-    """By name: what calibration chose, once per fold; empty where nothing was calibrated."""
-
-
-def reliability(seen: Predictions, trajectories: Trajectories) -> list[Row]:
+def reliability(chances: Floats, trajectories: Trajectories) -> list[Row]:
     """Tenths of all decisions by p_continue; the last checkpoint is no decision.
 
     The intervals are Wilson's and count each question once, for its decisions hang together.
     """
     labels: Flags = continuation_labels(trajectories.known_grades, trajectories.tokens)[:, :-1]
-    chance = seen.p_continue[:, :-1]
+    chance = chances[:, :-1]
     questions, columns = np.nonzero(~np.isnan(chance))
     chance, paid = chance[questions, columns], labels[questions, columns]
     rows = list[Row]()
@@ -425,9 +413,9 @@ def reliability(seen: Predictions, trajectories: Trajectories) -> list[Row]:
     return rows
 
 
-def reliability_figure(seen: Predictions, trajectories: Trajectories, *, unseen: bool) -> Figure:
+def reliability_figure(chances: Floats, trajectories: Trajectories, *, unseen: bool) -> Figure:
     """p_continue against how often continuing paid."""
-    rows = reliability(seen, trajectories)
+    rows = reliability(chances, trajectories)
     columns = {"p_continue": "p_continue, mean", "paid": "continuing paid, share"}
     columns |= {"low": "95 % from", "high": "to"}
     columns |= {"decisions": "decisions", "questions": "questions"}

@@ -24,7 +24,6 @@ from aera.lab.report.figures import (
     ALONE,
     CONFIG,
     Figure,
-    Predictions,
     bracket,
     calibrated_figure,
     difficulty_figure,
@@ -93,13 +92,13 @@ def make_sections(made: Evaluation) -> list[Section]:
     allowed = 100 * known.get("max_loss", made.max_loss)
     graded = trajectories.grades is not None
     sections = [_frontier_section(made, allowed=allowed)]
-    seen = find_predictions(made)
-    if seen is not None and graded:
+    chances = find_chances(made)
+    if chances is not None and graded:
         unseen = not told.get("controller", {}).get("seen")
-        name = GATE_FAMILY.name
-        chosen = [c.setting for c in seen.choices.get(name, ()) if c.family == name]
+        name, choices = GATE_FAMILY.name, made.done.choices if made.done else {}
+        chosen = [c.setting for c in choices.get(name, ()) if c.family == name]
         gate = [
-            reliability_figure(seen, trajectories, unseen=unseen),
+            reliability_figure(chances, trajectories, unseen=unseen),
             threshold_figure(made.frontier, told, chosen=chosen, allowed=allowed),
         ]
         lead = "The gate turns evidence into p_continue; one threshold turns that into a decision."
@@ -123,14 +122,16 @@ def _points(made: Evaluation) -> list[Point]:
     return in_order(known, shown=headline["policy"], reference=headline["reference"])
 
 
-def find_predictions(made: Evaluation) -> Predictions | None:
-    """What the gates of a protocol said of questions they never saw, else a controller's."""
+def find_chances(made: Evaluation) -> Floats | None:
+    """What the gates of a protocol said of questions they never saw, else a controller's.
+
+    Shape (questions, checkpoints), NaN where a gate was not asked.
+    """
     done = made.done
     if done is not None and GATE_FAMILY.name in done.measured.values:
-        choices = done.choices
-        return Predictions(done.p_continue, done.folds, choices)
-    said = [p.p_continue for p in made.frontier.points if p.p_continue is not None]
-    return Predictions(said[0], np.zeros(len(said[0]), dtype=np.int64), {}) if said else None
+        return done.p_continue
+    known = (p.p_continue for p in made.frontier.points if p.p_continue is not None)
+    return next(known, None)
 
 
 def _frontier_section(made: Evaluation, *, allowed: float) -> Section:
@@ -325,7 +326,7 @@ def shown_rows(questions: int, *, seed: int) -> Columns:
     return np.sort(np.random.default_rng(seed).choice(questions, MOST_QUESTIONS, replace=False))
 
 
-def explore(made: Evaluation, rows: Columns, seen: Predictions | None) -> list[Row]:
+def explore(made: Evaluation, rows: Columns, chances: Floats | None) -> list[Row]:
     """One record per question in these rows, read from wherever they are; lists by checkpoint.
 
     What a protocol learned has votes with the weights of their fold, but no texts.
@@ -347,8 +348,8 @@ def explore(made: Evaluation, rows: Columns, seen: Predictions | None) -> list[R
         told = found[name]
         told["tokens"] = [int(value) for value in trajectories.tokens[row, columns]]
         told["evidence"] = {n: _short(v[row, columns]) for n, v in trajectories.evidence.items()}
-        if seen is not None:
-            told["p_continue"] = _short(seen.p_continue[row, columns])
+        if chances is not None:
+            told["p_continue"] = _short(chances[row, columns])
         if truths is not None:
             told["truth"] = truths[name]
             told["right"] = [int(right) for right in trajectories.right[row]]
@@ -415,29 +416,33 @@ def _short(values: Floats) -> list[float | None]:
 # --- why policies stop --------------------------------------------------------------------------
 
 
-def account(point: Point, *, rows: Columns, seen: Predictions | None) -> Row:
+def account(point: Point, made: Evaluation, rows: Columns, chances: Floats | None) -> Row:
     """Where a policy stopped and why, question by question; each reason is written once."""
-    folds = seen.folds if seen else np.zeros(len(point.columns), dtype=np.int64)
-    choices = seen.choices.get(point.family, ()) if seen and point.kind is Kind.CALIBRATED else ()
+    judged = made.done if point.kind is Kind.CALIBRATED else None
+    choices = judged.choices.get(point.family, ()) if judged else ()
     last, reasons, why, below = len(point.trajectories.schedule) - 1, dict[str, int](), [], []
     for row in rows:
-        setting, family, where = point.setting, point.family, ""
-        if choices:
-            choice = choices[folds[row]]
-            setting, family = choice.setting, choice.family
-            where = f"fold {folds[row] + 1}" if len(choices) > 1 else ""
-        said = None if seen is None else seen.p_continue[row, point.columns[row]]
+        setting, family, told = point.setting, point.family, []
+        if judged and choices:
+            fold = int(judged.folds[row])
+            setting, family = choices[fold].setting, choices[fold].family
+            told.append(
+                "chosen on other questions" if setting is not None else "kept by calibration"
+            )
+            told += [f"fold {fold + 1}"] if len(choices) > 1 else []
+        said = None if chances is None else chances[row, point.columns[row]]
         asked = family != GATE_FAMILY.name or said is None or said < (setting or 0.0)
         reason = _describe_stop(family, setting, full=point.columns[row] == last, asked=asked)
-        if choices:
-            origin = "kept by calibration" if setting is None else "chosen on other questions"
-            reason = ", ".join(filter(None, (reason, origin, where)))
-        why.append(reasons.setdefault(reason, len(reasons)))
+        why.append(reasons.setdefault(", ".join((reason, *told)), len(reasons)))
         below.append(setting if family == GATE_FAMILY.name else None)
-    told = {"policy": point.policy, "stops": point.columns[rows].tolist()}
-    told |= {"reasons": list(reasons), "why": why}
-    gated = seen is not None and point.family == GATE_FAMILY.name
-    return {**told, "thresholds": below} if gated else told
+    gated = chances is not None and point.family == GATE_FAMILY.name
+    return {
+        "policy": point.policy,
+        "stops": point.columns[rows].tolist(),
+        "reasons": list(reasons),
+        "why": why,
+        **({"thresholds": below} if gated else {}),
+    }
 
 
 def _describe_stop(family: str, setting: float | None, *, full: bool, asked: bool) -> str:
@@ -459,7 +464,7 @@ def page_content(made: Evaluation) -> dict[str, Any]:
     """Everything the page's script needs."""
     told, trajectories = made.summary, made.frontier.trajectories
     health, task = made.readability, made.records.task
-    questions, seen = len(trajectories.question_ids), find_predictions(made)
+    questions, chances = len(trajectories.question_ids), find_chances(made)
     rows = shown_rows(questions, seed=made.seed)
     return {
         **{name: told[name] for name in ("pool", "protocol", "seed", "headline")},
@@ -478,9 +483,9 @@ def page_content(made: Evaluation) -> dict[str, Any]:
         "sections": [section.as_json() for section in make_sections(made)],
         "schedule": list(trajectories.schedule),
         "columns": shown_columns(trajectories.schedule),
-        "points": [account(point, rows=rows, seen=seen) for point in _points(made)],
+        "points": [account(point, made, rows, chances) for point in _points(made)],
         "judged": questions,
-        "questions": explore(made, rows, seen),
+        "questions": explore(made, rows, chances),
     }
 
 

@@ -19,7 +19,7 @@ from aera.lab import PaperLearner, Trajectories, write_report
 from aera.lab.build import Built
 from aera.lab.frontier import Prices
 from aera.lab.learning.perceptron import Perceptron
-from aera.lab.report.figures import Predictions, reliability
+from aera.lab.report.figures import reliability
 from aera.lab.report.page import Section, export_svg, find_room, make_sections, page_content
 from aera.lab.summary import Evaluation
 
@@ -67,7 +67,7 @@ def test_reliability_counts_every_decision_but_the_last_checkpoint(
 ) -> None:
     shown = trajectories_of([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]] * 10)
     chances = np.tile([[0.9, 0.1, 0.5], [0.2, np.nan, 0.5]], (10, 1))
-    bins = reliability(Predictions(chances, np.zeros(20, dtype=np.int64), {}), shown)
+    bins = reliability(chances, shown)
     assert sum(each["decisions"] for each in bins) == 30
     assert (bins[0]["paid"], bins[-1]["paid"]) == (0.0, 1.0)
     assert all(each["low"] <= each["paid"] <= each["high"] for each in bins)
