@@ -103,9 +103,9 @@ def serve(
     tables = _upstreams(urls, keys, escalate_to)
     place, folder = "", Path()
     if config is not None:
-        for name in [*told_of_it, *(["escalate_to"] if escalate_to else [])]:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} says something of one model: with --config, say it there")
+        if told_of_it or escalate_to:
+            flag = next(iter(told_of_it), "escalate_to").replace("_", "-")
+            raise UsageError(f"--{flag} says something of one model: with --config, say it there")
         told = read_file(config)
         if tables and "upstream" in told:
             raise UsageError(f"{config} has [[upstream]] tables, so leave out --upstream")

@@ -86,21 +86,6 @@ def refused(*options: str, **variables: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_it_serves_by_options_and_stops_on_sigterm() -> None:
-    port = free_port()
-    with (
-        in_background(FakeUpstream(boxed)) as upstream,
-        served(port, "--upstream", upstream.base_url, "--model", "m") as process,
-    ):
-        status, reply = ask(port, "/v1/chat/completions", BODY)
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
-    assert (status, reply["aera"]["samples"], process.returncode) == (200, 4, 0)
-    assert f"AERA on http://127.0.0.1:{port}/v1" in said
-    assert '"route": "chat", "model": "m", "status": 200' in said
-    assert "how many" not in said
-
-
 def test_what_cannot_be_served_is_one_sentence_and_nothing_is_announced() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -130,14 +115,20 @@ def test_the_environment_sets_it_all() -> None:
         variables = {
             "AERA_UPSTREAM": f"{one.base_url},{other.base_url}", "AERA_MODEL": "m",
             "AERA_KEYS": f"{KEY}1, {KEY}2", "AERA_VOTE_BY_DEFAULT": "1", "AERA_TASK": "numeric",
-            "AERA_POLICY": "fixed-8", "AERA_LOG_LEVEL": "error",
+            "AERA_POLICY": "fixed-8",
         }  # fmt: skip
-        with served(port, **variables):
+        with served(port, **variables) as process:
             assert ask(port, "/v1/models")[0] == 401
             assert len(ask(port, "/ready")[1]["replicas"]) == 2
             messages = {"messages": BODY["messages"]}
             status, reply = ask(port, "/v1/chat/completions", messages, key=f"{KEY}2")
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=20)
     assert (status, reply["model"], reply["aera"]["samples"]) == (200, "m", 8)
+    assert process.returncode == 0
+    assert f"AERA on http://127.0.0.1:{port}/v1" in said
+    assert '"model": "m", "status": 200' in said
+    assert "how many" not in said
 
 
 UPSTREAM = ("--upstream", "http://127.0.0.1:1/v1")
@@ -286,15 +277,9 @@ def test_a_check_asks_the_model_servers() -> None:
     assert (lost.exit_code, lost.stderr, "hidden" in lost.stdout) == (1, said, False)
 
 
-def test_a_file_is_served_beside_options_that_name_its_server(tmp_path: Path) -> None:
-    port, file, server = free_port(), tmp_path / "gateway.toml", FakeUpstream(boxed)
-    file.write_text('[[model]]\nname = "small"\ninstruction = true\nmax_n = 2\nmax_tokens = 70\n')
-    with in_background(server), served(port, AERA_CONFIG=str(file), AERA_UPSTREAM=server.base_url):
-        asked = [
-            ask(port, "/v1/chat/completions", {**BODY, "model": model})[0]
-            for model in ("aera/small", "small", "large")
-        ]
-        assert ask(port, "/v1/chat/completions", {**BODY, "model": "aera/small", "n": 3})[0] == 400
-    assert asked == [200, 200, 404]
-    assert "boxed" in server.calls[0].prompt
-    assert server.calls[0].body["max_tokens"] == 70
+def test_options_may_name_the_server_of_a_file(tmp_path: Path) -> None:
+    (file := tmp_path / "gateway.toml").write_text('[[model]]\nname = "small"\nmax_n = 2\n')
+    line = ["serve", *UPSTREAM, "--config", str(file), "--port", "9", "--print-config"]
+    printed = tomllib.loads(CliRunner().invoke(app, line).output)
+    assert (printed["upstream"][0]["urls"], printed["server"]["port"]) == ([UPSTREAM[1]], 9)
+    assert (printed["model"][0]["name"], printed["model"][0]["max_n"]) == ("small", 2)

@@ -21,7 +21,6 @@ from gateways import (
     account,
     bearer,
     numbers,
-    posted,
     proxied,
     visit,
 )
@@ -166,20 +165,6 @@ def test_a_reply_keeps_what_an_upstream_says_beside_its_choices() -> None:
 
 
 # --- keys and limits ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("model", ["m", "aera/m"])
-@pytest.mark.parametrize(("own", "sent"), [("upstream-key", "Bearer upstream-key"), ("", None)])
-def test_the_clients_key_and_options_stay_here(
-    model: str, own: str, sent: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_KEY", own)
-    server = FakeUpstream(boxed)
-    headers = {**bearer(KEYS[0]), "Cookie": "a=b", "x-aera-min-samples": "4"}
-    posted({**BODY, "model": model}, server, sent=headers, keys=KEYS)
-    seen = {name.lower(): value for name, value in server.calls[0].headers.items()}
-    assert seen.get("authorization") == sent
-    assert not {"cookie", "x-aera-min-samples"} & set(seen)
 
 
 @pytest.mark.parametrize("bracket", ["[]", "{}"])

@@ -138,14 +138,12 @@ def test_no_bytes_make_the_gateway_fail(target: Target, sent: bytes) -> None:
     "sent",
     [
         '{"model": "%s", "messages": [], "x": ' + "[" * 50_000 + "]" * 50_000 + "}",
-        '{"model": "%s", "messages": [], "x": ' + "[" * 500 + "]" * 500 + "}",
-        '{"model": "%s", "messages": [], "x": ' + '{"a":' * 500 + "1" + "}" * 500 + "}",
         '{"model": "%s", "messages": [], "seed": 1' + "0" * 5000 + "}",
         '{"model": "%s", "messages": [], "x": NaN}',
         '{"model": "%s", "messages": [], "aera": {}, "temperature": 1e999}',
         '{"model": "%s", "messages": [], "x": "\xff"}',
     ],
-    ids=["deep", "less deep", "deep objects", "long number", "NaN", "Infinity", "no UTF-8"],
+    ids=["deep", "long number", "NaN", "Infinity", "no UTF-8"],
 )
 def test_a_request_that_is_no_sound_json_is_refused(target: Target, model: str, sent: str) -> None:
     assert target.send("POST", CHAT, (sent % model).encode("latin-1")) == 400
