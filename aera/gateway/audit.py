@@ -1,20 +1,20 @@
 """Audits: some votes run on to the full budget after their answer has left, and are compared.
 
-A request is drawn before its vote, by a keyed hash of an id that is made here, so that nobody can
-choose what is looked at; a text that was drawn is not drawn again. Where there is no room it is
+A request is drawn before its vote, by chance that nobody can foresee, so that nobody can choose
+what is looked at; a text that was drawn is not drawn again. Where there is no room it is
 skipped, which says nothing of its answer. One that cannot finish counts as changed. What is still
 under way when the gateway stops is cancelled and counts as nothing.
 """
 
 import asyncio
-import hashlib
 import json
 import logging
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from random import SystemRandom
 from typing import Any
 
 from aera.errors import AeraError
@@ -28,6 +28,7 @@ from aera.sampling.client import cancel_all
 from aera.solving.run import Allocation, Run
 
 log = logging.getLogger("aera.gateway")
+CHANCE = SystemRandom()
 # Texts that are remembered as drawn.
 TEXTS = 100_000
 DAY = 86_400.0
@@ -44,18 +45,16 @@ class Auditor:
         # What the lines of this sequence have in common.
         self._named = {"model": self.config.name, "policy": self.config.decider.label}
         self._named["sequence"] = os.urandom(4).hex()
-        self._counts: Counter[str] = Counter()
-        self._tokens = 0
+        self._seen = self._changed = self._tokens = 0
         self._log: Log | None = None
         if self.config.record is not None:  # which only its owner may read
             plan = Plan(self.config.decider.task, None)
             self._log = Log.open(self.config.record, plan, command="aera serve", private=True)
-        self._writing = asyncio.Lock()
         tokens = self.config.audit_tokens
         # What audits may spend.
         self._ledgers = (Ledger(Budget(tokens=tokens), period=DAY),) if tokens else ()
-        self._key = os.urandom(16)
-        self._texts: dict[bytes, None] = {}
+        # By their hashes.
+        self._texts: dict[int, None] = {}
         # Those that were drawn, in this order: id, outcome and what it took, once they have ended.
         self._waiting: deque[dict[str, Any]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,12 +62,12 @@ class Auditor:
 
     # --- drawing ----------------------------------------------------------------------------------
 
-    def _draw(self, body: Json, options: RequestOptions) -> bytes | None:
+    def _draw(self, body: Json, options: RequestOptions) -> int | None:
         """The text of a request that is drawn, as it is remembered; None for any other."""
-        drawn = int.from_bytes(self._hash(os.urandom(16))) < self.config.audit_share * 2**128
+        drawn = CHANCE.random() < self.config.audit_share
         if not drawn or self._stopped or self.spends_all or _is_own(body, options):
             return None
-        text = self._hash(json.dumps(body.get("messages"), sort_keys=True).encode())
+        text = hash(json.dumps(body["messages"], sort_keys=True))
         if text in self._texts:
             return None
         over = any(each.wait(Bound(prompt_tokens=0)) for each in self._ledgers)
@@ -79,9 +78,6 @@ class Auditor:
         if len(self._texts) > TEXTS:
             del self._texts[next(iter(self._texts))]
         return text
-
-    def _hash(self, content: bytes) -> bytes:
-        return hashlib.blake2b(content, key=self._key, digest_size=16).digest()
 
     async def watch(
         self,
@@ -123,8 +119,7 @@ class Auditor:
                 outcome = SAME if found.answer == paid.answer else CHANGED
                 if self._log is not None:
                     about = {"time": came, "request": request_id, "outcome": outcome}
-                    async with self._writing:
-                        await asyncio.to_thread(self._record, self._log, about, paid, run)
+                    await asyncio.to_thread(self._record, self._log, about, paid, run)
         except Exception as error:  # whatever it was: those drawn after it wait for this one
             outcome = UNFINISHED
             if not isinstance(error, AeraError):
@@ -163,14 +158,14 @@ class Auditor:
             outcome = self._tell(self._waiting.popleft())
             if outcome not in (SAME, CHANGED, UNFINISHED):
                 continue
-            self._counts[outcome] += 1
-            before = self.detector.alarmed
-            self.detector.see(outcome != SAME)
+            before, changed = self.detector.alarmed, outcome != SAME
+            self._seen, self._changed = self._seen + 1, self._changed + changed
+            self.detector.see(changed)
             if self.detector.alarmed and not before:
                 found = self.numbers()
                 low, high = (round(found[f"share_{end}"], 5) for end in ("low", "high"))
                 state = {"audits": found["seen"], "changed": found["changed"], "low": low}
-                log.warning(json.dumps(self._line("audit alarm", **state, high=high, alarm=True)))
+                log.warning(self._line("audit alarm", **state, high=high, alarm=True))
 
     def _tell(self, told: dict[str, Any]) -> str:
         """Count an audit that has ended and what it took, and log it; returns its outcome."""
@@ -181,13 +176,13 @@ class Auditor:
             for kind, field in (("prompt", "prompt_tokens"), ("completion", "tokens")):
                 self._count("audit_tokens", kind, name, by=told.get(field, 0))
             if log.isEnabledFor(logging.INFO):
-                log.info(json.dumps(self._line("audit", **told)))
+                log.info(self._line("audit", **told))
         return outcome
 
-    def _line(self, event: str, **told: Any) -> dict[str, Any]:
+    def _line(self, event: str, **told: Any) -> str:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        limit = self.config.alarm_limit
-        return {"event": event, "time": now, **self._named, **told, "limit": limit}
+        named = {"event": event, "time": now, **self._named}
+        return json.dumps({**named, **told, "limit": self.config.alarm_limit})
 
     async def stop(self) -> None:
         """Cancel what is under way."""
@@ -196,8 +191,8 @@ class Auditor:
         if self._log is not None:
             self._log.close()
         for told in self._waiting:
-            withdrawn = told.get("outcome") == WITHDRAWN
-            self._tell({**told, "outcome": WITHDRAWN if withdrawn else CANCELLED})
+            if told.get("outcome") != WITHDRAWN:
+                self._tell({**told, "outcome": CANCELLED})
 
     @property
     def spends_all(self) -> bool:
@@ -206,8 +201,7 @@ class Auditor:
 
     def numbers(self) -> dict[str, float]:
         """Audits that were counted, those whose answer changed, their share, and the alarm."""
-        seen = self._counts.total()
-        changed = seen - self._counts[SAME]
+        seen, changed = self._seen, self._changed
         low, high = interval(changed, seen)
         share = changed / seen if seen else 0.0
         shares = {"share": share, "share_low": low, "share_high": high, "tokens": self._tokens}

@@ -111,16 +111,14 @@ class ModelConfig:
     audit_share: float = setting(0.0, "Share of votes that run on to the end.", low=0, high=1)
     audit_limit: float | None = setting(
         None,
-        "Share of changed answers that raises the alarm; else as certified, or 0.02.",
-        low=0.0001,
+        "Changed share that raises the alarm; else as certified, or 0.02.",
+        low=1e-4,
         high=0.9999,
     )
     audit_max: int = setting(16, "Most audits under way at once.", low=1)
     audit_tokens: int | None = setting(None, "Most completion tokens of audits a day.", low=1)
     on_alarm: str = setting(
-        "log",
-        "What an alarm does: a line in the log, or nobody stops.",
-        choices=("log", FULL_BUDGET),
+        "log", "What it does: a line in the log, or nobody stops.", choices=("log", FULL_BUDGET)
     )
     record: Path | None = setting(None, "Folder for audited questions: a pool for aera train.")
     record_max: int = setting(2**30, "Most bytes recorded there.", low=1)
@@ -128,7 +126,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if not self.name or self.name.startswith("aera/"):
             raise UsageError(
-                'name must be a name, and not begin with "aera/", which asks for a vote'
+                'name must be a name, without "aera/" before it, which asks for a vote'
             )
         if self.record is not None and not self.audit_share:
             raise UsageError("only audited requests are recorded: give audit_share too")

@@ -64,7 +64,8 @@ class Metrics:
     """The numbers of one gateway."""
 
     def __init__(self, models: Iterable[str]) -> None:
-        self._configured, self._answered = {"", *models}, set[str]()
+        # Models that have a label of their own.
+        self._known = {"", *models}
         self.latest: deque[dict[str, Any]] = deque(maxlen=KEPT)
         # Of each ten seconds with votes: when, and by model how many votes, samples, tokens and
         # saved tokens.
@@ -87,13 +88,13 @@ class Metrics:
 
     def label(self, model: str) -> str:
         """What a model is counted as: its name, or `other`, for clients can name anything."""
-        return model if model in self._configured or model in self._answered else OTHER
+        return model if model in self._known else OTHER
 
     def note(self, model: str) -> str:
         """A model has answered, so it has a label, up to a number of them."""
-        room = len(self._answered) < MOST_MODELS and model not in self._configured
-        if room and len(model) <= LONGEST_MODEL and model.isprintable():
-            self._answered.add(model)
+        sane = len(model) <= LONGEST_MODEL and model.isprintable()
+        if sane and len(self._known) < MOST_MODELS:
+            self._known.add(model)
         return self.label(model)
 
     def record(self, model: str, voted: VotedChoice) -> None:

@@ -227,7 +227,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         (SMALL + "upstream = 'cpu'", 'no upstream "cpu"; there are gpu'),
         (SMALL + "escalate = { upstream = 'gpu' }", "escalate takes a model"),
         (SMALL + "[[model]]\nname = 'small'", 'two models are called "small"'),
-        (SMALL + "[[model]]\nname = 'aera/x'", 'not begin with "aera/"'),
+        (SMALL + "[[model]]\nname = 'aera/x'", 'without "aera/" before it'),
         (SMALL + "[[upstream]]\nname = 'x'\nurl = 'x'", '"x": the base URL must start'),
         (SMALL + "[[upstream]]\nname = 'x'", "give url or urls"),
         (SMALL.replace("[[model]]", "api_key_env = 'GONE_KEY'\n[[model]]"),
