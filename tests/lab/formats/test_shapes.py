@@ -152,7 +152,7 @@ def test_thinking_that_the_prompt_opened_and_nothing_closes_never_votes(
 ) -> None:
     whole = "5 x 20.\n</think>\n\\boxed{100}" if prompt == TOM else "<think></think>\\boxed{100}"
     texts = ["Maybe \\boxed{7}? But wait,"] * 3 + [whole]
-    found = brought(tmp_path, [{**ROW, "question": prompt, "responses": texts}])
+    found = brought(tmp_path, [{**ROW, "question": prompt, "responses": texts}], task="numeric")
     assert "3 end inside thinking that the prompt opened, and do not vote" in found.lines
     [record] = found.pool
     votes = record.read(found.pool.task).votes
@@ -162,7 +162,7 @@ def test_thinking_that_the_prompt_opened_and_nothing_closes_never_votes(
 
 def test_where_every_question_has_one_response_that_is_said(tmp_path: Path) -> None:
     rows = [{"problem": f"{TOM} {n}", "text": BOXES[0]} for n in range(3)]
-    found = brought(tmp_path, rows)
+    found = brought(tmp_path, rows, task="numeric")
     assert any("nothing to vote on" in line for line in found.lines)
 
 
