@@ -55,32 +55,28 @@ OWN_FIELDS = ("model", "messages", "n", "stream")
 class Asking:
     """Which model is asked, how, and within what limits, as the options say it."""
 
-    base_url: str = option(..., "Address of an OpenAI-compatible server, up to /v1.")
-    model: str = option(..., "Name of the model at that server.")
-    system: str | None = option(None, "System message sent with every question.")
+    base_url: str = option("Address of an OpenAI-compatible server, up to /v1.", default=...)
+    model: str = option("Name of the model at that server.", default=...)
+    system: str | None = option("System message sent with every question.")
     settings: list[str] | None = option(
-        None, "A field of the request, as temperature=0.6; repeatable.", "--set"
+        "A field of the request, as temperature=0.6; repeatable.", "--set"
     )
-    header: list[str] | None = option(
-        None, "Extra header of every call, as Name: value; repeatable."
-    )
-    ca_file: str | None = option(None, "File with the certificates to trust, for a private server.")
+    header: list[str] | None = option("Extra header of every call, as Name: value; repeatable.")
+    ca_file: str | None = option("File with the certificates to trust, for a private server.")
     api_key_env: str = key_option()
     concurrency: str = option(
-        "auto",
         "Most calls in flight at once; auto finds out how many give most tokens a second.",
+        default="auto",
     )
-    max_tokens_total: int | None = option(
-        None, "Most completion tokens for all questions together."
-    )
-    max_responses: int | None = option(None, "Most responses for all questions together.")
-    max_seconds: float | None = option(None, "Seconds after which nothing more is asked for.")
-    max_money: float | None = option(None, "Most money for all questions together, by --prices.")
+    max_tokens_total: int | None = option("Most completion tokens for all questions together.")
+    max_responses: int | None = option("Most responses for all questions together.")
+    max_seconds: float | None = option("Seconds after which nothing more is asked for.")
+    max_money: float | None = option("Most money for all questions together, by --prices.")
     prices: str = option(
-        "0,0", "Price of a million prompt and of a million completion tokens, as 0.5,1.5."
+        "Price of a million prompt and of a million completion tokens, as 0.5,1.5.", default="0,0"
     )
     columns: list[str] | None = option(
-        None, "A column under another name, as question=asked; repeatable.", "--map"
+        "A column under another name, as question=asked; repeatable.", "--map"
     )
 
     def budget(self) -> Budget:
@@ -270,15 +266,17 @@ def solve(
     *,
     asking: Asking,
     deciding: Deciding,
-    question: str | None = argument(None, "The question; without it, --file or standard input."),
-    file: Path | None = option(
-        None, "File of questions: plain lines, JSON lines or list, CSV, Parquet."
+    question: str | None = argument(
+        "The question; without it, --file or standard input.", default=None
     ),
+    file: Path | None = option("File of questions: plain lines, JSON lines or list, CSV, Parquet."),
     out: Path | None = option(
-        None, "Write the answers here; run again to go on, nothing is paid for twice."
+        "Write the answers here; run again to go on, nothing is paid for twice."
     ),
-    seed: int | None = option(None, "Seed of the first response; later ones add one."),
-    shared_budget: bool = option(False, "Spend the limit on the questions where it promises most."),
+    seed: int | None = option("Seed of the first response; later ones add one."),
+    shared_budget: bool = option(
+        "Spend the limit on the questions where it promises most.", default=False
+    ),
 ) -> None:
     """Solve a question, or many, spending only what each is worth. JSON lines come out.
 
@@ -527,25 +525,21 @@ def _read_questions(
 @grouped
 def sample(
     *,
-    questions: Path = argument(
-        ..., "JSON lines, CSV or Parquet with question, id, choices, answer."
-    ),
-    out: Path = option(..., "Directory of the pool; run again to resume."),
-    task: str = option(..., "Task: how to ask and how to read (aera tasks)."),
+    questions: Path = argument("JSON lines, CSV or Parquet with question, id, choices, answer."),
+    out: Path = option("Directory of the pool; run again to resume.", default=...),
+    task: str = option("Task: how to ask and how to read (aera tasks).", default=...),
     asking: Asking,
-    responses: int | None = option(
-        None, "Responses sampled for each question; 128 if nobody says."
-    ),
-    seed: int = option(0, "Seed of the first response; later ones add one."),
+    responses: int | None = option("Responses sampled for each question; 128 if nobody says."),
+    seed: int = option("Seed of the first response; later ones add one.", default=0),
     schedule: str | None = as_set("schedule"),
-    block: int = option(16, "Responses asked for in one call."),
+    block: int = option("Responses asked for in one call.", default=16),
     traces: bool = option(
-        False,
         "Ask for the 20 likeliest tokens in every place, and keep what they say of each "
         "response; replies are about forty times as long.",
+        default=False,
     ),
     raw_traces: Path | None = option(
-        None, "Keep the logprobs of every token in this file too, as JSON lines."
+        "Keep the logprobs of every token in this file too, as JSON lines."
     ),
 ) -> None:
     """Sample responses into a pool. Interrupted at any moment, it goes on where it was.

@@ -42,22 +42,16 @@ from aera.solving.controller import Controller, read_config
 
 @grouped
 def import_(
-    file: str = argument(..., "Recorded responses: a file, or a Parquet folder or URI."),
-    out: Path = option(..., "Directory the pool is written to."),
-    task: str | None = option(
-        None, "Task by which answers are read (aera tasks); else the file's own."
-    ),
+    file: str = argument("Recorded responses: a file, or a Parquet folder or URI."),
+    out: Path = option("Directory the pool is written to.", default=...),
+    task: str | None = option("Task by which answers are read (aera tasks); else the file's own."),
     format_name: str | None = option(
-        None,
         "jsonl, json, csv, tsv, lm-eval, inspect, openai-batch or parquet; recognised "
         "where not given.",
         "--format",
     ),
-    questions: Path | None = option(
-        None, "For openai-batch: the batch's input, or questions by id."
-    ),
+    questions: Path | None = option("For openai-batch: the batch's input, or questions by id."),
     columns: list[str] | None = option(
-        None,
         "Column of the file that holds what we call question, messages, system, id, "
         "choices, answer (the right one), group, responses, text, response_answer, tokens or "
         "index. May be repeated.",
@@ -65,7 +59,6 @@ def import_(
         metavar="OURS=THEIRS",
     ),
     responses: int | None = option(
-        None,
         "Responses a question needs, those with fewer are left out; else the number that "
         "keeps most responses.",
         min=1,
@@ -91,8 +84,10 @@ def import_(
 
 @grouped
 def export(
-    source: Path = argument(..., "A pool, or a file of what aera solve printed."),
-    out: str = option(..., "FILE.parquet, a folder, or a URI of either; for answers a file."),
+    source: Path = argument("A pool, or a file of what aera solve printed."),
+    out: str = option(
+        "FILE.parquet, a folder, or a URI of either; for answers a file.", default=...
+    ),
 ) -> None:
     """Write a pool as Parquet, or allocations as the output of an OpenAI batch."""
     from aera.lab.formats.foreign import export_allocations
@@ -113,11 +108,11 @@ def export(
 @grouped
 def merge(
     pools: list[str] = argument(
-        ..., "Pools with the same task and prompt; also exports, by folder or URI."
+        "Pools with the same task and prompt; also exports, by folder or URI."
     ),
-    out: Path = option(..., "Directory the merged pool is written to."),
+    out: Path = option("Directory the merged pool is written to.", default=...),
     responses: int | None = option(
-        None, "Responses a question needs to count; else the number that keeps most responses."
+        "Responses a question needs to count; else the number that keeps most responses."
     ),
 ) -> None:
     """Merge pools: their questions together, and more responses to those that are in several."""
@@ -134,16 +129,13 @@ Told = dict[str, Any]
 @grouped
 def info(
     address: str = argument(
-        ...,
         "A pool, also one that is being filled, an exported pool, or a controller; with "
         "--model, a model server.",
         metavar="POOL_OR_CONTROLLER",
     ),
-    model: str | None = option(
-        None, "Ask the model server at this address what it gives of this model."
-    ),
+    model: str | None = option("Ask the model server at this address what it gives of this model."),
     api_key_env: str = key_option(),
-    as_json: bool = option(False, "Print it as JSON, for programs.", "--json"),
+    as_json: bool = option("Print it as JSON, for programs.", "--json", default=False),
 ) -> None:
     """Say what a pool or a controller is: its size, its task, and what could be read of it.
 
@@ -425,12 +417,12 @@ def _home_line(home: Told | None) -> str:
 @grouped
 def label(
     pool: str = pool_argument(),
-    out: Path = option(..., "The table to fill in, as labels.csv."),
-    controller: Path | None = option(
-        None, "Compare this controller and its weights with plain votes."
+    out: Path = option("The table to fill in, as labels.csv.", default=...),
+    controller: Path | None = option("Compare this controller and its weights with plain votes."),
+    policies: str = option(
+        "Policies by label that are compared with the full budget.", default="lead-4"
     ),
-    policies: str = option("lead-4", "Policies by label that are compared with the full budget."),
-    questions: int = option(50, "Most questions to list."),
+    questions: int = option("Most questions to list.", default=50),
     equivalence: bool = as_set("equivalence"),
 ) -> None:
     """List the questions where a right answer would decide most, as a table to fill in.
@@ -491,12 +483,10 @@ def _table(*names: str) -> Table:
 
 @grouped
 def drop(
-    pool: Path = argument(..., "A pool, also one that is being written."),
-    ids: str | None = option(
-        None, "Questions; of recorded audits replies or their requests: A,B,..."
-    ),
+    pool: Path = argument("A pool, also one that is being written."),
+    ids: str | None = option("Questions; of recorded audits replies or their requests: A,B,..."),
     before: str | None = option(
-        None, "Audits of requests before 2026-01-31, or T12:00 of it.", metavar="DATE"
+        "Audits of requests before 2026-01-31, or T12:00 of it.", metavar="DATE"
     ),
 ) -> None:
     """Have questions or recorded audits forgotten: nobody reads or writes them any more.

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 def whole_option() -> Any:
     """Whether all is shown of an evaluation."""
-    return option(False, "Show every policy, where questions stopped, and transitions.", "--all")
+    return option(
+        "Show every policy, where questions stopped, and transitions.", "--all", default=False
+    )
 
 
 Protocol = Literal["replay", "crossfit", "nested", "holdout"]
@@ -44,36 +46,33 @@ class Judging:
 
     pool: str = pool_argument()
     max_loss: float | None = option(
-        None,
-        "Accuracy you allow to lose, as a fraction: 0.02 is two points.",
-        show_default="0.02",
+        "Accuracy you allow to lose, as a fraction: 0.02 is two points.", show_default="0.02"
     )
-    certify: float | None = option(
-        None, "Prove the allowed loss with this chance of error, as 0.1."
-    )
+    certify: float | None = option("Prove the allowed loss with this chance of error, as 0.1.")
     schedule: str | None = as_set("schedule")
-    max_samples: int | None = option(None, "Most responses to use of each question.")
+    max_samples: int | None = option("Most responses to use of each question.")
     scorer: str | None = option(
-        None, "Return the response that this scorer, MODULE:NAME, scores highest."
+        "Return the response that this scorer, MODULE:NAME, scores highest."
     )
     price: float | None = option(
-        None, "What the mean full budget costs, in units of reward (--scorer).", show_default="0.2"
+        "What the mean full budget costs, in units of reward (--scorer).", show_default="0.2"
     )
     judge: str | None = option(
-        None,
         "Who says what a response is worth: truth or score (--scorer).",
         show_default="the truth, where the pool has it",
     )
     prices: str | None = option(
-        None, "Price of a million prompt and of a million completion tokens: 0.5,1.5."
+        "Price of a million prompt and of a million completion tokens: 0.5,1.5."
     )
-    paper: bool = option(False, "Learn the paper's gate: 55 features, plain votes.")
+    paper: bool = option("Learn the paper's gate: 55 features, plain votes.", default=False)
     encoder: str | None = option(
-        None, "Encoder for the paper's features: a .safetensors path or model name."
+        "Encoder for the paper's features: a .safetensors path or model name."
     )
-    seed: int = option(0, "Seed of everything that is drawn by chance.")
+    seed: int = option("Seed of everything that is drawn by chance.", default=0)
     equivalence: bool = as_set("equivalence")
-    workers: str = option("1", "Who does the work: a number of processes, ray or ray:ADDRESS.")
+    workers: str = option(
+        "Who does the work: a number of processes, ray or ray:ADDRESS.", default="1"
+    )
 
     @property
     def told(self) -> dict[str, Any]:
@@ -95,11 +94,9 @@ class Judging:
 class Outputs:
     """Where what came out goes, None for nowhere."""
 
-    json_file: Path | None = option(
-        None, "Write the evaluation to this file, for programs.", "--json"
-    )
-    report: Path | None = option(None, "Write one offline page with figures, as report.html.")
-    figures: Path | None = option(None, "Write the figures of the page as SVG into this folder.")
+    json_file: Path | None = option("Write the evaluation to this file, for programs.", "--json")
+    report: Path | None = option("Write one offline page with figures, as report.html.")
+    figures: Path | None = option("Write the figures of the page as SVG into this folder.")
 
     def check(self) -> None:
         """Refuse a place that cannot be written to, before any work is done."""
@@ -134,23 +131,24 @@ def evaluate(
     given: Judging,
     outputs: Outputs,
     protocol: Protocol = option(
-        "replay",
         "Replay policies as given, or learn from some questions and judge others "
         "(crossfit, nested, holdout).",
+        default="replay",
     ),
-    controller: Path | None = option(None, "Also replay this controller, and its own full budget."),
+    controller: Path | None = option("Also replay this controller, and its own full budget."),
     policies: str | None = option(
-        None,
         "Replay these, as fixed-32,asc-0.95,esc-5+min8 (aera policies lists them), with a "
-        "controller also asc-0.9+weighted,aera-0.2.",
+        "controller also asc-0.9+weighted,aera-0.2."
     ),
-    rule: str = option("vote", "How votes are counted: vote, or re2-vote to compare with Re2."),
+    rule: str = option(
+        "How votes are counted: vote, or re2-vote to compare with Re2.", default="vote"
+    ),
     without_truths: bool = option(
-        False,
         "Learn and calibrate as if the pool had no right answers, which then only judge.",
+        default=False,
     ),
     clean: bool = option(
-        False, "End training on an inner split, not on the judged fold (crossfit)."
+        "End training on an inner split, not on the judged fold (crossfit).", default=False
     ),
     whole: bool = whole_option(),
 ) -> None:
@@ -224,26 +222,24 @@ def _say_readably(lines: Iterable[str | None], health: Readability, task: Task) 
 def train(
     *,
     given: Judging,
-    out: Path = option(..., "Where the controller goes."),
+    out: Path = option("Where the controller goes.", default=...),
     policy: str | None = option(
-        None, "Run this policy as it stands, by its label, as asc-0.95; choose nothing."
+        "Run this policy as it stands, by its label, as asc-0.95; choose nothing."
     ),
     without_truths: bool = option(
-        False,
         "Look at no right answer: learn from clear votes, and calibrate by agreement with "
         "the full budget.",
+        default=False,
     ),
     labels: Path | None = option(
-        None,
         "Right answers to a few questions, as aera label writes them: they decide whether "
-        "weights are used.",
+        "weights are used."
     ),
     weigher: Path | None = option(
-        None, "Use the weights of this controller, taught elsewhere on the same task."
+        "Use the weights of this controller, taught elsewhere on the same task."
     ),
     baseline: list[str] | None = option(
-        None,
-        "Use this baseline, as asc, where it saves more than the paper's gate; repeatable.",
+        "Use this baseline, as asc, where it saves more than the paper's gate; repeatable."
     ),
 ) -> None:
     """Learn how votes weigh and when to stop, for a loss you allow, and write a controller."""
@@ -296,9 +292,9 @@ def _tell_built(
 
 @grouped
 def leaks(
-    path: Path = argument(..., "A pool or a controller directory."),
+    path: Path = argument("A pool or a controller directory."),
     pool: Path | None = argument(
-        None, "With a controller: a pool whose questions it should not have seen."
+        "With a controller: a pool whose questions it should not have seen.", default=None
     ),
 ) -> None:
     """Check a pool or a controller for leaks: where every input comes from, and who taught."""
@@ -316,9 +312,9 @@ def leaks(
 
 @grouped
 def demo(
-    questions: int = option(150, "How many of the bundled questions to ask."),
-    pace: float = option(0.6, "Seconds a thousand tokens take at the recorded server."),
-    out: Path | None = option(None, "Keep the imported pool here."),
+    questions: int = option("How many of the bundled questions to ask.", default=150),
+    pace: float = option("Seconds a thousand tokens take at the recorded server.", default=0.6),
+    out: Path | None = option("Keep the imported pool here."),
     whole: bool = whole_option(),
 ) -> None:
     """Solve bundled questions live, from recorded responses of a real model: no network, no key."""

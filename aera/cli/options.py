@@ -1,6 +1,6 @@
 """What several commands share: options that are stated once, what decides, and how things are said.
 
-The default of a field or parameter says what its option is for: `block: int = option(16, "...")`.
+The default of a field or parameter says what its option is for: `seed: int = option("...")`.
 Where a command takes a dataclass, each field of that is an option of the command.
 """
 
@@ -27,12 +27,12 @@ from aera.solving.controller import Controller, default_controller
 from aera.voting.rules import find_weights, load_scorer
 
 
-def option(default: Any, text: str, *spelt: str, **more: Any) -> Any:
+def option(text: str, *spelt: str, default: Any = None, **more: Any) -> Any:
     """An option, as the default of a field or parameter; with `...` it has to be given."""
     return _stated(default, typer.Option(*spelt, help=text, **more))
 
 
-def argument(default: Any, text: str, **more: Any) -> Any:
+def argument(text: str, *, default: Any = ..., **more: Any) -> Any:
     """An argument, in the same way."""
     return _stated(default, typer.Argument(help=text, **more))
 
@@ -129,17 +129,19 @@ class Grouped(TyperCommand):
 def as_set(name: str) -> Any:
     """An option for what a gateway's file sets of a model too, in the same words."""
     setting = setting_of(ModelConfig, name)
-    return option(setting.default, setting.metadata["text"])
+    return option(setting.metadata["text"], default=setting.default)
 
 
 def key_option() -> Any:
     """The key of a model server."""
-    return option("OPENAI_API_KEY", "Environment variable that holds the key for that server.")
+    return option(
+        "Environment variable that holds the key for that server.", default="OPENAI_API_KEY"
+    )
 
 
 def pool_argument() -> Any:
     """The pool that a command reads."""
-    return argument(..., "A pool directory, or the folder or URI of one exported as Parquet.")
+    return argument("A pool directory, or the folder or URI of one exported as Parquet.")
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Deciding:
     scorer: str | None = as_set("scorer")
     policy: str | None = as_set("policy")
     schedule: str | None = as_set("schedule")
-    max_samples: int | None = option(None, "Most responses for one question.")
+    max_samples: int | None = option("Most responses for one question.")
     trust: bool = as_set("trust")
     weights: str | None = as_set("weights")
 

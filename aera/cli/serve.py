@@ -32,7 +32,7 @@ DECIDING = [each.name for each in fields(Deciding) if each.name != "max_samples"
 
 def _option(variable: str, text: str, default: Any = None) -> Any:
     """An option that the environment can set too."""
-    return option(default, text, envvar=f"AERA_{variable}")
+    return option(text, envvar=f"AERA_{variable}", default=default)
 
 
 def _set(name: str, kind: type = ModelConfig) -> Any:
@@ -88,7 +88,7 @@ def serve(
         default=False,
     ),
     print_config: bool = option(
-        False, "Print every setting as TOML, with its value and a sentence."
+        "Print every setting as TOML, with its value and a sentence.", default=False
     ),
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
