@@ -13,7 +13,7 @@ assert truths is not None, "nothing can be learned without right answers"
 learner = VoteLearner()
 table = learner.prepare(pool, truths)
 built = build(learner, table, limit_for(learner, max_loss=0.02), seed=0)
-print(built.learned)
+print(built.controller.calibration["learned"])
 print(*built.lines)
 built.controller.save(sys.argv[2])
 
