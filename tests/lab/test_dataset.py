@@ -11,7 +11,6 @@ from small_study import Bench
 
 from aera import ASC, ESC, BestOfN, Lead, Majority, Question, Record, Response, Schedule
 from aera.core import Vote, beta_confidence
-from aera.errors import PoolError
 from aera.lab import Dataset, Truths, VoteLearner, evaluate
 from aera.lab.calibrating.families import answer_families
 from aera.lab.replay import ORDERS, ReplaySettings, confidences
@@ -206,13 +205,6 @@ def test_a_dataset_leaves_out_what_the_schedule_does_not_reach() -> None:
     data = VoteLearner().prepare(held, Truths(truths), schedule=Schedule((2, 4)))
     assert data.traits.shape[:2] == data.answers.shape == data.grades.shape == (3, 4)
     assert {len(record.responses) for record in data.records} == {4}
-
-
-def test_a_question_with_too_few_responses_is_named() -> None:
-    records, truths = made_records(questions=3)
-    records[1] = records[1].first(5)
-    with pytest.raises(PoolError, match="q1 has 5 responses"):
-        table_of(records, truths)
 
 
 def test_weighing_changes_weights_and_nothing_else(table: Dataset) -> None:

@@ -108,19 +108,6 @@ def test_the_re2_score_of_the_demo_rewards_stopping_on_agreement(demo: Demo) -> 
     assert asc.accuracy < full.accuracy
 
 
-def test_no_policy_beats_the_oracle(demo: Demo) -> None:
-    oracle = demo.frontier["oracle"]
-    for point in demo.frontier.points:
-        assert (point.scores <= oracle.scores).all()
-        assert sum(point.stops.values()) == 150
-        assert 0 <= point.response_saving < 100
-
-
-def test_the_full_budget_agrees_with_itself_and_saves_nothing(demo: Demo) -> None:
-    full = demo.frontier["fixed-128"]
-    assert (full.agreement, full.response_saving, full.token_saving) == (100, 0, 0)
-
-
 def test_the_trajectories_of_the_demo_stay(demo: Demo) -> None:
     made = demo.frontier.trajectories
     assert list(made.shapes().values()) == [87, 36, 20, 1, 3, 3]

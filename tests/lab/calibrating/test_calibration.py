@@ -253,21 +253,6 @@ def test_a_loss_above_the_limit_is_certified_no_more_often_than_alpha(
     assert wrong > 0, "the test has power: sometimes chance deceives"
 
 
-def test_a_harmless_family_is_nearly_always_certified(
-    trajectories_of: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LossLimit, "_needed", lambda *_: None)
-    rng = np.random.default_rng(1)
-    certified = 0
-    for study in range(40):
-        grades = (rng.random((300, 2)) < [0.9, 0.0]).astype(np.float64)
-        grades[:, 1] = grades[:, 0]
-        made = trajectories_of(grades)
-        choice = chosen(np.zeros((300, 2)), made, SURE, family=LADDER, seed=study)
-        certified += choice.feasible
-    assert certified == 40
-
-
 # --- what may be asked for ------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ from aera.lab.calibrating.families import (
     answer_families,
 )
 from aera.lab.learning.paper import PaperModel, consensus_family
-from aera.policies.gate import Gated
 from aera.policies.rules import Policy
 from aera.solving.run import replay
 
@@ -100,21 +99,6 @@ def test_the_gates_bulk_chances_are_its_live_chances(
     live = [[fitted.gate.p_continue(prefix) for prefix in chains[row]] for row in rows]
     np.testing.assert_allclose(bulk, live, atol=1e-9)
     assert bulk.std() > 0.01
-
-
-def test_the_gates_family_stops_where_the_gated_policy_stops(
-    bench: Bench, chains: list[list[Prefix]], fitted: PaperModel
-) -> None:
-    rows = np.arange(0, 60, 4)
-    bulk = fitted.values(bench.table, rows).values["aera"]
-    some = [chains[row] for row in rows]
-    seen = set()
-    for threshold in GATE_FAMILY.settings:
-        stops = GATE_FAMILY.stops(bulk, threshold).tolist()
-        assert stops == replayed(some, Gated(fitted.gate, threshold), bench)
-        assert GATE_FAMILY.label(threshold) == str(Gated(fitted.gate, threshold))
-        seen.add(tuple(stops))
-    assert len(seen) > 1
 
 
 def test_one_shot_stops_at_the_checkpoint_that_was_named() -> None:

@@ -118,16 +118,6 @@ def test_where_everybody_is_right_or_nobody_weights_stay_finite(
     assert (weights > 0.5).all() == bool(grade)
 
 
-def test_a_question_that_nobody_answers_teaches_nothing(seen: Responses) -> None:
-    voted = seen.voted.copy()
-    voted[0] = False
-    with_it = fit_weigher(Responses(seen.traits, voted, seen.grades))
-    without = fit_weigher(seen.subset(EVERY[1:]))
-    np.testing.assert_allclose(
-        with_it.weights(seen.traits), without.weights(seen.traits), atol=1e-6
-    )
-
-
 def test_without_a_readable_response_nothing_can_be_weighed(seen: Responses) -> None:
     with pytest.raises(ProtocolError, match="none of the responses to learn from can be read"):
         fit_weigher(replace(seen, voted=np.zeros_like(seen.voted)))
@@ -292,14 +282,6 @@ def test_the_gate_stops_where_going_on_never_pays_and_goes_on_where_it_does() ->
     assert (chances(cheap)[:, :-1] > 0.5).all()
     dear = replace(seen, grades=late / 2, tokens=np.tile([1.0, 20.0, 400.0], (400, 1)))
     assert (chances(dear)[:, :-1] < 0.5).all()
-
-
-def test_a_higher_price_stops_sooner() -> None:
-    seen = lessons(0)
-    assert seen.features is not None
-    told = [fit_gate(seen, price).chances(seen.features) for price in (0, 1, 50)]
-    spent = [int((each[:, :-1] > 0.5).sum()) for each in told]
-    assert spent[0] > spent[1] > spent[2]
 
 
 def test_the_full_budget_is_no_example() -> None:

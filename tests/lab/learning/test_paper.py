@@ -7,10 +7,9 @@ from small_study import Bench, Letters
 
 from aera import Schedule
 from aera.errors import ProtocolError, UsageError
-from aera.lab import LossLimit, PaperLearner, Truths, evaluate
-from aera.lab.learning.labels import continuation_labels
+from aera.lab import LossLimit, PaperLearner, Truths
 from aera.lab.learning.paper import GROUPS, PaperModel, PaperTable, without_group
-from aera.paper.features import FEATURES, SCALARS
+from aera.paper.features import SCALARS
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords
 
@@ -39,39 +38,6 @@ def test_shuffled_truths_leave_every_bit_of_the_states(
         for name, values in prepared.trajectories.values.items():
             assert other.trajectories.values[name].tobytes() == values.tobytes()
         assert other.trajectories.grades is not prepared.trajectories.grades
-
-
-def test_rows_are_the_questions_of_the_pool_in_order(bench: Bench) -> None:
-    table = bench.table
-    assert [*table.trajectories.question_ids] == [*bench.pool.questions]
-    assert [*table.questions] == [*bench.pool.questions.values()]
-    assert len(table) == 60
-    assert table.states.scalars.shape == (60, 4, 23)
-    assert {values.shape for values in table.trajectories.values.values()} == {(60, 4)}
-
-
-def test_grades_and_costs_are_those_of_a_plain_replay(bench: Bench) -> None:
-    plain = evaluate(bench.records, (), truths=bench.truths).trajectories
-    np.testing.assert_array_equal(bench.table.grades, plain.grades)
-    np.testing.assert_array_equal(bench.table.trajectories.tokens, plain.tokens)
-
-
-def test_a_sweep_is_what_replaying_the_policies_gives(bench: Bench) -> None:
-    family = bench.table.families["majority"]
-    assert family.make is not None
-    policies = [family.make(setting) for setting in family.settings]
-    replayed = evaluate(bench.records, policies, truths=bench.truths)
-    for point, wanted in zip(bench.table.sweep("majority"), replayed.points, strict=False):
-        assert (point.policy, point.accuracy) == (wanted.policy, wanted.accuracy)
-        assert (point.family, point.setting) == (wanted.family, wanted.setting)
-        np.testing.assert_array_equal(point.columns, wanted.columns)
-
-
-def test_labels_are_made_from_grades_and_tokens(bench: Bench) -> None:
-    table = bench.table
-    wanted = continuation_labels(table.grades, table.trajectories.tokens, cost_weight=0.1)
-    np.testing.assert_array_equal(table.labels, wanted)
-    assert table.labels.any()
 
 
 def test_other_utilities_make_other_labels_and_leave_the_evidence(bench: Bench) -> None:
@@ -147,14 +113,6 @@ def test_without_the_projection_its_32_features_are_zero(bench: Bench) -> None:
     evidence = states.evidence(states.project(np.arange(40)))
     assert not evidence[:, :, 23:].any()
     np.testing.assert_array_equal(states.scalars, bench.table.states.scalars)
-
-
-def test_leaving_out_does_not_change_the_table_itself(bench: Bench) -> None:
-    before = bench.table.states.scalars.copy()
-    for group in GROUPS:
-        without_group(bench.table, group)
-    np.testing.assert_array_equal(bench.table.states.scalars, before)
-    assert {feature.group for feature in FEATURES} == set(GROUPS)
 
 
 def test_a_group_that_does_not_exist_is_refused(bench: Bench) -> None:

@@ -17,7 +17,6 @@ from made_questions import (
     made_records,
     made_table,
 )
-from small_study import Bench
 
 from aera import BestOfN, Question, Record, Response
 from aera.errors import ProtocolError, UsageError
@@ -122,12 +121,6 @@ def test_weights_of_others_are_used_as_they_are() -> None:
     assert model.learned.startswith("weights taught elsewhere gain +")
     own = data.replay(EVERY[100:], given.weights(data.traits[EVERY[100:]]))
     np.testing.assert_array_equal(model.own.values["asc"], own.values["asc"])
-
-
-def test_real_responses_go_through(bench: Bench) -> None:
-    data = VoteLearner().prepare(bench.records, bench.truths)
-    done = holdout(VoteLearner(), data, limit_for(VoteLearner(), 0.1), seed=0)
-    assert done.point("aera").tokens <= done.fixed()[-1].tokens
 
 
 # --- the majority ---------------------------------------------------------------------------------
