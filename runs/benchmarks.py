@@ -121,7 +121,7 @@ def rows_of(bench: Benchmark, judged: Judged) -> list[list[str]]:
 def collapse_row(bench: Benchmark, judged: Judged) -> list[object]:
     """Transitions up to 64, and the questions with a collapse, with nested gates at 0.3."""
     data = judged.data
-    counts = {row.name: row.count for row in data.trajectories.up_to(64).transitions()}
+    counts = {row["name"]: row["count"] for row in data.trajectories.up_to(64).transitions()}
     members = collapsing(data.trajectories)
     gates = [p for run in judged.nested["vote"] for p in run.sweep() if p.setting == THRESHOLD]
     shown = [gates, [asc_of(data)], [p for p in fixed_points(data.trajectories) if p.setting == 8]]

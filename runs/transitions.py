@@ -29,7 +29,7 @@ def tracks(folder: Path) -> dict[str, Trajectories]:
 def moves(known: dict[str, Trajectories]) -> Table:
     """Transitions by pool, with the mean change of the evidence."""
     rows = [
-        [f"{name} {row.name}", row.count, *[f"{change:+.3f}" for change in row.changes.values()]]
+        [f"{name} {row['name']}", row["count"], *[f"{c:+.3f}" for c in row["changes"].values()]]
         for name, track in known.items()
         for row in track.transitions()
     ]

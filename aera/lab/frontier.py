@@ -161,14 +161,17 @@ class Trajectories:
         """Change of an observable from each checkpoint to the next."""
         return np.diff(self.evidence[name], axis=1)
 
-    def transitions(self) -> "list[Transition]":
-        """The paper's table: adjacent transitions with the mean change of the evidence."""
+    def transitions(self) -> list[dict[str, Any]]:
+        """The paper's table: adjacent transitions with the mean change of the evidence.
+
+        A row has its `name`, its `count`, and `changes` by the name of what changed.
+        """
         before, after = self.right[:, :-1], self.right[:, 1:]
         rows = []
         for name, (was, became) in TRANSITIONS.items():
             where = (before == was) & (after == became)
             means = {key: _mean(self.changes(key)[where]) for key in self.evidence}
-            rows.append(Transition(name, int(where.sum()), means))
+            rows.append({"name": name, "count": int(where.sum()), "changes": means})
         return rows
 
 
@@ -191,15 +194,6 @@ def _mean(values: Floats) -> float:
     """Of the values that exist; NaN where none does."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else float("nan")
-
-
-@dataclass(frozen=True)
-class Transition:
-    """One row of the transition table."""
-
-    name: str
-    count: int
-    changes: dict[str, float]
 
 
 def shape(right: Flags) -> str:

@@ -359,7 +359,7 @@ def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
 def _shapes(trajectories: Trajectories) -> dict[str, Any]:
     return {
         "shapes": trajectories.shapes(),
-        "transitions": [asdict(row) for row in trajectories.transitions()],
+        "transitions": trajectories.transitions(),
         "counter_examples": counter_examples(trajectories),
     }
 

@@ -130,6 +130,6 @@ def test_counter_examples_are_those_counted_by_hand(
 
 def test_collapses_of_a_table_are_those_of_its_transition_table(bench: Bench) -> None:
     trajectories = bench.table.trajectories
-    counts = {row.name: row.count for row in trajectories.transitions()}
+    counts = {row["name"]: row["count"] for row in trajectories.transitions()}
     found = {row["transition"]: row["count"] for row in counter_examples(trajectories)}
     assert found == {name: counts[name] for name in ("collapse", "recovery")}

@@ -111,7 +111,7 @@ def test_the_re2_score_of_the_demo_rewards_stopping_on_agreement(demo: Demo) -> 
 def test_the_trajectories_of_the_demo_stay(demo: Demo) -> None:
     made = demo.frontier.trajectories
     assert list(made.shapes().values()) == [87, 36, 20, 1, 3, 3]
-    assert [row.count for row in made.transitions()] == [213, 25, 7, 505]
+    assert [row["count"] for row in made.transitions()] == [213, 25, 7, 505]
 
 
 # --- small pools ----------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_every_question_has_a_shape_and_every_step_a_transition(grades: list[lis
     made = trajectories(grades)
     assert list(made.shapes()) == [*SHAPES]
     assert sum(made.shapes().values()) == len(grades)
-    counts = {row.name: row.count for row in made.transitions()}
+    counts = {row["name"]: row["count"] for row in made.transitions()}
     assert sum(counts.values()) == len(grades) * (len(grades[0]) - 1)
     net = counts["recovery"] - counts["collapse"]
     assert net == sum(row[-1] - row[0] for row in grades)
@@ -61,12 +61,12 @@ def test_every_question_has_a_shape_and_every_step_a_transition(grades: list[lis
 
 def test_transitions_carry_the_mean_change_of_the_evidence() -> None:
     made = trajectories([[0, 1, 1], [0, 1, 0]], majority=[[0.1, 0.5, 0.6], [0.2, 0.4, 0.1]])
-    by_name = {row.name: row for row in made.transitions()}
-    assert by_name["recovery"].changes["majority"] == pytest.approx((0.4 + 0.2) / 2)
-    assert by_name["collapse"].changes["majority"] == pytest.approx(-0.3)
-    assert by_name["stable right"].changes["majority"] == pytest.approx(0.1)
-    assert by_name["stable wrong"].count == 0
-    assert math.isnan(by_name["stable wrong"].changes["majority"])
+    by_name = {row["name"]: row for row in made.transitions()}
+    assert by_name["recovery"]["changes"]["majority"] == pytest.approx((0.4 + 0.2) / 2)
+    assert by_name["collapse"]["changes"]["majority"] == pytest.approx(-0.3)
+    assert by_name["stable right"]["changes"]["majority"] == pytest.approx(0.1)
+    assert by_name["stable wrong"]["count"] == 0
+    assert math.isnan(by_name["stable wrong"]["changes"]["majority"])
 
 
 def test_a_grade_of_one_half_counts_as_right() -> None:
@@ -96,7 +96,7 @@ def test_cut_at_a_checkpoint_nothing_later_is_left() -> None:
         re2_mean=np.array([[0.2, 0.4, 0.6], [1, 1, 1]]),
     ).up_to(2)
     assert made.schedule.checkpoints == (1, 2)
-    counts = {row.name: row.count for row in made.transitions()}
+    counts = {row["name"]: row["count"] for row in made.transitions()}
     assert counts == {"stable wrong": 0, "recovery": 1, "collapse": 0, "stable right": 1}
     assert made.by_mean.known_grades.tolist() == [[0.2, 0.4], [1, 1]]
     assert made.tokens.shape == made.agreement.shape == (2, 2)

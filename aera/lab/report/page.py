@@ -179,7 +179,7 @@ def _trajectory_section(trajectories: Trajectories, told: Told) -> Section:
     ]
     names = [name.replace("_", " ") for name in trajectories.evidence]
     moves = [
-        (row.name, row.count, *(_or_dash(change, "+.3f") for change in row.changes.values()))
+        (row["name"], row["count"], *(_or_dash(c, "+.3f") for c in row["changes"].values()))
         for row in trajectories.transitions()
     ]
     examples = told["trajectories"]["counter_examples"]

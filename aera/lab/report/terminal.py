@@ -34,8 +34,8 @@ def print_transitions(console: Console, trajectories: Trajectories) -> None:
     """Adjacent transitions and how the evidence moved with them."""
     table = _table("transitions", "count", *(f"Δ {name}" for name in trajectories.evidence))
     for row in trajectories.transitions():
-        changes = [f"{change:+.3f}" if row.count else "·" for change in row.changes.values()]
-        table.add_row(row.name, str(row.count), *changes)
+        changes = [f"{c:+.3f}" if row["count"] else "·" for c in row["changes"].values()]
+        table.add_row(row["name"], str(row["count"]), *changes)
     console.print(table)
 
 

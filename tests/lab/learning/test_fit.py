@@ -79,16 +79,6 @@ def test_what_reveals_the_truth_is_learned(seen: Responses) -> None:
     assert ((weights >= 0) & (weights <= 1)).all()
 
 
-def test_a_fit_is_the_same_again_and_looks_only_at_its_own_rows(seen: Responses) -> None:
-    rows = np.arange(30)
-    turned = replace(seen, grades=np.where(EVERY[:, None] < 30, seen.grades, 1 - seen.grades))
-    one, two = (fit_weigher(each.subset(rows)) for each in (seen, turned))
-    assert same(one.weights(seen.traits), two.weights(seen.traits))
-    assert not same(
-        fit_weigher(turned).weights(seen.traits), fit_weigher(seen).weights(seen.traits)
-    )
-
-
 def test_what_abstainers_look_like_is_not_part_of_the_range(seen: Responses) -> None:
     voted, traits = seen.voted.copy(), seen.traits.copy()
     voted[:, 0] = False

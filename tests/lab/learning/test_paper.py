@@ -66,19 +66,6 @@ def test_without_truths_nothing_can_be_learned(bench: Bench) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_fit_not_told_what_ends_it_keeps_some_of_its_own_questions_for_that(
-    bench: Bench, quick: PaperLearner
-) -> None:
-    """No question beyond those it was given has a part in it."""
-    rows = np.arange(40)
-    grades = bench.table.grades.copy()
-    grades[40:] = 1 - grades[40:]
-    turned = bench.table.graded_by(grades, cost_weight=0.1)
-    one, other = (quick.fit(table, rows, seed=0) for table in (bench.table, turned))
-    assert one.gate.identity == other.gate.identity
-    assert (one.epochs, one.loss) == (other.epochs, other.loss)
-
-
 def test_a_model_makes_the_policy_of_every_family_it_measures(
     bench: Bench, fitted: PaperModel
 ) -> None:
