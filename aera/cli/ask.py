@@ -42,7 +42,7 @@ from aera.solving.solve import shared_label, solve_many
 from aera.trace import FULL, PLAIN
 
 EVERY = 10.0
-"""Seconds between two lines about progress where there is no terminal."""
+"""Seconds between two lines about progress where there is no terminal, and before the first."""
 WORKERS = 1_024
 """Blocks of a pool that are asked for at once, as far as the server takes their calls."""
 SOME_UNANSWERED = 3
@@ -219,8 +219,12 @@ class Job:
             held = f", so {tokens:,} tokens are held back" if tokens else ""
             whys = self.ledger.lost_to.most_common(3)
             why = "; ".join(f"{reason} ({count:,} times)" for reason, count in whys)
-            came = f"{_many(lost.responses, 'response')} never came and may have been billed"
-            yield f"{came}{held}: {why}"
+            came = self.ledger.spent.responses
+            asked = f"{_many(came + lost.responses, 'response')} asked for, retries counted"
+            yield (
+                f"{asked}: {came:,} came, {lost.responses:,} never came and may have been "
+                f"billed{held}: {why}"
+            )
 
 
 def _span(low: float, high: float, what: str) -> str:
@@ -236,16 +240,20 @@ def _many(count: float, what: str) -> str:
 class Shown(Progress):
     """Progress of work that spends: a bar on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, name: str, total: int, *, done: int) -> None:
+    def __init__(self, name: str, total: int, *, done: int, place: str) -> None:
         console = Console(stderr=True)
         columns = TextColumn(name), BarColumn(), TextColumn("{task.fields[told]}")
         super().__init__(*columns, console=console, disable=not console.is_terminal)
         self._begun = self._said = time.monotonic()
         self._before, self._total = done, total
         self._work = self.add_task("", total=total, completed=done, told="")
+        waiting = f"{place}: nothing is done after {EVERY:.0f} s, still waiting"
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.call_later(EVERY, lambda: say(waiting, stderr=True))
 
     def tell(self, done: int, describe: Callable[[], str]) -> None:
         """So much is done; the rest of the line is made only where it is shown."""
+        self._waiting.cancel()
         now = time.monotonic()
         if self.disable and now - self._said < EVERY:
             return
@@ -323,7 +331,7 @@ class _Solving(Job):
             done = [*known.values()]
             self._announce([each for each in asked if each.id not in known], len(known), log)
             short = out is None and len(asked) == 1 and sys.stdout.isatty()
-            with Shown("solving", len(asked), done=len(done)) as shown:
+            with Shown("solving", len(asked), done=len(done), place=self.place) as shown:
                 async with self.sampler:
                     async for allocation in solve_many(
                         asked,
@@ -573,7 +581,7 @@ def sample(
 
 async def _fill(log: Log, job: Job, block: int, raw: Path | None) -> Pool | None:
     """Sample what is missing."""
-    with Shown("sampling", log.wanted, done=log.done) as shown:
+    with Shown("sampling", log.wanted, done=log.done, place=job.place) as shown:
         async with job.sampler as sampler:
             return await record(
                 log,

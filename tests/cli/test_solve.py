@@ -78,6 +78,22 @@ def test_solve_reads_standard_input_also_as_plain_text(
     assert {call.prompt.split()[0] for call in server.calls} == {"one?", "two?", "three?"}
 
 
+def test_a_server_that_says_nothing_is_waited_for_aloud(
+    aera: Aera, solving: list[object], server: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aera.cli.ask.EVERY", 0.2)
+    server._delay = lambda call: 1.0
+    assert aera("solve", "how many?", *solving).stderr.count("nothing is done after") == 1
+
+
+def test_what_never_came_and_what_came_are_what_was_asked_for(aera: Aera) -> None:
+    with in_background(FakeUpstream(boxed, faults=[Fault.reset()] * 2)) as server:
+        done = aera(
+            "solve", "?", "--base-url", server.base_url, "--model", "m", "--task", "numeric"
+        )
+    assert "12 responses asked for, retries counted: 4 came, 8 never came" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
