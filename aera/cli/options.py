@@ -73,21 +73,27 @@ def _parameter(name: str, kind: Any, stated: Field[Any]) -> Parameter:
 
 GROUPS = {
     "The server": (
-        *("base_url", "model", "system", "settings", "header", "ca_file", "api_key_env"),
-        "concurrency",
+        *("upstream", "base-url", "model", "system", "set", "header", "ca-file"),
+        *("api-key-env", "concurrency", "traces", "escalate-to"),
     ),
     "Limits and prices": (
-        *("max_tokens_total", "max_responses", "max_seconds", "max_money", "prices"),
+        *("max-tokens-total", "max-responses", "max-seconds", "max-money", "prices"),
     ),
     "What decides": (
-        *("controller", "policy", "policies", "schedule", "max_samples", "trust", "weights"),
-        *("task", "equivalence", "rule", "max_loss", "certify", "block", "shared_budget"),
+        *("controller", "policy", "policies", "schedule", "max-samples", "trust", "weights"),
+        *("task", "equivalence", "rule", "max-loss", "certify", "block", "shared-budget"),
+        *("instruction", "vote-by-default", "deadline"),
     ),
     "How to learn": (
-        *("protocol", "without_truths", "labels", "weigher", "paper", "baseline", "encoder"),
+        *("protocol", "without-truths", "labels", "weigher", "paper", "baseline", "encoder"),
         "clean",
     ),
     "Best-of-n": ("scorer", "price", "judge"),
+    "The gateway": ("host", "port", "keys-file", "config", "check", "print-config", "log-level"),
+    "Files": (
+        *("file", "format", "map", "out", "json", "report", "figures", "raw-traces"),
+        *("record", "audit-share"),
+    ),
 }
 """Headings of options, for every command that has them; what is under none comes last."""
 
@@ -116,10 +122,10 @@ class Grouped(TyperCommand):
         found: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{t: [] for t in GROUPS}}
         found["Other options"] = []
         for each in self.get_params(ctx):
-            title = titles.get(each.name or "", "Other options")
+            title = titles.get(each.opts[0].removeprefix("--"), "Other options")
             title = "Arguments" if each.param_type_name == "argument" else title
             if told := each.get_help_record(ctx):
-                found[title].append(told)
+                found[title].append((told[0].replace("<list[str]>", "<str>"), told[1]))
         for title, records in found.items():
             if records:
                 with formatter.section(title):
