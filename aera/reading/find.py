@@ -215,6 +215,9 @@ _SEVERAL = r"""[ \t]{0,3}(?:
     | [-\u2013+*/^=\u00d7\u00f7:][ \t]{0,3}[\d($\\] | ,?[ \t]\d | '\d | [a-z]\b | dozen
     | \\(?!text|math|quad)[a-z]
     | (?!of|in|on|out|per|as|if|so|is|with|since|because)[a-z]{2,12},?[ ](?:and[ ])?\d+[ ][a-z])"""
+_OPERATION = (
+    rf"[ ]?(?:times|plus|minus|(?:divided|multiplied)[ ]by)[ ][-$\\]{{0,3}}(?:\d|(?:{_SPELLED})\b)"
+)
 _LETTER = (
     # A lone "A" or "I" may be a word of English and any lower-case letter a variable, so these must
     # look like a choice; other capitals may be followed by anything but a second choice.
@@ -244,17 +247,18 @@ _STATED = {
             r"(?:(?>[A-Za-z]\b|\\[a-z]{2,6}|[-+*/\u00d7\u00f7\u00b7\d\s.,$(){}\\`]){1,60}=){0,3}"
             rf"{_DRESS}((?>{_NUMBER})|(?i:{_SPELLED})\b(?![- ](?:of|{_SPELLED}|one|\w+red|\w+and)))"
         ),
-        re.compile(_SEVERAL, re.VERBOSE),
+        re.compile(f"{_SEVERAL}|{_OPERATION}", re.VERBOSE),
     ),
     "choice": (
         re.compile(rf"[\s*_$\"'`:]{{0,8}}{_LETTER}", _VERBOSE),
         re.compile(
             r"\s{0,3}(?:[,/&]|(?:and|or)\b(?:\s\w{4,8})?)\s{0,3}\(?[A-Z]\b|[ ]{1,3}\([A-Z]\)"
+            r"|[ ]?=|[ ](?:major|minor|sharp|flat)\b"  # a formula, a key
         ),
     ),
     "expression": (
         re.compile(_FORMULA, re.VERBOSE),
-        re.compile(r"[\s,]{0,3}(?:or|and)?\s{0,3}[$`]"),
+        re.compile(rf"[\s,]{{0,3}}(?:or|and)?\s{{0,3}}[$`]|{_OPERATION}"),
     ),
     "text": (re.compile(r"[\s*_:\"'`$]{0,8}((?:[^\n<]|<(?![/|])){1,200})"), None),
     "yes-no": (
@@ -298,10 +302,10 @@ def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[St
             if (match[5] is not None and not _MATH.search(match[5])) or "\\boxed" in match[0]:
                 continue  # a letter that begins a sentence is no formula, nor is an empty box
             value = match[found].strip(" *_")
-        elif kind == "choice" and options and _WORDED.match(text, match.end()):
-            value = named_option(_line(text, match.start(found)), options) or value  # "B cells"
         if several is not None and several.match(text, match.end()):
             value = None
+        if kind == "choice" and options and _WORDED.match(text, match.end()):
+            value = named_option(_line(text, match.start(found)), options) or value  # "B cells"
         if value is not None and contradicts(value, _line(text, match.end()), options):
             value = None
         if value != "":
@@ -347,9 +351,9 @@ _CHOSEN = re.compile(
 )
 _CONDITION = re.compile(r"\b(?:if|unless|whether|neither)\b", re.IGNORECASE)
 BOLD = re.compile(r"\*\*([^*\n]{1,80})\*\*")
-_OPTION = re.compile(
-    r"^[-\s*_(]{0,4}([A-J])[*_]{0,2}[).:][*_]{0,2}[ \t]+(\S[^\n]{0,200})$", re.MULTILINE
-)
+_LETTERED = r"^[-\s*_(]{0,4}([A-J])[*_]{0,2}[).:]"
+_LISTED = re.compile(_LETTERED, re.MULTILINE)
+OPTION = re.compile(rf"{_LETTERED}[*_]{{0,2}}[ \t]+(\S[^\n]{{0,200}})$", re.MULTILINE)
 _SOLE = re.compile(r"(?<![\w'\u2019])(?:([B-HJ])(?![\w'\u2019])|([AI])(?=[.,;:!)*]|\Z))")
 DENIAL = {
     "numeric": re.compile(r"\b(?:not|never|cannot|unable)\b|n['\u2019]t\b|\?", re.IGNORECASE),
@@ -392,7 +396,7 @@ def contradicts(letter: str, said: str, options: Sequence[str]) -> bool:
 def chosen(text: str, options: Sequence[str]) -> str | None:
     """The one letter a text declares for, by a verb, in bold, or on a line like an option's."""
     text = text[-TAIL:]
-    lines = dict(_OPTION.findall(text))
+    lines = dict(OPTION.findall(text))
     sure = " ".join(each for each in _ENDED.split(text) if not _CONDITION.search(each))
     declared = {one or other for one, other in _CHOSEN.findall(sure)}
     if not declared and len(lines) == 1:
@@ -401,9 +405,20 @@ def chosen(text: str, options: Sequence[str]) -> str | None:
     return declared.pop() if len(declared) == 1 else None
 
 
+def option_line(text: str) -> str:
+    """A line like an option's that begins or ends a text; of several, a last one said again."""
+    listed = _LISTED.findall(text[-TAIL:])
+    before, line = ["", *lines(text)][-2:]
+    if len(set(listed)) > 1:
+        again = OPTION.match(line) and not OPTION.match(before) and listed[-1] in listed[:-1]
+        return line if again else ""
+    first = text.strip().partition("\n")[0]
+    return next((each for each in (line, before, first) if OPTION.match(each)), "")
+
+
 def choices_in(sentence: str, options: Sequence[str]) -> set[str | None]:
     """The options that a sentence names, by letter or words."""
-    words, named = f" {canonical_text(sentence, WORDS)} ", zip(LETTERS, options, strict=False)
+    words, named = f" {canonical_text(sentence, WORDS) or ''} ", zip(LETTERS, options, strict=False)
     found = {one or other for one, other in _SOLE.findall(sentence)}
     return found | {each for each, said in named if f" {canonical_text(said, WORDS)} " in words}
 

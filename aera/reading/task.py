@@ -7,7 +7,8 @@ An answer is looked for in this order, and the first place that has one counts:
 3. the last "#### 18", "the answer is 18" or <answer>18</answer>, also in other languages;
 4. the last line, where it is nothing but an answer or has one thing in bold; for a choice, the one
    letter that the text declares for, or the words of an option;
-5. for tasks that say so (`loose`), the last sentence, where it names one number or one option.
+5. for tasks that say so (`loose`), the last sentence, where it names one number or one option, and
+   the one line like "C. Paris".
 
 Thinking never counts, and what is not closed hides everything. A box that cannot be understood
 abstains, as do two in one sentence, "15 or 16", a letter with the words of another option, and
@@ -250,7 +251,9 @@ class Task:
             return None
         if self.kind == "choice":
             denied = denial.search(text.rstrip().rpartition("\n\n")[2])
-            found = find.choices_in(sentence, options)
+            listed = find.OPTION.match(find.last_said(find.lines(text)) or "")
+            found = set() if listed else find.choices_in(sentence, options)
+            found = found or find.choices_in(find.option_line(text), options)
         else:
             denied = denial.search(sentence)
             found = {canonical_number(number) for number in find.numbers_in(sentence)}

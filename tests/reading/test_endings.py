@@ -92,6 +92,8 @@ NUMERIC = [
     *(("Answer: 2\u00b3", None), ("Answer: 2\u03c0", None), ("Answer: 5 \u00b1 1", None)),
     *(("Answer: 101_2", None), ("Each costs 5 each\nAnswer: 20", "20"), ("Answer: 5!", "5")),
     *(("That makes twenty-one\nAnswer: 21", "21"), ("Answer: 5, and 3 of them are red", "5")),
+    *(("The answer is 7 times 6", None), ("The answer is 7 times as many", "7")),
+    *(("Answer: 12 divided by three", None), ("The answer is 9 minus $4", None)),
     *((r"\boxed{7}" + " Feel free to ask for more." * 8, "7"), (r"\boxed{1/2}", "0.5")),
 ]
 CHOICE = [
@@ -113,7 +115,7 @@ CHOICE = [
     *(("Option B is correct? No. Option C is correct.", None), ("The answer is B, not C.", "B")),
     *(("Let us check each option:\n\nA. is wrong\nB. fits", None), ("Another option is B", None)),
     *(("Answer: (A) (B)", None), ("Answer: B. Wait, it is C", None)),
-    ("every answer choice: B", None),
+    *(("every answer choice: B", None), ("Answer: C major", None), ("Answer: E = mc^2", None)),
     ("A. London - wrong\nB. Berlin - wrong\nC. Paris - right", None),
 ]
 EXPRESSION = [
@@ -122,7 +124,7 @@ EXPRESSION = [
     *(("Answer: x = 5 or x = 6", "5, 6"), ("answer: 2.5x+1. So", "2.5x+1"), ("answer is $x$", "x")),
     *((r"answer is 3\pi", r"3\pi"), ("**Answer: 2x+3**", "2x+3"), ("Answer: (1, 2)", "(1,2)")),
     *(("Answer: 2 or more", None), ("the answer is a bit unclear", None)),
-    ("Answer: I think", None),
+    *(("Answer: I think", None), ("The answer is 7 times 6", None)),
     *(("the answer is unknown", None), ("Answer: see above", None)),
     ("<answer>$x^2$</answer>", "x^2"),
     *((r"\boxed{x = \dfrac{1}{2}}", "0.5"), ("Solving:\n\n$x^2 + 1$", "x^2+1")),
@@ -144,6 +146,11 @@ OTHERS = [
     *(("numeric-loose", "3 and 4 make 7 of them.", None), ("numeric-loose", "It makes 7.", "7")),
     *(("numeric-loose", "4+5 = 9 apples.", "9"), ("choice-loose", "It could be B.", "B")),
     *(("choice-loose", "I would rule out B.", None), ("choice-loose", "Plan B, vitamin D.", None)),
+    *(("choice-loose", "C. Paris", "C"), ("choice-loose", "It is known.\nA) Rome", "A")),
+    *(("choice-loose", "(C) Paris\n\nIt lies on a river.", "C"), ("choice", "C. Paris", None)),
+    *(("choice-loose", f"{each}B. Oslo", None) for each in ("A. Rome\n", "A. Rome\n\n")),
+    ("choice-loose", "A. Rome is old.\nB. Oslo is new.\n\nSo:\nA. Rome", "A"),
+    ("choice-loose", "A. Let me think.\n\nSo it must be B.", "B"),
 ]
 SAID = [
     *(("numeric", *each) for each in NUMERIC),
@@ -166,6 +173,7 @@ def test_a_response_votes_for_what_it_says(task: str, text: str, answer: str | N
         *(("choice", r"\boxed{E}", None), ("choice", "So:\nC. Paris", "C")),
         ("choice", "A is correct only if the sky is green. C is correct.", "C"),
         *(("choice-loose", "Hence Madrid!", "D"), ("choice-loose", "Except Madrid.", None)),
+        *(("choice-loose", "C. Paris", "C"), ("choice-loose", "So:\nC. Madrid", None)),
     ],
 )
 def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str | None) -> None:
@@ -174,6 +182,7 @@ def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str |
     said = ("Answer: B cells", "Answer: B", "Answer: T cells", "Answer: A. T cells, since B cells")
     assert [read("choice", each, cells) for each in said] == ["C", "B", "A", "A"]
     assert read("choice", "Answer: B", ("B", "A")) == "B"
+    assert read("choice", "Answer: C major", ("G major", "C major")) == "B"
 
 
 # --- boxes and thinking ---------------------------------------------------------------------------
