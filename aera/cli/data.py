@@ -1,7 +1,7 @@
 """The commands on files: import, export, merge, info, drop, label, and what names mean."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from aera.pools.parquet import ParquetPool, open_pool, show_address
 from aera.pools.pool import (
     FAILURES,
     Pool,
+    Record,
     count_dropped,
     is_open,
     read_audits,
@@ -157,12 +158,12 @@ def _look(address: str) -> tuple[Told, Iterator[str]]:
         return told, _controller_lines(told)
     if "://" not in address and not path.exists():
         raise UsageError(f'there is no pool and no controller at "{address}"')
-    here = {"path": address, "awaiting": count_dropped(path)}
     unfinished = read_growing(path) if is_open(path) else None
     if unfinished is not None and unfinished.plan and unfinished.plan.responses is not None:
-        told = {"kind": "unfinished pool", **here, **_unfinished(unfinished)}
-        return told, _unfinished_lines(told)
-    told = {**here, **_pool(open_pool(address))}
+        told = {"kind": "unfinished pool", **_unfinished(unfinished)}
+    else:
+        told = _pool(open_pool(address))
+    told |= {"path": address, "awaiting": count_dropped(path)}
     return told, _pool_lines(told)
 
 
@@ -176,16 +177,15 @@ def _ask(address: str, model: str, api_key_env: str) -> tuple[Told, Iterator[str
         async with Upstream(Endpoint(address, api_key_env, tries=1)) as upstream:
             return await upstream.probe(model)
 
-    told = {"kind": "model server", "path": without_password(address), "model": model}
-    told |= asyncio.run(probe())
-    return told, _server_lines(told)
-
-
-def _server_lines(told: Told) -> Iterator[str]:
-    yield f"{told['path']}: a model server, asked for {told['model']}"
+    place = without_password(address)
+    told = {"kind": "model server", "path": place, "model": model, **asyncio.run(probe())}
     takes = "several" if told["takes_n"] else "one only, so each response is a call of its own"
-    yield f"responses of one call (n): {takes}"
-    yield f"logprobs: it gives {told['gives']}"
+    lines = (
+        f"{place}: a model server, asked for {model}",
+        f"responses of one call (n): {takes}",
+        f"logprobs: it gives {told['gives']}",
+    )
+    return told, iter(lines)
 
 
 # --- pools ----------------------------------------------------------------------------------------
@@ -195,37 +195,56 @@ def _pool(pool: Pool | ParquetPool) -> Told:
     from aera.lab.truths import open_truths
 
     manifest, truths = pool.manifest, open_truths(pool)
-    known = sum(name in truths.answers for name in pool.questions) if truths else None
     stored = pool if isinstance(pool, Pool) else None
     grown = read_growing(stored.path) if stored and not stored.is_open else None
-    kind = "exported pool" if stored is None else "open pool" if stored.is_open else "pool"
     return {
-        "kind": kind,
+        "kind": "exported pool" if stored is None else "open pool" if stored.is_open else "pool",
         "written_by": manifest.written_by,
         "questions": len(pool),
         "responses": manifest.responses,
         "responses_each": manifest.each,
         "checkpoints": list(manifest.schedule),
-        **_asked(pool.task, manifest.sampler, [*pool.questions.values()]),
-        **count_contents(pool, pool.task),
+        **_contents(pool, pool, [*pool.questions.values()]),
         "seed": manifest.seed,
-        "truths": known,
-        "left_out": pool.left_out if isinstance(pool, Pool) else {},
+        "truths": sum(name in truths.answers for name in pool.questions) if truths else None,
+        "left_out": stored.left_out if stored else {},
         "growing": _unfinished(grown, stored) if grown else None,
         "audits": judge_audits(read_audits(stored.path)) if stored else [],
     }
 
 
-def _asked(task: Task, sampler: Mapping[str, Any], questions: Sequence[Question]) -> Told:
-    """How the questions were asked, and how their answers are read."""
-    sources = [sampler, *sampler.get("merged_from", ())]
+def _unfinished(found: Pool, base: Pool | None = None) -> Told:
+    """How far a log is, with what was there before where it makes a pool larger."""
+    before, failed = base.stored_counts if base else {}, found.path / FAILURES
+    counts = [count + before.get(name, 0) for name, count in found.stored_counts.items()]
+    each = found.plan.responses or 0 if found.plan else 0
+    return {
+        "questions": len(counts),
+        "responses_each": each,
+        "wanted": each * len(counts),
+        "done": sum(counts),
+        "fewest": min(counts, default=0),
+        "most": max(counts, default=0),
+        "finished_questions": sum(count >= each for count in counts),
+        "failures": failed.read_bytes().count(b"\n") if failed.is_file() else 0,
+        **_contents(found, found.everything(), [*found.stored_questions.values()]),
+    }
+
+
+def _contents(
+    pool: Pool | ParquetPool, records: Iterable[Record], questions: Sequence[Question]
+) -> Told:
+    """How the questions were asked, how their answers are read, and what there is of them."""
+    task, sampler = pool.task, pool.manifest.sampler
     about = _task(task, sampler.get("system") or task.system)
+    sources = [sampler, *sampler.get("merged_from", ())]
     about["prompt"]["as_sampled"] = not any("imported_from" in told for told in sources)
     return {
         **about,
         "own_systems": sum(question.system is not None for question in questions),
         "groups": len({question.group for question in questions} - {None}),
         "sampler": dict(sampler),
+        **count_contents(records, task),
     }
 
 
@@ -240,52 +259,37 @@ def _task_lines(told: Told) -> Iterator[str]:
     task, prompt = told["task"], told["prompt"]
     yield f"task: {task['name']}, {task['kind']}; answers are read from {task['read_from']}"
     sent = " (the task's; what was sent is not recorded)" * (not prompt.get("as_sampled", True))
-    yield f"prompt{sent}: {_flat(prompt['template'])}"
-    yield f"system: {_flat(prompt['system']) if prompt['system'] else 'none'}"
-
-
-def _flat(text: str) -> str:
-    """A text on one line."""
-    return json.dumps(text, ensure_ascii=False)
+    yield f"prompt{sent}: {json.dumps(prompt['template'], ensure_ascii=False)}"
+    system = prompt["system"]
+    yield f"system: {json.dumps(system, ensure_ascii=False) if system else 'none'}"
 
 
 def _pool_lines(told: Told) -> Iterator[str]:
-    version = f", written by aera {told['written_by']}" if told["written_by"] else ""
-    yield f"{told['path']}: a{'n' * (told['kind'][0] in 'eo')} {told['kind']}{version}"
-    checkpoints = ", ".join(map(str, told["checkpoints"]))
-    exact = told["responses"] == told["questions"] * told["responses_each"]
-    least = "" if exact else "at least "
-    yield (
-        f"{told['questions']:,} questions with {least}{told['responses_each']} responses each, "
-        f"{told['responses']:,} in all; checkpoints {checkpoints}"
-    )
-    yield from _common_lines(told)
-    truths = told["truths"]
-    yield "truths: none" if truths is None else f"truths: for {truths:,} questions"
-    yield f"groups: {told['groups']:,}" if told["groups"] else "groups: none"
-    if told["left_out"]:
-        yield f"left out: {name_few(told['left_out'])}"
-    if told["growing"]:
-        yield "it is being grown; aera sample goes on with it"
-        yield _progress_line(told["growing"])
-    for audits in told["audits"]:
-        yield _audits_line(audits)
-    yield from _awaiting(told)
-
-
-def _audits_line(told: Told) -> str:
-    found = f"audits of {told['model']} by {told['policy']}: {told['audits']:,}"
-    if not told["judged"]:
-        return f"{found}; what came of them is not recorded"
-    alarm = f"alarm at {told['alarm']}" if told["alarm"] else "no alarm"
-    limit = "" if told["limit"] is None else f" of more than {told['limit']:.2%}"
-    return (
-        f"{found}, of {told['judged']:,} the answer changed in {told['changed']:,} "
-        f"({told['low']:.2%} to {told['high']:.2%}, 95 % at any time); {alarm}{limit}"
-    )
-
-
-def _awaiting(told: Told) -> Iterator[str]:
+    finished = "truths" in told
+    if finished:
+        version = f", written by aera {told['written_by']}" if told["written_by"] else ""
+        yield f"{told['path']}: a{'n' * (told['kind'][0] in 'eo')} {told['kind']}{version}"
+        exact = told["responses"] == told["questions"] * told["responses_each"]
+        yield (
+            f"{told['questions']:,} questions with {'' if exact else 'at least '}"
+            f"{told['responses_each']} responses each, {told['responses']:,} in all; "
+            f"checkpoints {', '.join(map(str, told['checkpoints']))}"
+        )
+    else:
+        yield f"{told['path']}: a pool that is not finished; aera sample goes on with it"
+        yield _progress_line(told)
+    yield from _task_lines(told)
+    yield from _contents_lines(told)
+    if finished:
+        truths = told["truths"]
+        yield "truths: none" if truths is None else f"truths: for {truths:,} questions"
+        yield f"groups: {told['groups']:,}" if told["groups"] else "groups: none"
+        if told["left_out"]:
+            yield f"left out: {name_few(told['left_out'])}"
+        if told["growing"]:
+            yield "it is being grown; aera sample goes on with it"
+            yield _progress_line(told["growing"])
+        yield from map(_audits_line, told["audits"])
     if told["awaiting"]:
         yield (
             f"dropped: {told['awaiting']:,} still stand in its files and are read by nobody; "
@@ -293,9 +297,15 @@ def _awaiting(told: Told) -> Iterator[str]:
         )
 
 
-def _common_lines(told: Told) -> Iterator[str]:
-    """What finished and unfinished pools say alike."""
-    yield from _task_lines(told)
+def _progress_line(told: Told) -> str:
+    return (
+        f"{told['done']:,} of {told['wanted']:,} responses are there: {told['fewest']} to "
+        f"{told['most']} of {told['responses_each']} for each of {told['questions']:,} questions, "
+        f"{told['finished_questions']:,} of which are finished; {told['failures']:,} failures"
+    )
+
+
+def _contents_lines(told: Told) -> Iterator[str]:
     if told["own_systems"]:
         yield f"{told['own_systems']:,} questions have a system message of their own"
     fields = {k: v for k, v in told["readability"].items() if k != "share"}
@@ -317,40 +327,15 @@ def _common_lines(told: Told) -> Iterator[str]:
     yield f"logprobs: {some}{traced}"
 
 
-# --- pools on the way -----------------------------------------------------------------------------
-
-
-def _unfinished(found: Pool, base: Pool | None = None) -> Told:
-    """How far a log is, with what was there before where it makes a pool larger."""
-    before, failed = base.stored_counts if base else {}, found.path / FAILURES
-    counts = [count + before.get(name, 0) for name, count in found.stored_counts.items()]
-    each = found.plan.responses or 0 if found.plan else 0
-    return {
-        "questions": len(counts),
-        "responses_each": each,
-        "wanted": each * len(counts),
-        "done": sum(counts),
-        "fewest": min(counts, default=0),
-        "most": max(counts, default=0),
-        "finished_questions": sum(count >= each for count in counts),
-        "failures": failed.read_bytes().count(b"\n") if failed.is_file() else 0,
-        **_asked(found.task, found.manifest.sampler, [*found.stored_questions.values()]),
-        **count_contents(found.everything(), found.task),
-    }
-
-
-def _unfinished_lines(told: Told) -> Iterator[str]:
-    yield f"{told['path']}: a pool that is not finished; aera sample goes on with it"
-    yield _progress_line(told)
-    yield from _common_lines(told)
-    yield from _awaiting(told)
-
-
-def _progress_line(told: Told) -> str:
+def _audits_line(told: Told) -> str:
+    found = f"audits of {told['model']} by {told['policy']}: {told['audits']:,}"
+    if not told["judged"]:
+        return f"{found}; what came of them is not recorded"
+    alarm = f"alarm at {told['alarm']}" if told["alarm"] else "no alarm"
+    limit = "" if told["limit"] is None else f" of more than {told['limit']:.2%}"
     return (
-        f"{told['done']:,} of {told['wanted']:,} responses are there: {told['fewest']} to "
-        f"{told['most']} of {told['responses_each']} for each of {told['questions']:,} questions, "
-        f"{told['finished_questions']:,} of which are finished; {told['failures']:,} failures"
+        f"{found}, of {told['judged']:,} the answer changed in {told['changed']:,} "
+        f"({told['low']:.2%} to {told['high']:.2%}, 95 % at any time); {alarm}{limit}"
     )
 
 
