@@ -250,24 +250,15 @@ def test_the_readme_links_every_page() -> None:
 # --- examples -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def parts(once: Callable[..., Path]) -> dict[str, str]:
+@pytest.fixture
+def parts(bundle: Callable[[int], Path], tmp_path: Path) -> dict[str, str]:
     """What the examples take: a small pool of the bundled responses, and its evaluation."""
-
-    def make(folder: Path) -> None:
-        with gzip.open(ROOT / BUNDLE, "rt", encoding="utf-8") as file:
-            rows = [json.loads(line) for line in islice(file, 24)]
-        cut = [json.dumps({**row, "responses": row["responses"][:16]}) + "\n" for row in rows]
-        (folder / "part.jsonl").write_text("".join(cut), "utf-8")
-        import_file(folder / "part.jsonl", folder / "pool", task=get_task("gsm8k"))
-        told = ["evaluate", str(folder / "pool"), "--json", str(folder / "evaluation.json")]
-        assert CliRunner().invoke(app, told).exit_code == 0
-
-    folder = once("examples", make)
-    pool, evaluated = Pool.open(folder / "pool"), str(folder / "evaluation.json")
+    pool, file = Pool.open(bundle(CUT).parent / "imported"), str(tmp_path / "evaluation.json")
+    done = CliRunner().invoke(app, ["evaluate", str(pool.path), "--json", file])
+    assert done.exit_code == 0, done.output
     return {
         "POOL": str(pool.path),
-        "FILE": evaluated,
+        "FILE": file,
         "OUT": "controller",
         "TOKENS": "50000",
         "URL": "http://127.0.0.1:8001/v1",

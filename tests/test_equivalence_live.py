@@ -22,7 +22,6 @@ from aera import (
     Fixed,
     OpenAISampler,
     Policy,
-    Pool,
     Question,
     Record,
     RecordedSampler,
@@ -117,9 +116,14 @@ def test_a_hanging_answer_costs_its_deadline_and_no_other_question(shared: Equiv
 # --- replay ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def pool(tmp_path: Path) -> Pool:
-    """Questions whose answers are written in several ways, also late and among others."""
+def outline(made: Allocation) -> tuple[Any, ...]:
+    steps = [(step.checkpoint, step.decision.stop) for step in made.steps]
+    return made.question_id, made.answer, made.votes, made.responses, made.reason, steps
+
+
+def test_live_allocations_are_those_of_replay(tmp_path: Path) -> None:
+    """Of questions whose answers are written in several ways, also late and among others."""
+    controller, sixteen = controller_of(), range(16)
     ways = [
         (SQUARE, SUM, "x+1", "1+x"),
         ("a+b", "c", "d", "e", "f", "b+a", "b+a", "a+b"),
@@ -127,38 +131,22 @@ def pool(tmp_path: Path) -> Pool:
         ("p", "q"),
     ]
     records = [
-        Record(
-            Question(f"q{n}", f"what is {n}?"), tuple(said(*(w[i * i % len(w)] for i in range(16))))
-        )
+        Record(Question(f"q{n}", f"what is {n}?"), (*said(*(w[i * i % len(w)] for i in sixteen)),))
         for n, w in enumerate(ways)
     ]
-    return write_pool(tmp_path, records, task=TASK, sampler={})
-
-
-def outline(made: Allocation) -> tuple[Any, ...]:
-    steps = [(step.checkpoint, step.decision.stop) for step in made.steps]
-    return made.question_id, made.answer, made.votes, made.responses, made.reason, steps
-
-
-def test_live_allocations_are_those_of_replay(pool: Pool) -> None:
-    controller = controller_of()
-    chains = [record.prefixes(SCHEDULE) for record in read_votes(pool, TASK)]
+    pool = write_pool(tmp_path, records, task=TASK, sampler={})
     recorded = [
-        outline(replay(chain, Live.of(controller.policy), task=TASK).allocation) for chain in chains
+        outline(replay(each.prefixes(SCHEDULE), Live.of(controller.policy), task=TASK).allocation)
+        for each in read_votes(pool, TASK)
     ]
     assert len({made[3] for made in recorded}) > 1
-    assert any(len(made[2]) < len(set(answers(pool, made[0]))) for made in recorded)
+    assert any(len(made[2]) < len({*w}) for made, w in zip(recorded, ways, strict=True))
 
     async def live() -> list[Allocation]:
         sampler = RecordedSampler(pool)
         return [await solve(question, sampler, controller) for question in pool.questions.values()]
 
     assert [outline(made) for made in asyncio.run(live())] == recorded
-
-
-def answers(pool: Pool, question_id: str) -> list[str | None]:
-    [record] = [each for each in pool if each.question.id == question_id]
-    return [get_task("expression").read(response).answer for response in record.responses]
 
 
 # --- Inspect --------------------------------------------------------------------------------------

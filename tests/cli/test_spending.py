@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from commands import Aera, command
 from fakes import Call, FakeUpstream, in_background
-from foreign_questions import BUNDLED
 from traced import TracedUpstream
 
 from aera import Pool, Question, Response, get_task
@@ -226,9 +225,7 @@ def test_labels_that_cannot_run_are_refused_with_the_reason(
     for label, told in (
         ("oracle", "knows the right answers"),
         ("eb-0.95", 'no policy is called "eb-0.95"'),
-        ("consensus-0.9", "only evaluate"),
         ("asc-0.9+weighted", "weights come with a trained controller"),
-        ("weighted-64", "weights come with a trained controller"),
         ("aera-0.2", "needs a gate"),
     ):
         done = aera(*solving, "--policy", label)
@@ -242,13 +239,6 @@ def test_at_most_so_many_samples_are_taken(aera: Aera, solving: list[object]) ->
     assert {line["responses"] for line in lines(done.stdout)} == {6}
     done = aera(*solving, "--max-samples", 99)
     assert (done.returncode, "--schedule sets another" in done.stderr) == (2, True)
-
-
-def test_a_controller_runs_its_own_weights_only_where_the_label_says_so() -> None:
-    assert BUNDLED.run_by("asc-0.9").weigher is None
-    assert BUNDLED.run_by("asc-0.9+weighted").weigher is BUNDLED.weigher
-    assert BUNDLED.run_by("aera-0.3").label == "aera-0.30"
-    assert BUNDLED.run_by("fixed-300").schedule.last == 300
 
 
 # --- traces ---------------------------------------------------------------------------------------
