@@ -1,7 +1,6 @@
 """A headless Chromium that is told what to do: evaluate, press keys, take pictures."""
 
 import asyncio
-import base64
 import itertools
 import json
 import shutil
@@ -96,12 +95,6 @@ class Tab:
         )
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         await self.call("Emulation.setEmulatedMedia", features=features)
-
-    async def picture(self, file: Path, clip: dict[str, float] | None = None) -> None:
-        """A screenshot of the whole page, or of a part of it."""
-        part = {"clip": {**clip, "scale": 1}} if clip else {}
-        told = await self.call("Page.captureScreenshot", captureBeyondViewport=True, **part)
-        file.write_bytes(base64.b64decode(told["data"]))
 
     async def close(self) -> None:
         """Stop listening."""

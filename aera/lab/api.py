@@ -9,9 +9,9 @@ from aera.core import Schedule
 from aera.errors import ProtocolError, UsageError
 from aera.lab.asked import ask_policies, check_label, choose_schedule
 from aera.lab.build import BUILD_SHARES, Built, build, build_stated
-from aera.lab.calibrating.calibration import Goal, LossLimit
+from aera.lab.calibrating.calibration import Goal, LossLimit, MostUtility
 from aera.lab.frontier import Kind, Prices
-from aera.lab.judging import crossfit, holdout, limit_for, nested
+from aera.lab.judging import crossfit, holdout, nested
 from aera.lab.learning.learner import Learner
 from aera.lab.learning.paper import PaperLearner, PaperTable
 from aera.lab.learning.votes import LABELS, MAJORITY, VoteLearner
@@ -105,14 +105,10 @@ def evaluate(
     crew = parse_workers(str(workers))
     equal = controller.task.equivalence if controller else equivalence
     graded = _open(pool, equivalence=equal, workers=crew)
-    records, truths = graded.records, graded.truths
-    checkpoints = choose_schedule(
-        (controller or records).schedule,
-        schedule,
-        most=max_samples,
-        recorded=records.schedule.last,
-    )
-    plain, own = ask_policies(
+    records, truths, crew = graded.records, graded.truths, replace(crew, shown=True)
+    own, recorded = (controller or records).schedule, records.schedule.last
+    checkpoints = choose_schedule(own, schedule, most=max_samples, recorded=recorded)
+    plain, weighted = ask_policies(
         policies, checkpoints, controller=controller, scored=scoring is not None, encoder=encoder
     )
     seen = _find_seen(controller, records, protocol) if controller else []
@@ -120,26 +116,28 @@ def evaluate(
         replayed = ReplaySettings(records.task, checkpoints, truths, RULES[rule])
     else:
         replayed = scoring.learner(records, truths).replaying(records, truths, checkpoints)
+    frontier, sections = replayed.evaluate(records, plain, workers=crew), dict[str, Any]()
+    if scoring is not None:
+        frontier = with_oracle(frontier, scoring.price)
+        sections["best_of_n"] = scoring.as_json(truths)
     made = Evaluation(
         records,
         protocol,
         plain,
         truths,
-        replayed.evaluate(records, plain, workers=replace(crew, shown=True)),
+        frontier,
         rule=rule,
         max_loss=limit.max_loss,
         seed=seed,
         prices=money,
         scoring=scoring,
         controller=controller,
-        workers=replace(crew, shown=True),
+        sections=sections,
+        workers=crew,
         left_out=graded.remark,
     )
-    if scoring is not None:
-        best = with_oracle(made.frontier, scoring.price)
-        made = replace(made, frontier=best, sections={"best_of_n": scoring.as_json(truths)})
     if controller is not None:
-        return _with_controller(made, controller, replayed, own=own, seen=seen)
+        return _with_controller(made, controller, replayed, weighted, seen)
     if protocol == REPLAY:
         return made
     learner: Learner
@@ -215,16 +213,16 @@ def train(
     crew = parse_workers(str(workers))
     graded = _open(pool, equivalence=equivalence, workers=crew)
     records, truths = graded.records, None if without_truths else graded.truths
-    checkpoints = choose_schedule(
-        records.schedule, schedule, most=max_samples, recorded=records.schedule.last
-    )
+    own, shown = records.schedule, replace(crew, shown=True)
+    checkpoints = choose_schedule(own, schedule, most=max_samples, recorded=own.last)
     if policy is not None:
         check_label(policy, checkpoints, scored=scoring is not None, paper=paper)
-    if known is not None and truths is not None:
-        raise UsageError("a pool with truths needs no --labels; --without-truths leaves them out")
     if known is not None:
+        if truths is not None:
+            raise UsageError(
+                "a pool with truths needs no --labels; --without-truths leaves them out"
+            )
         check_labels(known, records)
-    shown = replace(crew, shown=True)
     learner: Learner
     if scoring is not None:
         learner = scoring.learner(records, truths)
@@ -232,8 +230,8 @@ def train(
         learner = PaperLearner(load_encoder(encoder), shares=BUILD_SHARES)
     else:
         teacher = MAJORITY if truths is None else LABELS
-        own = _weights_of(weigher)
-        learner = VoteLearner(teacher, given=own, labels=known, workers=shown)
+        given = _weights_of(weigher)
+        learner = VoteLearner(teacher, given=given, labels=known, workers=shown)
     if scoring is None and (paper or policy is not None):
         need_truths(records, truths)
     told: dict[str, Any] = {"encoder_name": encoder, "seed": seed}
@@ -268,9 +266,9 @@ def _open(pool: Records | str | Path, *, equivalence: bool, workers: Workers) ->
 def _goal(learner: Learner, scoring: Scoring | None, limit: LossLimit) -> Goal:
     """What a setting is chosen for: the best worth, or the cheapest within a limit."""
     if scoring is not None:
-        return scoring.goal
+        return MostUtility(scoring.price)
     by_agreement = getattr(learner, "teacher", None) == MAJORITY
-    return limit_for(learner, limit.max_loss, limit.alpha, by_agreement=by_agreement)
+    return replace(limit, margin=learner.margin, by_agreement=by_agreement)
 
 
 def _weights_of(teacher: Controller | None) -> Weigher | None:
@@ -326,7 +324,6 @@ def _with_controller(
     made: Evaluation,
     controller: Controller,
     replayed: ReplaySettings,
-    *,
     own: Sequence[Policy],
     seen: Sequence[str],
 ) -> Evaluation:
@@ -349,11 +346,15 @@ def _with_controller(
     for other in judged[2 : len(policies)]:
         if other.policy != point.policy:
             frontier = frontier.with_point(replace(other, in_sample=bool(seen)))
-    status = f"in-sample: {len(seen)} questions were seen in training" if seen else "unseen"
-    told: dict[str, Any] = {"policy": point.policy, "seen": len(seen), "status": status}
-    told |= {"task": controller.task.name, "calibration": dict(controller.calibration)}
-    told["abroad"] = _find_abroad(controller, made.records)
-    sections: dict[str, Any] = {**made.sections, "controller": told}
+    told: dict[str, Any] = {
+        "policy": point.policy,
+        "seen": len(seen),
+        "status": f"in-sample: {len(seen)} questions were seen in training" if seen else "unseen",
+        "task": controller.task.name,
+        "calibration": dict(controller.calibration),
+        "abroad": _find_abroad(controller, made.records),
+    }
+    sections = {**made.sections, "controller": told}
     if made.scoring is not None:
         price = made.scoring.price
         sections["outcome"] = compare_utility(point, (), price=price, seed=made.seed)

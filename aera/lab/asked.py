@@ -1,7 +1,6 @@
 """What somebody asks for by name: policies by their labels, and the checkpoints to decide at."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from aera.core import Schedule
 from aera.errors import UsageError, check_share
@@ -22,8 +21,6 @@ from aera.policies.rules import (
 from aera.solving.controller import Controller
 from aera.voting.rules import gives_weights
 
-BUILT_IN: Mapping[str, Maker] = MappingProxyType({})
-
 
 def ask_policies(
     asked: str | Sequence[Policy] | None,
@@ -43,9 +40,7 @@ def ask_policies(
     if not isinstance(asked, str):
         return [*asked], []
     plain, own = list[Policy](), list[Policy]()
-    more: dict[str, Maker] = {
-        "consensus": lambda setting: Consensus(load_encoder(encoder), float(setting))
-    }
+    more = {"consensus": lambda setting: Consensus(load_encoder(encoder), float(setting))}
     for label in map(str.strip, asked.split(",")):
         if needs_controller(label):
             own.append(_own_policy(label, controller, schedule))
@@ -92,9 +87,9 @@ def check_label(label: str, schedule: Schedule, *, scored: bool, paper: bool) ->
         _parse(label, schedule)
 
 
-def _parse(label: str, schedule: Schedule, more: Mapping[str, Maker] = BUILT_IN) -> Policy:
+def _parse(label: str, schedule: Schedule, more: Mapping[str, Maker] | None = None) -> Policy:
     """The policy of a label, weighted or not; a fixed budget at which nobody looks is refused."""
-    made = parse_policy(strip_weighted(label), more)
+    made = parse_policy(strip_weighted(label), more or {})
     if isinstance(made, Fixed) and made.responses not in schedule.checkpoints:
         raise UsageError(f"{label} is no checkpoint of {schedule}; --schedule sets others")
     return made

@@ -384,16 +384,12 @@ class Point:
         worth: Floats = self.scores - (price * self.spent / full if full else 0.0)
         return worth
 
-    def cost(self, prices: Prices) -> Floats:
-        """Money spent, question by question."""
-        lengths = self.trajectories.prompts
-        prompts = 0.0 if lengths is None else lengths * self.blocks
-        total: Floats = (prices.prompt * prompts + prices.completion * self.spent) / MILLION
-        return total
-
     def money(self, prices: Prices) -> float:
         """Money for a thousand questions."""
-        return QUESTIONS * float(self.cost(prices).mean())
+        lengths = self.trajectories.prompts
+        prompts = 0.0 if lengths is None else lengths * self.blocks
+        spent = (prices.prompt * prompts + prices.completion * self.spent) / MILLION
+        return QUESTIONS * float(spent.mean())
 
     @property
     def re2_mean(self) -> float | None:

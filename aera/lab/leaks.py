@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aera.core import Question
 from aera.errors import ControllerError
 from aera.files import read_rows
 from aera.lab.learning.folds import group_questions
@@ -119,16 +118,12 @@ def _look(pool: Pool) -> Iterator[Finding]:
             kind = "an outcome beside the responses" if outcome else "not a column of a pool"
             yield Finding(f"{name}: {column}", "unknown", kind)
         yield Finding(name, f"columns {', '.join(sorted(found & columns))}")
-    yield _groups([*pool.questions.values()])
-
-
-def _groups(questions: Sequence[Question]) -> Finding:
-    """Questions that every split keeps together: those of one group, and those of one text."""
+    questions = [*pool.questions.values()]
     count = len(set(group_questions(questions).tolist()))
-    told = f"{len(questions)} questions in {count} groups, by their group or their words"
+    said = f"{len(questions)} questions in {count} groups, by their group or their words"
     if shared := len(questions) - count:
-        told += f"; {shared} would teach about another, and no split parts them"
-    return Finding("groups", told)
+        said += f"; {shared} would teach about another, and no split parts them"
+    yield Finding("groups", said)
 
 
 # --- a controller ---------------------------------------------------------------------------------

@@ -50,13 +50,11 @@ class LiveTest:
 
     def token_saving(self, *, prompts: bool, seed: int = 0) -> Estimate:
         """Percent of tokens saved; with prompts, each is counted as often as it was billed."""
-
-        def spent(allocations: Sequence[Allocation]) -> Floats:
-            extra = 1 if prompts else 0
-            rows = [a.completion_tokens + extra * a.prompt_tokens for a in allocations]
-            return np.array(rows, dtype=np.float64)
-
-        return bootstrap_ratio(spent(self.allocations), spent(self.reference), seed=seed)
+        ours, theirs = (
+            np.array([a.completion_tokens + prompts * a.prompt_tokens for a in each], np.float64)
+            for each in (self.allocations, self.reference)
+        )
+        return bootstrap_ratio(ours, theirs, seed=seed)
 
 
 async def live_test(
@@ -83,13 +81,14 @@ async def live_test(
     full = Controller(controller.task, Schedule((last,)), Fixed(last))  # one call, one prompt
     ours = await _all(controller, questions, sampler, concurrency)
     theirs = await _all(full, questions, reference or sampler, concurrency)
-    graders = {q.id: Grader(controller.task, truths[q.id]) for q in questions}
 
-    def grades(allocations: Sequence[Allocation]) -> Floats:
-        return np.array([graders[a.question_id].grade([a.answer])[0] for a in allocations])
+    def grades() -> Floats:
+        graders = [Grader(controller.task, truths[q.id]) for q in questions]
+        pairs = zip(graders, ours, theirs, strict=True)
+        return np.array([grader.grade([one.answer, two.answer]) for grader, one, two in pairs])
 
     # Comparing expressions blocks, so grading is done off the event loop.
-    one, other = [await asyncio.to_thread(grades, each) for each in (ours, theirs)]
+    one, other = (await asyncio.to_thread(grades)).T
     return LiveTest(ours, theirs, one, other, shared=reference is None)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from itertools import permutations
 from math import isfinite
 from typing import Any
 
@@ -24,7 +25,6 @@ from aera.lab.frontier import (
     Kind,
     Point,
     Prices,
-    Trajectories,
     fixed_points,
     hindsight_point,
     oracle_point,
@@ -83,17 +83,15 @@ class Scoring:
         if self.judge not in (None, *JUDGES):
             raise UsageError(f'--judge is one of {", ".join(JUDGES)}, but got "{self.judge}"')
 
-    @property
-    def goal(self) -> MostUtility:
-        """What a threshold is chosen for."""
-        return MostUtility(self.price)
-
     def learner(self, records: Records, truths: Truths | None) -> VoteLearner:
         """What learns when to stop; the truth judges where it is asked for or known."""
         judge = None
         if self._judge(truths) == TRUTH:
             judge = TruthScorer(records.task, need_truths(records, truths))
-        best_of_n = BestOfN(self.scorer, uses_logprobs=_uses_logprobs(self.scorer))
+        # A scorer says whether it wants log-probabilities, or its weigher does.
+        own = self.scorer.weigher if isinstance(self.scorer, ChanceRight) else self.scorer
+        logprobs = bool(getattr(own, "uses_logprobs", False))
+        best_of_n = BestOfN(self.scorer, uses_logprobs=logprobs)
         return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price, judge=judge)
 
     def as_json(self, truths: Truths | None) -> dict[str, Any]:
@@ -117,13 +115,6 @@ class Scoring:
         return self.judge or (SCORE if truths is None else TRUTH)
 
 
-def _uses_logprobs(scorer: Scorer) -> bool:
-    """Whether a scorer wants log-probabilities: it says so itself, or its weigher does."""
-    if isinstance(scorer, ChanceRight):
-        return scorer.weigher.uses_logprobs
-    return bool(getattr(scorer, "uses_logprobs", False))
-
-
 def scoring_for(
     scorer: Scorer | None,
     *,
@@ -132,13 +123,12 @@ def scoring_for(
     controller: Controller | None = None,
 ) -> Scoring | None:
     """Best-of-n where a scorer is given, or a controller brings one; None where votes count."""
-    if controller is not None:
-        own = controller.weigher
-        if scorer is not None and not isinstance(own, BestOfN):
-            raise UsageError("the controller was made for votes and takes no scorer")
-        if isinstance(own, BestOfN):
-            scorer = own.scorer
-            price = controller.calibration.get("price", price) if price is None else price
+    own = controller.weigher if controller else None
+    if controller and scorer is not None and not isinstance(own, BestOfN):
+        raise UsageError("the controller was made for votes and takes no scorer")
+    if controller and isinstance(own, BestOfN):
+        scorer = own.scorer
+        price = controller.calibration.get("price") if price is None else price
     if scorer is None:
         if price is not None or judge is not None:
             raise UsageError("--price and --judge go with --scorer: votes have no reward")
@@ -205,7 +195,13 @@ class Evaluation:
             **({} if self.headline is None else {"headline": self.headline}),
             "points": [point.as_json(**self.terms) for point in self.frontier.points],
             "comparisons": comparisons(self.frontier, seed=self.seed) if graded else [],
-            "trajectories": _shapes(trajectories) if right else None,
+            "trajectories": {
+                "shapes": trajectories.shapes(),
+                "transitions": trajectories.transitions(),
+                "counter_examples": counter_examples(trajectories),
+            }
+            if right
+            else None,
             **self.sections,
         }
         return {name: _strict(section) for name, section in made.items()}
@@ -331,14 +327,10 @@ def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
     own = {weighted: frontier.full_budget(weighted=weighted).policy for weighted in (False, True)}
     pairs = [
         (i, j)
-        for i in range(len(points))
-        for j in range(len(points))
-        if i != j
-        and (
-            j in plain
-            or points[j].policy == own[points[i].weighted]
-            or (i in learned and j not in learned)
-        )
+        for i, j in permutations(range(len(points)), 2)
+        if j in plain
+        or points[j].policy == own[points[i].weighted]
+        or (i in learned and j not in learned)
     ]
     if not pairs:
         return []
@@ -347,21 +339,9 @@ def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
     rewarded = frontier.trajectories.rewarded
     found = paired_bootstraps(apart, seed=seed) if rewarded else paired_gaps(apart)
     return [
-        {
-            "policy": points[i].policy,
-            "reference": points[j].policy,
-            **estimate.as_json("difference"),
-        }
-        for (i, j), estimate in zip(pairs, found, strict=True)
+        {"policy": points[i].policy, "reference": points[j].policy, **gap.as_json("difference")}
+        for (i, j), gap in zip(pairs, found, strict=True)
     ]
-
-
-def _shapes(trajectories: Trajectories) -> dict[str, Any]:
-    return {
-        "shapes": trajectories.shapes(),
-        "transitions": trajectories.transitions(),
-        "counter_examples": counter_examples(trajectories),
-    }
 
 
 # --- what crossfit, nested and holdout add --------------------------------------------------------
@@ -398,26 +378,20 @@ def crossfit_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dict
     return {
         "status": "descriptive: thresholds and sweeps are shown, picking from them is post hoc",
         "mixtures": [_mixture_row(point, frontier, seed=seed) for point in done.sweep()],
-        "matched_random": [
-            _matched_row(point, done.folds, seed=seed) for point in done.sweep()
-        ],
+        "matched_random": [_matched_row(point, done.folds, seed=seed) for point in done.sweep()],
         "diagnostics": diagnostics(shown, frontier, seed=seed),
-    }  # fmt: skip
+    }
 
 
 def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:
     """The gate against the best mixture of ASC settings that costs no more."""
     mixture = frontier.only(ASC_FAMILY.name).mixture(point.responses)
+    told = {"policy": point.policy, "responses": point.responses, "accuracy": None}
     if mixture is None:
-        return {"policy": point.policy, "responses": point.responses, "accuracy": None}
+        return told
     pair = paired_bootstrap(100 * point.scores, 100 * mixture.scores, seed=seed)
-    return {
-        "policy": point.policy,
-        "responses": point.responses,
-        "accuracy": mixture.accuracy,
-        "parts": [part.policy for part in mixture.parts],
-        **pair.as_json("difference"),
-    }
+    parts = [part.policy for part in mixture.parts]
+    return {**told, "accuracy": mixture.accuracy, "parts": parts, **pair.as_json("difference")}
 
 
 def _matched_row(point: Point, folds: Columns, *, seed: int) -> dict[str, Any]:

@@ -49,9 +49,9 @@ def signed(value: float, digits: int = 1) -> str:
     return f"{value if round(value, digits) else 0.0:+.{digits}f}"
 
 
-def told_range(gap: Estimate) -> str:
-    """The interval of a difference in points."""
-    return f"95 %: {signed(gap.low)} to {signed(gap.high)} points"
+def bracket(low: float, high: float) -> str:
+    """An interval of a difference."""
+    return f"{signed(low)} to {signed(high)}"
 
 
 # --- tables of policies ---------------------------------------------------------------------------
@@ -224,11 +224,14 @@ def _claim(point: Point, full: Point, plain: Point, apart: Estimate | None, *, p
         return f"{point.agreement:.1f} % of the answers equal those of {full.policy}, for {price}"
     if apart is None:
         return f"Questions it was trained on say nothing of its accuracy; it spends {price}"
-    told = f"{point.accuracy:.1f} % right against {plain.accuracy:.1f} % for {votes}, at {price}"
+    told = (
+        f"{point.accuracy:.1f} % right against {plain.accuracy:.1f} % for {votes}, at {price} "
+        f"(95 %: {bracket(apart.low, apart.high)} points)"
+    )
     if questions >= FEW:
-        return f"{told} ({told_range(apart)})"
+        return told
     counted = "question is" if questions == 1 else "questions are"
-    return f"{questions} {counted} too few to say what it costs: {told} ({told_range(apart)})"
+    return f"{questions} {counted} too few to say what it costs: {told}"
 
 
 def _grounds(
@@ -281,7 +284,7 @@ def _certificate(
 ) -> tuple[bool, str]:
     """Whether a bound was proved on questions apart from those judged, and if not, why."""
     if choices := _choices(sections):
-        return certify_choices(choices)
+        return certify(choices, " and that are not judged here")
     if known := sections.get("controller"):
         return certify_controller(known, task)
     if not graded:
@@ -298,11 +301,6 @@ def _certificate(
 
 
 # --- certified or not -----------------------------------------------------------------------------
-
-
-def certify_choices(choices: Sequence[Calibration]) -> tuple[bool, str]:
-    """Whether a bound was proved in every fold, and one sentence about it."""
-    return _certify(choices, " and that are not judged here")
 
 
 def certify_controller(known: Mapping[str, Any], task: str | None) -> tuple[bool, str]:
@@ -322,10 +320,11 @@ def certify_controller(known: Mapping[str, Any], task: str | None) -> tuple[bool
         return False, f"Not certified here: it was calibrated for {own}, and this is {task}."
     if not {"setting", "alpha", "max_loss", "questions"} <= set(calibration):
         return False, "Not certified: its calibration left no record."
-    return _certify([calibration], ", for questions, a reasoner and sampling like those")
+    return certify([calibration], ", for questions, a reasoner and sampling like those")
 
 
-def _certify(choices: Sequence[Calibration], where: str) -> tuple[bool, str]:
+def certify(choices: Sequence[Calibration], where: str) -> tuple[bool, str]:
+    """Whether a bound was proved in every fold, and one sentence about it."""
     first, folds = choices[0], len(choices)
     each = " in each fold" if folds > 1 else ""
     if failed := [choice for choice in choices if choice["setting"] is None]:

@@ -1,6 +1,6 @@
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -62,39 +62,6 @@ def test_a_mixture_is_the_best_of_all_pairs(frontier: Frontier, at: float, spend
         assert mixture.accuracy == pytest.approx(best)
         low, high = (getattr(part, spend) for part in mixture.parts)
         assert mixture.share * low + (1 - mixture.share) * high <= at + 1e-9
-
-
-@settings(max_examples=200, deadline=None)
-@given(frontiers)
-def test_the_hull_holds_exactly_what_no_mixture_of_others_reaches(frontier: Frontier) -> None:
-    hull = frontier.nondominated()
-    kept = {point.policy for point in hull}
-    for one, other in pairwise(hull):
-        assert (one.responses < other.responses, one.accuracy < other.accuracy) == (True, True)
-    for point in frontier.points:
-        others = Frontier(
-            tuple(p for p in frontier.points if p is not point), frontier.trajectories
-        )
-        beaten = best_pair(others, point.responses, "responses")
-        if beaten is None or beaten < point.accuracy - 1e-9:
-            assert point.policy in kept
-        elif beaten > point.accuracy + 1e-9:
-            assert point.policy not in kept
-
-
-@given(frontiers)
-def test_a_point_adds_up(frontier: Frontier) -> None:
-    point, made = frontier.points[0], frontier.trajectories
-    rows = list(zip(range(QUESTIONS), point.columns, strict=True))
-    assert sum(point.stops.values()) == QUESTIONS
-    assert point.accuracy == pytest.approx(100 * np.mean([made.grades[r, c] for r, c in rows]))
-    assert point.re2_mean == pytest.approx(100 * np.mean([made.re2_mean[r, c] for r, c in rows]))
-    mean = sum(int(c) * n for c, n in point.stops.items()) / QUESTIONS
-    assert point.responses == pytest.approx(mean)
-    assert point.response_saving == pytest.approx(100 * (1 - mean / 10))
-    spent = sum(made.tokens[r, c] for r, c in rows)
-    assert point.tokens == pytest.approx(spent / QUESTIONS)
-    assert point.token_saving == pytest.approx(100 * (1 - spent / made.tokens[:, -1].sum()))
 
 
 def test_points_are_found_by_policy_or_label() -> None:

@@ -1,13 +1,12 @@
 """Best-of-n replayed: what is returned, what it is worth, and what tables call that."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from aera import BestOfN, Fixed, Question, Record, Response, Schedule, get_task
-from aera.lab import MostUtility, Truths, TruthScorer
+from aera.lab import MostUtility
 from aera.lab.replay import ReplaySettings
 from aera.lab.words import table_columns
 from aera.pools.pool import HeldRecords, read_votes
@@ -40,7 +39,6 @@ def records_of(*rows: str) -> HeldRecords:
 
 RECORDS = records_of("0.2:7 0.1:8 0.9:8 0.5:9", "0.5:1 0.6:2 0.1:1 0.1:1")
 BEST = ReplaySettings(TASK, SCHEDULE, weigher=BestOfN(Written()))
-TRUTHS = Truths({"q0": "8", "q1": "1"})
 
 
 def test_the_reward_is_the_best_score_so_far_and_no_accuracy() -> None:
@@ -49,22 +47,8 @@ def test_the_reward_is_the_best_score_so_far_and_no_accuracy() -> None:
     assert (first.reward, last.reward) == (pytest.approx(0.35), pytest.approx(0.75))
     assert (first.accuracy, last.accuracy) == (None, None)
     assert first.as_json()["reward"] == pytest.approx(0.35)
-    assert [*table_columns(done.trajectories)] == [
-        "policy",
-        "reward",
-        "responses",
-        "tokens",
-        "of all",
-    ]
-
-
-def test_the_truth_as_the_judge_gives_an_accuracy() -> None:
-    judged = replace(BEST, judge=TruthScorer(TASK, TRUTHS))
-    done = judged.evaluate(RECORDS, [Fixed(1), Fixed(4)])
-    assert done.trajectories.known_grades.tolist() == [[0, 0, 1], [1, 0, 0]]
-    assert [point.accuracy for point in done.points] == [50, 50]
-    assert "reward" not in done.points[0].as_json()
-    assert done.readability.read == 8
+    columns = ["policy", "reward", "responses", "tokens", "of all"]
+    assert [*table_columns(done.trajectories)] == columns
 
 
 def test_utility_takes_the_price_of_the_tokens_off() -> None:

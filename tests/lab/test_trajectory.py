@@ -1,6 +1,5 @@
 import math
 from dataclasses import replace
-from random import Random
 
 import numpy as np
 import pytest
@@ -71,23 +70,6 @@ def test_transitions_carry_the_mean_change_of_the_evidence() -> None:
 
 def test_a_grade_of_one_half_counts_as_right() -> None:
     assert trajectories([[0.49, 0.5, 0.51]]).right.tolist() == [[False, True, True]]
-
-
-@given(rows, st.randoms(use_true_random=False))
-def test_parts_joined_in_order_are_the_whole(grades: list[list[float]], chance: Random) -> None:
-    whole = trajectories(grades, entropy=grades)
-    order = chance.sample(range(len(grades)), len(grades))
-    cut = chance.randrange(1, len(grades) + 1)
-    parts = [np.array(order[:cut], dtype=np.int64), np.array(order[cut:], dtype=np.int64)]
-    joined = Trajectories.concat([whole.take(rows) for rows in parts if len(rows)])
-    again = joined.take(np.argsort(order))
-    assert joined.question_ids == tuple(f"q{row}" for row in order)
-    assert again.question_ids == whole.question_ids
-    assert again.schedule == whole.schedule
-    for name in ("tokens", "agreement", "grades"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
-    np.testing.assert_array_equal(again.evidence["entropy"], whole.evidence["entropy"])
-    assert joined.re2_mean is None
 
 
 def test_cut_at_a_checkpoint_nothing_later_is_left() -> None:

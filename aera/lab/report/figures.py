@@ -4,7 +4,7 @@ Colours are names from `aera/web/style.css`; a page resolves them by itself, so 
 from light to dark, and an SVG file gets the light ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from textwrap import wrap
@@ -19,7 +19,7 @@ from aera.lab.diagnostics import loss_by_difficulty
 from aera.lab.frontier import Frontier, Kind, Point, Trajectories
 from aera.lab.learning.labels import continuation_labels
 from aera.lab.stats import paired_gaps, share_interval
-from aera.lab.words import signed
+from aera.lab.words import bracket, signed
 
 FORMATS = {
     **dict.fromkeys(("quality", "money", "threshold"), ",.2f"),
@@ -32,7 +32,6 @@ FORMATS = {
 Row = dict[str, Any]
 Spec = dict[str, Any]
 
-LINES: Spec = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
 SIZES: Spec = {"labelFontSize": 12, "titleFontSize": 12, "titleColor": "var(--dim)"}
 LEGEND: Spec = {
     **SIZES,
@@ -51,7 +50,7 @@ CONFIG: Spec = {
     "view": {"stroke": None},
     "axis": {
         **SIZES,
-        **LINES,
+        **dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)"),
         "labelColor": "var(--dim)",
         "titlePadding": 10,
         "labelOverlap": True,
@@ -65,9 +64,13 @@ CONFIG: Spec = {
 }
 TITLE: Spec = {"anchor": "start", "frame": "bounds", "color": "var(--ink)", "fontSize": 15}
 TITLE |= {"subtitleColor": "var(--dim)", "subtitleFontSize": 12, "subtitlePadding": 6, "offset": 24}
-# The widest of the usual fonts is measured with, so that no reader's is cut off.
-ALONE: Spec = {**CONFIG, "background": "white", "font": "Verdana, DejaVu Sans, Arial, sans-serif"}
-ALONE["legend"] = {**LEGEND, "columns": 4, "columnPadding": 24, "direction": "horizontal"}
+ALONE: Spec = {
+    **CONFIG,
+    "background": "white",
+    # The widest of the usual fonts is measured with, so that no reader's is cut off.
+    "font": "Verdana, DejaVu Sans, Arial, sans-serif",
+    "legend": {**LEGEND, "columns": 4, "columnPadding": 24, "direction": "horizontal"},
+}
 """Of a figure in a file of its own, with a title and white paper."""
 WIDTH, LETTERS = 680, 92
 """Pixels of such a figure; letters in a line of its caption."""
@@ -192,11 +195,6 @@ def curve(x: Spec, y: Spec, columns: Mapping[str, str]) -> list[Spec]:
 def limit(axis: str, value: float) -> Spec:
     """What was allowed to be lost."""
     return line(axis, value, strokeDash=[5, 4], color="var(--red)", strokeWidth=1.5)
-
-
-def bracket(low: float, high: float) -> str:
-    """An interval of a difference as text."""
-    return f"{signed(low)} to {signed(high)}"
 
 
 def shown_columns(schedule: Schedule) -> list[int]:
@@ -443,14 +441,14 @@ def reliability_figure(chances: Floats, trajectories: Trajectories, *, unseen: b
     )
 
 
-def threshold_figure(
+def threshold_figures(
     frontier: Frontier,
     evaluation: Mapping[str, Any],
     *,
     chosen: Sequence[float | None],
     allowed: float,
-) -> Figure | None:
-    """Loss along the threshold; what calibration chose on other questions is marked."""
+) -> Iterator[Figure]:
+    """Loss along the threshold, where several were swept; what calibration chose is marked."""
     swept = [p for p in frontier.points if p.kind is Kind.SWEPT and p.family == GATE_FAMILY.name]
     full = frontier.full_budget(weighted=any(point.weighted for point in swept)).policy
     gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
@@ -468,7 +466,7 @@ def threshold_figure(
         if (gap := gaps.get(point.policy))
     ]
     if len(rows) <= 2:
-        return None
+        return
     columns = {"threshold": "threshold", "loss": "loss, points", "interval": "95 %"}
     columns |= {"spent": "share of the tokens", "responses": "responses"}
     few: Spec = {"scale": {"domain": [0, 1]}, "axis": {"tickCount": 5}}
@@ -482,7 +480,7 @@ def threshold_figure(
     )
     marks: Spec = {"color": "var(--orange)", "strokeWidth": 2, "opacity": 0.6}
     settings = sorted({each for each in chosen if each is not None})
-    return Figure(
+    yield Figure(
         "thresholds",
         "The choice of the threshold",
         f"Loss against {full}, its full budget, with paired 95 % intervals; the "

@@ -3,8 +3,8 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from math import isnan
@@ -24,7 +24,6 @@ from aera.lab.report.figures import (
     ALONE,
     CONFIG,
     Figure,
-    bracket,
     calibrated_figure,
     difficulty_figure,
     flow_figure,
@@ -34,13 +33,12 @@ from aera.lab.report.figures import (
     reliability_figure,
     shown_columns,
     stop_figure,
-    threshold_figure,
+    threshold_figures,
 )
 from aera.lab.summary import Evaluation
-from aera.lab.words import signed
-from aera.pools.pool import HeldRecords, Record, Records, VotedRecord
+from aera.lab.words import bracket, signed
+from aera.pools.pool import Record, VotedRecord
 from aera.voting.rules import RULES, Rule
-from aera.workers import Workers
 
 HERE = Path(__file__).parent
 COLOUR = re.compile(r"var\((--[a-z]+)\)")
@@ -99,20 +97,16 @@ def make_sections(made: Evaluation) -> list[Section]:
         chosen = [c.setting for c in choices.get(name, ()) if c.family == name]
         gate = [
             reliability_figure(chances, trajectories, unseen=unseen),
-            threshold_figure(made.frontier, told, chosen=chosen, allowed=allowed),
+            *threshold_figures(made.frontier, told, chosen=chosen, allowed=allowed),
         ]
         lead = "The gate turns evidence into p_continue; one threshold turns that into a decision."
-        sections.append(_section("gate", "The gate and its threshold", lead, *gate))
+        sections.append(Section("gate", "The gate and its threshold", lead, gate))
     stops = [stop_figure(points, policy=shown)]
     stops += [difficulty_figure(points, policy=shown)] if graded else []
-    sections.append(_section("stops", "How a policy stops", "", *stops))
+    sections.append(Section("stops", "How a policy stops", figures=stops))
     if graded and len(trajectories.schedule) > 1:
         sections.append(_trajectory_section(trajectories, told))
     return [*sections, *_sheet_sections(told)]
-
-
-def _section(name: str, title: str, lead: str, *figures: Figure | None) -> Section:
-    return Section(name, title, lead, [figure for figure in figures if figure is not None])
 
 
 def _points(made: Evaluation) -> list[Point]:
@@ -211,7 +205,7 @@ def _trajectory_section(trajectories: Trajectories, told: Told) -> Section:
     )
 
 
-def _sheet_sections(told: Told) -> Iterator[Section]:
+def _sheet_sections(told: Told) -> list[Section]:
     """Equal-compute mixtures and matched-random tests, where present."""
     mixtures = [
         (row["policy"], f"{row['responses']:.1f}", f"{row['accuracy']:.1f}", *_gap(row),
@@ -244,8 +238,7 @@ def _sheet_sections(told: Told) -> Iterator[Section]:
             ahead,
         ),
     ]
-    if sheets:
-        yield Section("tests", "Is the routing real?", "", (), sheets)
+    return [Section("tests", "Is the routing real?", sheets=sheets)] if sheets else []
 
 
 def _sheets(
@@ -329,22 +322,22 @@ def shown_rows(questions: int, *, seed: int) -> Columns:
 def explore(made: Evaluation, rows: Columns, chances: Floats | None) -> list[Row]:
     """One record per question in these rows, read from wherever they are; lists by checkpoint.
 
-    What a protocol learned has votes with the weights of their fold, but no texts.
+    What a protocol learned has votes with the weights of their fold.
     """
     trajectories, truths, known = made.frontier.trajectories, made.truths, list[Row]()
-    names = [trajectories.question_ids[row] for row in rows]
-    task, schedule = made.records.task, trajectories.schedule
+    learned = made.done.measured.records if made.done else ()
+    weighed = {record.question.id: record.votes for record in learned}
+    wanted = {name: weighed.get(name) for name in (trajectories.question_ids[r] for r in rows)}
     weigher = made.controller.weigher if made.controller else None
-    settings = ReplaySettings(task, schedule, rule=RULES[made.rule], weigher=weigher)
-    found = _read(made.records, names, settings, made.workers)
-    if made.done and made.done.measured.records:
-        learned = HeldRecords(made.done.measured.records, task, schedule)
-        for name, told in _read(learned, names, settings, made.workers).items():
-            texts = zip(told["responses"], found[name]["responses"], strict=True)
-            told["responses"] = [{**one, "text": whole["text"]} for one, whole in texts]
-            found[name] = told
-    columns = shown_columns(schedule)
-    for row, name in zip(rows, names, strict=True):
+    settings = ReplaySettings(
+        made.records.task, trajectories.schedule, rule=RULES[made.rule], weigher=weigher
+    )
+    room = find_room(len(wanted))
+    work = partial(_read_part, wanted=wanted, settings=settings, room=room)
+    parts = made.workers.map(work, made.records.parts())
+    found = {told["id"]: told for part in parts for told in part}
+    columns = shown_columns(trajectories.schedule)
+    for row, name in zip(rows, wanted, strict=True):
         told = found[name]
         told["tokens"] = [int(value) for value in trajectories.tokens[row, columns]]
         told["evidence"] = {n: _short(v[row, columns]) for n, v in trajectories.evidence.items()}
@@ -357,24 +350,17 @@ def explore(made: Evaluation, rows: Columns, chances: Floats | None) -> list[Row
     return known
 
 
-def _read(
-    records: Records, names: Sequence[str], settings: ReplaySettings, workers: Workers
-) -> dict[str, Row]:
-    room = find_room(len(names))
-    work = partial(_read_part, wanted=frozenset(names), settings=settings, room=room)
-    return {told["id"]: told for part in workers.map(work, records.parts()) for told in part}
-
-
 def _read_part(
     part: Iterable[Record],
     *,
-    wanted: frozenset[str],
+    wanted: Mapping[str, tuple[Vote, ...] | None],
     settings: ReplaySettings,
     room: tuple[int, int],
 ) -> list[Row]:
-    own = [record for record in part if record.question.id in wanted]
+    """The questions that are wanted, some with other votes than those that are read."""
+    own = settings.read([record for record in part if record.question.id in wanted])
     schedule, told = settings.schedule, list[Row]()
-    for record in settings.read(own):
+    for record in (replace(each, votes=wanted[each.question.id] or each.votes) for each in own):
         prefixes, text = record.prefixes(schedule), record.question.text
         shown = [prefixes[column] for column in shown_columns(schedule)]
         told.append(
@@ -419,12 +405,11 @@ def _short(values: Floats) -> list[float | None]:
 def account(point: Point, made: Evaluation, rows: Columns, chances: Floats | None) -> Row:
     """Where a policy stopped and why, question by question; each reason is written once."""
     judged = made.done if point.kind is Kind.CALIBRATED else None
-    choices = judged.choices.get(point.family, ()) if judged else ()
     last, reasons, why, below = len(point.trajectories.schedule) - 1, dict[str, int](), [], []
     for row in rows:
         setting, family, told = point.setting, point.family, []
-        if judged and choices:
-            fold = int(judged.folds[row])
+        if judged:
+            choices, fold = judged.choices[point.family], int(judged.folds[row])
             setting, family = choices[fold].setting, choices[fold].family
             told.append(
                 "chosen on other questions" if setting is not None else "kept by calibration"
