@@ -1,5 +1,6 @@
 """Pools from files of any known format, as Parquet, and several as one: all of it, or nothing."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from aera.errors import PoolError, UsageError
 from aera.files import already_there, whole_file, whole_folder
 from aera.lab.formats.foreign import LOGS, read_batch
 from aera.lab.formats.rows import (
+    MAYBE,
     SOURCES,
     Entry,
     Mapped,
@@ -113,9 +115,10 @@ def import_file(
         sampler = dict(origin["sampler"] if origin else {"imported_from": name})
         seen: dict[str, Entry] = {}
         parts: list[Readability] = []
+        models = Counter[str]()
         pool = write_pool(
             folder,
-            _records(chain([first], entries), found, sampler, seen, parts),
+            _records(chain([first], entries), found, sampler, seen, parts, models),
             task=found,
             sampler=sampler,
             seed=origin.get("seed"),
@@ -136,6 +139,11 @@ def import_file(
             lines.append(f"tokens are {ESTIMATED}: the file does not count them")
         if pool.manifest.each == 1 < pool.manifest.questions:
             lines.append(f"{ALONE}; --map id=NAME says which column tells questions apart")
+        if len(models) > 1:
+            counts = ", ".join(f"{name} ({count:,})" for name, count in models.items())
+            lines.append(
+                f"responses of {len(models)} models: {counts}; a pool is best of one model"
+            )
         if cut := sampler.get("cut_in_thinking"):
             lines.append(f"{cut:,} end inside thinking that the prompt opened, and do not vote")
         lines += [each.remark for each in seen.values() if each.remark][:1]
@@ -149,8 +157,9 @@ def _records(
     sampler: dict[str, Any],
     seen: dict[str, Entry],
     parts: list[Readability],
+    models: Counter[str],
 ) -> Iterator[Record]:
-    """Every question once; what they say but their responses goes into `seen` and `parts`."""
+    """Every question once; what they say but their responses goes into the last three."""
     plain = replace(task, equivalence=False)  # which answers are equal is not asked here
     for batch in batches(entries):
         for entry in batch:
@@ -159,6 +168,7 @@ def _records(
                 name = shown_name(question)
                 raise PoolError(f"{entry.where}: the question {name} comes a second time")
             seen[question] = replace(entry, responses=())
+            models.update(each.model for each in entry.responses if each.model)
             if entry.estimated:
                 sampler["tokens"] = ESTIMATED
         records = [_reopened(entry, task, sampler).with_traces(task) for entry in batch]
@@ -199,6 +209,8 @@ def _save_truths(entries: Collection[Entry], task: Task, folder: Path) -> list[s
         else:
             unreadable.append(entry)
             without[entry.question.id] = f"{shown(entry.truth)} is no {task.kind} answer"
+    if unreadable and not truths and unreadable[0].truth_name in MAYBE:
+        return [f"without a truth: {name_few(without)}", NO_TRUTHS]
     if unreadable and not truths:
         entry = unreadable[0]
         raise PoolError(

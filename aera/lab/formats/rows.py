@@ -54,7 +54,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "id": "id question_id qid doc_id problem_id prompt_id unique_id task_id example_id "
         "sample_id request_id",
         "choices": "choices options",
-        "answer": "answer target ground_truth gold solution label correct_answer gold_answer gt",
+        "answer": "answer target ground_truth gold solution label correct_answer gold_answer gt "
+        "expected_answer reference_answer correct reference",
         "group": "group",
         "responses": "responses completions generations samples outputs model_outputs "
         "generated_texts",
@@ -67,10 +68,13 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """What a column may be called; the first that holds anything counts."""
 _KNOWN = {name for names in NAMES.values() for name in names}
+MAYBE = ("correct", "reference")
+"""Columns that may as well hold something else than what is right."""
+_GRADES = {"", "none", "nan", "0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
 _LETTERED = re.compile(r"(?:option|choice)?[ _]?([A-J])", re.IGNORECASE)
 _NUMBERED = re.compile(r"(response|completion|generation|output|sample)[_ ]?\d+", re.IGNORECASE)
 HEAD = 50
-"""Lines after the first that are looked at to recognise a file."""
+"""Lines after the first that are looked at to recognise a file, and rows to tell grades."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError)
 SHOWN_COLUMNS, SENTENCE = 20, 4
@@ -100,7 +104,10 @@ def text_lines(file: Path, *, newline: str | None = None) -> Iterator[str]:
                 number += 1
                 yield line
         except _UNREADABLE as error:
-            said = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+            said = ""
+            if isinstance(error, UnicodeDecodeError):  # of a stretch after the lines that came
+                said = "; save it as UTF-8"
+                number += error.object[: error.start].count(b"\n")
             where = f"{file.name}, line {number + 1}"
             raise PoolError(f"{where}: cannot be read, {error}{said}") from None
 
@@ -183,14 +190,14 @@ def read_csv(file: Path) -> Rows:
     """The rows of a table of text by the names in its first line; an empty cell is nothing."""
     csv.field_size_limit(2**31 - 1)
     text = text_lines(file, newline="")
-    head = next((line for line in text if line.strip()), "")
+    begin, head = next(((n, line) for n, line in enumerate(text, 1) if line.strip()), (1, ""))
     lines = csv.reader(chain([head], text), delimiter=_separator(head), strict=True)
-    begin = 1
+    above = begin - 1
     try:
         names = [name.strip() for name in next(lines, [])]
-        begin = lines.line_num + 1
+        begin = above + lines.line_num + 1
         for cells in lines:
-            where, begin = f"{file.name}, line {begin}", lines.line_num + 1
+            where, begin = f"{file.name}, line {begin}", above + lines.line_num + 1
             if not any(cells):
                 continue
             if len(cells) != len(names):
@@ -396,6 +403,22 @@ class Fields:
         return ", ".join(names[:SHOWN_COLUMNS]) + more if names else "none"
 
 
+def without_grades(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str]) -> Rows:
+    """The rows without a column "correct" that only says whether a response is right."""
+    source, head = iter(rows), list[tuple[str, Row]]()
+    if "correct" in map(_plain, mapped.values()):
+        return source
+    for each in islice(source, HEAD):
+        head.append(each)
+        found = [value for name, value in each[1].items() if _plain(str(name)) == "correct"]
+        if not found or str(found[0]).strip().lower() not in _GRADES:
+            return chain(head, source)
+    return (
+        (where, {name: row[name] for name in row if _plain(str(name)) != "correct"})
+        for where, row in chain(head, source)
+    )
+
+
 @lru_cache(1024)
 def _plain(name: str) -> str:
     """A name in small letters, with underscores."""
@@ -583,7 +606,7 @@ def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE)
     first: Fields | None = None
     singles: list[_Single] = []
     numbers: dict[object, str] = {}
-    for count, (where, raw) in enumerate(rows):
+    for count, (where, raw) in enumerate(without_grades(rows, mapped)):
         fields = Fields.of(raw, where, mapped)
         first = first or replace(fields, row=raw)
         (question, before, reply), told = _question_of(fields), _responses(fields)
@@ -664,7 +687,8 @@ def _several(fields: Fields, told: list[Any]) -> list[Pair]:
     prompt = listed(fields.row.get("prompt_token_ids"))
     if prompt and read and not any(response.prompt_tokens for response, _ in read):
         read[0] = (replace(read[0][0], prompt_tokens=len(prompt)), read[0][1])
-    return read
+    model = written(fields.row.get("model"))
+    return [(replace(each, model=each.model or model), guessed) for each, guessed in read]
 
 
 def read_reply(reply: Row, *, where: str) -> list[Pair]:
@@ -875,7 +899,8 @@ def table_questions(
         raise PoolError(f"{path.name} is a log, not a file of questions; aera import reads it")
     read = SOURCES.get(found, read_lines)
     mapped, known = parse_columns(columns), set[str]()
-    for where, row in read_lines(path, plain=plain) if read is read_lines else read(path):
+    rows = read_lines(path, plain=plain) if read is read_lines else read(path)
+    for where, row in without_grades(rows, mapped):
         fields = Fields.of(row, where, mapped)
         question, before, _ = _question_of(fields)
         question = _named(question, where.rpartition(" ")[2])

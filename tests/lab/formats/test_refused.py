@@ -139,7 +139,8 @@ EVAL = (DATA / "inspect.eval").read_bytes()
         ("f.csv", b"question,text\n1,2\n1,2,3\n", "f.csv, line 3: it has 3 cells, but the first"),
         ("f.csv", b'question,text\n1,2\n"1,2\n', "f.csv, line 3: no CSV (unexpected end of"),
         ("f.csv", b'question,text\n"1"x,2\n', "f.csv, line 2: no CSV ("),
-        ("f.csv", b"question,text\n\xe9,2\n", "f.csv, line 1: cannot be read"),
+        ("f.csv", b'question,text\n"1\n\n2",3\n\xe9,2\n', "f.csv, line 5: cannot be read"),
+        ("f.csv", b'\n\nquestion,text\n"1\n2",3\n4\n', "f.csv, line 6: it has 1 cells"),
         ("f.json", b'{\n "version": 2, "eval": {', "f.json: not JSON"),
         ("f.json", b'{\n "eval": {}\n}', 'f.json: the field "samples" is missing'),
         ("f.json", b'{\n "eval": {}, "samples": [1]\n}', "f.json, sample 0: a JSON object is need"),
@@ -182,6 +183,12 @@ def test_what_nobody_could_use_is_refused(
 ) -> None:
     in_lines(tmp_path / "rows", rows)
     assert re.search(message, refused(tmp_path / "rows", tmp_path / "pool", **options))
+
+
+def test_a_reference_that_is_no_answer_is_none(tmp_path: Path) -> None:
+    in_lines(tmp_path / "rows", [{**HM, "answer": None, "responses": ["7"], "reference": "page"}])
+    found = import_file(tmp_path / "rows", tmp_path / "pool", task="numeric")
+    assert found.lines[1].startswith("without a truth: 1 question: a ('page' is no numeric answer")
 
 
 def test_a_missing_file_an_empty_folder_and_a_place_in_use_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from aera import Question, Response
 from aera.errors import AeraError
-from aera.lab.formats.rows import Entry, read_rows
+from aera.lab.formats.rows import NAMES, Entry, read_rows
 
 Row = dict[str, Any]
 
@@ -26,11 +26,24 @@ def said(entry: Entry) -> list[str]:
 
 @pytest.mark.parametrize("question", ["question", "problem", "prompt", "input", "query"])
 @pytest.mark.parametrize("many", ["responses", "completions", "generations", "samples", "outputs"])
-@pytest.mark.parametrize("truth", ["answer", "target", "ground_truth", "gold", "solution", "label"])
+@pytest.mark.parametrize("truth", [*NAMES["answer"]])
 def test_the_usual_names_are_known(question: str, many: str, truth: str) -> None:
     entry = only({question: "?", many: ["x", {"text": "y"}], truth: 7})
     assert entry.question == Question("0", "?")
     assert (said(entry), entry.truth, entry.truth_name) == (["x", "y"], "7", truth)
+
+
+@pytest.mark.parametrize(
+    ("column", "truths"),
+    [(["1", "0", "12"], ["1", "0", "12"]), ([True, False], [None] * 2), (["1", "no"], [None] * 2)],
+)
+def test_a_column_called_correct_holds_grades_where_it_says_yes_or_no(
+    column: list[Any], truths: list[str | None]
+) -> None:
+    rows = [{"question": f"{n}?", "text": "7", "Correct": c} for n, c in enumerate(column)]
+    assert [each.truth for each in entries(*rows)] == truths
+    mapped = entries(*rows, answer="Correct")
+    assert [each.truth for each in mapped] == [str(each).lower() for each in column]
 
 
 @pytest.mark.parametrize("name", ["qid", "example_id", "sample_id"])

@@ -166,6 +166,15 @@ def test_where_every_question_has_one_response_that_is_said(tmp_path: Path) -> N
     assert any("nothing to vote on" in line for line in found.lines)
 
 
+def test_several_models_are_told_of(tmp_path: Path) -> None:
+    rows = [{"question": TOM, "text": text, "model": m} for m in "ABB" for text in BOXES]
+    told = "responses of 2 models: A (2), B (4); a pool is best of one model"
+    assert told in brought(tmp_path, rows, task="numeric").lines
+    (tmp_path / "pool").rename(tmp_path / "first")
+    wide = [{**ROW, "model": "A"}, {**OTHER, "model": "B"}]
+    assert any("A (2), B (2);" in line for line in brought(tmp_path, wide, task="numeric").lines)
+
+
 GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
 
 
