@@ -1,8 +1,10 @@
 """The command that serves: `aera serve`."""
 
 import asyncio
+import json
 import logging
 import os
+import re
 import socket
 import sys
 from dataclasses import dataclass, fields, replace
@@ -26,6 +28,9 @@ from aera.gateway.config import (
     write_config,
 )
 
+UNLISTED = "does not list its models"
+# Models of a server that are named where one is missing.
+SHOWN = 5
 # Its other limit of samples is one of the schedule, and a model's is one of a request.
 DECIDING = [each.name for each in fields(Deciding) if each.name != "max_samples"]
 
@@ -101,6 +106,7 @@ def serve(
     if not (urls or config):
         raise UsageError("no upstream is given: set --upstream or AERA_UPSTREAM, or give --config")
     tables = _upstreams(urls, keys, escalate_to)
+    key_option = "--api-key-env" if tables else "its api_key_env"
     place, folder = "", Path()
     if config is not None:
         if told_of_it or escalate_to:
@@ -119,13 +125,16 @@ def serve(
     }  # fmt: skip
     if keys_file is not None:
         tables["keys"] = {"file": str(keys_file.absolute()), **tables.get("keys", {})}
-    settings = read_config(tables, place, folder)
+    try:
+        settings = read_config(tables, place, folder)
+    except UsageError as error:
+        raise error if config else UsageError(_in_options(str(error))) from None
     if print_config:
         typer.echo(write_config(settings))  # lines stay lines, also on a terminal
         return
     settings = _load(settings, place)
     if check:
-        _check(settings)
+        _check(settings, key_option)
         return
     if config is not None and settings.keys.spent is None:  # two on one file have two ports
         spent = config.with_name(f"{config.stem}-{settings.server.port}.spent.json")
@@ -140,7 +149,8 @@ def serve(
             f"cannot listen on {place}: {error.strerror}; choose another address"
         ) from None
     _announce(settings, listening)
-    Thread(target=_warn, args=(settings,), daemon=True).start()
+    # Whatever is wrong with the model servers is said while requests are answered already.
+    Thread(target=_ask_servers, args=(settings, key_option), daemon=True).start()
     sys.exit(min(1, run(server, listening)))
 
 
@@ -148,6 +158,15 @@ def _given(**options: Any) -> dict[str, Any]:
     """Those that were given, as a file would say them."""
     told = {name: value for name, value in options.items() if value is not None}
     return {name: str(v) if isinstance(v, Path) else v for name, v in told.items()}
+
+
+def _in_options(said: str) -> str:
+    """What a configuration would be told is wrong, in the words of the options behind it."""
+    names = [each.name for each in (*fields(OneModel), *fields(ServerConfig))]
+    options = {name: f"--{name.replace('_', '-')}" for name in (*names, "api_key_env")}
+    options["name"] = "--model"
+    said = re.sub(r'^\[+\w+\]+( "[^"]*")?: ', "", said)
+    return re.sub(r"^\w+|\w+_\w+", lambda word: options.get(word[0], word[0]), said)
 
 
 def _words(given: list[str] | None) -> list[str]:
@@ -190,8 +209,8 @@ def _load(config: Config, place: str) -> Config:
     return replace(config, model=tuple(made))
 
 
-def _check(config: Config) -> None:
-    """Say what would be served."""
+def _check(config: Config, key_option: str) -> None:
+    """Say what would be served, and leave with 1 where a model server cannot work."""
     from aera.gateway.app import Gateway
 
     Gateway(config)  # refuses what cannot be served
@@ -199,40 +218,74 @@ def _check(config: Config) -> None:
         say(_describe(model, config))
     named = [key.name for key in config.key if key.name]
     shown = f" ({', '.join(named)} by name)" if named else ""
-    wrong = _ask_servers(config)
-    for sentence in wrong:
-        say(sentence, stderr=True)
-    if wrong:
+    problems = _ask_servers(config, key_option)
+    if any(not each.endswith(UNLISTED) for each in problems):
         sys.exit(1)
     say(f"{len(config.key)} keys{shown}, every model server answers; all is well")
 
 
-def _ask_servers(config: Config) -> list[str]:
-    """What is wrong with the model servers, one sentence each."""
+def _ask_servers(config: Config, key_option: str) -> list[str]:
+    """Say what is wrong with the model servers, one sentence each."""
     from aera.sampling.replicas import Replicas
 
     async def ask() -> list[str]:
-        wrong = []
+        problems = []
         for upstream in config.upstream:
+            names = _names_at(upstream, config)
             async with Replicas(upstream.endpoints) as servers:
-                for url, told in zip(upstream.urls, await servers.check(), strict=True):
-                    if problem := _diagnose(url, told, upstream):
-                        wrong.append(f"{without_password(url)} {problem}")
-        return wrong
+                for server, told in zip(servers.servers, await servers.check(), strict=True):
+                    url, status = server.endpoint.base_url, told["status"]
+                    problem = _diagnose(url, status, server.listing, names)
+                    if told["refused"]:
+                        problem = f"refuses the key (status {status}): look at {key_option}"
+                    if problem and not (told["refused"] and upstream.forward_key):
+                        problems.append(f"{without_password(url)} {problem}")
+        return problems
 
-    return asyncio.run(ask())
+    problems = asyncio.run(ask())
+    for sentence in problems:
+        say(sentence, stderr=True)
+    return problems
 
 
-def _diagnose(url: str, told: dict[str, Any], upstream: UpstreamConfig) -> str | None:
-    """What is wrong with one server, with what to do."""
-    status = told["status"]
+def _names_at(upstream: UpstreamConfig, config: Config) -> list[str]:
+    """What a model server is asked for; a model that takes all names may have one of no meaning."""
+    names = []
+    for each in config.model:
+        unnamed = each.other_names and (each.model or each.name) == ModelConfig.name
+        if config.find(each.upstream) is upstream and not unnamed:
+            names.append(each.model or each.name)
+        if each.escalate and config.find(each.escalate["upstream"]) is upstream:
+            names.append(each.escalate["model"])
+    return names
+
+
+def _diagnose(url: str, status: int | None, listing: bytes, names: list[str]) -> str:
+    """What is wrong with one server, with what to do; nothing where all is well."""
     if status is None:
         return "does not answer: is the model server running there?"
-    if told["refused"] and not upstream.forward_key:
-        return f"refuses the key (status {status}): look at its api_key_env"
-    if status == 404 and not url.rstrip("/").endswith("/v1"):
-        return "has no list of models: did you forget /v1?"
-    return f"fails with status {status}" if status >= 500 else None
+    if status == 404:
+        is_api = url.rstrip("/").endswith("/v1")
+        return UNLISTED if is_api else "has no list of models: did you forget /v1?"
+    if status == 429:
+        return "answers 429: too many requests"
+    if 300 <= status < 400:
+        return f"redirects (status {status}), which is not followed: give its final address"
+    if status >= 400:
+        return f"fails with status {status}"
+    try:
+        told = json.loads(listing)
+        known = [str(row["id"]) for row in told["data"]]
+    except (KeyError, TypeError):
+        return UNLISTED
+    except ValueError:
+        return "answers with a page, not JSON: is it an OpenAI-compatible address?"
+    # As Gemini and Ollama name them, who know them by the plain name too.
+    plain = {name.removeprefix("models/").removesuffix(":latest") for name in known}
+    lacking = [f'"{name}"' for name in names if name not in plain.union(known)]
+    more = [f"{len(known) - SHOWN} more"] if len(known) > SHOWN else []
+    has = ", ".join([f'"{name:.80}"' for name in known[:SHOWN]] + more) or "none"
+    return f"does not list the model {', '.join(lacking)}: it has {has}" if lacking else ""
 
 
 def _describe(model: ModelConfig, config: Config) -> str:
@@ -265,12 +318,6 @@ def _announce(config: Config, listening: socket.socket) -> None:
             say(f"audited requests are recorded in {where}: {kept}", stderr=True)
     names = " or ".join(f'"aera/{model.name}"' for model in config.model)
     say(f"ask for {names}; the page is at {place}", stderr=True)
-
-
-def _warn(config: Config) -> None:
-    """Say what is wrong with the model servers, while requests are answered already."""
-    for sentence in _ask_servers(config):
-        say(sentence, stderr=True)
 
 
 def _set_logging(level: str) -> None:

@@ -24,6 +24,7 @@ from aera.sampling.client import (
     cancel_all,
     connection_error,
     failed_responses,
+    read_reply,
     run_together,
 )
 from aera.sampling.replies import origin_of
@@ -70,6 +71,8 @@ class Replica(Upstream):
         their first call on."""
         self.answers = True
         """Whether it answered the latest check."""
+        self.listing = b""
+        """How it listed its models then."""
         self._failures, self._cool_until = 0, 0.0
 
     @property
@@ -109,6 +112,7 @@ class Replica(Upstream):
         try:
             async with self.session.get(url, timeout=patience, allow_redirects=False) as reply:
                 status = reply.status
+                self.listing = await read_reply(reply, self.endpoint.largest_reply, cut=True)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
             pass
         self.answers = status is not None and status < 500 and not 300 <= status < 400

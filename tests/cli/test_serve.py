@@ -1,5 +1,6 @@
 """`aera serve` as people start it: options, environment variables, and its file."""
 
+import json
 import os
 import signal
 import socket
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeUpstream, in_background
+from aiohttp import web
+from fakes import FakeUpstream, in_background, serving
 from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed
 from typer.main import get_command
@@ -142,8 +144,10 @@ UPSTREAM = ("--upstream", "http://127.0.0.1:1/v1")
         ((*UPSTREAM, "--escalate-to", "http://x/v1"), "URL#MODEL"),
         ((*UPSTREAM, "--task", "poetry"), 'no task is called "poetry"'),
         ((*UPSTREAM, "--policy", "best"), "best"),
-        ((*UPSTREAM, "--record", "kept"), "give audit_share too"),
-        ((*UPSTREAM, "--audit-share", "2"), "audit_share must be from 0 to 1"),
+        ((*UPSTREAM, "--record", "kept"), "give --audit-share too"),
+        ((*UPSTREAM, "--audit-share", "2"), "--audit-share must be from 0 to 1"),
+        ((*UPSTREAM, "--model", "aera/m"), "--model must be a name"),
+        ((*UPSTREAM, "--api-key-env", "GONE_KEY"), "--api-key-env names the variable GONE_KEY"),
         ((*UPSTREAM, "--host", "0.0.0.0"), "clients need keys: set AERA_KEYS"),
         (("--config", "x.toml", "--policy", "fixed-1"), "--policy says something of one model"),
     ],
@@ -263,18 +267,74 @@ def test_a_check_says_what_would_be_served(tmp_path: Path) -> None:
     assert (code, said.count("\n"), '[[model]] "small"' in said) == (1, 1, True)
 
 
-def test_a_check_asks_the_model_servers() -> None:
-    with in_background(server := FakeUpstream(boxed)):
-        done = CliRunner().invoke(
-            app, ["serve", "--upstream", server.base_url, "--model", "m", "--check"]
-        )
-        wrong = server.base_url.removesuffix("/v1")
-        known = wrong.replace("//", "//me:hidden@")
-        lost = CliRunner().invoke(app, ["serve", "--upstream", known, "--check"])
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.endswith("0 keys, every model server answers; all is well\n")
-    said = f"{wrong} has no list of models: did you forget /v1?\n"
-    assert (lost.exit_code, lost.stderr, "hidden" in lost.stdout) == (1, said, False)
+def answering(status: int = 200, **reply: Any) -> Any:
+    """A server that answers everything with this."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status, **reply)
+
+    return in_background(serving(answer))
+
+
+def listing(*names: str) -> Any:
+    """A server that lists these models."""
+    models = {"object": "list", "data": [{"id": name} for name in names]}
+    return answering(text=json.dumps(models), content_type="application/json")
+
+
+@pytest.mark.parametrize(
+    ("server", "code", "said"),
+    [
+        (listing("m", "other"), 0, ""),
+        (listing("models/m"), 0, ""),
+        (listing("a", "b"), 1, 'does not list the model "m": it has "a", "b"'),
+        (
+            listing(*"abcdefgh"),
+            1,
+            'does not list the model "m": it has "a", "b", "c", "d", "e", 3 more',
+        ),
+        (listing(), 1, 'does not list the model "m": it has none'),
+        (answering(404), 0, "does not list its models"),
+        (answering(text="[]", content_type="application/json"), 0, "does not list its models"),
+        (answering(429), 1, "answers 429: too many requests"),
+        (answering(500), 1, "fails with status 500"),
+        (answering(302, headers={"Location": "/"}), 1, "which is not followed: give its final"),
+        (answering(401), 1, "refuses the key (status 401): look at --api-key-env"),
+        (
+            answering(text="<html>", content_type="text/html"),
+            1,
+            "answers with a page, not JSON: is it an OpenAI-compatible address?",
+        ),
+    ],
+)
+def test_a_check_asks_the_model_servers(server: Any, code: int, said: str) -> None:
+    with server as url:
+        known = url.replace("//", "//me:hidden@")
+        line = ["serve", "--upstream", known, "--model", "m", "--check"]
+        done = CliRunner().invoke(app, line)
+    assert (done.exit_code, done.stderr.count("\n")) == (code, bool(said))
+    assert done.stderr.startswith(f"{url} " if said else "")
+    assert said in done.stderr
+    assert ("all is well" in done.stdout) == (code == 0)
+    assert "hidden" not in done.output
+
+
+def test_a_server_that_cannot_work_is_warned_of_while_the_gateway_starts() -> None:
+    with (
+        listing("other") as url,
+        served(port := free_port(), "--upstream", url, "--model", "m") as p,
+    ):
+        assert ask(port, "/health")[0] == 200
+        assert p.stderr is not None
+        lines = iter(p.stderr.readline, "")
+        assert any(line == f'{url} does not list the model "m": it has "other"\n' for line in lines)
+
+
+def test_an_address_without_its_last_part_is_told() -> None:
+    with answering(404) as url:
+        line = ["serve", "--upstream", url.removesuffix("/v1"), "--check"]
+        done = CliRunner().invoke(app, line)
+    assert (done.exit_code, "did you forget /v1?" in done.stderr) == (1, True)
 
 
 def test_options_may_name_the_server_of_a_file(tmp_path: Path) -> None:
