@@ -202,17 +202,27 @@ class Job:
         """What to do about an error, where its words tell."""
         endpoint = self.sampler.upstream.endpoint
         if "upstream 401" in error or "upstream 403" in error:
-            return f" (the key in {endpoint.api_key_env} was refused)"
+            name = endpoint.api_key_env
+            return (
+                f" (the key in {name} was refused)"
+                if endpoint.key
+                else f" (no key is set in {name})"
+            )
+        if "upstream 429" in error:
+            return " (--concurrency can be lowered)"
         if "upstream 404" in error and not endpoint.base_url.rstrip("/").endswith("/v1"):
             return " (did you forget /v1 in --base-url?)"
-        if "upstream 400" in error and ("max_tokens" in error or "context" in error):
-            return " (try --set max_tokens=2048)"
+        if "upstream 400" in error and "max_tokens" in error and "context" not in error:
+            return " (try a lower one by --set max_tokens)"
         if "connection failed" in error:
             return f" (is there a server at {without_password(endpoint.base_url)}?)"
         return ""
 
-    def lost(self) -> Iterator[str]:
-        """What never came and may have been billed, which a limit holds back."""
+    def notes(self) -> Iterator[str]:
+        """How far the model's context has cut responses, and what never came but may be billed."""
+        if cut := self.sampler.upstream.memory.get(("cut", self.sampler.chat.model)):
+            most, context = cut
+            yield f"responses had at most {most:,} tokens: the server's context is {context:,}"
         lost = self.ledger.lost
         if lost.responses:
             tokens = lost.completion_tokens
@@ -307,7 +317,7 @@ def solve(
         if out is not None:
             say("what was paid for is kept; run the same command again to go on", stderr=True)
         raise
-    for sentence in (*job.summarize(done), *job.lost()):
+    for sentence in (*job.summarize(done), *job.notes()):
         say(f"aera: {sentence}", stderr=True)
     if any(each.answer is None for each in done):
         raise typer.Exit(SOME_UNANSWERED)
@@ -597,7 +607,7 @@ async def _fill(log: Log, job: Job, block: int, raw: Path | None) -> Pool | None
 def _conclude(log: Log, job: Job, pool: Pool | None) -> None:
     """Say what became of it; a pool of which something is missing is an error."""
     damaged = (f"{each}: half-written, dropped and asked for again" for each in log.damaged)
-    for sentence in (*damaged, *job.lost()):
+    for sentence in (*damaged, *job.notes()):
         say(sentence, stderr=True)
     if pool is None and job.ledger.refused:
         raise PoolError(

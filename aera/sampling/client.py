@@ -19,6 +19,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
@@ -38,6 +39,9 @@ from aera.reading.task import Task
 from aera.sampling.budget import Bound, Budget, Held, Ledger, no_room
 from aera.sampling.replies import (
     BAD_REQUEST,
+    NO_API,
+    context_of,
+    is_page,
     is_whole,
     parse_reply,
     redirect_refusal,
@@ -252,6 +256,12 @@ def measure(body: Mapping[str, Any]) -> tuple[int, int, int]:
     return size, media, encoded
 
 
+def longest_of(body: Mapping[str, Any]) -> int | None:
+    """The most tokens of a response by the request's own fields; None where none says."""
+    told = [body[name] for name in LENGTHS if is_whole(body.get(name)) and body[name] > 0]
+    return min(told, default=None)
+
+
 class RequestBody(dict[str, Any]):
     """The fields of a request, whose JSON is made once; never changed in place.
 
@@ -387,8 +397,9 @@ async def decode_reply(reply: aiohttp.ClientResponse, most: int, *, named: bool 
             return await asyncio.to_thread(json.loads, content)
         return json.loads(content)
     except (ValueError, RecursionError):
-        shown = content[:80].decode("utf-8", "replace")
-        raise UpstreamError(f"the reply is not JSON but {shown!r}", retryable=True) from None
+        shown = repr(content[:80].decode("utf-8", "replace"))
+        hint = NO_API if is_page(content, reply.headers) else ""
+        raise UpstreamError(f"the reply is not JSON but {shown}{hint}", retryable=True) from None
 
 
 def connection_error(error: Exception, *, retryable: bool = True) -> UpstreamError:
@@ -424,6 +435,8 @@ JSON = {"Content-Type": "application/json"}
 N_REMEMBERED, LOGPROBS_REMEMBERED, REFUSAL_REMEMBERED = 300.0, 3_600.0, 10.0
 """Seconds for which a server that did not take `n` or logprobs is not asked for them again, and
 those who waited during a refusal are refused alike."""
+CONTEXT_REMEMBERED = 3_600.0
+"""Seconds for which requests keep to a model's context, which a refusal has named."""
 GREEDY = 0.01
 """Temperatures below this are greedy decoding to many servers, which then refuse `n`."""
 LONG_LISTS = 8
@@ -520,14 +533,18 @@ class _Order(NamedTuple):
 
     body: RequestBody
     made: bytes
-    """Its JSON as `make` gives it."""
-    lists: bool
-    """Whether that asks for lists of likely tokens."""
+    """Its JSON as `make` gives it for the level."""
+    level: int
     until: float
     held: Held
     headers: Mapping[str, str]
     who: tuple[str, str | None]
     """The model and the key that a refusal is about; None is the endpoint's own key."""
+
+    @property
+    def lists(self) -> bool:
+        """Whether it asks for lists of likely tokens."""
+        return self.level == 2 or TOP_LOGPROBS in self.body
 
     def seed(self, index: int) -> int | None:
         """The seed of sample `index`, stepped so that no two samples repeat."""
@@ -569,7 +586,8 @@ class Upstream:
         """Seconds for one try."""
         self._url = endpoint.url("/chat/completions")
         self.memory = Memory()
-        """How it is: whether it takes `n`, which logprobs it gives, whom it refuses or slows."""
+        """How it is: whether it takes `n`, which logprobs it gives, its models' contexts, whom it
+        refuses or slows."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Upstream":
@@ -640,14 +658,14 @@ class Upstream:
         assert held is not None  # nothing is limited
         if held.max_tokens is not None:
             asked = asked.cut(held.max_tokens)
+        asked = self._fit(asked)
         sent = {**JSON, **headers} if headers else JSON
         until, model = math.inf if deadline is None else deadline, str(asked.get("model"))
         who = model, headers.get("Authorization") if headers else None
         level = min(asked.levels, self.memory.get(("logprobs", model), asked.levels))
         while True:
-            lists = level == 2 or TOP_LOGPROBS in asked
-            order = _Order(asked, await asked.make(level), lists, until, held, sent, who)
-            size = LONG_LISTS if asked.levels and lists else n
+            order = _Order(asked, await asked.make(level), level, until, held, sent, who)
+            size = LONG_LISTS if asked.levels and order.lists else n
             try:
                 got = await _ask_in_parts(self._ask, order, start, n, size=size)
                 break
@@ -660,6 +678,28 @@ class Upstream:
         if asked.levels and any(response.error is None for response in got):
             self.memory.keep(("gives", model), GIVES[max(map(_level_of, got))])
         return got
+
+    def length_of(self, body: Mapping[str, Any], prompt: int | None = None) -> int | None:
+        """The most tokens of a response to a request, within its model's context if that is known.
+
+        Where nobody has counted the prompt, a byte is a token, and half of the context is tried.
+        """
+        length = longest_of(body)
+        context: int | None = self.memory.get(("context", str(body.get("model"))))
+        if length is None or context is None:
+            return length
+        room = max(context - measure(body)[0], context // 2) if prompt is None else context - prompt
+        return min(length, room)
+
+    def _fit(self, body: RequestBody, prompt: int | None = None) -> RequestBody:
+        """The request cut to what its model's context leaves; as it is where that is no help."""
+        length, most = longest_of(body), self.length_of(body, prompt)
+        if length is None or most is None or not 0 < most < length:
+            return body
+        model = str(body.get("model"))
+        before, _ = self.memory.get(("cut", model), (0, 0))
+        self.memory.keep(("cut", model), (max(before, most), self.memory.get(("context", model))))
+        return body.cut(most)
 
     # --- one call for all, or one for each --------------------------------------------------------
 
@@ -724,7 +764,7 @@ class Upstream:
         on. An error of no calls is one of a call that was never made, and nothing is held for it.
         """
         held, until, patience, calls = order.held, order.until, self.endpoint.timeout, 0
-        begun, own = time.monotonic(), self._permits_of(order)
+        begun, own, first = time.monotonic(), self._permits_of(order), 0.0
         for attempt in range(1, self.endpoint.tries + 1):
             limit = 0.0
             try:
@@ -742,6 +782,7 @@ class Upstream:
                     if not held.begin(n):
                         raise no_room().after(0)
                     now = time.monotonic()
+                    first = first or now
                     until, patience = min(until, now + patience), math.inf
                     limit = min(max(0.0, until - now), self.patience)
                     timer.reschedule(asyncio.get_running_loop().time() + limit)
@@ -759,21 +800,28 @@ class Upstream:
             except UpstreamError as failed:
                 error = failed
             else:
-                first = got[0] if not calls else replace(got[0], calls=calls + 1)
-                kept = [first, *got[1:n]]
+                kept = [replace(got[0], calls=calls + 1) if calls else got[0], *got[1:n]]
                 held.receive(start, kept, usage_of(got))
                 held.give_back(n - len(kept))
                 return kept
             calls += error.calls
             if error.calls:
                 held.give_back(n) if error.unbilled else held.lose(n, str(error))
+            if (shorter := self._shorten(order.body, error)) is not order.body:
+                order = order._replace(body=shorter, made=await shorter.make(order.level))
+                continue
             wait = _pause(attempt, error.retry_after)
             last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
             late = wait >= min(until, time.monotonic() + patience) - time.monotonic()
             if last or late or not error.retryable:
                 break
             await asyncio.sleep(wait)
-        raise error.after(calls)
+        error = error.after(calls)
+        if error.status == 429 and calls > 1:
+            error = copy(error)
+            took = time.monotonic() - first
+            error.args = (f"{error}, after {calls} tries in {took:.0f} s",)
+        raise error
 
     def _permits_of(self, order: _Order) -> Permits:
         """Those of a model and key: refusals of one do not slow down the others."""
@@ -785,6 +833,15 @@ class Upstream:
             known = Permits(most, careful=not (self._shared and most))
         self.memory.keep(key, known)
         return known
+
+    def _shorten(self, body: RequestBody, error: UpstreamError) -> RequestBody:
+        """The request, shorter where it was refused for its length; the context is remembered."""
+        told = context_of(error)
+        if told is None:
+            return body
+        context, prompt = told
+        self.memory.keep(("context", str(body.get("model"))), context, CONTEXT_REMEMBERED)
+        return self._fit(body, prompt)
 
     def _note_refusal(self, error: UpstreamError, order: _Order, own: Permits, turn: Turn) -> None:
         """Slow down where there was too much, and spare others a refusal for good."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -26,6 +27,29 @@ UNBILLED = frozenset({*range(300, 408), *range(409, 500), 503, 529})
 LONGEST_RETRY_AFTER = 86_400.0
 """Seconds; a server that asks for a longer pause is taken to have said nothing."""
 
+CONTEXT = re.compile(r"[^\[{\n]*?context (?:length|size)\D{0,5}(\d{1,9}) tokens", re.IGNORECASE)
+"""Where a refusal names the model's context; what a client wrote would be quoted in brackets."""
+PROMPT = re.compile(
+    r"(?:input|request) \((\d+) tokens"
+    r"|(?<!at least )\b(\d+) (?:input tokens|(?:tokens )?(?:in|from) the (?:input|messages|prompt))"
+)
+NO_API = "; the address is probably not one of an OpenAI-compatible server, which ends in /v1"
+"""What to say to a web page."""
+
+
+def context_of(error: UpstreamError) -> tuple[int, int | None] | None:
+    """A model's context and the tokens of the prompt, where a refusal for its length names them."""
+    context = CONTEXT.match(error.message) if error.status in BAD_REQUEST else None
+    if context is None:
+        return None
+    prompt = PROMPT.search(error.message)
+    return int(context[1]), int(prompt[1] or prompt[2]) if prompt else None
+
+
+def is_page(content: bytes, headers: Mapping[str, str]) -> bool:
+    """Whether a reply is a web page."""
+    return content.lstrip()[:1] == b"<" or headers.get("Content-Type", "").startswith("text/html")
+
 
 def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> UpstreamError:
     """The upstream's own error, with its status, type, code and message."""
@@ -34,7 +58,10 @@ def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> Upstream
     except (ValueError, RecursionError):
         body = None
     said = body.get("error", body) if isinstance(body, dict) else None
-    error = _refusal(status, said, body, content[:200].decode("utf-8", "replace"))
+    shown = content[:200].decode("utf-8", "replace").strip()
+    if status < 500 and is_page(content, headers):  # beyond it a proxy's own page is usual
+        shown += NO_API
+    error = _refusal(status, said, body, shown)
     error.retry_after = parse_retry_after(headers.get("Retry-After"))
     return error
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -15,8 +15,14 @@ from aera.files import to_line
 from aera.pools.pool import Log, Pool, append
 from aera.reading.task import Task
 from aera.sampling.budget import Bound, Budget, Held, Ledger
-from aera.sampling.client import LENGTHS, Endpoint, RequestBody, Upstream, measure, run_together
-from aera.sampling.replies import is_whole
+from aera.sampling.client import (
+    Endpoint,
+    RequestBody,
+    Upstream,
+    longest_of,
+    measure,
+    run_together,
+)
 from aera.trace import ServedTokens
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -82,9 +88,8 @@ async def sample_held(
 
 def request_bound(body: Mapping[str, Any]) -> Bound:
     """What one response to a request can take at most: no tokenizer makes two tokens of a byte."""
-    lengths = [body[name] for name in LENGTHS if is_whole(body.get(name)) and body[name] > 0]
     size, media, _ = measure(body)  # any field may become a part of the prompt
-    return Bound(min(lengths, default=None), size + PER_CALL + media * PER_IMAGE)
+    return Bound(longest_of(body), size + PER_CALL + media * PER_IMAGE)
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,8 @@ class OpenAISampler:
 
     def bound(self, question: Question) -> Bound:
         """What one response to the question can take at most."""
-        return request_bound(self.chat.body(question))
+        body = self.chat.body(question)
+        return replace(request_bound(body), max_tokens=self.upstream.length_of(body))
 
     def within(self, held: Held) -> "OpenAISampler":
         """The same connections, which tell the ledger of every call."""

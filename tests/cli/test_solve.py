@@ -229,22 +229,48 @@ def test_questions_of_another_kind_are_solved_by_plain_votes_unless_somebody_kno
 
 
 @pytest.mark.parametrize(
-    ("code", "path", "advice"),
+    ("code", "path", "key", "advice"),
     [
-        (401, "/v1", "(the key in OPENAI_API_KEY was refused)"),
-        (404, "", "(did you forget /v1 in --base-url?)"),
+        (401, "/v1", "wrong", "(the key in OPENAI_API_KEY was refused)"),
+        (401, "/v1", "", "(no key is set in OPENAI_API_KEY)"),
+        (404, "", "", "(did you forget /v1 in --base-url?)"),
+        (429, "/v1", "", "(--concurrency can be lowered)"),
     ],
 )
 def test_the_first_error_and_what_to_do_stand_on_standard_error(
-    aera: Aera, tmp_path: Path, code: int, path: str, advice: str
+    aera: Aera, tmp_path: Path, code: int, path: str, key: str, advice: str
 ) -> None:
-    with in_background(FakeUpstream(boxed, faults=[Fault.status(code)] * 9)) as server:
+    faults = [Fault.status(code, retry_after="0")] * 40
+    with in_background(FakeUpstream(boxed, faults=faults)) as server:
         address = server.base_url.removesuffix("/v1") + path
         options = ["--base-url", address, "--model", "m", "--task", "numeric"]
-        done = aera("solve", "how many?", *options)
+        done = aera("solve", "how many?", *options, OPENAI_API_KEY=key)
         asked = tmp_path / "asked.jsonl"
         asked.write_text('{"question": "how many?"}\n')
-        sampled = aera("sample", asked, *options, "--out", tmp_path / "pool", "--responses", 4)
+        options += ["--out", tmp_path / "pool", "--responses", 4]
+        sampled = aera("sample", asked, *options, OPENAI_API_KEY=key)
     assert [advice in line for line in done.stderr.splitlines()].count(True) == 1
     assert json.loads(done.stdout)["error"].startswith(f"upstream {code}")
     assert sampled.stderr.splitlines()[-1].endswith(advice)
+
+
+@pytest.mark.parametrize("verb", ["solve", "sample"])
+def test_the_end_says_that_the_context_has_cut_responses(
+    aera: Aera,
+    server: FakeUpstream,
+    solving: list[object],
+    sampling: list[object],
+    verb: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest: Any = server._reply
+
+    async def narrow(request: Any, call: Call, fault: Any) -> Any:
+        told = "maximum context length is 1500 tokens and your request has 300 input tokens"
+        fits = call.body["max_tokens"] <= 1_200
+        return await honest(request, call, fault if fits else Fault.status(400, told))
+
+    monkeypatch.setattr(server, "_reply", narrow)
+    done = aera(*["solve", "7?", *solving] if verb == "solve" else sampling)
+    assert done.returncode == 0
+    assert "responses had at most 1,200 tokens: the server's context is 1,500\n" in done.stderr

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import pytest
 from aiohttp import web
 from fakes import Call, FakeUpstream, Fault, serving
-from live import BODY, Handler, boxed, completion, seeds, texts
+from live import BODY, QUESTION, Handler, boxed, completion, seeds, texts
 
-from aera import Response
+from aera import Budget, Chat, OpenAISampler, Response, get_task
 from aera.errors import UpstreamError, UsageError
+from aera.sampling.budget import Ledger
 from aera.sampling.client import LARGE, STRICT, Endpoint, RequestBody, Upstream
 
 Seen = TypeVar("Seen")
@@ -320,6 +321,20 @@ def test_some_failing_samples_are_records_with_an_error(fault: Fault, told: str)
     assert sum(response.calls for response in block) == len(server.calls) == 6
 
 
+def test_a_server_that_stays_busy_says_how_often_it_was_asked() -> None:
+    [[made]] = asked(FakeUpstream(boxed, faults=[Fault.status(429)] * 3), 1, tries=3)
+    assert made.error == "upstream 429 planned_429: planned, after 3 tries in 0 s"
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_web_page_comes_with_a_hint_that_the_address_may_be_wrong(status: int) -> None:
+    page = lambda: web.Response(status=status, text="hello", content_type="text/html")  # noqa: E731
+    handle, _ = counted(page)
+    told = refused(handle, 1) if status == 404 else asked(handle, 1, tries=1)[0][0].error
+    assert "hello" in str(told)
+    assert "not one of an OpenAI-compatible server, which ends in /v1" in str(told)
+
+
 @pytest.mark.parametrize("code", [500, 408, 429])
 def test_a_passing_failure_is_tried_again(code: int) -> None:
     server = FakeUpstream(boxed, faults=[Fault.status(code)] * 2)
@@ -402,6 +417,110 @@ def test_a_redirect_is_not_followed_and_clients_of_a_shared_server_do_not_learn_
     assert error.detail == "redirected to https://inside.example:9"
     assert "secret" not in f"{error} {error.detail}"
     assert (error.status, error.calls, len(calls)) == (307, 1, 1)
+
+
+# --- a model's context ----------------------------------------------------------------------------
+
+CONTEXT, PROMPT = 4_096, 1_000
+LONG = {**SEEDED, "max_tokens": 5_000}
+VLLM = "This model's maximum context length is 4096 tokens"
+SGLANG = "exceeds the model's maximum context length of 4096 tokens"
+
+
+def narrow(said: str, prompt: int = PROMPT) -> tuple[Handler, list[int]]:
+    """A server whose model takes no more than its context, and the lengths that it was asked for.
+
+    What it says may hold how many tokens were asked for.
+    """
+    lengths: list[int] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        body = await request.json()
+        lengths.append(most := body["max_tokens"])
+        if prompt + most > CONTEXT:
+            told = said.format(total=prompt + most, most=most)
+            return web.json_response({"error": {"message": told}}, status=400)
+        n = body.get("n", 1)
+        usage = {"prompt_tokens": prompt, "completion_tokens": n * most}
+        return web.json_response(completion(*["hello"] * n, usage=usage))
+
+    return handle, lengths
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        (
+            f"{VLLM}. However, you requested {{total}} tokens (1000 in the messages, {{most}} in "
+            "the completion). Please reduce the length of the messages or completion.",
+            3_096,
+        ),
+        (
+            "'max_tokens' or 'max_completion_tokens' is too large: {most}. "
+            f"{VLLM} and your request has 1000 input tokens ({{most}} > 4096 - 1000).",
+            3_096,
+        ),
+        (
+            f"Requested token count {SGLANG}. You requested a total of {{total}} tokens: 1000 "
+            "tokens from the input messages and {most} tokens for the completion.",
+            3_096,
+        ),
+        # Where the prompt's tokens are not said and it is long, half of the context is tried.
+        (
+            f"{VLLM}. However, you requested {{most}} output tokens and your prompt contains at "
+            "least 97 input tokens, for a total of at least {total} tokens.",
+            2_048,
+        ),
+        ("the request exceeds the available context size (4096 tokens), try increasing it", 2_048),
+    ],
+)
+def test_a_context_is_learned_from_its_first_refusal(said: str, first: int) -> None:
+    handle, lengths = narrow(said)
+    long = {**LONG, "messages": [{"role": "user", "content": "word" * PROMPT}]}
+    blocks = asked(handle, 4, 4, body=long)
+    assert [texts(block) for block in blocks] == [["hello"] * 4] * 2
+    assert lengths == [5_000, first, 2_048], "the second is not refused"
+    assert [response.calls for block in blocks for response in block] == [2, 0, 0, 0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"{VLLM}. However, your request has 5000 input tokens.",
+        "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+        "request (5000 tokens) exceeds the available context size (4096 tokens)",
+    ],
+)
+def test_a_prompt_that_does_not_fit_stays_a_refusal(said: str) -> None:
+    handle, lengths = narrow(said, prompt=5_000)
+    assert str(refused(handle, 1, body=LONG)) == f"upstream 400: {said}"
+    assert lengths == [5_000]
+
+
+def test_what_a_client_wrote_is_no_context() -> None:
+    handle, lengths = narrow(f"[{{{{'type': 'int_parsing', 'input': \"{VLLM}\"}}}}]")
+    assert "int_parsing" in str(refused(handle, 1, body=LONG))
+    assert lengths == [5_000]
+
+
+def test_a_limit_on_tokens_holds_for_responses_that_the_context_cuts() -> None:
+    handle, lengths = narrow(f"{VLLM} and your request has 100 input tokens", prompt=100)
+    chat = Chat("m", get_task("numeric"), {"max_tokens": 5_000})
+    ledger, bounds = Ledger(Budget(tokens=20_000)), list[int | None]()
+
+    async def scene() -> None:
+        async with serving(handle) as url, OpenAISampler(Endpoint(url), chat) as sampler:
+            while held := await ledger.reserve(4, bound := sampler.bound(QUESTION)):
+                bounds.append(bound.max_tokens)
+                await sampler.within(held).sample(QUESTION, held.responses)
+                held.close()
+
+    asyncio.run(scene())
+    assert lengths[:2] == [5_000, 3_996]
+    assert bounds[0] == 5_000
+    assert lengths[2:] == bounds[1:], "what is reserved is what is asked for"
+    spent = 4 * 3_996 + sum(lengths[2:])
+    assert (ledger.spent.completion_tokens, spent <= 20_000) == (spent, True)
 
 
 # --- size -----------------------------------------------------------------------------------------
