@@ -9,32 +9,34 @@ published.
 from pathlib import Path
 
 import numpy as np
-from crowd import LEARNER, LIMITS, PLAIN, known
-from pools import held, interval, pools_argument, publish, table
+from pools import held, pools_argument, publish, table
+from rivals import Outcome, gap, share
 
 from aera.lab import (
     ASC_FAMILY,
     Choice,
     Dataset,
     Family,
+    LossLimit,
     Point,
     Trajectories,
-    bootstrap_ratio,
+    VoteLearner,
     fixed_points,
     learn_and_tune,
-    paired_bootstrap,
     winners,
 )
 
-NAME, SEED = "gsm8k-held", 0
+TAUGHT, JUDGED, SEED = "gsm8k", "gsm8k-held", 0
+LIMITS = tuple(LossLimit(percent / 100, 0.1, by_agreement=True) for percent in range(1, 6))
+LEARNER, PLAIN = VoteLearner("majority"), VoteLearner("majority", weigh=False)
 HEADER = ["at most changed, policy", "certified setting", "saved in calibration %", "accuracy %"]
 HEADER += ["against Fixed-128", "tokens, % of Fixed-128's", "changed, %"]
 HEADER += ["against its own full budget"]
 
 
-def held_out(folder: Path) -> Dataset:
-    """The questions that nothing was fitted or chosen on."""
-    return LEARNER.prepare(*held(folder, NAME))
+def prepared(folder: Path, name: str) -> Dataset:
+    """A pool; its truths go to whoever judges."""
+    return LEARNER.prepare(*held(folder, name))
 
 
 def row_of(
@@ -42,24 +44,21 @@ def row_of(
 ) -> list[str]:
     """One policy on the held-out questions."""
     point = Point(title, choice.stops(family, seen.values[family.name]), seen)
-    full, own = fixed_points(plain)[-1], fixed_points(seen)[-1]
-    gain = paired_bootstrap(100 * point.scores, 100 * full.scores, seed=0)
-    lost = paired_bootstrap(100 * point.scores, 100 * own.scores, seed=0)
-    saved = bootstrap_ratio(point.spent, full.spent, seed=0)
+    done, full, own = map(Outcome.of, (point, fixed_points(plain)[-1], fixed_points(seen)[-1]))
     return [
         f"{100 * choice.max_loss:g} % {title}",
         f"{choice.family} {choice.setting:g}" if choice.setting is not None else "no",
         f"{100 * choice.token_saving:.1f}",
         f"{100 * point.scores.mean():.2f}",
-        f"{gain.value:+.2f} {interval(gain.low, gain.high)}",
-        f"{100 - saved.value:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]",
+        " ".join(gap(done, full)),
+        " ".join(share(done, full)),
         f"{100 - point.agreement:.2f}",
-        f"{lost.value:+.2f} {interval(lost.low, lost.high)}",
+        " ".join(gap(done, own)),
     ]
 
 
 def main(folder: Path) -> None:
-    taught, judged = known(folder), held_out(folder)
+    taught, judged = (prepared(folder, name) for name in (TAUGHT, JUDGED))
     every, everyone = np.arange(len(taught)), np.arange(len(judged))
     keys = {key for each in taught.questions for key in each.keys}
     assert keys.isdisjoint(key for each in judged.questions for key in each.keys)

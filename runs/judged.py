@@ -1,6 +1,6 @@
-"""Judged: a pool nested, with every rival, by split seed and allowed loss.
+"""Judged: a pool nested, with ASC beside AERA, by split seed and allowed loss.
 
-Per outer fold, AERA and its rivals learn and calibrate on the other questions, on weighted and on
+Per outer fold, AERA and ASC learn and calibrate on the other questions, on weighted and on
 plain votes. Each pool and seed is kept in out/judged, by the digest of the code that made it, so a
 run that was broken off goes on where it was.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pools import ROOT, SEEDS, open_pool, vote_table
 from published import code_of
-from rivals import ANSWERS, PLAIN, WEIGHTED, Outcome, Taught
+from rivals import PLAIN, WEIGHTED, Outcome, Taught
 
 from aera.lab import (
     GATE_FAMILY,
@@ -26,7 +26,7 @@ from aera.lab import (
     limit_for,
 )
 
-LOSSES = (0.0, 0.005, 0.01, 0.02, 0.03)
+LOSSES = (0.0, 0.02)
 FULL = "full"
 """The rule that spends the full budget."""
 
@@ -49,7 +49,7 @@ def judge(votes: str, known: Dataset, seed: int) -> dict[str, Floats]:
         keep(f"{votes} {FULL}", fold.own, taught.fixed[-1])
         for loss in LOSSES:
             limit = limit_for(learner, loss)
-            for name in ("aera", "gate", *ANSWERS):
+            for name in ("aera", "asc"):
                 keep(f"{votes} {name} {loss:g}", fold.own, taught.at(name, limit))
             chosen = model.families(limit)["aera"] is GATE_FAMILY
             gates.setdefault(f"{votes} gates {loss:g}", []).append(float(chosen))

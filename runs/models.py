@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pools import SEEDS, interval, pools_argument, publish, table, vote_table
+from pools import SEEDS, pools_argument, publish, table, vote_table
+from rivals import Outcome, gap, share
 
 from aera.lab import (
     ASC_FAMILY,
     Columns,
     Dataset,
-    Floats,
     Point,
     VoteLearner,
-    bootstrap_ratio,
     fixed_points,
     learn_and_tune,
     limit_for,
-    paired_bootstrap,
 )
 
 LEARNER, MAX_LOSS = VoteLearner(), 0.02
@@ -45,28 +43,15 @@ class Questions:
         return {key for row in self.rows for key in self.known.questions[row].keys}
 
 
-@dataclass(frozen=True, eq=False)
-class Carried:
-    """What one training is worth on another model's answers, question by question."""
-
-    full: Floats
-    """Weighted, at every response."""
-    scores: Floats
-    spent: Floats
-    responses: Floats
-    weighted: bool
-
-
-def carry(taught: Questions, judged: Questions, seed: int) -> Carried:
-    """Train on one model's answers, then decide on the other's."""
+def carry(taught: Questions, judged: Questions, seed: int) -> tuple[Outcome, Outcome, bool]:
+    """Train on one model's answers, then decide on the other's: all weighted votes, the policy."""
     limit = limit_for(LEARNER, MAX_LOSS)
     model, tuning = learn_and_tune(LEARNER, taught.known, taught.rows, certified=False, seed=seed)
     family = model.families(limit)["aera"]
     choice = limit.choose(family, tuning, grid=model.grid(family), seed=seed)
     seen = model.values(judged.known, judged.rows)
     point = Point("aera", choice.stops(family, seen.values[family.name]), seen)
-    full = fixed_points(seen)[-1]
-    return Carried(full.scores, point.scores, point.spent, point.counts, model.weigher is not None)
+    return Outcome.of(fixed_points(seen)[-1]), Outcome.of(point), model.weigher is not None
 
 
 def row_of(taught: Questions, judged: Questions) -> list[str]:
@@ -74,27 +59,21 @@ def row_of(taught: Questions, judged: Questions) -> list[str]:
     assert taught.keys.isdisjoint(judged.keys), "a question stands on both sides"
     runs = [carry(taught, judged, seed) for seed in SEEDS]
     plain = judged.known.replay(judged.rows)
-    every = fixed_points(plain)[-1].scores
+    every = Outcome.of(fixed_points(plain)[-1])
     stops = ASC_FAMILY.stops(plain.values[ASC_FAMILY.name], 0.95)
-    asc = Point("asc", stops, plain)
-    full, scores, spent, counts = (
-        np.mean([getattr(run, name) for run in runs], axis=0)
-        for name in ("full", "scores", "spent", "responses")
-    )
-    gain = paired_bootstrap(100 * full, 100 * every, seed=0)
-    lost = paired_bootstrap(100 * scores, 100 * full, seed=0)
-    ahead = paired_bootstrap(100 * scores, 100 * asc.scores, seed=0)
-    share = bootstrap_ratio(spent, asc.spent, seed=0)
+    asc = Outcome.of(Point("asc", stops, plain))
+    fulls, points, weighted = zip(*runs, strict=True)
+    full, done = Outcome.mean(fulls), Outcome.mean(points)
     return [
         f"{taught.title} → {judged.title}",
-        f"{100 * every.mean():.2f}",
-        f"{100 * full.mean():.2f}",
-        f"{gain.value:+.2f} {interval(gain.low, gain.high)}",
-        f"{sum(run.weighted for run in runs)} of {len(runs)}",
-        f"{100 * scores.mean():.2f} at {counts.mean():.1f}",
-        f"{lost.value:+.2f} {interval(lost.low, lost.high)}",
-        f"{ahead.value:+.2f} {interval(ahead.low, ahead.high)}",
-        f"{100 - share.value:.1f} [{100 - share.high:.1f}, {100 - share.low:.1f}]",
+        f"{100 * every.scores.mean():.2f}",
+        f"{100 * full.scores.mean():.2f}",
+        " ".join(gap(full, every)),
+        f"{sum(weighted)} of {len(runs)}",
+        f"{100 * done.scores.mean():.2f} at {done.counts.mean():.1f}",
+        " ".join(gap(done, full)),
+        " ".join(gap(done, asc)),
+        " ".join(share(done, asc)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the paper's text leaves open: two metrics, what a redo is, raw boxes, ESC's windows."""
+"""What the paper's text leaves open: two metrics, what a redo is, ESC's windows."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,34 +6,27 @@ from pathlib import Path
 import numpy as np
 from paper_runs import (
     METRICS,
-    RULES,
     against_full,
     crossfits,
     gap,
     in_metric,
-    judgements,
     quality_cells,
-    scores_of,
     signed,
     unseen_means,
 )
-from pools import SEEDS, TASKS, held, paper_table, pools_argument, publish, table
+from pools import TASKS, held, paper_table, pools_argument, publish, table
 
 from aera import ASC, ESC, Schedule, Vote
 from aera.lab import (
     REDO_PHRASE,
     Columns,
-    PaperLearner,
     Point,
     fixed_points,
     last_boxed,
-    nested,
     point_of,
-    re2_vote,
 )
 
 WINDOWS = (3, 5, 8)
-VOTED = ("vote %", "against Fixed-128", "responses")
 
 
 # --- two metrics ----------------------------------------------------------------------------------
@@ -75,36 +68,6 @@ def redo_row(folder: Path, name: str) -> list[object]:
     ended = sum(not box and end for box, end in zip(boxed, cut, strict=True))
     bare = len(caught) - early - ended
     return [name, len(pairs), len(caught), said, early, ended, bare]
-
-
-# --- boxes as they are written --------------------------------------------------------------------
-
-
-def boxed_rows(folder: Path, name: str) -> list[list[str]]:
-    """Learned, calibrated (2 points, the vote) and judged by the Re2 vote over raw boxes."""
-    learner = PaperLearner(rule=re2_vote)
-    data = learner.prepare(*held(folder, name, redo=True))
-    judged = [nested(learner, data, [RULES["2 points"]], seed=seed)[0] for seed in SEEDS]
-    found = {"fixed-128": [fixed_points(data.trajectories)[-1]]}
-    found |= {family: [each.point(family) for each in judged] for family in ("aera", "asc")}
-    read = judgements(folder, name)["2 points", "vote"]
-    ours = {family: [each.point(family) for each in read] for family in ("aera", "asc")}
-    ours["fixed-128"] = [fixed_points(paper_table(folder, name).trajectories)[-1]]
-    return [
-        [
-            f"{name} {label}",
-            *(
-                cell
-                for own in (points, ours[label])
-                for cell in (
-                    f"{100 * scores_of(own, 'vote').mean():.2f}",
-                    signed(against_full(own, "vote")),
-                    f"{np.mean([point.responses for point in own]):.2f}",
-                )
-            ),
-        ]
-        for label, points in found.items()
-    ]
 
 
 # --- windows --------------------------------------------------------------------------------------
@@ -175,9 +138,6 @@ def main(folder: Path) -> None:
     redo += ["no box, cut off", "no box, ended"]
     publish("redo", table(redo, [redo_row(folder, name) for name in TASKS]))
     kept = ("gsm8k", "csqa")
-    boxes = [f"{what}, {how}" for how in ("raw boxes", "as read here") for what in VOTED]
-    rows = [row for name in kept for row in boxed_rows(folder, name)]
-    publish("boxes", table(["policy", *boxes], rows))
     windows = ["pool, variant, window", *header[2:], "responses"]
     publish("esc", table(windows, [row for name in kept for row in window_rows(folder, name)]))
 
