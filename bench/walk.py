@@ -19,12 +19,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from fakes import Call, FakeUpstream, in_background
+from serving import free_port
 
 ROOT = Path(__file__).parents[1]
 HOME = f"{ROOT / 'aera'}{os.sep}"
@@ -90,36 +94,17 @@ class Walk:
         return found
 
 
-@contextmanager
-def model_server(called: Callable[[str], None] = lambda prompt: None) -> Iterator[str]:
+def model_server(
+    called: Callable[[str], None] = lambda prompt: None,
+) -> AbstractContextManager[FakeUpstream]:
     """A model whose samples agree; `called` hears the prompt of each call before it is answered."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def say(call: Call, place: int) -> str:
+        if not place:
+            called(call.prompt)
+        return "That makes 7 in all, so \\boxed{7}."
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            called(body["messages"][-1]["content"])
-            message = {"role": "assistant", "content": "That makes 7 in all, so \\boxed{7}."}
-            choice = {"message": message, "finish_reason": "stop"}
-            choices = [{"index": place, **choice} for place in range(body.get("n") or 1)]
-            usage = {"prompt_tokens": 30, "completion_tokens": 12 * len(choices)}
-            reply = json.dumps({"model": "m", "choices": choices, "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(reply)))
-            self.end_headers()
-            self.wfile.write(reply)
-
-        def log_message(self, *said: object) -> None:
-            """Nothing is printed."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
+    return in_background(FakeUpstream(say))
 
 
 def post(port: int, body: dict[str, Any]) -> None:
@@ -136,11 +121,9 @@ def post(port: int, body: dict[str, Any]) -> None:
 
 def walk_chat(model: str, *options: object) -> list[str]:
     """What the second of two chat requests passes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with model_server() as url, tempfile.TemporaryDirectory() as folder:
-        asked = ("--upstream", url, "--model", "m", "--port", port, *options)
+    port = free_port()
+    with model_server() as server, tempfile.TemporaryDirectory() as folder:
+        asked = ("--upstream", server.base_url, "--model", "m", "--port", port, *options)
         walk = Walk(Path(folder), "serve", *asked)
         try:
             until = time.monotonic() + 60
@@ -167,11 +150,12 @@ def walk_solve(*options: object) -> tuple[list[str], list[str]]:
         if text not in begun:
             begun[text] = walk.modules()
 
-    with model_server(called) as url, tempfile.TemporaryDirectory() as folder:
+    with model_server(called) as server, tempfile.TemporaryDirectory() as folder:
         rows = [{"id": str(n), "question": text} for n, text in enumerate(TEXTS)]
         (Path(folder) / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        asked = ("--file", "asked.jsonl", "--out", "answers.jsonl", "--concurrency", 1)
-        walk = Walk(Path(folder), "solve", "--base-url", url, "--model", "m", *asked, *options)
+        asked = ("--base-url", server.base_url, "--file", "asked.jsonl")
+        asked += ("--out", "answers.jsonl", "--concurrency", "1")
+        walk = Walk(Path(folder), "solve", *asked, "--model", "m", *options)
         walk.process.wait()
         return begun[TEXTS[2]], walk.read("all")
 

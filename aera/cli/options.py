@@ -72,28 +72,15 @@ def _parameter(name: str, kind: Any, stated: Field[Any]) -> Parameter:
 
 
 GROUPS = {
-    "The server": (
-        *("upstream", "base-url", "model", "system", "set", "header", "ca-file"),
-        *("api-key-env", "concurrency", "traces", "escalate-to"),
-    ),
-    "Limits and prices": (
-        *("max-tokens-total", "max-responses", "max-seconds", "max-money", "prices"),
-    ),
-    "What decides": (
-        *("controller", "policy", "policies", "schedule", "max-samples", "trust", "weights"),
-        *("task", "equivalence", "rule", "max-loss", "certify", "block", "shared-budget"),
-        *("instruction", "vote-by-default", "deadline"),
-    ),
-    "How to learn": (
-        *("protocol", "without-truths", "labels", "weigher", "paper", "baseline", "encoder"),
-        "clean",
-    ),
-    "Best-of-n": ("scorer", "price", "judge"),
-    "The gateway": ("host", "port", "keys-file", "config", "check", "print-config", "log-level"),
-    "Files": (
-        *("file", "format", "map", "out", "json", "report", "figures", "raw-traces"),
-        *("record", "audit-share"),
-    ),
+    "The server": "upstream base-url model system set header ca-file api-key-env concurrency "
+    "traces escalate-to",
+    "Limits and prices": "max-tokens-total max-responses max-seconds max-money prices",
+    "What decides": "controller policy policies schedule max-samples trust weights task "
+    "equivalence rule max-loss certify block shared-budget instruction vote-by-default deadline",
+    "How to learn": "protocol without-truths labels weigher paper baseline encoder clean",
+    "Best-of-n": "scorer price judge",
+    "The gateway": "host port keys-file config check print-config log-level",
+    "Files": "file format map out json report figures raw-traces record audit-share",
 }
 """Headings of options, for every command that has them; what is under none comes last."""
 
@@ -118,7 +105,7 @@ class Grouped(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then the groups that the command has anything of."""
-        titles = {name: title for title, names in GROUPS.items() for name in names}
+        titles = {name: title for title, names in GROUPS.items() for name in names.split()}
         found: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{t: [] for t in GROUPS}}
         found["Other options"] = []
         for each in self.get_params(ctx):
