@@ -30,11 +30,10 @@ class Schedule:
     @classmethod
     def parse(cls, text: str) -> "Schedule":
         """Read "4,8,16" or "1-128", which means every response."""
+        first, dash, last = text.partition("-")
         try:
-            if "-" in text:
-                low, high = map(int, text.split("-"))
-                return cls(tuple(range(low, high + 1)))
-            return cls(tuple(int(part) for part in text.split(",")))
+            points = range(int(first), int(last) + 1) if dash else map(int, text.split(","))
+            return cls(tuple(points))
         except ValueError:
             raise UsageError(
                 f'a schedule is written "4,8,16" or "1-128", but got "{text}"'
@@ -318,11 +317,7 @@ class Prefix:
     @cached_property
     def completion_tokens(self) -> int:
         """Completion tokens spent so far, failures and abstentions included."""
-
-        def add(before: int, at: Prefix) -> int:
-            return before + sum(response.tokens for response in at.responses[at.start :])
-
-        return self.grow("completion_tokens", 0, add)
+        return sum(response.tokens for response in self.responses)
 
     @property
     def prompt_tokens(self) -> int:

@@ -24,21 +24,6 @@ def test_choices_are_shuffled_by_seed_and_id() -> None:
     assert len({choice_order(f"q{i}", 4, seed=0) for i in range(200)}) == 24
 
 
-def test_only_a_response_cut_by_the_limit_is_truncated() -> None:
-    assert Response("", finish_reason="length").truncated
-    assert not Response("", finish_reason="stop").truncated
-    assert not Response("").truncated
-
-
-def test_unfolding_gives_a_prefix_per_checkpoint(
-    prefixes_of: Callable[..., list[Prefix]],
-) -> None:
-    prefixes = prefixes_of("ab" * 64)
-    assert [len(prefix) for prefix in prefixes] == [4, 8, 16, 32, 64, 128]
-    assert [prefix.start for prefix in prefixes] == [0, 4, 8, 16, 32, 64]
-    assert [prefix.next_checkpoint for prefix in prefixes] == [8, 16, 32, 64, 128, None]
-
-
 @given(weighted)
 def test_a_tally_built_block_by_block_equals_one_built_at_once(votes: list[Vote]) -> None:
     responses = [Response("", tokens=place) for place, _ in enumerate(votes)]
@@ -136,13 +121,6 @@ def tally_of(answers: list[str | None]) -> Tally:
     return Tally().add(Vote(answer) for answer in answers)
 
 
-def test_without_votes_nobody_leads() -> None:
-    tally = tally_of([None, None])
-    assert tally.leaders.answer is None
-    assert (tally.total, tally.majority, tally.gap, tally.entropy) == (0, 0, 0, 0)
-    assert not tally.leaders.tied
-
-
 @given(streams)
 def test_leaders_are_those_of_a_counter(answers: list[str | None]) -> None:
     counts = Counter(answer for answer in answers if answer).most_common()
@@ -162,10 +140,3 @@ def test_shares_and_entropy_follow_their_formulas(answers: list[str | None]) -> 
     bits = -sum(p * math.log(p) for p in shares)
     assert tally.entropy == pytest.approx(bits / math.log(len(shares)) if bits else 0)
     assert all(tally_of([str(i) for i in range(n)]).entropy <= 1 for n in range(2, 60))
-
-
-def test_weights_outvote_numbers() -> None:
-    votes = [Vote("a", weight=0.4), Vote("a", weight=0.4), Vote("b", weight=0.9)]
-    leaders = Tally().add(votes).leaders
-    assert leaders.answer == "b"
-    assert (leaders.weight, leaders.runner_up) == pytest.approx((0.9, 0.8))

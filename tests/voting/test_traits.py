@@ -1,6 +1,5 @@
 import time
 from math import isnan, log, log1p
-from random import Random
 
 import numpy as np
 import pytest
@@ -101,42 +100,7 @@ def test_a_long_hostile_text_is_described_in_time(piece: str) -> None:
 # --- one response and its question ----------------------------------------------------------------
 
 
-def some_responses(seed: int) -> tuple[list[Response], list[Vote]]:
-    rng = Random(seed)
-    responses = [
-        Response(
-            "".join(rng.choices(["3 * 4 = 12 ", "12 ", "pens\n", "wait ", "\\boxed{36}"], k=6)),
-            tokens=rng.randrange(50),
-            logprob=rng.choice([None, -3.5]),
-            finish_reason=rng.choice(["stop", "length"]),
-        )
-        for _ in range(7)
-    ]
-    return responses, [Vote(rng.choice(ANSWERS)) for _ in responses]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_row_depends_on_no_other_response(seed: int) -> None:
-    responses, votes = some_responses(seed)
-    rows = traits(QUESTION, responses, votes)
-    order = Random(seed).sample(range(7), 7)
-    again = traits(QUESTION, [responses[i] for i in order], [votes[i] for i in order])
-    np.testing.assert_array_equal(again, rows[order])
-    for place, wanted in enumerate(rows):
-        alone = traits(QUESTION, responses[place : place + 1], votes[place : place + 1])
-        np.testing.assert_array_equal(alone[0], wanted)
-
-
 # --- what the table says --------------------------------------------------------------------------
-
-
-def test_without_a_logprob_its_traits_are_missing() -> None:
-    found = row("\\boxed{36}")
-    assert isnan(found["logprob"])
-    assert isnan(found["mean_logprob"])
-    assert isnan(row("\\boxed{36}", logprob=float("-inf"))["logprob"])
-    known = row("\\boxed{36}", logprob=-20.0)
-    assert (known["logprob"], known["mean_logprob"]) == (-20.0, -2.0)
 
 
 def test_an_empty_response_has_no_shares() -> None:

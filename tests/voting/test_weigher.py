@@ -1,24 +1,14 @@
 """What a response brings, who weighs it, and what of a weigher is kept: nothing else changes."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from nets import network_of, weigher_of
-from safetensors.numpy import load_file, save_file
 
 from aera import ASC, Controller, Fixed, Question, Response, Run, Schedule, Vote, get_task
-from aera.errors import ControllerError
-from aera.files import file_hash
-from aera.policies.features import VOTE_FEATURE_NAMES
-from aera.policies.gate import Gate, Gated
 from aera.trace import TRACE_NAMES, UNKNOWN
 from aera.voting.traits import (
     GROUPS,
@@ -77,20 +67,6 @@ def some_responses(seed: int, count: int = 8) -> list[Response]:
 
 # --- weights --------------------------------------------------------------------------------------
 
-rows_of_traits = st.lists(
-    st.floats(allow_infinity=True, allow_nan=True), min_size=SIZE, max_size=SIZE
-)
-
-
-@settings(deadline=None)
-@given(rows_of_traits, st.integers(0, 99), st.floats(0, 1e6))
-def test_a_weight_lies_between_0_and_1_whatever_the_traits(
-    row: list[float], seed: int, spread: float
-) -> None:
-    net = network_of(USED, seed=seed, reach=1.0)
-    (found,) = Weigher(replace(net, weight=spread * net.weight)).weights(np.array([row]))
-    assert 0 <= found <= 1
-
 
 def test_a_missing_trait_counts_as_the_median_and_one_beyond_the_range_as_its_edge() -> None:
     net, rng = network_of(USED, reach=1.0), np.random.default_rng(1)
@@ -112,14 +88,6 @@ def test_votes_get_their_weights_and_nothing_else_changes() -> None:
     wanted = weigher.weights(traits(QUESTION, responses, votes))
     assert [vote.weight for vote in weighed] == wanted.tolist()
     assert len({vote.weight for vote in weighed}) > 3
-
-
-@pytest.mark.parametrize(
-    "names", [UNTRACED[::-1], UNTRACED[1:], (*UNTRACED[:-1], "truth"), TRAIT_NAMES]
-)
-def test_other_traits_or_another_order_are_refused(names: tuple[str, ...]) -> None:
-    with pytest.raises(ControllerError, match="train it again"):
-        Weigher(weigher_of().network, names)
 
 
 # --- what a response brings, and who weighs it ----------------------------------------------------
@@ -201,80 +169,3 @@ def test_lower_weighers_are_saved_with_the_one_above_them(tmp_path: Path) -> Non
     assert loaded.asks == {"logprobs": True, "top_logprobs": 20}
     for response in RESPONSES.values():
         assert weight(loaded.weigher, response) == weight(tiered(), response)
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    """A controller with a gate and a weigher."""
-    gate = Gate(network_of(len(VOTE_FEATURE_NAMES), reach=1.0))
-    Controller(TASK, SCHEDULE, Gated(gate, 0.5), gate, weigher_of()).save(tmp_path / "c")
-    return tmp_path / "c"
-
-
-def test_a_loaded_controller_weighs_and_decides_as_the_saved_one(saved: Path) -> None:
-    loaded, responses = Controller.load(saved), some_responses(5)
-    assert isinstance(loaded.weigher, Weigher)
-    seen = np.random.default_rng(4).normal(size=(30, SIZE)) * 3
-    np.testing.assert_array_equal(loaded.weigher.weights(seen), weigher_of().weights(seen))
-    gate = Gate(network_of(len(VOTE_FEATURE_NAMES), reach=1.0))
-    made = Controller(TASK, SCHEDULE, Gated(gate, 0.5), gate, weigher_of())
-    runs = [each.start(QUESTION) for each in (made, loaded)]
-    for run in runs:
-        while run.want:
-            run.feed(responses[run.delivered : run.delivered + run.want])
-    assert runs[0].allocation == runs[1].allocation
-
-
-def edit(path: Path, **fields: Any) -> None:
-    """Other fields in config.json; "gone" takes one away."""
-    config = {**json.loads((path / "config.json").read_text()), **fields}
-    gone = [name for name, value in fields.items() if value == "gone"]
-    kept = {name: value for name, value in config.items() if name not in gone}
-    (path / "config.json").write_text(json.dumps(kept))
-
-
-def rewrite(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Other arrays, with the hash that goes with them."""
-    tensors = load_file(path / "model.safetensors")
-    change(tensors)
-    save_file(tensors, path / "model.safetensors")
-    edit(path, model_sha256=file_hash(path / "model.safetensors"))
-
-
-def no_weigher(tensors: dict[str, Any]) -> None:
-    for name in [name for name in tensors if name.startswith("weigher.")]:
-        del tensors[name]
-
-
-WEIGHER, INPUTS = "does not hold a weigher", "other inputs"
-
-
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (no_weigher, WEIGHER),
-        (lambda t: t.pop("weigher.weight"), WEIGHER),
-        (lambda t: t.update({"weigher.medians": np.zeros(SIZE - 1)}), WEIGHER),
-        (lambda t: t.update({"weigher.lows": np.zeros(SIZE + 1)}), WEIGHER),
-        (lambda t: t.pop("weigher.layer0.scale"), WEIGHER),
-        (lambda t: t.pop("weight"), "does not hold a gate"),
-        ({"traits": ["truth"]}, INPUTS),
-        ({"traits": [*UNTRACED[::-1]]}, INPUTS),
-        ({"traits": []}, INPUTS),
-        ({"traits": 3}, "not a controller"),
-        ({"traits": "gone"}, "not a controller"),
-        ({"model_sha256": None, "threshold": None, "policy": "asc-0.9"}, WEIGHER),
-        ({"features": [*VOTE_FEATURE_NAMES[::-1]]}, INPUTS),
-    ],
-)
-def test_damaged_arrays_and_other_inputs_on_disk_are_refused_in_one_sentence(
-    damage: Any, complaint: str, saved: Path
-) -> None:
-    if callable(damage):
-        rewrite(saved, damage)
-    else:
-        edit(saved, **damage)
-    with pytest.raises(ControllerError, match=complaint) as refusal:
-        Controller.load(saved)
-    assert "\n" not in str(refusal.value)
-    assert "Error(" not in str(refusal.value)
