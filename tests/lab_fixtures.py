@@ -16,8 +16,7 @@ from aera import Schedule, get_task
 from aera.arrays import Floats
 from aera.lab import LossLimit, PaperLearner, Trajectories, Truths, import_file
 from aera.lab.build import BUILD_SHARES, Built, build
-from aera.lab.learning.paper import PaperModel
-from aera.lab.learning.perceptron import Perceptron
+from aera.lab.learning.paper import PaperModel, Perceptron
 from aera.pools.pool import hold
 
 DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"

@@ -26,7 +26,7 @@ from aera.lab import (
     limit_for,
     nested,
 )
-from aera.lab.learning.perceptron import Perceptron
+from aera.lab.learning.paper import Perceptron
 from aera.lab.replay import Dataset
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.voting.weigher import Weigher

@@ -11,8 +11,7 @@ from aera.lab.asked import ask_policies, check_label, choose_schedule
 from aera.lab.build import BUILD_SHARES, Built, build, build_stated
 from aera.lab.calibrating.calibration import Goal, LossLimit, MostUtility
 from aera.lab.frontier import Kind, Prices
-from aera.lab.judging import crossfit, holdout, nested
-from aera.lab.learning.learner import Learner
+from aera.lab.judging import Learner, crossfit, holdout, nested
 from aera.lab.learning.paper import PaperLearner, PaperTable
 from aera.lab.learning.votes import LABELS, MAJORITY, VoteLearner
 from aera.lab.replay import ReplaySettings

@@ -13,15 +13,8 @@ from aera.lab.asked import gate_threshold, needs_controller
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit, UtilityChoice
 from aera.lab.calibrating.families import GATE_FAMILY, Family
 from aera.lab.frontier import Point, Trajectories, fixed_points, point_of
-from aera.lab.judging import fit_split
-from aera.lab.learning.learner import (
-    Learner,
-    Model,
-    Split,
-    check_enough,
-    choose,
-    policy_of,
-)
+from aera.lab.judging import Learner, Model, choose, fit_split, policy_of
+from aera.lab.learning.folds import Split
 from aera.lab.learning.votes import VoteLearner
 from aera.lab.replay import Dataset, ReplaySettings
 from aera.lab.stats import paired_bootstrap, paired_gap, saved_share
@@ -135,7 +128,6 @@ def _learn(
     learner: Learner, table: Any, *, certified: bool, seed: int
 ) -> tuple[Split, Model, Trajectories]:
     """What a pool teaches, and the questions that calibrate as the model sees them."""
-    check_enough(table)
     split = learner.split(table, np.arange(len(table)), certified=certified, seed=seed)
     return split, *fit_split(learner, table, split, seed=seed)
 

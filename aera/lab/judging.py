@@ -5,23 +5,105 @@ crossfit  every question judged by a model of the other folds; held-out loss end
 nested    model, duration and threshold come from inner splits; the outer fold is touched once.
 holdout   fit, calibrate, freeze, then test on questions nobody has seen.
 
-All of them take any learner (aera/lab/learning/learner.py).
+All of them, and build, take whoever satisfies the contract of a learner:
+
+learner = VoteLearner()                                  # its fields are its hyper-parameters
+data = learner.prepare(pool, truths)                     # everything known of a pool's questions
+model = learner.fit(data, rows, seed=0)                  # weights and a gate, from these rows alone
+seen = model.values(data, other_rows)                    # other questions as the model sees them
+policy = model.policy(0.3)                               # its own policy at one setting
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from aera.arrays import Columns, Floats
+from aera.core import Schedule, Weighting
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY, Family
 from aera.lab.frontier import Kind, Point, Trajectories, fixed_points, sweep
-from aera.lab.learning.folds import FOLDS, Fold, deal, split_rows
-from aera.lab.learning.learner import Learner, Model, Split, check_enough, choose
+from aera.lab.learning.folds import FOLDS, Fold, Split, deal, split_rows
+from aera.lab.truths import Truths
+from aera.policies.gate import Gate
+from aera.policies.rules import Fixed, Policy
+from aera.pools.pool import Records
 from aera.workers import SERIAL, Workers, map_named
+
+
+class Model(Protocol):
+    """What some questions taught."""
+
+    @property
+    def gate(self) -> Gate | None:
+        """What a controller decides with; None where its policy needs none."""
+
+    @property
+    def weigher(self) -> Weighting | None:
+        """What gives votes their weights; None where they stay plain."""
+
+    @property
+    def own(self) -> Trajectories | None:
+        """The questions it was fitted on, each judged by models of others."""
+
+    @property
+    def learned(self) -> str:
+        """How it was learned, in one sentence."""
+
+    def families(self, goal: Goal) -> Mapping[str, Family]:
+        """What is calibrated and judged, by the name it is shown under; its own comes first."""
+
+    def grid(self, family: Family) -> Sequence[float] | None:
+        """The settings to choose from, the safest first; None: those that the family has."""
+
+    def values(self, table: Any, rows: Columns) -> Trajectories:
+        """Other questions as this model sees them."""
+
+    def policy(self, setting: float, family: Family | None = None) -> Policy:
+        """A policy at one setting, of the model's own family unless another is named."""
+
+
+class Learner(Protocol):
+    """A frozen value whose fields are its hyper-parameters."""
+
+    @property
+    def margin(self) -> float | None:
+        """Standard errors that an uncertified loss must stay below its limit."""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether its votes may carry learned weights."""
+
+    def prepare(
+        self,
+        records: Records,
+        truths: Truths | None,
+        *,
+        schedule: Schedule | None = None,
+        workers: Workers = SERIAL,
+    ) -> Any:
+        """Everything that it learns from."""
+
+    def split(self, table: Any, rows: Columns, *, certified: bool, seed: int) -> Split:
+        """Who teaches and who calibrates among these questions."""
+
+    def fit(self, table: Any, rows: Columns, *, held: Columns | None = None, seed: int) -> Model:
+        """A model of these questions alone."""
+
+
+def choose(model: Model, tuning: Trajectories, family: Family, goal: Goal, *, seed: int) -> Choice:
+    """The setting of a family that serves the goal on these questions."""
+    return goal.choose(family, tuning, grid=model.grid(family), seed=seed)
+
+
+def policy_of(model: Model, choice: Choice, family: Family, schedule: Schedule) -> Policy:
+    """The calibrated policy; the full budget where nothing met the goal."""
+    if choice.setting is None:
+        return Fixed(schedule.last)
+    return model.policy(choice.setting, family)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +185,6 @@ def crossfit(
     workers: Workers = SERIAL,
 ) -> Judgement:
     """Fit one model per fold on the other folds and judge the fold with it."""
-    check_enough(table)
     work = partial(_crossfit_fold, learner, table, seed=seed, clean=clean)
     dealt = deal(table.groups, folds=folds, seed=seed)
     return _merge(map_named(workers, work, dealt, "fitting"))
@@ -129,7 +210,6 @@ def nested(
     workers: Workers = SERIAL,
 ) -> list[Judgement]:
     """Per outer fold: fit and calibrate inside the rest, then judge the fold; once per goal."""
-    check_enough(table)
     work = partial(_judge, learner, table, goals=goals, seed=seed)
     dealt = deal(table.groups, folds=folds, seed=seed)
     done = map_named(workers, work, dealt, "nested folds")
@@ -140,7 +220,6 @@ def holdout(
     learner: Learner, table: Any, goal: Goal, *, seed: int = 0, test: float = 0.4
 ) -> Judgement:
     """Fit, calibrate and freeze on one part of the questions, then test once on the other."""
-    check_enough(table)
     rest, judged = split_rows(
         np.arange(len(table)), (1 - test, test), groups=table.groups, seed=seed
     )

@@ -19,7 +19,7 @@ from aera.lab import (
     crossfit,
     evaluate,
 )
-from aera.lab.learning.states import RecordedEncoder
+from aera.lab.learning.paper import RecordedEncoder
 from aera.lab.report.page import page_content
 from aera.pools.pool import Records, hold, write_pool
 from aera.workers import SERIAL, Processes, Workers

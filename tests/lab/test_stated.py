@@ -12,7 +12,7 @@ from aera.lab import PaperLearner, Truths, VoteLearner, evaluate
 from aera.lab.asked import check_label
 from aera.lab.build import Built, build_stated
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
-from aera.lab.learning.learner import Learner
+from aera.lab.judging import Learner
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords
 

@@ -55,6 +55,9 @@ GATE_RIDGE = 20.0
 GATE_STEPS = 25
 """Of Newton's method, which needs a handful."""
 
+Scale = dict[str, Floats]
+"""Medians, means, deviations, lows and highs of the inputs of a network."""
+
 
 @dataclass(frozen=True, eq=False)
 class Responses:
@@ -83,19 +86,29 @@ class Responses:
         return Responses(self.traits[rows], self.voted[rows], self.grades[rows])
 
 
-def find_medians(evidence: Floats) -> Floats:
-    """Of what is known of every input; 0 where nothing is."""
+def standardize(evidence: Floats, edges: tuple[float, float] = (0, 1)) -> tuple[Floats, Scale]:
+    """Inputs made alike, and what a network needs to do the same to others.
+
+    What is missing becomes the median, 0 where nothing is known; what lies beyond the quantiles at
+    the `edges` becomes the quantile.
+    """
     known = ~np.isnan(evidence)
     columns = (values[there] for values, there in zip(evidence.T, known.T, strict=True))
-    return np.array([float(np.median(each)) if len(each) else 0.0 for each in columns])
+    medians = np.array([float(np.median(each)) if len(each) else 0.0 for each in columns])
+    scaled = np.where(known, evidence, medians)
+    lows, highs = np.quantile(scaled, edges, axis=0)
+    np.clip(scaled, lows, highs, out=scaled)
+    means, deviations = scaled.mean(axis=0), scaled.std(axis=0)
+    deviations = np.where(deviations > 1e-12, deviations, 1.0)
+    scaled -= means
+    scaled /= deviations
+    scale = {"medians": medians, "means": means, "deviations": deviations}
+    return scaled, {**scale, "lows": lows, "highs": highs}
 
 
-def statistics(evidence: Floats) -> tuple[Floats, Floats, Floats]:
-    """Medians, then means and deviations after imputation, of the training partition."""
-    medians = find_medians(evidence)
-    filled = np.where(np.isnan(evidence), medians, evidence)
-    deviations = filled.std(axis=0)
-    return medians, filled.mean(axis=0), np.where(deviations > 1e-12, deviations, 1.0)
+def linear(weights: Floats, scale: Scale) -> Network:
+    """A network without layers; the last of the weights is the constant."""
+    return Network(layers=(), weight=weights[None, :-1], bias=weights[-1:], **scale)
 
 
 def fit_weigher(learned: Responses, *, without: Container[str] = ()) -> Weigher:
@@ -110,18 +123,9 @@ def fit_weigher(learned: Responses, *, without: Container[str] = ()) -> Weigher:
             "look at the task of the pool"
         )
     features, seen = learned.taught(without)
-    medians = find_medians(seen)
-    filled = np.where(np.isnan(seen), medians, seen)
-    lows, highs = np.quantile(filled, EDGES, axis=0)
-    scaled = np.clip(filled, lows, highs, out=filled)
-    means, deviations = scaled.mean(axis=0), scaled.std(axis=0)
-    deviations = np.where(deviations > 1e-12, deviations, 1.0)
-    scaled -= means
-    scaled /= deviations
+    scaled, scale = standardize(seen, EDGES)
     weights = fit_shares(scaled, learned.grades[voted], voted.sum(axis=1))
-    outputs = (weights[None, :-1], weights[-1:])
-    network = Network(medians, means, deviations, (), *outputs, lows=lows, highs=highs)
-    return Weigher(network, features)
+    return Weigher(linear(weights, scale), features)
 
 
 def fit_tiers(learned: Responses) -> Weigher:
@@ -212,19 +216,15 @@ def fit_gate(known: Trajectories, price: float = PRICE) -> Gate:
     tokens = orders.tokens.reshape(len(evidence), -1)
     share = tokens / max(1e-12, float(tokens[:, -1].mean()))
     utility = orders.known_grades.reshape(len(evidence), -1) - price * share
-    examples = evidence[:, :-1].reshape(-1, evidence.shape[2])
-    medians, means, deviations = statistics(examples)
-    filled = np.where(np.isnan(examples), medians, examples)
-    inputs = np.column_stack([(filled - means) / deviations, np.ones(len(filled))])
+    scaled, scale = standardize(evidence[:, :-1].reshape(-1, evidence.shape[2]))
+    inputs = np.column_stack([scaled, np.ones(len(scaled))])
     goes_on: Flags = np.ones(utility[:, :-1].shape, dtype=np.bool_)
     for _ in range(ROUNDS):
         worth = advantages(utility, goes_on).ravel()
         stakes = np.abs(worth) / orders.tokens.shape[1]
         weights = logistic(inputs, worth > 0, stakes)
         goes_on = (inputs @ weights > 0).reshape(goes_on.shape)
-    outputs = (weights[None, :-1], weights[-1:])
-    seen = {"lows": filled.min(axis=0), "highs": filled.max(axis=0)}
-    return Gate(Network(medians, means, deviations, (), *outputs, **seen))
+    return Gate(linear(weights, scale))
 
 
 def judge_out_of_fold(

@@ -6,15 +6,18 @@ teach about the other.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from aera.arrays import Columns, Floats
 from aera.core import Question
+from aera.errors import ProtocolError
 from aera.workers import SERIAL, Workers
 
 FOLDS = 5
+FEWEST = 20
+"""Questions below which nothing can be learned."""
 Done = TypeVar("Done")
 
 
@@ -25,6 +28,27 @@ class Fold:
     number: int
     own: Columns
     rest: Columns
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Who teaches, who ends the fit in time, and who calibrates."""
+
+    fit: Columns
+    held: Columns
+    """Questions on which a fit is watched so that it ends in time; none where it needs none."""
+    tune: Columns
+    """Questions to calibrate on; none: those of the fit, each judged out of fold."""
+
+    @property
+    def taught(self) -> Columns:
+        """Those that had a part in the fit."""
+        return np.concatenate([self.fit, self.held])
+
+    @property
+    def calibrating(self) -> Columns:
+        """Those that calibrate, one way or the other."""
+        return self.tune if len(self.tune) else self.fit
 
 
 def group_questions(questions: Sequence[Question]) -> Columns:
@@ -97,3 +121,17 @@ def split_rows(
         parts[int(np.searchsorted(ends, dealt, side="right"))] += group
         dealt += len(group)
     return [np.sort(np.array(part, dtype=rows.dtype)) for part in parts]
+
+
+def check_enough(table: Any) -> None:
+    """Refuse what nothing can be learned from."""
+    if len(table) < FEWEST:
+        raise ProtocolError(
+            f'"{table.name}" has {len(table)} questions; training needs at least {FEWEST}, and '
+            "a few hundred to be worth it"
+        )
+    if len(table.schedule) < 2:
+        raise ProtocolError(
+            f'"{table.name}" is studied at one checkpoint only, so there is nothing to decide; '
+            "training needs a schedule of two or more"
+        )

@@ -28,8 +28,7 @@ from aera.lab.calibrating.families import (
 )
 from aera.lab.frontier import Trajectories, by_question
 from aera.lab.learning.fit import Responses, fit_gate, fit_tiers, fit_weigher, judge_out_of_fold
-from aera.lab.learning.folds import Fold, out_of_fold, split_rows
-from aera.lab.learning.learner import Split, check_enough
+from aera.lab.learning.folds import Fold, Split, check_enough, out_of_fold, split_rows
 from aera.lab.replay import Dataset, ReplaySettings, count_votes, read_dataset
 from aera.lab.truths import Grader, Truths
 from aera.policies.gate import Gate, Gated

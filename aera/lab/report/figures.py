@@ -17,7 +17,7 @@ from aera.core import Schedule
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.diagnostics import loss_by_difficulty
 from aera.lab.frontier import Frontier, Kind, Point, Trajectories
-from aera.lab.learning.labels import continuation_labels
+from aera.lab.learning.paper import continuation_labels
 from aera.lab.stats import paired_gaps, share_interval
 from aera.lab.words import bracket, signed
 

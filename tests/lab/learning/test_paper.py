@@ -1,17 +1,361 @@
+"""The paper's learner: its labels, its evidence, its perceptron, and what they make together."""
+
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from small_study import Bench, Letters
 
-from aera import Schedule
+from aera import Pool, Schedule
+from aera.arrays import Floats
 from aera.errors import ProtocolError, UsageError
 from aera.lab import LossLimit, PaperLearner, Truths
-from aera.lab.learning.paper import GROUPS, PaperModel, PaperTable, without_group
-from aera.paper.features import SCALARS
+from aera.lab.learning import paper
+from aera.lab.learning.fit import standardize
+from aera.lab.learning.paper import (
+    GROUPS,
+    Examples,
+    PaperModel,
+    PaperTable,
+    Perceptron,
+    RecordedEncoder,
+    States,
+    continuation_labels,
+    one_shot_targets,
+    without_group,
+)
+from aera.network import Network, sigmoid
+from aera.paper.features import SCALARS, characterize
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords
+
+QUICK = Perceptron(epochs=8)
+FIT, HELD = np.arange(40), np.arange(40, 60)
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+SHAPE = (4, 5)
+BINARY = arrays(np.float64, SHAPE, elements=st.sampled_from([0.0, 1.0]))
+GRADED = arrays(np.float64, SHAPE, elements=st.integers(0, 8).map(lambda n: n / 8))
+COSTS = arrays(np.float64, SHAPE, elements=st.integers(1, 900)).map(lambda c: c.cumsum(axis=1))
+WEIGHT = st.floats(0, 0.999)
+
+
+def brute_gain(grades: Floats, costs: Floats, weight: float, *, c: int) -> float:
+    """Eq. 1 for one question, the best over all later checkpoints."""
+    return max(
+        grades[t] - grades[c] - weight * (costs[t] - costs[c]) / costs[-1]
+        for t in range(c + 1, len(grades))
+    )
+
+
+def recoverable(grades: Floats) -> list[list[bool]]:
+    """Wrong now and right later: what the labels are when grades are 0 or 1 (Eq. 3)."""
+    return [[row[c] == 0 and row[c + 1 :].any() for c in range(len(row))] for row in grades]
+
+
+@given(GRADED, COSTS, st.floats(0, 3), st.floats(-0.5, 0.5))
+def test_a_label_says_that_some_later_checkpoint_gains_more_than_the_margin(
+    grades: Floats, costs: Floats, weight: float, margin: float
+) -> None:
+    labels = continuation_labels(grades, costs, cost_weight=weight, margin=margin)
+    for q in range(4):
+        gains = [brute_gain(grades[q], costs[q], weight, c=c) for c in range(4)]
+        assume(all(abs(gain - margin) > 1e-9 for gain in gains))
+        assert labels[q].tolist() == [*(gain > margin for gain in gains), False]
+
+
+@given(BINARY, COSTS, WEIGHT)
+def test_with_right_and_wrong_only_the_label_is_recoverability_whatever_tokens_cost(
+    grades: Floats, costs: Floats, weight: float
+) -> None:
+    labels = continuation_labels(grades, costs, cost_weight=weight)
+    assert labels.tolist() == recoverable(grades)
+
+
+def test_equal_utilities_are_no_gain_and_free_responses_divide_nothing_by_zero() -> None:
+    grades, costs = np.array([[0.3, 0.1 + 0.2, 0.3]]), np.array([[1.0, 2.0, 3.0]])
+    assert not continuation_labels(grades, costs, cost_weight=0.0).any()
+    labels = continuation_labels(np.array([[0.0, 1.0]]), np.zeros((1, 2)))
+    assert labels.tolist() == [[True, False]]
+
+
+@given(GRADED, COSTS, st.floats(0, 3))
+def test_one_shot_aims_at_the_cheapest_checkpoint_of_highest_utility(
+    grades: Floats, costs: Floats, weight: float
+) -> None:
+    targets = one_shot_targets(grades, costs, cost_weight=weight)
+    for row, cost, target in zip(grades, costs, targets, strict=True):
+        utility = [g - weight * k / cost[-1] for g, k in zip(row, cost, strict=True)]
+        best = max(utility)
+        assert target == next(i for i, u in enumerate(utility) if u >= best - 1e-12)
+
+
+# --- embeddings beside the pool -------------------------------------------------------------------
+
+
+@pytest.fixture
+def pool(pool_copy: Path) -> Pool:
+    return Pool.open(pool_copy)
+
+
+def test_every_response_is_embedded_once_for_all_studies_of_a_pool(
+    bench: Bench, pool: Pool, letters: Letters
+) -> None:
+    texts = [response.text for record in bench.records for response in record.responses]
+    records = replace(bench.records, folder=pool.path)
+    for _ in range(2):
+        PaperLearner(letters).prepare(records, bench.truths)
+        recorded = RecordedEncoder(bench.records, letters, pool.path)
+        np.testing.assert_array_equal(recorded.encode(texts[:60]), Letters().encode(texts[:60]))
+        assert (recorded.identity, recorded.dimensions) == ("letters", 8)
+    assert letters.asked == texts
+
+
+def test_other_questions_of_a_pool_and_texts_nobody_recorded_get_vectors_of_their_own(
+    bench: Bench, pool: Pool, letters: Letters
+) -> None:
+    RecordedEncoder(bench.records.records[:20], letters, pool.path)
+    other = RecordedEncoder(bench.records.records[20:40], letters, pool.path)
+    texts = [response.text for response in bench.records.records[20].responses]
+    for asked in (texts, [texts[0], "e"]):
+        np.testing.assert_array_equal(other.encode(asked), Letters().encode(asked))
+    assert letters.asked[-2:] == [texts[0], "e"]
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x93NUMPY"])
+def test_damaged_embeddings_are_made_again(
+    content: bytes, bench: Bench, pool: Pool, letters: Letters
+) -> None:
+    RecordedEncoder(bench.records.records[:3], letters, pool.path)
+    [file] = pool.path.glob("embeddings-letters*")
+    file.write_bytes(content)
+    RecordedEncoder(bench.records.records[:3], letters, pool.path)
+    assert len(letters.asked) == 2 * 3 * 32
+
+
+def test_a_pool_that_cannot_be_written_to_is_no_obstacle(
+    bench: Bench, pool: Pool, letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("read-only")
+
+    monkeypatch.setattr(np, "save", refuse)
+    recorded = RecordedEncoder(bench.records.records[:2], letters, pool.path)
+    assert recorded.encode(["a"]).shape == (1, 8)
+    assert not [*pool.path.glob("embeddings-letters*")]
+
+
+# --- evidence in bulk -----------------------------------------------------------------------------
+
+
+def test_bulk_evidence_is_the_live_evidence(bench: Bench) -> None:
+    states, encoder = bench.table.states, PaperLearner().encoder
+    projection = states.project(np.arange(30))
+    evidence = states.evidence(projection)
+    for row in (0, 17, 59):
+        prefixes = bench.records.records[row].prefixes(bench.pool.schedule)
+        live = [characterize(p, encoder, projection=projection) for p in prefixes]
+        np.testing.assert_allclose(evidence[row], live, atol=1e-9)
+
+
+def test_the_projection_is_learned_from_the_given_questions_only(bench: Bench) -> None:
+    states, rows = bench.table.states, np.arange(30)
+    changed = states.centroids.copy()
+    changed[30:] = 7.0
+    before, after = states.project(rows), States(states.scalars, changed).project(rows)
+    np.testing.assert_array_equal(before.components, after.components)
+    np.testing.assert_array_equal(before.mean, after.mean)
+
+
+def test_the_projection_keeps_the_32_widest_orthogonal_directions(bench: Bench) -> None:
+    states, rows = bench.table.states, np.arange(60)
+    projection = states.project(rows)
+    coordinates = projection.apply(states.centroids.reshape(-1, states.centroids.shape[2]))
+    np.testing.assert_allclose(
+        projection.components @ projection.components.T, np.eye(32), atol=1e-9
+    )
+    variances = coordinates.var(axis=0)
+    assert (np.diff(variances) <= 1e-12).all()
+    assert np.corrcoef(coordinates[:, :5].T) == pytest.approx(np.eye(5), abs=1e-6)
+
+
+def test_fewer_centroids_than_directions_still_give_55_features() -> None:
+    states = States(np.zeros((2, 1, 23)), np.random.default_rng(0).normal(size=(2, 1, 40)))
+    evidence = states.evidence(states.project(np.arange(2)))
+    assert evidence.shape == (2, 1, 55)
+    np.testing.assert_allclose(evidence[:, :, 23 + 1 :], 0, atol=1e-9)
+    assert np.abs(evidence[:, :, 23]).min() > 1
+
+
+def test_questions_without_a_text_do_not_spoil_the_projection() -> None:
+    centroids = np.random.default_rng(0).normal(size=(3, 2, 40))
+    centroids[1] = np.nan
+    states = States(np.zeros((3, 2, 23)), centroids)
+    evidence = states.evidence(states.project(np.arange(3)))
+    assert np.isfinite(evidence[[0, 2]]).all()
+    assert np.isnan(evidence[1, :, 23:]).all()
+    silent = States(states.scalars, np.full((3, 2, 40), np.nan))
+    assert not silent.project(np.arange(3)).components.any()
+
+
+# --- the perceptron -------------------------------------------------------------------------------
+
+
+def examples(count: int = 200, *, inputs: int = 6, seed: int = 0) -> Examples:
+    """Rows whose first column decides; one in twenty values is missing."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(count, inputs))
+    targets = (rows[:, 0] + 0.3 * rng.normal(size=count) > 0.8).astype(np.float64)
+    return np.where(rng.random(rows.shape) < 0.05, np.nan, rows), targets
+
+
+def fit_network(
+    train: Examples, held: Examples, *, seed: int = 0, settings: Perceptron = QUICK
+) -> tuple[Network, int, float]:
+    return paper.fit_network(train, held, outputs=1, settings=settings, seed=seed)
+
+
+def same(one: Network, other: Network) -> bool:
+    pairs = zip(one.tensors().values(), other.tensors().values(), strict=True)
+    return all(a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def test_a_seed_gives_the_same_bits_twice_and_another_seed_others() -> None:
+    train, held = examples(), examples(80, seed=1)
+    first, again, other = (fit_network(train, held, seed=s)[0] for s in (3, 3, 4))
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_a_fit_leaves_the_callers_random_numbers_and_threads_alone() -> None:
+    torch.manual_seed(11)
+    wanted, threads = torch.rand(3), torch.get_num_threads()
+    torch.manual_seed(11)
+    fit_network(examples(), examples(80, seed=1), seed=3)
+    assert torch.equal(torch.rand(3), wanted)
+    assert torch.get_num_threads() == threads
+
+
+def test_the_numpy_network_is_the_torch_model_it_came_from() -> None:
+    held = examples(80, seed=1)
+    network, *_ = fit_network(examples(), held)
+    linear, norm = torch.nn.functional.linear, torch.nn.functional.layer_norm
+
+    def tensors(*given: Floats) -> list[torch.Tensor]:
+        return [torch.from_numpy(each) for each in given]
+
+    rows = np.where(np.isnan(held[0]), network.medians, held[0])
+    [values] = tensors((rows - network.means) / network.deviations)
+    for layer in network.layers:
+        weight, bias, scale, shift = tensors(layer.weight, layer.bias, layer.scale, layer.shift)
+        values = norm(linear(values, weight, bias), bias.shape, scale, shift)
+        values = torch.nn.functional.gelu(values)
+    wanted = linear(values, *tensors(network.weight, network.bias)).numpy()
+    np.testing.assert_allclose(network.outputs(held[0]), wanted, atol=1e-6)
+
+
+def test_held_out_rows_decide_the_duration_and_nothing_else() -> None:
+    train, once = examples(), Perceptron(epochs=1)
+    one, *_ = fit_network(train, examples(80, seed=1), settings=once, seed=0)
+    other, *_ = fit_network(train, examples(30, seed=9), settings=once, seed=0)
+    assert same(one, other)
+
+
+def test_both_classes_weigh_the_same_by_their_share_in_training() -> None:
+    train, held = examples(), examples(80, seed=1)
+    network, _, loss = fit_network(train, held, seed=0)
+    share = train[1].mean()
+    assert share != held[1].mean()
+    chance = sigmoid(network.outputs(held[0]))[:, 0]
+    right = held[1] * np.log(chance) / share
+    wrong = (1 - held[1]) * np.log(1 - chance) / (1 - share)
+    assert loss == pytest.approx(-0.5 * float((right + wrong).mean()), abs=1e-5)
+
+
+def test_a_gate_is_fitted_on_its_own_questions_and_never_on_the_last_checkpoint(
+    bench: Bench, quick: PaperLearner
+) -> None:
+    table, rows, held = bench.table, np.arange(30), np.arange(30, 45)
+    spoiled = [table.states.scalars.copy(), table.states.centroids.copy()]
+    for values in spoiled:
+        values[45:] = 1e3
+    spoiled[0][:, -1] = 1e3
+    wild = table.labels.copy()
+    wild[45:], wild[:, -1] = True, True
+    turned = replace(table, states=States(*spoiled))
+    vars(turned)["labels"] = wild  # in the place of those that would be made
+    with_all, without = (quick.fit(each, rows, held=held, seed=0) for each in (table, turned))
+    assert same(with_all.gate.network, without.gate.network)
+
+
+def test_one_shot_learns_from_the_first_checkpoint_only(bench: Bench) -> None:
+    learner, table = PaperLearner(perceptron=QUICK, one_shot=True), bench.table
+    later = table.states.scalars.copy()
+    later[:, 1:] = 1e3
+    turned = replace(table, states=States(later, table.states.centroids))
+    one, other = (learner.fit(each, FIT, held=HELD, seed=0).one_shot for each in (table, turned))
+    assert one is not None
+    assert other is not None
+    assert same(one.network, other.network)
+    assert one.network.weight.shape == (4, 32)
+    alone, beside = replace(learner, one_shot=False), learner
+    gates = [each.fit(table, FIT, held=HELD, seed=0).gate for each in (alone, beside)]
+    assert gates[0].identity == gates[1].identity
+
+
+def test_the_network_has_the_papers_shape(bench: Bench, quick: PaperLearner) -> None:
+    gate = quick.fit(bench.table, FIT, held=HELD, seed=0).gate
+    shapes = [layer.weight.shape for layer in gate.network.layers]
+    assert shapes == [(64, 55), (32, 64)]
+    assert gate.network.weight.shape == (1, 32)
+    assert PaperLearner().perceptron.dropout == 0.1
+
+
+def test_it_learns_what_can_be_learned() -> None:
+    longer, test = Perceptron(epochs=60), examples(500, seed=2)
+    network, *_ = fit_network(examples(600), examples(200, seed=1), settings=longer, seed=0)
+    chance = sigmoid(network.outputs(test[0]))[:, 0]
+    order = np.argsort(chance)
+    top = test[1][order[-100:]].mean()
+    assert top > 0.6
+    assert test[1][order[:300]].mean() < 0.05
+
+
+def test_it_ends_once_the_held_out_loss_no_longer_falls() -> None:
+    impatient = Perceptron(epochs=200, patience=3)
+    noise = (examples()[0], np.random.default_rng(0).permutation(examples()[1]))
+    _, epoch, loss = fit_network(noise, examples(80, seed=1), settings=impatient, seed=0)
+    assert 1 <= epoch < 100
+    assert np.isfinite(loss)
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0])
+@pytest.mark.parametrize("both", [True, False])
+def test_labels_of_one_class_do_not_break_the_fit(target: float, both: bool) -> None:
+    train, held = examples(), examples(40, seed=1)
+    alike = [(rows, np.full(len(targets), target)) for rows, targets in (train, held)]
+    network, _, loss = fit_network(alike[0], alike[1] if both else held, seed=0)
+    assert np.isfinite(network.outputs(held[0])).all()
+    assert np.isfinite(loss)
+
+
+def test_a_feature_that_is_always_missing_or_constant_is_harmless() -> None:
+    rows: Floats = examples()[0].copy()
+    rows[:, 1], rows[:, 2] = np.nan, 4.0
+    _, scale = standardize(rows)
+    found = [[scale[name][n] for name in ("medians", "means", "deviations")] for n in (1, 2)]
+    assert found == [[0, 0, 1], [4, 4, 1]]
+
+
+# --- tables and models ----------------------------------------------------------------------------
 
 
 @pytest.fixture

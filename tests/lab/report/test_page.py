@@ -18,7 +18,7 @@ from aera.files import palette
 from aera.lab import PaperLearner, Trajectories, write_report
 from aera.lab.build import Built
 from aera.lab.frontier import Prices
-from aera.lab.learning.perceptron import Perceptron
+from aera.lab.learning.paper import Perceptron
 from aera.lab.report.figures import reliability
 from aera.lab.report.page import Section, export_svg, find_room, make_sections, page_content
 from aera.lab.summary import Evaluation
