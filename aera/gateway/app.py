@@ -211,7 +211,7 @@ class Gateway:
             model = Model(each, servers[upstream.name], second, upstream.forward_key)
             self.models[each.name] = model
             if each.audit_share:
-                self._auditors[each.name] = Auditor(model, self.metrics.count)
+                self._auditors[each.name] = Auditor(each, self.metrics.count)
         # The model that takes the names of no other, and whether all names are the upstream's own.
         self._others = next((m for m in self.models.values() if m.config.other_names), None)
         passes = self._others is not None and not self._others.config.model
@@ -397,7 +397,7 @@ class Gateway:
         async def answer() -> dict[str, Any]:
             voting = model.vote(choices)
             if auditor is not None:
-                voting = auditor.watch(voting, exchange.id, asked, options)
+                voting = auditor.watch(voting, model.reopen, exchange.id, asked, options)
             voted = await voting
             self._record(exchange, voted)
             made = completion(voted, named, body)
@@ -437,7 +437,7 @@ class Gateway:
         overhead = max(0.0, time.monotonic() - exchange.begun - waited)
         metrics.observe("overhead_seconds", overhead)
         for each in voted:
-            metrics.record(model, each)
+            metrics.record(model, each.allocation, each.account, each.observed)
         if client.name:
             spent = sum(sum(each.tokens) for each in voted)
             metrics.count("key_tokens", client.name, metrics.label(model), by=spent)

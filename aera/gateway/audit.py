@@ -12,15 +12,14 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from random import SystemRandom
-from typing import Any
+from typing import Any, TypeVar
 
 from aera.errors import AeraError
-from aera.gateway.config import FULL_BUDGET
+from aera.gateway.config import FULL_BUDGET, ModelConfig
 from aera.gateway.openai import Json, RequestOptions, is_structured
-from aera.gateway.vote import Model, VotedChoice
 from aera.pools.pool import Log, Plan
 from aera.pools.stats import Detector, interval
 from aera.sampling.budget import Bound, Budget, Ledger
@@ -32,6 +31,7 @@ CHANCE = SystemRandom()
 # Texts that are remembered as drawn.
 TEXTS = 100_000
 DAY = 86_400.0
+Voted = TypeVar("Voted")
 SAME, CHANGED, UNFINISHED = "same", "changed", "unfinished"
 SKIPPED, CANCELLED, WITHDRAWN = "skipped", "cancelled", "withdrawn"
 
@@ -39,8 +39,8 @@ SKIPPED, CANCELLED, WITHDRAWN = "skipped", "cancelled", "withdrawn"
 class Auditor:
     """The audits of one model since the gateway started; `count` is that of the metrics."""
 
-    def __init__(self, model: Model, count: Callable[..., None]) -> None:
-        self.config, self._model, self._count = model.config, model, count
+    def __init__(self, config: ModelConfig, count: Callable[..., None]) -> None:
+        self.config, self._count = config, count
         self.detector = Detector(self.config.alarm_limit)
         # What the lines of this sequence have in common.
         self._named = {"model": self.config.name, "policy": self.config.decider.label}
@@ -81,11 +81,12 @@ class Auditor:
 
     async def watch(
         self,
-        voting: Awaitable[list[VotedChoice]],
+        voting: Awaitable[list[Voted]],
+        reopen: Callable[[Voted, Sequence[Ledger]], tuple[Any, ...]],
         request_id: str,
         body: Json,
         options: RequestOptions,
-    ) -> list[VotedChoice]:
+    ) -> list[Voted]:
         """What a vote brings; where it was drawn before, a run that nobody stops follows it."""
         text = self._draw(body, options)
         if text is None:
@@ -99,18 +100,25 @@ class Auditor:
             self._end(ended, outcome=WITHDRAWN)
             raise
         if not self._stopped:
-            task = asyncio.create_task(self._audit(request_id, ended, voted[0]))
+            again = reopen(voted[0], self._ledgers)
+            task = asyncio.create_task(self._audit(request_id, ended, *again))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return voted
 
     # --- the work ---------------------------------------------------------------------------------
 
-    async def _audit(self, request_id: str, ended: dict[str, Any], voted: VotedChoice) -> None:
-        again, paid, came = self._model.reopen(voted, self._ledgers), voted.allocation, time.time()
-        run, outcome = again.run, CANCELLED
+    async def _audit(
+        self,
+        request_id: str,
+        ended: dict[str, Any],
+        paid: Allocation,
+        run: Run,
+        finish: Callable[[], Awaitable[Allocation]],
+    ) -> None:
+        came, outcome = time.time(), CANCELLED
         try:
-            found = await self._model.finish(again, voted.responses)
+            found = await finish()
             if run.reason == "limit: key":
                 pass  # the tokens of the day are spent, whatever it would have said
             elif run.error is not None or run.prefix.next_checkpoint is not None:

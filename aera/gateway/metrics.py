@@ -8,8 +8,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from aera.gateway.vote import VotedChoice
 from aera.sampling.replicas import Replicas
+from aera.solving.run import Allocation
 
 KEPT = 200
 # Seconds of a point of the page's lines, and points that are kept: an hour.
@@ -97,15 +97,21 @@ class Metrics:
             self._known.add(model)
         return self.label(model)
 
-    def record(self, model: str, voted: VotedChoice) -> None:
+    def record(
+        self,
+        model: str,
+        found: Allocation,
+        account: Mapping[str, Any],
+        observed: Mapping[str, Any],
+    ) -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
-        label, found, account = self.note(model), voted.allocation, voted.account
-        self.count("tokens", "prompt", label, by=voted.tokens[0])
+        label = self.note(model)
+        self.count("tokens", "prompt", label, by=observed["prompt_tokens"])
         self.count("tokens", "completion", label, by=account["tokens"])
         self.count("tokens_saved", label, by=max(0, account["tokens_saved"]))
         self.count("stops", found.reason, label)
         told = {name: account[name] for name in ("samples", "unread", "failures", "escalated")}
-        told |= {"ties": account["tied"], "guarded": voted.guarded, "drifted": voted.drifted}
+        told |= {"ties": account["tied"], **{n: observed[n] for n in ("guarded", "drifted")}}
         for name, number in told.items():
             if number:
                 self.count(name, by=number)
@@ -130,7 +136,7 @@ class Metrics:
             | {"id": found.question_id, "model": label, "answer": answer}
             | {"time": round(now, 3), "seconds": round(found.seconds, 3)}
             | {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
-            | {"strays": [*voted.strays]}
+            | {"strays": observed["strays"]}
         )
 
     def observe(self, name: str, size: float) -> None:

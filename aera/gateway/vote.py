@@ -148,10 +148,15 @@ class VotedChoice:
         return any(step.decision.outside for step in self.allocation.steps)
 
     @property
-    def strays(self) -> tuple[str, ...]:
-        """Inputs of the gate outside their training range, where that kept it from stopping."""
+    def observed(self) -> dict[str, Any]:
+        """What operators see of it beside the account.
+
+        `strays` are inputs of the gate outside their training range that kept it from stopping.
+        """
         gate = self.controller.gate
-        return gate.strays(self.run.prefix) if self.guarded and gate is not None else ()
+        strays = gate.strays(self.run.prefix) if self.guarded and gate is not None else ()
+        told = {"guarded": self.guarded, "drifted": self.drifted, "strays": [*strays]}
+        return {**told, "prompt_tokens": self.tokens[0]}
 
     @property
     def undecided(self) -> bool:
@@ -395,20 +400,27 @@ class Model:
 
     # --- audits -----------------------------------------------------------------------------------
 
-    def reopen(self, voted: VotedChoice, above: Sequence[Ledger] = ()) -> VotedChoice:
-        """The same vote from its beginning, to the full budget and without the client's limits."""
+    def reopen(
+        self, voted: VotedChoice, above: Sequence[Ledger]
+    ) -> tuple[Allocation, Run, Callable[[], Awaitable[Allocation]]]:
+        """What was answered, and the same vote from its beginning, with how to finish it.
+
+        It takes the full budget without the client's limits: what was paid for, then what is
+        missing.
+        """
         controller = fully(voted.controller)
         run = controller.start(voted.run.question, reader=voted.reader)
         ledger = Ledger(Budget(seconds=self.config.max_deadline), above=above)
-        return replace(voted, run=run, controller=controller, ledger=ledger, heard={})
+        again = replace(voted, run=run, controller=controller, ledger=ledger, heard={})
 
-    async def finish(self, again: VotedChoice, paid: Sequence[Response]) -> Allocation:
-        """Feed what was paid for already, then what is missing."""
-        run, known = again.run, [*paid]
-        while known and run.want:
-            block, known = known[: run.want], known[run.want :]
-            await off_loop(run, partial(run.feed, block), size=sum(len(r.text) for r in block))
-        return await drive(run, again, again.ledger)
+        async def finish() -> Allocation:
+            known = [*voted.responses]
+            while known and run.want:
+                block, known = known[: run.want], known[run.want :]
+                await off_loop(run, partial(run.feed, block), size=sum(len(r.text) for r in block))
+            return await drive(run, again, ledger)
+
+        return voted.allocation, run, finish
 
 
 def fully(controller: Controller) -> Controller:
