@@ -12,7 +12,7 @@ from aera.lab.build import BUILD_SHARES, Built, build, build_stated
 from aera.lab.calibrating.calibration import Goal, LossLimit, MostUtility
 from aera.lab.frontier import Kind, Prices
 from aera.lab.judging import Learner, crossfit, holdout, nested
-from aera.lab.learning.paper import PaperLearner, PaperTable
+from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.votes import LABELS, MAJORITY, VoteLearner
 from aera.lab.replay import ReplaySettings
 from aera.lab.summary import (
@@ -23,11 +23,8 @@ from aera.lab.summary import (
     Evaluation,
     Scoring,
     compare_utility,
-    crossfit_frontier,
-    crossfit_sections,
-    judgement_frontier,
-    judgement_sections,
     scoring_for,
+    with_judgement,
     with_oracle,
 )
 from aera.lab.truths import Graded, Truths, check_labels, need_truths, open_graded, read_labels
@@ -286,24 +283,15 @@ def _learn_and_judge(
     made: Evaluation, learner: Learner, goal: Goal, schedule: Schedule, *, clean: bool
 ) -> Evaluation:
     """Learn from some questions and judge others, as the protocol says."""
-    seed, given, workers = made.seed, made.frontier.points, made.workers
+    seed, workers = made.seed, made.workers
     table = learner.prepare(made.records, made.truths, schedule=schedule, workers=workers)
     if made.protocol == CROSSFIT:
-        assert isinstance(table, PaperTable)
         done = crossfit(learner, table, seed=seed, clean=clean, workers=workers)
-        frontier = crossfit_frontier(done, table, given, seed=seed)
-        sections = crossfit_sections(done, frontier, seed=seed)
+    elif made.protocol == NESTED:
+        [done] = nested(learner, table, [goal], seed=seed, workers=workers)
     else:
-        if made.protocol == NESTED:
-            [done] = nested(learner, table, [goal], seed=seed, workers=workers)
-        else:
-            done = holdout(learner, table, goal, seed=seed)
-        frontier = judgement_frontier(done, given)
-        if made.scoring is not None:
-            frontier = with_oracle(frontier, made.scoring.price)
-        sections = judgement_sections(done, frontier, made.scoring, seed=seed)
-    frontier = replace(frontier, readability=made.readability)
-    return replace(made, frontier=frontier, sections={**made.sections, **sections}, done=done)
+        done = holdout(learner, table, goal, seed=seed)
+    return with_judgement(made, done, table)
 
 
 def _find_seen(controller: Controller, records: Records, protocol: str) -> list[str]:

@@ -31,7 +31,6 @@ from aera.lab.frontier import (
     shuffle,
 )
 from aera.lab.judging import Judgement
-from aera.lab.learning.paper import PaperTable
 from aera.lab.learning.votes import SCORES, VoteLearner
 from aera.lab.stats import (
     matched_random,
@@ -347,21 +346,64 @@ def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
 # --- what crossfit, nested and holdout add --------------------------------------------------------
 
 
-def crossfit_frontier(
-    done: Judgement, table: PaperTable, points: Sequence[Point], *, seed: int
-) -> Frontier:
-    """Given policies, the gate's whole sweep, one-shot, and every other sweep, post hoc."""
-    trajectories, one_shot = done.trajectories, done.one_shot()
-    given = [point for point in points if point.kind is not Kind.HINDSIGHT]
-    sweeps = [point for name in table.families for point in table.sweep(name)]
-    dealt = shuffle(done.at(SHOWN_THRESHOLD).columns, done.folds, seed=seed)
-    learned = [
-        *done.sweep(),
-        *([] if one_shot is None else [one_shot]),
-        hindsight_point("matched-random", dealt, trajectories),
-        oracle_point(trajectories),
+def with_judgement(made: Evaluation, done: Judgement, table: Any) -> Evaluation:
+    """The same with what a protocol learned, beside the given policies on the judged questions.
+
+    After crossfit that is the gate's whole sweep, one-shot, and every other sweep, post hoc;
+    otherwise every calibrated family, with what calibration chose and saved.
+    """
+    known, seed, swept = done.trajectories, made.seed, made.protocol == CROSSFIT
+    points = [
+        replace(p, ends=p.columns[done.rows], seen=p.trajectories.take(done.rows))
+        for p in made.frontier.points
+        if p.kind is not Kind.HINDSIGHT
     ]
-    return Frontier(_distinct([*given, *sweeps, *learned]), trajectories)
+    judged = done.sweep() if swept else done.points()
+    if swept:
+        once, shown = done.one_shot(), done.at(SHOWN_THRESHOLD)
+        dealt = shuffle(shown.columns, done.folds, seed=seed)
+        points += [point for name in table.families for point in table.sweep(name)]
+        points += [*judged, *([once] if once else ())]
+        points.append(hindsight_point("matched-random", dealt, known))
+        status = "descriptive: thresholds and sweeps are shown, picking from them is post hoc"
+        told: dict[str, Any] = {"status": status}
+    else:
+        points = [*done.fixed(), *points, *judged, *done.sweep()]
+        full = done.fixed()[-1].spent
+        told = {
+            "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
+            "calibration": {
+                name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
+                for name, choices in done.choices.items()
+            },
+            "savings": [
+                {
+                    "policy": point.policy,
+                    "family": point.family,
+                    **saved_share(point.spent, full).as_json("percent"),
+                }
+                for point in judged
+            ],
+        }
+    graded = known.grades is not None
+    points += [oracle_point(known)] if graded else []
+    frontier = Frontier(_distinct(points), known, made.readability)
+    if made.scoring is not None:
+        frontier, price = with_oracle(frontier, made.scoring.price), made.scoring.price
+        told["outcome"] = compare_utility(judged[0], judged[1:], price=price, seed=seed)
+    else:
+        tested = judged if graded else []
+        mixed = tested if swept else tested[:1]
+        told["mixtures"] = [_mixture_row(point, frontier, seed=seed) for point in mixed]
+        told["matched_random"] = [_matched_row(point, done.folds, seed=seed) for point in tested]
+        if swept:
+            told["diagnostics"] = diagnostics(done.at(SHOWN_THRESHOLD), frontier, seed=seed)
+        else:
+            told["changed"] = [
+                {"policy": point.policy, **changed_gap(point).as_json("difference")}
+                for point in judged
+            ]
+    return replace(made, frontier=frontier, sections={**made.sections, **told}, done=done)
 
 
 def _distinct(points: Sequence[Point]) -> tuple[Point, ...]:
@@ -370,17 +412,6 @@ def _distinct(points: Sequence[Point]) -> tuple[Point, ...]:
     for point in points:
         found.setdefault(point.policy, point)
     return tuple(found.values())
-
-
-def crossfit_sections(done: Judgement, frontier: Frontier, *, seed: int) -> dict[str, Any]:
-    """Mixtures of ASC at equal compute, matched-random tests, and the hindsight diagnostics."""
-    shown = done.at(SHOWN_THRESHOLD)
-    return {
-        "status": "descriptive: thresholds and sweeps are shown, picking from them is post hoc",
-        "mixtures": [_mixture_row(point, frontier, seed=seed) for point in done.sweep()],
-        "matched_random": [_matched_row(point, done.folds, seed=seed) for point in done.sweep()],
-        "diagnostics": diagnostics(shown, frontier, seed=seed),
-    }
 
 
 def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:
@@ -414,54 +445,6 @@ def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any
         "collapse_subset": {"questions": int(members.sum()), "against_asc": subset},
         "loss_by_difficulty": difficulty,
         "worst_group": worst_group(difficulty)["group"],
-    }
-
-
-def judgement_frontier(done: Judgement, points: Sequence[Point] = ()) -> Frontier:
-    """Given policies, every calibrated family, and the gate's sweep, on the judged questions."""
-    given = [
-        replace(p, ends=p.columns[done.rows], seen=p.trajectories.take(done.rows))
-        for p in points
-        if p.kind is not Kind.HINDSIGHT
-    ]
-    kept = [*done.fixed(), *given, *done.points(), *done.sweep()]
-    if done.trajectories.grades is not None:
-        kept.append(oracle_point(done.trajectories))
-    return Frontier(_distinct(kept), done.trajectories)
-
-
-def judgement_sections(
-    done: Judgement, frontier: Frontier, scoring: Scoring | None, *, seed: int
-) -> dict[str, Any]:
-    """What calibration chose and saved, whether routing is real, and how many answers change."""
-    points, full = done.points(), done.fixed()[-1].spent
-    told: dict[str, Any] = {
-        "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
-        "calibration": {
-            name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
-            for name, choices in done.choices.items()
-        },
-        "savings": [
-            {
-                "policy": point.policy,
-                "family": point.family,
-                **saved_share(point.spent, full).as_json("percent"),
-            }
-            for point in points
-        ],
-    }
-    if scoring is not None:
-        own, *others = points
-        return told | {"outcome": compare_utility(own, others, price=scoring.price, seed=seed)}
-    graded = done.trajectories.grades is not None
-    matched = points if graded else ()
-    return {
-        **told,
-        "mixtures": [_mixture_row(point, frontier, seed=seed) for point in points[:graded]],
-        "matched_random": [_matched_row(point, done.folds, seed=seed) for point in matched],
-        "changed": [
-            {"policy": point.policy, **changed_gap(point).as_json("difference")} for point in points
-        ],
     }
 
 

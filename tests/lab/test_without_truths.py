@@ -20,12 +20,14 @@ from aera.solving.controller import default_controller
 
 LEARNER = VoteLearner("majority")
 EVERY = np.arange(300)
+Made = tuple[list[VotedRecord], dict[str, str]]
 BUNDLED = Path(__file__).parents[2] / "aera/demo/controller"
 
 
-def clear_records(seed: int = 0) -> tuple[list[VotedRecord], dict[str, str]]:
+@pytest.fixture(scope="module")
+def made() -> Made:
     """Questions whose crowd is mostly right, and whose wrong responses hedge."""
-    chance, records, truths = Random(seed), [], {}
+    chance, records, truths = Random(0), [], {}
     for place in range(len(EVERY)):
         truth, wrong = chance.sample(range(11, 99), 2)
         share = chance.choice([0.6, 0.9, 0.95, 1.0])
@@ -42,21 +44,12 @@ def clear_records(seed: int = 0) -> tuple[list[VotedRecord], dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[list[VotedRecord], dict[str, str]]:
-    return clear_records()
-
-
-@pytest.fixture(scope="module")
-def held(made: tuple[list[VotedRecord], dict[str, str]]) -> HeldRecords:
+def held(made: Made) -> HeldRecords:
     return HeldRecords(made[0], TASK, SCHEDULE)
 
 
 @pytest.fixture(scope="module")
-def graded(
-    held: HeldRecords,
-    made: tuple[list[VotedRecord], dict[str, str]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> HeldRecords:
+def graded(held: HeldRecords, made: Made, tmp_path_factory: pytest.TempPathFactory) -> HeldRecords:
     folder = tmp_path_factory.mktemp("graded")
     Truths(made[1]).save(folder)
     return replace(held, folder=folder)
@@ -68,7 +61,7 @@ def table(held: HeldRecords) -> Dataset:
 
 
 def test_a_clear_crowd_teaches_weights_that_gain(
-    table: Dataset, held: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+    table: Dataset, held: HeldRecords, made: Made
 ) -> None:
     model = LEARNER.fit(table, EVERY, seed=0)
     assert model.weigher is not None
@@ -94,7 +87,7 @@ def test_a_certificate_of_agreement_rests_on_other_questions(table: Dataset) -> 
 
 
 def test_training_looks_at_truths_unless_told_not_to(
-    held: HeldRecords, graded: HeldRecords, made: tuple[list[VotedRecord], dict[str, str]]
+    held: HeldRecords, graded: HeldRecords, made: Made
 ) -> None:
     bare = aera.train(graded, max_loss=0.1, without_truths=True).calibration["learned"]
     assert bare == aera.train(held, max_loss=0.1).calibration["learned"]

@@ -76,15 +76,6 @@ def test_both_figures_the_price_and_how_sure_come_first_then_what_became_of_the_
     assert limit in made["grounds"]
 
 
-@pytest.mark.parametrize(("questions", "said"), [(200, False), (240, True)])
-def test_within_two_points_is_said_only_where_the_interval_says_so(
-    headline_of: HeadlineOf, questions: int, said: bool
-) -> None:
-    made = headline_of(0, questions=questions)
-    assert ("within 2 points" in made["grounds"]) is said
-    assert (made["gap"]["low"] >= -2) is said
-
-
 @pytest.mark.parametrize("questions", [1, 5, FEW - 1])
 def test_few_questions_are_too_few_to_say(headline_of: HeadlineOf, questions: int) -> None:
     made = headline_of(0, questions=questions)
