@@ -1,12 +1,10 @@
-"""What a decision costs: CPU by checkpoint, bytes and memory, beside the tokens it saves.
+"""What a decision costs: CPU and bytes, beside the tokens it saves.
 
 The bundled questions are asked; the paper's gate is built from the other gsm8k questions, which
 also made the bundled controller. CPU time of one process and one thread; OMP_NUM_THREADS=1 keeps it so.
 """
 
 import inspect
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,25 +32,13 @@ from aera.lab import (
     paired_bootstrap,
     policy_of,
     question_reader,
-    semantics,
 )
 
 DEMO = ROOT / "aera" / "demo"
 PASSES = 3
-"""Every question is asked so often; the median counts, and the whole passes say how it varies."""
-RATES = (1_000, 10_000)
+"""Every question is asked so often, and the median counts."""
+RATE = 1_000
 """Tokens a second of a model server."""
-LOADED = """
-import os, sys
-from aera import Controller, Question, Response
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-before = resident()
-controller = Controller.load(sys.argv[1])
-controller.start(Question("q", "how many?")).feed([Response("It is \\\\boxed{3}.", 9)] * 4)
-print(resident() - before)
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +47,7 @@ class Cost:
 
     name: str
     seconds: Floats
-    """CPU; shape (passes, questions, checkpoints, stages): read, weigh or embed, decide."""
+    """CPU of every block; shape (passes, questions, checkpoints)."""
     stops: Columns
     """The column at which each question stopped."""
     spent: Floats
@@ -69,21 +55,13 @@ class Cost:
     grades: Floats
     stored: int
     """Bytes, with those of the encoder."""
-    resident: int
-    """Bytes of memory that loading and a first decision took."""
 
     @property
-    def blocks(self) -> Floats:
-        """Milliseconds of each stage for the block that ends at a checkpoint."""
-        mean: Floats = 1000 * np.median(self.seconds, axis=0).mean(axis=0)
-        return mean
-
-    @property
-    def passes(self) -> Floats:
-        """Milliseconds for a question until it stopped, once per pass."""
+    def milliseconds(self) -> float:
+        """CPU for a question until it stopped."""
         reached = np.arange(self.seconds.shape[2]) <= self.stops[:, None]
-        each: Floats = 1000 * (self.seconds.sum(axis=3) * reached).sum(axis=2).mean(axis=1)
-        return each
+        each = 1000 * (self.seconds * reached).sum(axis=2).mean(axis=1)
+        return float(np.median(each))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +93,7 @@ class Timed:
     """One question asked once."""
 
     seconds: Floats
-    """CPU of each stage at each checkpoint, those after the stop too."""
+    """CPU at each checkpoint, those after the stop too."""
     stop: int
     """The column at which it stopped."""
     answers: tuple[str | None, ...]
@@ -131,20 +109,15 @@ def time_question(controller: Controller, record: Record) -> Timed:
     prefix, took, stops, answers = Prefix(record.question, controller.schedule), [], [], []
     for checkpoint in controller.schedule:
         block = record.responses[len(prefix) : checkpoint]
-        marks = [time.process_time()]
+        begun = time.process_time()
         if not len(prefix):
             lookout.see(record.question)  # is it at home?
         votes = [reader.read(response) for response in block]
-        marks.append(time.process_time())
         if controller.weigher is not None:
             votes = [*controller.weigher.weigh(record.question, block, votes)]
         prefix = prefix.extend(block, votes)
-        if isinstance(controller.gate, PaperGate):
-            semantics(prefix, controller.gate.encoder)
-        marks.append(time.process_time())
         decision = run.policy.decide(prefix)
-        marks.append(time.process_time())
-        took.append(np.diff(marks))
+        took.append(time.process_time() - begun)
         stops.append(decision.stop)
         answers.append(prefix.tally.leaders.answer)
     stops[-1] = True  # the full budget
@@ -162,13 +135,11 @@ def measure(
             stored += (
                 (Path(inspect.getfile(StaticEncoder)).parent / "encoder.safetensors").stat().st_size
             )
-        command = [sys.executable, "-c", LOADED, scratch]
-        resident = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     seconds = np.array([[each.seconds for each in one] for one in asked])
     stops = np.array([each.stop for each in asked[0]])
     answers = [each.answers[each.stop] for each in asked[0]]
     spent = known.tokens[np.arange(len(stops)), stops]
-    return Cost(name, seconds, stops, spent, known.grade(answers), stored, resident)
+    return Cost(name, seconds, stops, spent, known.grade(answers), stored)
 
 
 def build_paper(folder: Path, bundled: Pool) -> Controller:
@@ -184,48 +155,24 @@ def build_paper(folder: Path, bundled: Pool) -> Controller:
     return Controller(paper.task, paper.schedule, policy, gate=model.gate)
 
 
-def block_table(learned: Cost, paper: Cost, schedule: Sequence[int]) -> Table:
-    """Milliseconds of CPU for the block that ends at a checkpoint."""
-    header = ["checkpoint", "reading", "weighing", "gate", "together", "a response"]
-    header += ["the paper's: reading", "embedding", "gate", "together", "times ours"]
-    rows, begun = [], 0
-    for checkpoint, own, other in zip(schedule, learned.blocks, paper.blocks, strict=True):
-        rows.append(
-            [
-                f"{checkpoint}",
-                *(f"{each:.2f}" for each in (*own, own.sum())),
-                f"{own.sum() / (checkpoint - begun):.2f}",
-                *(f"{each:.2f}" for each in (*other, other.sum())),
-                f"{other.sum() / own.sum():.1f}",
-            ]
-        )
-        begun = checkpoint
-    return table(header, rows)
-
-
 def cost_table(costs: Sequence[Cost], known: Known, full: Floats) -> Table:
     """What a question costs and saves, by controller; `full` are the grades of 128 plain votes."""
-    header = ["policy", "against Fixed-128", "tokens saved", "95 %", "CPU ms", "passes"]
-    header += ["tokens saved in a CPU second"]
-    header += [f"CPU, % of the server's time at {rate:,}/s" for rate in RATES]
-    header += ["KB on disk", "MB in memory"]
+    header = ["policy", "against Fixed-128", "tokens saved", "95 %", "CPU ms"]
+    header += [f"CPU, % of the server's time at {RATE:,}/s", "KB on disk"]
     rows = []
     for cost in costs:
         gap = paired_bootstrap(100 * cost.grades, 100 * full, seed=0)
         saving = paired_bootstrap(known.tokens[:, -1], cost.spent, seed=0)
-        saved, middle = saving.value, float(np.median(cost.passes))
+        saved, took = saving.value, cost.milliseconds
         rows.append(
             [
                 cost.name,
                 f"{gap.value:+.2f} {interval(gap.low, gap.high)}",
                 f"{saved:,.0f}",
                 f"[{saving.low:,.0f}, {saving.high:,.0f}]",
-                f"{middle:.1f}",
-                f"{cost.passes.min():.1f} to {cost.passes.max():.1f}",
-                f"{float(f'{1000 * saved / middle:.2g}'):,.0f}",
-                *(f"{100 * (middle / 1000) / (saved / rate):.2g}" for rate in RATES),
+                f"{took:.1f}",
+                f"{100 * (took / 1000) / (saved / RATE):.2g}",
                 f"{cost.stored / 1e3:,.0f}",
-                f"{cost.resident / 1e6:.1f}",
             ]
         )
     return table(header, rows)
@@ -255,8 +202,7 @@ def main(folder: Path) -> None:
         ]
     plain = passes[0][f"{asc.label}, nothing learned"]
     full = known.grade([each.answers[-1] for each in plain])
-    blocks = block_table(costs[0], costs[1], [*pool.schedule])
-    publish("decision-cost", cost_table(costs, known, full), blocks)
+    publish("decision-cost", cost_table(costs, known, full))
 
 
 if __name__ == "__main__":

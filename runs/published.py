@@ -6,8 +6,7 @@ shows some columns and rows of it between two markers, and a test fails where it
     <!-- begin held; columns 3 5; rows AERA|ASC -->
     <!-- end held -->
 
-With `; pending` the result may still be missing, `; turned` makes columns of rows. `python runs/published.py` fills the pages;
-runs/all.py runs again what is out of date.
+`; turned` makes columns of rows. `python runs/published.py` fills the pages; runs/all.py runs again what is out of date.
 """
 
 import ast
@@ -29,7 +28,6 @@ SECTION = re.compile(
     re.DOTALL,
 )
 WISH = re.compile(r"(table|columns|rows) (.*)")
-PENDING = "*Not measured yet.*"
 APART = ("adapters", "cli", "gateway", "web", "lab/report")
 """Rooms of aera/ that no figure comes from."""
 
@@ -202,12 +200,7 @@ def find_changes(name: str, folder: Path) -> list[str]:
 
 
 def show(name: str, wish: str) -> str:
-    """What a page shows of a result: one table, or all of it where nothing is wished for.
-
-    What is `pending` may be missing still.
-    """
-    if "; pending" in wish and name not in names():
-        return PENDING
+    """What a page shows of a result: one table, or all of it where nothing is wished for."""
     found, wished = read(name), dict(WISH.findall(wish.replace(";", "\n")))
     if not wished:
         parts = [part if isinstance(part, str) else part.markdown() for part in found.parts]

@@ -298,11 +298,6 @@ def test_an_example_without_arguments_says_how_it_is_run(example: Path) -> None:
     assert ended.value.code == written(example).splitlines()[0].strip('"')
 
 
-def test_examples_and_what_contributors_read_stay_short() -> None:
-    assert not [each for each in EXAMPLES if len(written(each).splitlines()) >= 25]
-    assert len(written(ROOT / "CONTRIBUTING.md").splitlines()) < 40
-
-
 # --- what pages say of the code -------------------------------------------------------------------
 
 

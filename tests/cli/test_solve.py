@@ -177,20 +177,6 @@ def test_sample_makes_a_pool_with_truths_apart(
     assert len(server.calls) == asked
 
 
-def test_sample_asks_again_for_what_failed_and_for_a_half_written_line(
-    aera: Aera, sampling: list[object], tmp_path: Path
-) -> None:
-    with (tmp_path / "questions.jsonl").open("a") as file:
-        file.write('{"question": "bad?"}\n')
-    assert "8 of 32 responses" in refused(aera(*sampling), 1)
-    assert (tmp_path / "pool/failures.jsonl").read_text().count("\n") == 8
-    segment = tmp_path / "pool/open-00000.jsonl"
-    segment.write_bytes(segment.read_bytes()[:-5])
-    done = aera(*sampling)
-    assert "\nopen-00000.jsonl, line 24: half-written, dropped" in done.stderr
-    assert done.stderr.count("\n") == 3
-
-
 def test_wrong_calls_of_sample_are_one_line_and_leave_nothing(
     aera: Aera, sampling: list[object], tmp_path: Path
 ) -> None:

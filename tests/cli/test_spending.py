@@ -111,22 +111,6 @@ def test_seconds_end_it_and_the_answers_come_at_once(
     assert len(server.calls) <= 13
 
 
-def test_sample_keeps_a_limit_and_goes_on_where_it_ended(
-    aera: Aera, server: FakeUpstream, tmp_path: Path
-) -> None:
-    rows = "".join(f"{i},what is {i}?,1\n" for i in range(12))
-    (tmp_path / "questions.csv").write_text("id,question,answer\n" + rows)
-    options = "--model m --task numeric --responses 16 --block 4 --out pool --set max_tokens=60"
-    sampling = ["sample", "questions.csv", "--base-url", server.base_url, *options.split()]
-    for _ in range(2):  # what was there counts
-        done = aera(*sampling, "--max-tokens-total", 90 * TOKENS)
-        assert (done.returncode, "the limit in tokens ended it" in done.stderr) == (1, True)
-        assert 81 * TOKENS <= spent(server)[1] <= 90 * TOKENS
-    assert aera(*sampling).returncode == 0
-    asked = asked_of(server)
-    assert spent(server)[0] == len(asked) == len({*asked}) == 12 * 16
-
-
 # --- nothing is paid twice ------------------------------------------------------------------------
 
 
