@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -44,19 +43,6 @@ def test_redos_and_prompts_are_counted() -> None:
     assert (prefix.redos, prefix.prompt_tokens, len(prefix.tally)) == (1, 27, 1)
 
 
-def test_what_grows_takes_every_step_once_however_late_it_is_asked_for(
-    prefixes_of: Callable[..., list[Prefix]],
-) -> None:
-    prefixes, steps = prefixes_of("ab" * 64), list[int]()
-
-    def add(total: int, prefix: Prefix) -> int:
-        steps.append(prefix.start)
-        return total + len(prefix) - prefix.start
-
-    assert [prefixes[place].grow("total", 0, add) for place in (2, 5, 0, 3)] == [16, 128, 4, 32]
-    assert steps == [0, 4, 8, 16, 32, 64]
-
-
 def test_a_long_chain_of_prefixes_grows_without_recursion() -> None:
     prefix = Prefix(Question("q", "?"), Schedule((2_001,)))
     response, vote = Response(""), Vote("a")
@@ -88,12 +74,6 @@ def test_text_that_is_no_schedule_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Schedule.parse(text)
     assert "\n" not in str(caught.value)
-
-
-@given(schedules, st.integers(0, 400))
-def test_after_is_the_first_checkpoint_beyond(schedule: Schedule, count: int) -> None:
-    later = [c for c in schedule if c > count]
-    assert schedule.after(count) == (later[0] if later else None)
 
 
 @given(schedules, st.integers(1, 400))

@@ -194,16 +194,6 @@ def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> Non
         )
 
 
-@settings(deadline=None, max_examples=40)
-@given(STREAM)
-def test_the_projection_is_the_frozen_map_of_the_centroid(stream: list[Said]) -> None:
-    last = prefixes(stream)[-1]
-    vectors = spoken(stream)[0]
-    centre = vectors.astype(np.float64).mean(axis=0) if len(vectors) else np.full(DIMENSIONS, nan)
-    wanted = PROJECTION.components @ (centre - PROJECTION.mean)
-    np.testing.assert_allclose(evidence(last)[23:], wanted, atol=1e-9)
-
-
 # --- where something does not exist ---------------------------------------------------------------
 
 

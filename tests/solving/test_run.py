@@ -100,15 +100,6 @@ def test_an_allocation_accounts_for_everything(numeric: Task, responses_of: Resp
     assert [(s.checkpoint, s.decision.stop) for s in made.steps] == [(2, 0), (4, 0), (8, 1)]
 
 
-def test_the_full_budget_ends_what_no_policy_stops(
-    numeric: Task, responses_of: ResponsesOf
-) -> None:
-    made = run_blocks(ASC(0.95), numeric, responses_of("." * 16))
-    assert (made.answer, made.responses, made.reason) == (None, 16, "full budget")
-    assert [step.decision.forced for step in made.steps] == [False] * (len(made.steps) - 1) + [True]
-    assert made.votes == {}
-
-
 def test_ending_within_a_block_votes_with_what_is_there(
     numeric: Task, responses_of: ResponsesOf
 ) -> None:

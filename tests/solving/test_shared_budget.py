@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from live import gathered
 
 from aera import Allocation, Question, Response, Schedule, UpstreamError, get_task
@@ -79,35 +77,6 @@ def test_a_question_that_cannot_be_had_costs_only_itself() -> None:
     )
     assert (gone.error, gone.reason) == ("upstream: gone for good", "upstream failed")
     assert (kept.error, kept.responses) == (None, 8)
-
-
-def test_a_limit_below_the_first_blocks_leaves_somebody_without() -> None:
-    done = solved({f"q{i}": AGREED for i in range(5)}, tokens=50, concurrency=1)
-    assert sum(each.completion_tokens for each in done) <= 50
-    assert any(each.responses == 0 for each in done)
-
-
-lists = st.lists(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50)), min_size=8, max_size=8),
-    min_size=1,
-    max_size=6,
-)
-
-
-@settings(deadline=None)
-@given(lists, st.integers(1, 2_000), st.integers(1, 4))
-def test_the_limit_is_exceeded_by_the_blocks_under_way_at_most(
-    told: list[list[tuple[int, int]]], tokens: int, concurrency: int
-) -> None:
-    answers = {
-        f"q{i}": [Response(f"\\boxed{{{a}}}", tokens=t) for a, t in rows]
-        for i, rows in enumerate(told)
-    }
-    done = solved(answers, tokens, concurrency=concurrency)
-    spent = sum(each.completion_tokens for each in done)
-    # This sampler cannot say what a response takes, so it is judged by the longest so far.
-    assert spent <= tokens + 50 * 4 * concurrency
-    assert [each.question_id for each in done] == list(answers)
 
 
 def test_a_key_that_is_refused_is_not_tried_for_every_question() -> None:
