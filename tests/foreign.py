@@ -16,15 +16,6 @@ TEXTS = {
     APPLES: ["3 + 4 = 7, so \\boxed{7}", "\\boxed{7}", "I am not sure.", "\\boxed{8}"],
     PENS: ["3 x 12 = \\boxed{36}", "\\boxed{36}", "\\boxed{36}", "12 + 3 = \\boxed{15}"],
 }
-FORMATS = {
-    "samples_tiny.jsonl": "lm-eval",
-    "inspect.json": "inspect",
-    "inspect.eval": "inspect",
-    "wide.parquet": "parquet",
-    "saved": "parquet",
-    "batch_output.jsonl": "openai-batch",
-    "vllm_batch.jsonl": "openai-batch",
-}
 
 
 def brought(folder: Path, content: Any, name: str = "rows.jsonl", **options: Any) -> Imported:

@@ -408,7 +408,7 @@ def chosen(text: str, options: Sequence[str]) -> str | None:
 def option_line(text: str) -> str:
     """A line like an option's that begins or ends a text; of several, a last one said again."""
     listed = _LISTED.findall(text[-TAIL:])
-    before, line = ["", *lines(text)][-2:]
+    before, line = ["", "", *lines(text)][-2:]
     if len(set(listed)) > 1:
         again = OPTION.match(line) and not OPTION.match(before) and listed[-1] in listed[:-1]
         return line if again else ""

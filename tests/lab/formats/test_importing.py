@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from foreign import brought
 
-from aera import Pool, Response
-from aera.lab import Truths, evaluate, import_file
+from aera import Pool, Question, Record, Response, get_task
+from aera.lab import Truths, evaluate, export_pool, import_file
 from aera.policies.rules import Fixed
+from aera.pools.pool import write_pool
 
 RowOf = Callable[..., dict[str, Any]]
 
@@ -118,3 +119,21 @@ def test_an_empty_directory_is_filled_and_too_short_questions_are_left_out(
     assert [*Pool.open("pool").left_out] == ["c", "d"]
     assert [*import_file("rows", "more", responses=3).pool.left_out] == ["d"]
     assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_an_export_comes_back_as_the_pool_and_by_the_same_bytes(tmp_path: Path) -> None:
+    full = Response("\\boxed{B} é", 9, -1.5, "stop", 4, 12.5, None, "m")
+    failed, answered = Response("", 3, error="boom"), Response("", 5, answer="A")
+    question = Question("a", "which?", ("tea", "milk"), "be brief", "drinks")
+    others = (failed, answered, failed)
+    records = [Record(question, (full, failed)), Record(Question("b", "ü?"), others)]
+    known: dict[str, Any] = {"task": get_task("gpqa"), "sampler": {"temperature": 0.6}, "seed": 3}
+    pool = write_pool(tmp_path / "pool", records, **known)
+    Truths({"a": "B", "b": "A"}).save(pool.path)
+    for name in ("one.parquet", "other.parquet"):
+        export_pool(pool, tmp_path / name)
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "other.parquet").read_bytes()
+    again = import_file(tmp_path / "one.parquet", tmp_path / "again").pool
+    assert [*again] == records
+    assert Truths.open(again.path) == Truths.open(pool.path)
+    assert (again.schedule, again.manifest.plan) == (pool.schedule, pool.manifest.plan)

@@ -134,16 +134,9 @@ def test_a_response_may_be_its_answer_alone() -> None:
     assert (entry.truth, entry.estimated) == ("1", True)
 
 
-def test_in_a_row_of_its_own_an_answer_is_told_from_the_truth() -> None:
+def test_an_answer_is_told_from_the_truth_and_beside_a_text_only_a_mapped_one_counts() -> None:
     row = {"question": "?", "answer": "7", "prediction": "8"}
     assert (only(row).truth, only(row).responses[0].answer) == ("7", "8")
-    row = {"question": "?", "answer": "8", "target": "7"}
-    assert (only(row).truth, only(row).responses[0].answer) == ("7", "8")
-    with pytest.raises(AeraError, match="there is no response"):
-        only({"question": "?", "answer": "7"})
-
-
-def test_beside_a_text_only_an_answer_that_is_mapped_counts() -> None:
     row = {"question": "?", "text": "so 7", "extracted": "7", "answer": "6"}
     assert only(row).responses == (Response("so 7", 1),)
     mapped = only(row, response_answer="extracted")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from foreign import DATA, FORMATS, TEXTS, imported
+from foreign import DATA, TEXTS, imported
 
 from aera.lab import Truths
 from aera.lab.formats.rows import Rows, read_csv, read_lines, read_list, recognise
@@ -47,11 +47,6 @@ def test_places_are_named_by_where_a_row_begins(tmp_path: Path) -> None:
 
 
 # --- what a file is -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_recognised(name: str) -> None:
-    assert recognise(DATA / name) == FORMATS[name]
 
 
 @pytest.mark.parametrize(
