@@ -17,13 +17,13 @@ from aera.errors import AeraError, UsageError
 from aera.sampling.client import Endpoint, tls_context
 from aera.solving.controller import Controller, default_controller
 
+# Characters below which a client's key can be guessed.
 SHORTEST_KEY = 16
-"""Characters below which a client's key can be guessed."""
+# Seconds a model server may ask to be left alone; beyond that the client is told to wait.
 LONGEST_WAIT = 5.0
-"""Seconds a model server may ask to be left alone; beyond that the client is told to wait."""
 FULL_BUDGET = "full-budget"
+# Where nobody else can listen in or ask.
 LOCAL = ("localhost", "127.0.0.1", "::1")
-"""Where nobody else can listen in or ask."""
 LEVELS = ("debug", "info", "warning", "error")
 ALIASES = {"url": "urls"}
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
@@ -161,8 +161,8 @@ class KeyConfig:
     tokens_per_minute: int | None = setting(None, "Most tokens a minute, prompts included.", low=1)
     money_per_day: float | None = setting(None, "Most money a day, by prices.", low=1e-9)
     prices: tuple[float, ...] = setting((), "Of a million prompt and a million reply tokens.")
+    # The key itself, where it is known.
     secret: str = field(default="", repr=False)
-    """The key itself, where it is known."""
 
 
 @dataclass(frozen=True)

@@ -212,9 +212,17 @@ SECRET = frozenset({b"authorization", b"api-key", b"x-api-key", b"cookie"})
 NAME = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
 
 
-def named_hops(value: bytes) -> frozenset[bytes]:
-    """The headers that a Connection header says are for one connection only."""
-    return frozenset(name.strip().lower() for name in value.split(b","))
+def end_to_end(
+    headers: Headers, dropped: frozenset[bytes] = HOP_HEADERS
+) -> list[tuple[bytes, bytes]]:
+    """Headers without these, those of one connection, as it says itself, and our own."""
+    told = [value for name, value in headers if name == b"connection"]
+    dropped |= {name.strip().lower() for value in told for name in value.split(b",")}
+    return [
+        (name, value)
+        for name, value in headers
+        if name not in dropped and not name.startswith(RAW_HEADER)
+    ]
 
 
 def forwarded_names(given: Iterable[str]) -> frozenset[bytes]:
@@ -246,15 +254,12 @@ def own_headers(headers: Headers) -> dict[str, str]:
 
 def find_forwarded(headers: Headers, request_id: str, names: frozenset[bytes]) -> dict[str, str]:
     """What the samples of a request carry; its id is ours where the client gave none."""
-    kept: dict[str, str] = {"x-request-id": request_id}
-    hops: frozenset[bytes] = frozenset()
-    for raw, value in headers:
-        if raw == b"connection":
-            hops |= named_hops(value)
-        elif raw in names:
+    kept = {"x-request-id": request_id}
+    for raw, value in end_to_end(headers):
+        if raw in names:
             name, text = raw.decode("latin-1"), value.decode("latin-1")
             kept[name] = f"{kept[name]}, {text}" if name in kept else text
-    return {name: text for name, text in kept.items() if name.encode() not in hops}
+    return kept
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -267,14 +272,14 @@ FRACTIONS = ("threshold", "deadline_s")
 class RequestOptions:
     """What a request decides for itself, in its `aera` object or headers; None: the gateway."""
 
+    # Whether to vote, whatever the model's name and the gateway's default say.
     vote: bool | None = None
-    """Whether to vote, whatever the model's name and the gateway's default say."""
     policy: str | None = None
     threshold: float | None = None
     min_samples: int | None = None
     max_samples: int | None = None
+    # Completion tokens after which no further block is asked for.
     max_tokens_total: int | None = None
-    """Completion tokens after which no further block is asked for."""
     deadline_s: float | None = None
 
     @classmethod

@@ -2,20 +2,21 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import aiohttp
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aera.core import Response as Sample
-from aera.gateway.openai import HOP_HEADERS, RAW_HEADER, DeniedError, Json, named_hops
+from aera.gateway.openai import HOP_HEADERS, DeniedError, Json, end_to_end
 from aera.sampling.budget import Bound, Held, Usage
 from aera.sampling.client import read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.sampler import request_bound
 
 REPLY_HEADERS = (HOP_HEADERS - {b"content-length"}) | {b"content-encoding", b"date", b"server"}
+PACKED = (b"content-encoding", b"transfer-encoding")
 # Bytes of a reply up to which it is passed on in one piece.
 SMALL = 64 * 2**10
 
@@ -30,30 +31,10 @@ def forward_request(scope: Scope, content: bytes, path: str | None = None) -> Pr
     if not raw.startswith("/v1/") or climbs:
         raise DeniedError("there is nothing at this path", status=404, code="not_found")
     query = scope["query_string"].decode("latin-1")
-    dropped = HOP_HEADERS
-    for name, value in scope["headers"]:
-        if name == b"connection" and value.lower() != b"keep-alive":
-            dropped = dropped | named_hops(value)
-    headers = {
-        name.decode("latin-1"): value.decode("latin-1")
-        for name, value in scope["headers"]
-        if name not in dropped and not name.startswith(RAW_HEADER)
-    }
+    kept = end_to_end(scope["headers"])
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in kept}
     target = raw.removeprefix("/v1") + (f"?{query}" if query else "")
     return ProxiedRequest(scope["method"], target, headers, content or None)
-
-
-def _filter_headers(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of an upstream's reply as the client gets them, repeated ones repeated."""
-    named = [(name.lower(), value) for name, value in raw]
-    dropped = REPLY_HEADERS
-    for name, value in named:
-        if name == b"connection":
-            dropped = dropped | named_hops(value)
-        elif name in (b"content-encoding", b"transfer-encoding"):
-            # It is unpacked on the way, so its length is another.
-            dropped = dropped | {b"content-length"}
-    return [(n, v) for n, v in named if n not in dropped and not n.startswith(RAW_HEADER)]
 
 
 # --- what a reply took ----------------------------------------------------------------------------
@@ -161,12 +142,13 @@ def passed_on(
 
 async def _pass_reply(reply: aiohttp.ClientResponse, send: Send, meter: Meter) -> None:
     """A reply that breaks off is left unfinished, which is how the client can tell."""
-    headers = _filter_headers(reply.raw_headers)
+    named = [(name.lower(), value) for name, value in reply.raw_headers]
+    # What is unpacked on the way, or not passed on whole, has another length.
+    changed = meter.hides or not dict(named).keys().isdisjoint(PACKED)
+    headers = end_to_end(named, REPLY_HEADERS | {b"content-length"} if changed else REPLY_HEADERS)
     start = {"type": "http.response.start", "status": reply.status, "headers": headers}
-    length = None if "Content-Encoding" in reply.headers else reply.content_length
-    if meter.hides:
-        start["headers"] = [(n, v) for n, v in headers if n != b"content-length"]
-    elif length is not None and length <= SMALL:
+    length = reply.content_length
+    if not changed and length is not None and length <= SMALL:
         content = await reply.read()  # one piece, before anything is promised
         await send(start)
         await send({"type": "http.response.body", "body": meter.see(content)})

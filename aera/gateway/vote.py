@@ -69,23 +69,23 @@ class VotedChoice:
     upstream: Replicas
     body: RequestBody
     ledger: Ledger
+    # Where its samples begin, so that those of another with the same seed are others.
     offset: int = 0
-    """Where its samples begin, so that those of another with the same seed are others."""
     notes: tuple[str, ...] = ()
+    # Whether plain votes stand in for a controller that was taught on other questions.
     drifted: bool = False
-    """Whether plain votes stand in for a controller that was taught on other questions."""
+    # Another upstream's reply, asked for because the vote was undecided.
     second: Response | None = None
-    """Another upstream's reply, asked for because the vote was undecided."""
     second_answer: str | None = None
+    # Why there is not one reply.
     failure: AeraError | None = None
-    """Why there is not one reply."""
+    # Seconds spent waiting for model servers.
     waited: float = 0.0
-    """Seconds spent waiting for model servers."""
+    # Every reply by its place in the order asked, counted or too late.
     heard: dict[int, Response] = field(default_factory=dict)
-    """Every reply by its place in the order asked, counted or too late."""
     held: Held | None = None
+    # Once it is decided.
     allocation: Allocation = field(init=False)
-    """Once it is decided."""
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -249,8 +249,8 @@ class Model:
         self.config, self.replicas, self.forward_key = config, replicas, forward_key
         self.controller = config.decider
         self._second = second
+        # Tells whether the questions here are those that the controller was taught on.
         self.lookout = self.controller.make_lookout()
-        """Tells whether the questions here are those that the controller was taught on."""
         self._choose: Callable[..., tuple[Controller, tuple[str, ...]]]
         self._choose = lru_cache(CACHED)(self._choose_anew)
 
