@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fakes import FakeUpstream
-from foreign_questions import BUNDLED, GATED, home_questions, short_questions
+from foreign_questions import BUNDLED, GATED, short_questions
 from gateways import House, account, visit
 from live import boxed
 
@@ -41,15 +41,6 @@ def test_a_gateway_out_of_distribution_votes_plainly_counts_it_and_says_so_once(
     assert f"aera_drifted_total {warned.count([DRIFTED])}.0" in metrics
     said = [each.getMessage() for each in caplog.records if "taught on" in each.getMessage()]
     assert len(said) == 1
-
-
-def test_a_gateway_in_distribution_is_its_controllers() -> None:
-    async def act(house: House) -> tuple[set[object], object]:
-        asked = [await ask(house, each) for each in home_questions()[:40]]
-        state = json.loads((await house.get("/state"))[1])
-        return {each["policy"] for each in asked}, state["models"][0]["drifted"]
-
-    assert visit(act, FakeUpstream(boxed), controller=BUNDLED) == ({GATED}, False)
 
 
 def test_what_a_request_names_it_gets_wherever_it_is() -> None:

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 from fakes import FakeUpstream, serving
-from gateways import BODY, House, housed
+from gateways import BODY, housed
 from live import boxed, controller_of
 
 from aera import Fixed
@@ -23,40 +22,19 @@ def team(one: str, two: str) -> Config:
     return Config(upstream=servers, model=(small, large))
 
 
-def visit_team(
-    act: Callable[[House], Awaitable[Any]], change: Any = lambda settings: settings
-) -> tuple[Any, list[str], list[str]]:
-    """What somebody sees, and which models the two servers were asked for."""
-    one, two = FakeUpstream(boxed), FakeUpstream(boxed)
-
-    async def scene() -> Any:
-        async with one, two, housed(change(team(one.base_url, two.base_url))) as house:
-            return await act(house)
-
-    seen = asyncio.run(scene())
-    return seen, *([call.body["model"] for call in each.calls] for each in (one, two))
-
-
 def test_a_name_goes_to_its_server_in_that_servers_words() -> None:
-    async def act(house: House) -> list[Any]:
-        names = ("small", "aera/small", "large", "aera/large")
-        return [(await house.post({**BODY, "model": name}))[2] for name in names]
+    servers = one, two = FakeUpstream(boxed), FakeUpstream(boxed)
 
-    told, one, two = visit_team(act)
-    assert (one, two) == (["qwen-7b", "qwen-7b"], ["large", "large"])
+    async def scene() -> list[Any]:
+        names = ("small", "aera/small", "large", "aera/large")
+        async with one, two, housed(team(one.base_url, two.base_url)) as house:
+            return [(await house.post({**BODY, "model": name}))[2] for name in names]
+
+    told = asyncio.run(scene())
+    seen = [[call.body["model"] for call in server.calls] for server in servers]
+    assert seen == [["qwen-7b", "qwen-7b"], ["large", "large"]]
     assert [reply["model"] for reply in told[1::2]] == ["aera/small", "aera/large"]
     assert [reply["aera"]["samples"] for reply in told[1::2]] == [4, 8]
-
-
-def takes_others(settings: Config) -> Config:
-    small, large = settings.model
-    return replace(settings, model=(small, replace(large, other_names=True)))
-
-
-def test_a_model_may_take_every_other_name_as_it_is() -> None:
-    act = lambda house: house.post({**BODY, "model": "aera/other"})  # noqa: E731
-    (status, _, told), one, two = visit_team(act, takes_others)
-    assert (status, told["aera"]["samples"], one, two) == (200, 8, [], ["other"])
 
 
 def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:

@@ -8,7 +8,6 @@ import pytest
 from fakes import FakeUpstream, Fault
 from gateways import (
     BODY,
-    CHAT,
     CONTROLLER,
     SPLIT,
     House,
@@ -82,16 +81,6 @@ def test_choices_are_independent_votes_and_no_two_samples_have_one_seed(
     assert [each["samples"] for each in told] == [4 if n > 1 else 16] * n
     assert len(set(seeds(server))) == len(seeds(server)) == sum(each["samples"] for each in told)
     assert n > 1 or seeds(server) == [*range(7, 23)]
-
-
-def test_comments_keep_a_slow_vote_alive() -> None:
-    server = FakeUpstream(boxed, delay=lambda call: 0.2)
-    body = {**BODY, "stream": True}
-    told = visit(lambda house: house.fetch(CHAT, "POST", json=body), server, keep_alive=0.05)
-    text = told[2].decode()
-    assert text.startswith(": keep-alive\n\n")
-    assert text.count(": keep-alive") >= 2
-    assert text.endswith("data: [DONE]\n\n")
 
 
 def test_the_others_vote_when_some_samples_fail() -> None:
