@@ -7,23 +7,18 @@ and the body. How to write the replies anew is in golden/files.py.
 
 import http.client
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
+from gateways import CONTROLLER, free_port, served
 from golden.files import HERE, WRITE, compare, plain, pretty, tidy
 from golden.standin import standin
 
 FILES = {path.stem: json.loads(path.read_text()) for path in sorted((HERE / "wire").glob("*.json"))}
 CASES = [(file, name) for file, golden in FILES.items() for name in golden["cases"]]
-CONTROLLER = str(HERE.parents[1] / "aera" / "demo" / "controller")
 NOW: dict[str, dict[str, Any]] = {}
 """Replies to be written."""
 PROMISED = re.compile(r"content-type|retry-after|x-request-id|x-aera-.*|allow|connection|location")
@@ -40,7 +35,15 @@ def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
         def find(file: str) -> int:
             if file not in running:
-                running[file] = start(file, url, tmp_path_factory.mktemp(file), stack)
+                golden, config = FILES[file], HERE / "wire" / f"{file}.toml"
+                folder, running[file] = tmp_path_factory.mktemp(file), free_port()
+                if config.exists():
+                    text = config.read_text().replace("UPSTREAM/v1", url)
+                    text = text.replace("CONTROLLER", str(CONTROLLER))
+                    (folder / config.name).write_text(text)
+                options = [each.replace("UPSTREAM/v1", url) for each in golden["serve"]]
+                told = golden.get("environment", {})
+                stack.enter_context(served(running[file], *options, folder=folder, **told))
             return running[file]
 
         yield find
@@ -50,32 +53,6 @@ def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             for name, reply in replies.items():
                 golden["cases"][name]["reply"] = reply
             (HERE / "wire" / f"{file}.json").write_text(pretty(golden) + "\n")
-
-
-def start(file: str, url: str, folder: Path, stack: ExitStack) -> int:
-    """Start a gateway and return its port, which it says on standard error."""
-    golden, config = FILES[file], HERE / "wire" / f"{file}.toml"
-    if config.exists():
-        text = config.read_text().replace("UPSTREAM/v1", url).replace("CONTROLLER", CONTROLLER)
-        (folder / config.name).write_text(text)
-    options = [each.replace("UPSTREAM/v1", url) for each in golden["serve"]]
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AERA_")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "aera", "serve", "--port", "0", *options],
-        cwd=folder,
-        env={**own, **golden.get("environment", {})},
-        stderr=stack.enter_context((folder / "log").open("wb")),
-    )
-
-    def stop() -> None:
-        process.terminate()
-        process.wait(20)
-
-    stack.callback(stop)
-    while not (found := re.search(r"127\.0\.0\.1:(\d+)", (folder / "log").read_text())):
-        assert process.poll() is None, (folder / "log").read_text()
-        time.sleep(0.05)
-    return int(found[1])
 
 
 def ask(port: int, request: Any) -> dict[str, Any]:
