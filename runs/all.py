@@ -22,9 +22,9 @@ from published import ROOT, RUNS, accept, find_changes, names, read, read_tree
 
 HELD = ("crowd_held", "held")
 """They were run once, at the commit that their page names."""
-LONG = ("ablations", "beyond", "others")
+LONG = ("crowd", "ablations", "beyond", "others")
 """They take longest, so they begin first."""
-QUICK = ("transitions", "diagnostics", "certified", "best_of_n")
+QUICK = ("transitions", "holdout", "diagnostics", "certified", "best_of_n")
 """Each takes a minute or two."""
 PAGES = ("commands_page", "evidence_page", "policies_page", "picture")
 """Written or drawn from the code, or from what is published, in seconds."""

@@ -9,6 +9,7 @@ published.
 from pathlib import Path
 
 import numpy as np
+from crowd import LEARNER, LIMITS, PLAIN
 from pools import held, pools_argument, publish, table
 from rivals import Outcome, gap, share
 
@@ -17,18 +18,14 @@ from aera.lab import (
     Choice,
     Dataset,
     Family,
-    LossLimit,
     Point,
     Trajectories,
-    VoteLearner,
     fixed_points,
     learn_and_tune,
     winners,
 )
 
 TAUGHT, JUDGED, SEED = "gsm8k", "gsm8k-held", 0
-LIMITS = tuple(LossLimit(percent / 100, 0.1, by_agreement=True) for percent in range(1, 6))
-LEARNER, PLAIN = VoteLearner("majority"), VoteLearner("majority", weigh=False)
 HEADER = ["at most changed, policy", "certified setting", "saved in calibration %", "accuracy %"]
 HEADER += ["against Fixed-128", "tokens, % of Fixed-128's", "changed, %"]
 HEADER += ["against its own full budget"]
