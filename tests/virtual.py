@@ -49,10 +49,10 @@ def run_on_virtual_time(
     async def post(url: Any, *, data: bytes, **settings: Any) -> AsyncIterator[Any]:
         status, reply = await answer(json.loads(data))
 
-        async def readany() -> bytes:
-            return json.dumps(reply).encode()
+        async def iter_any() -> AsyncIterator[bytes]:
+            yield json.dumps(reply).encode()
 
-        content = SimpleNamespace(readany=readany, at_eof=lambda: True)
+        content = SimpleNamespace(iter_any=iter_any)
         yield SimpleNamespace(status=status, headers={}, content=content)
 
     session, loop = SimpleNamespace(post=post, close=close, headers={}), VirtualClock()

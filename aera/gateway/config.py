@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from aera.errors import AeraError, UsageError
-from aera.sampling.client import Endpoint, tls_context
+from aera.sampling.client import Endpoint
 from aera.solving.controller import Controller, default_controller
 
 # Characters below which a client's key can be guessed.
@@ -63,8 +63,7 @@ class UpstreamConfig:
             raise UsageError("give url or urls: where the model server is")
         if len(self.api_key_env) not in (0, 1, len(self.urls)):
             raise UsageError("api_key_env is given once, or once for each of the urls")
-        for each in self.endpoints:  # an address or a file that cannot be is refused here
-            tls_context(each.ca_file)
+        _ = self.endpoints  # an address or a file that cannot be is refused here
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -23,7 +23,7 @@ from operator import add, sub
 from typing import NamedTuple
 
 from aera.core import Response
-from aera.errors import UpstreamError, UsageError
+from aera.errors import UsageError
 
 ROOMY = 4
 """Where the full length no longer fits, a response may be so many times the longest one so far."""
@@ -38,11 +38,6 @@ ASSUMED = 1_024
 NO_ROOM = "no_room"
 """The code of an error that a limit caused, not a server."""
 LIMITS = ("responses", "tokens", "money")
-
-
-def no_room() -> UpstreamError:
-    """What becomes of a call for which a limit leaves no room."""
-    return UpstreamError("the limit leaves no room for another try", code=NO_ROOM, retryable=False)
 
 
 @dataclass(frozen=True)
@@ -158,11 +153,6 @@ class Held:
     def longest(self) -> int | None:
         """The most tokens of a response that is asked for; None where nobody says."""
         return self.bound.max_tokens if self.max_tokens is None else self.max_tokens
-
-    @property
-    def deadline(self) -> float | None:
-        """When the seconds are over."""
-        return self.ledger.deadline
 
     def begin(self, n: int) -> bool:
         """Before a call for `n` responses: whether it may be made, as its retry may not be."""

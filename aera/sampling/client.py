@@ -23,7 +23,6 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -36,7 +35,7 @@ from yarl import URL
 from aera.core import Response
 from aera.errors import UpstreamError, UsageError, check_count
 from aera.reading.task import Task
-from aera.sampling.budget import Bound, Budget, Held, Ledger, no_room
+from aera.sampling.budget import NO_ROOM, Bound, Budget, Counts, Held, Ledger
 from aera.sampling.replies import (
     BAD_REQUEST,
     NO_API,
@@ -263,7 +262,7 @@ def longest_of(body: Mapping[str, Any]) -> int | None:
 
 
 class RequestBody(dict[str, Any]):
-    """The fields of a request, whose JSON is made once; never changed in place.
+    """The fields of a request; never changed in place.
 
     `size` is about how long the JSON will be, where somebody knows. `wishes` are the fields for
     logprobs that it is sent with as far as a server takes them, and the `task` finds the answer
@@ -282,41 +281,48 @@ class RequestBody(dict[str, Any]):
         self.wishes, self.task, self._size = wishes, task, size
         self.levels = 1 + (TOP_LOGPROBS in wishes) if wishes else 0
         """What is wished for: nothing, the tokens' own logprobs, or full lists."""
-        self.seed: int | None = fields["seed"] if is_whole(fields.get("seed")) else None
-        self._made: dict[int, bytes] = {}
 
     def cut(self, most: int) -> "RequestBody":
         """The same with its responses no longer than that."""
         named = dict.fromkeys([name for name in LENGTHS if name in self], most)
         return RequestBody({**self, **named}, wishes=self.wishes, task=self.task)
 
-    async def make(self, level: int) -> bytes:
-        """Its JSON, but for `n`, a seed and the closing brace; a large one off the event loop."""
-        if level not in self._made:
-            size = sum(measure(self)[::2]) if self._size is None else self._size
-            make = partial(self._make, level)
-            self._made[level] = await asyncio.to_thread(make) if size > LARGE else make()
-        return self._made[level]
+    def seed(self, index: int) -> int | None:
+        """The seed of sample `index`, stepped so that no two samples repeat."""
+        own = self.get("seed")
+        return own + index if is_whole(own) else None
 
-    def _make(self, level: int) -> bytes:
-        """With what is wished for up to a level; what it says itself stays."""
-        wished = {
+    async def make(self, index: int, n: int, level: int) -> bytes:
+        """The JSON for `n` samples from `index` on; a large one is made off the event loop.
+
+        With what is wished for up to a level; what the request says itself stays.
+        """
+        fields = {
             name: self.get(name) or value
             for name, value in self.wishes.items()
             if level == self.levels or (level and name != TOP_LOGPROBS)
         }
-        if TOP_LOGPROBS in wished:
+        if TOP_LOGPROBS in fields:
             tops = self.get(TOP_LOGPROBS), self.wishes[TOP_LOGPROBS]
-            wished[TOP_LOGPROBS] = max(filter(is_whole, tops))
-        spliced = ("n",) if self.seed is None else ("n", "seed")
-        fields = {name: each for name, each in {**self, **wished}.items() if name not in spliced}
-        try:
-            return STRICT.encode(fields)[:-1].encode()
-        except (ValueError, RecursionError):
-            raise UsageError(
-                "the request cannot be sent as JSON: it holds Infinity or NaN, or is nested too "
-                "deeply"
-            ) from None
+            fields[TOP_LOGPROBS] = max(filter(is_whole, tops))
+        fields = {**self, **fields, "n": n}
+        if n == 1:
+            del fields["n"]
+        if (seed := self.seed(index)) is not None:
+            fields["seed"] = seed
+        if self._size is None:
+            self._size = sum(measure(self)[::2])
+        encode = partial(_encode, fields)
+        return await asyncio.to_thread(encode) if self._size > LARGE else encode()
+
+
+def _encode(fields: Mapping[str, Any]) -> bytes:
+    try:
+        return STRICT.encode(fields).encode()
+    except (ValueError, RecursionError):
+        raise UsageError(
+            "the request cannot be sent as JSON: it holds Infinity or NaN, or is nested too deeply"
+        ) from None
 
 
 def open_session(
@@ -368,18 +374,14 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext | bool:
 
 async def read_reply(reply: aiohttp.ClientResponse, most: int, *, cut: bool = False) -> bytes:
     """The content of a reply of up to `most` bytes; more is refused, or cut off."""
-    content = await reply.content.readany()
-    parts, size = [content], len(content)
-    while size <= most and content and not reply.content.at_eof():
-        content = await reply.content.readany()
-        parts.append(content)
-        size += len(content)
-    whole = b"".join(parts) if len(parts) > 1 else content
-    if size <= most:
-        return whole
-    reply.close()
-    if cut:
-        return whole[:most]
+    content = bytearray()
+    async for part in reply.content.iter_any():
+        content += part
+        if len(content) > most:
+            reply.close()
+            break
+    if len(content) <= most or cut:
+        return bytes(content[:most])
     raise UpstreamError(f"the reply is larger than {most} bytes", status=502, retryable=False)
 
 
@@ -487,8 +489,7 @@ class Endpoint:
             raise UsageError(
                 f'the base URL must start with http:// or https://, but got "{self.base_url}"'
             )
-        if self.ca_file is not None and not Path(self.ca_file).is_file():
-            raise UsageError(f'the CA file "{self.ca_file}" cannot be used: there is no such file')
+        tls_context(self.ca_file)
         if self.concurrency is not None:
             check_count("concurrency", self.concurrency)
         check_count("tries", self.tries)
@@ -532,9 +533,8 @@ class _Order(NamedTuple):
     """What to ask for, until when somebody waits, and what is held for it."""
 
     body: RequestBody
-    made: bytes
-    """Its JSON as `make` gives it for the level."""
     level: int
+    """Of what it wishes for."""
     until: float
     held: Held
     headers: Mapping[str, str]
@@ -545,22 +545,6 @@ class _Order(NamedTuple):
     def lists(self) -> bool:
         """Whether it asks for lists of likely tokens."""
         return self.level == 2 or TOP_LOGPROBS in self.body
-
-    def seed(self, index: int) -> int | None:
-        """The seed of sample `index`, stepped so that no two samples repeat."""
-        return None if self.body.seed is None else self.body.seed + index
-
-    def content(self, index: int, n: int) -> bytes | BytesIO:
-        """What is sent for `n` samples from `index` on.
-
-        A large one is a file, which aiohttp sends piece by piece.
-        """
-        seed = self.seed(index)
-        end = "" if seed is None else f', "seed": {seed}'
-        if n > 1:
-            end += f', "n": {n}'
-        whole = self.made + (end if len(self.made) > 1 else end[2:]).encode() + b"}"
-        return whole if len(whole) < LARGE else BytesIO(whole)
 
 
 Ask = Callable[[_Order, int, int], Coroutine[Any, Any, list[Response]]]
@@ -632,7 +616,7 @@ class Upstream:
         failed = [response for response in got if response.error is not None]
         if failed:
             raise UpstreamError(f"the model server gave nothing: {failed[0].error}")
-        return {"takes_n": not self.ignores_n, "gives": self.memory.get(("gives", model))}
+        return {"takes_n": not self.ignores_n, "gives": GIVES[max(map(_level_of, got))]}
 
     async def complete(
         self,
@@ -654,8 +638,7 @@ class Upstream:
         that was refused while a lower one was taken is remembered for its model.
         """
         asked = body if isinstance(body, RequestBody) else RequestBody(body)
-        held = held or Ledger(Budget()).take(n, Bound())
-        assert held is not None  # nothing is limited
+        held = held or Held(Ledger(Budget()), n, Bound(), Counts())
         if held.max_tokens is not None:
             asked = asked.cut(held.max_tokens)
         asked = self._fit(asked)
@@ -664,7 +647,7 @@ class Upstream:
         who = model, headers.get("Authorization") if headers else None
         level = min(asked.levels, self.memory.get(("logprobs", model), asked.levels))
         while True:
-            order = _Order(asked, await asked.make(level), level, until, held, sent, who)
+            order = _Order(asked, level, until, held, sent, who)
             size = LONG_LISTS if asked.levels and order.lists else n
             try:
                 got = await _ask_in_parts(self._ask, order, start, n, size=size)
@@ -675,8 +658,6 @@ class Upstream:
                 level -= 1  # where they were the reason, less is taken; else the same comes again
         if level < asked.levels:
             self.memory.keep(("logprobs", model), level, LOGPROBS_REMEMBERED)
-        if asked.levels and any(response.error is None for response in got):
-            self.memory.keep(("gives", model), GIVES[max(map(_level_of, got))])
         return got
 
     def length_of(self, body: Mapping[str, Any], prompt: int | None = None) -> int | None:
@@ -779,15 +760,17 @@ class Upstream:
                     when, known = self.memory.get(("refused", order.who), (0.0, None))
                     if known is not None and when > begun:  # who waited need not ask himself
                         raise known.after(0)
+                    content = await order.body.make(start, n, order.level)
                     if not held.begin(n):
-                        raise no_room().after(0)
+                        text = "the limit leaves no room for another try"
+                        raise UpstreamError(text, code=NO_ROOM, retryable=False).after(0)
                     now = time.monotonic()
                     first = first or now
                     until, patience = min(until, now + patience), math.inf
                     limit = min(max(0.0, until - now), self.patience)
                     timer.reschedule(asyncio.get_running_loop().time() + limit)
                     try:
-                        got = await self._post(order, start, n)
+                        got = await self._post(order, content, start)
                     except UpstreamError as failed:
                         self._note_refusal(failed, order, own, turn)
                         raise
@@ -808,7 +791,7 @@ class Upstream:
             if error.calls:
                 held.give_back(n) if error.unbilled else held.lose(n, str(error))
             if (shorter := self._shorten(order.body, error)) is not order.body:
-                order = order._replace(body=shorter, made=await shorter.make(order.level))
+                order = order._replace(body=shorter)
                 continue
             wait = _pause(attempt, error.retry_after)
             last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
@@ -851,13 +834,14 @@ class Upstream:
             refused = time.monotonic(), error
             self.memory.keep(("refused", order.who), refused, REFUSAL_REMEMBERED)
 
-    async def _post(self, order: _Order, index: int, n: int) -> list[Response]:
+    async def _post(self, order: _Order, content: bytes, index: int) -> list[Response]:
         """One exchange."""
         begun = time.monotonic()
         try:
             async with self.session.post(
                 self._url,
-                data=order.content(index, n),
+                # A large one is a file, which aiohttp sends piece by piece.
+                data=content if len(content) < LARGE else BytesIO(content),
                 headers=order.headers,
                 allow_redirects=False,
             ) as reply:
@@ -875,9 +859,9 @@ class Upstream:
         read = partial(
             parse_reply,
             said,
-            seed=order.seed(index),
+            seed=order.body.seed(index),
             latency_ms=1000 * took,
-            sent=len(order.made),
+            sent=len(content),
             shows_logprobs=bool(order.body.get("logprobs")),
             task=order.body.task,
         )

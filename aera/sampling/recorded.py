@@ -16,6 +16,7 @@ from aiohttp import web
 from aera.core import Question, Response
 from aera.errors import PoolError
 from aera.pools.pool import Pool
+from aera.sampling.replies import CHARACTERS_PER_TOKEN
 
 JITTER = 0.2
 """Share by which the time of a call differs from what its tokens would take."""
@@ -116,7 +117,7 @@ def completion(call: Call, said: Sequence[Response]) -> dict[str, Any]:
     most = call.body.get("max_completion_tokens") or call.body.get("max_tokens")
     cut = [_cut(response, most) for response in said]
     logprobs = bool(call.body.get("logprobs"))
-    prompt = prompt_tokens(call.prompt)
+    prompt = len(call.prompt) // CHARACTERS_PER_TOKEN
     spent = sum(response.tokens for response in cut)
     counted = {"prompt_tokens": prompt, "completion_tokens": spent}
     return {
@@ -127,11 +128,6 @@ def completion(call: Call, said: Sequence[Response]) -> dict[str, Any]:
         "choices": [_choice(place, each, logprobs=logprobs) for place, each in enumerate(cut)],
         "usage": {**counted, "total_tokens": prompt + spent},
     }
-
-
-def prompt_tokens(prompt: str) -> int:
-    """What the recorded server bills for a prompt."""
-    return len(prompt) // 4
 
 
 def _cut(response: Response, most: int | None) -> Response:

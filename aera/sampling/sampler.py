@@ -64,7 +64,7 @@ async def sample_held(
     A sampler with `within` keeps to what is held call by call. Of any other, the ledger knows what
     came back, and judges the next block by it.
     """
-    n, deadline = held.responses, held.deadline
+    n, deadline = held.responses, held.ledger.deadline
     if hasattr(sampler, "within"):
         own: Sampler = sampler.within(held)
         return await own.sample(question, n, start=start, deadline=deadline)
