@@ -686,20 +686,20 @@ class Upstream:
 
     async def _ask(self, order: _Order, start: int, n: int) -> list[Response]:
         """What the server gives of `n` as long as it takes such a request; the rest singly."""
-        kind, got = ("n", *_kind_of(order.body)), list[Response]()
-        for _ in range(2):  # a reply that fell short may be an accident: `n` is tried once more
-            rest = n - len(got)
-            if rest < 2 or self.memory.get(kind) == "singly":
-                break
+        kind, got, blocks = ("n", *_kind_of(order.body)), list[Response](), 0
+        while (rest := n - len(got)) > 0:
+            place, single = start + len(got), rest == 1 or self.memory.get(kind) == "singly"
             try:
-                got += await self._ask_at_once(order, start + len(got), rest, kind)
+                # A reply that fell short may be an accident: `n` is tried once more.
+                if single or blocks == 2:
+                    got += await _ask_in_parts(self._try, order, place, rest, size=1)
+                else:
+                    got += await self._ask_at_once(order, place, rest, kind)
             except UpstreamError as refused:
                 if all(response.error for response in got):
                     raise
                 got += failed_responses(refused, rest)
-        if len(got) < n:
-            some, place = any(response.error is None for response in got), start + len(got)
-            got += await _ask_in_parts(self._try, order, place, n - len(got), size=1, some=some)
+            blocks += 1
         return got
 
     async def _ask_at_once(
@@ -870,13 +870,13 @@ class Upstream:
 
 
 async def _ask_in_parts(
-    ask: Ask, order: _Order, start: int, n: int, *, size: int, some: bool = False
+    ask: Ask, order: _Order, start: int, n: int, *, size: int
 ) -> list[Response]:
     """Calls for so many each; the first refusal that cannot be mended ends the others.
 
     It is raised unless some responses have come: nothing that was paid for is lost.
     """
-    if n <= size and not some:  # one task less for each call
+    if n <= size:  # one task less for each call
         return await ask(order, start, n)
     sizes = [min(size, n - first) for first in range(0, n, size)]
     tasks = [
@@ -899,7 +899,7 @@ async def _ask_in_parts(
             got += failed_responses(
                 outcome if isinstance(outcome, UpstreamError) else refused.after(0), count
             )
-    if refused is not None and not some and all(response.error for response in got):
+    if refused is not None and all(response.error for response in got):
         raise refused
     return got
 
