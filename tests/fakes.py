@@ -26,6 +26,8 @@ class Fault:
     """Something to go wrong with one call."""
 
     kind: str
+    """One of status, short and hang, as made below; html, a page instead of JSON; reset, a broken
+    connection; null, no content; truncated, choices that are cut off by the token limit."""
     code: int = 500
     seconds: float = 0.0
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -42,21 +44,6 @@ class Fault:
         return cls("status", code=code, headers=headers, body={"error": error})
 
     @classmethod
-    def html(cls) -> "Fault":
-        """A page instead of JSON."""
-        return cls("html")
-
-    @classmethod
-    def null(cls) -> "Fault":
-        """A choice whose content is null."""
-        return cls("null")
-
-    @classmethod
-    def truncated(cls) -> "Fault":
-        """Choices cut off by the token limit."""
-        return cls("truncated")
-
-    @classmethod
     def short(cls, choices: int) -> "Fault":
         """No more than so many choices, however many were asked for."""
         return cls("short", choices=choices)
@@ -65,11 +52,6 @@ class Fault:
     def hang(cls, seconds: float) -> "Fault":
         """Silence before the reply."""
         return cls("hang", seconds=seconds)
-
-    @classmethod
-    def reset(cls) -> "Fault":
-        """A connection that breaks."""
-        return cls("reset")
 
 
 Seen = TypeVar("Seen")

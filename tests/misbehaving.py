@@ -214,12 +214,6 @@ def write_questions(path: Path, texts: Sequence[str]) -> Path:
     return path
 
 
-def reported(stderr: str) -> str:
-    """The sentence in which a command says what it has spent."""
-    told = [line for line in stderr.splitlines() if " for " in line and "token" in line]
-    return told[-1] if told else stderr.strip().splitlines()[-1]
-
-
 class Gateway:
     """`aera serve` as a process, by a file of settings; keys are called by their names."""
 

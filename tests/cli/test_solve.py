@@ -87,7 +87,7 @@ def test_a_server_that_says_nothing_is_waited_for_aloud(
 
 
 def test_what_never_came_and_what_came_are_what_was_asked_for(aera: Aera) -> None:
-    with in_background(FakeUpstream(boxed, faults=[Fault.reset()] * 2)) as server:
+    with in_background(FakeUpstream(boxed, faults=[Fault("reset")] * 2)) as server:
         done = aera(
             "solve", "?", "--base-url", server.base_url, "--model", "m", "--task", "numeric"
         )

@@ -13,7 +13,7 @@ FAULTS = {
     "400": (Fault.status(400, "enough"), "enough"),
     "401": (Fault.status(401, "no such key"), "no such key"),
     "503": (Fault.status(503, "overloaded"), "overloaded"),
-    "reset": (Fault.reset(), "connection"),
+    "reset": (Fault("reset"), "connection"),
     "hang": (Fault.hang(30), "no reply within"),
 }
 

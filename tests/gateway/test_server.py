@@ -210,7 +210,7 @@ def test_neither_logs_nor_errors_hold_keys_or_prompts(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_KEY", "upstream-secret")
-    faults = [None, None, Fault.status(500), Fault.html(), Fault.reset()]
+    faults = [None, None, Fault.status(500), Fault("html"), Fault("reset")]
 
     async def act(house: House) -> str:
         body = {"model": "aera/m", "messages": [{"role": "user", "content": "secret prompt"}]}

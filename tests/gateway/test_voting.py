@@ -84,7 +84,7 @@ def test_choices_are_independent_votes_and_no_two_samples_have_one_seed(
 
 
 def test_the_others_vote_when_some_samples_fail() -> None:
-    server = FakeUpstream(boxed, faults=[None, Fault.html()], honours_n=False)
+    server = FakeUpstream(boxed, faults=[None, Fault("html")], honours_n=False)
     told = found(server, {"policy": "fixed-4"})
     assert (told["failures"], told["votes"]) == (1, {"7": 3})
     assert told["warnings"] == ["1 of 4 samples failed"]

@@ -9,7 +9,7 @@ from pace import Engine
 from virtual import run_on_virtual_time
 
 from aera import Allocation, Chat, Endpoint, OpenAISampler, Question, Schedule
-from aera.sampling.client import Permits, Turn
+from aera.sampling.client import Permits
 
 
 async def hold(permits: Permits) -> None:
@@ -31,37 +31,6 @@ def test_the_lowest_turn_goes_first_then_who_came_first(turns: str, order: str) 
         return "".join(done)
 
     assert asyncio.run(scene()) == order
-
-
-async def refused(permits: Permits, count: int, under_way: int) -> float:
-    """The limit after `count` of so many calls under way together were refused."""
-    turns, left = list[Turn](), asyncio.Event()
-
-    async def call(number: int) -> None:
-        async with permits.hold() as turn:
-            turns.append(turn)
-            await left.wait()
-            if number < count:
-                permits.refused(turn)
-
-    calls = [asyncio.create_task(call(number)) for number in range(under_way)]
-    while len(turns) < under_way:
-        await asyncio.sleep(0)
-    left.set()
-    await asyncio.gather(*calls)
-    return permits.limit
-
-
-def test_a_server_that_takes_some_of_a_round_is_given_as_many_next_time() -> None:
-    assert asyncio.run(refused(Permits(256), 190, 200)) == 10
-
-
-def test_a_refused_round_halves_once_and_the_next_halves_again() -> None:
-    async def scene() -> list[float]:
-        permits = Permits(8)
-        return [await refused(permits, int(permits.limit), int(permits.limit)) for _ in range(5)]
-
-    assert asyncio.run(scene()) == [4, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -169,7 +169,7 @@ def test_what_might_be_done_twice_is_sent_to_one_replica_only() -> None:
 
 
 def test_only_the_samples_that_failed_are_asked_of_the_next_replica() -> None:
-    faults = [None, Fault.status(503), None, Fault.reset()]
+    faults = [None, Fault.status(503), None, Fault("reset")]
     one = FakeUpstream(boxed, honours_n=False, faults=faults)
     other = FakeUpstream(boxed)
     got = among(lambda replicas: replicas.complete({**BODY, "seed": 5}, 4), one, other, tries=1)

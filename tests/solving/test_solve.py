@@ -81,11 +81,11 @@ def allocated(
     "fault",
     [
         Fault.status(500),
-        Fault.html(),
-        Fault.null(),
-        Fault.truncated(),
+        Fault("html"),
+        Fault("null"),
+        Fault("truncated"),
         Fault.hang(60),
-        Fault.reset(),
+        Fault("reset"),
     ],
     ids=lambda fault: fault.kind,
 )
@@ -109,7 +109,7 @@ def test_nothing_at_all_is_an_allocation_with_the_error() -> None:
     assert made.calls == len(server.calls) == 2
 
 
-@pytest.mark.parametrize(("good", "fault"), [(1, Fault.html()), (2, Fault.status(429))])
+@pytest.mark.parametrize(("good", "fault"), [(1, Fault("html")), (2, Fault.status(429))])
 def test_a_later_block_that_fails_leaves_the_answer(good: int, fault: Fault) -> None:
     server = FakeUpstream(boxed, faults=[*[None] * good, *[fault] * 9])
     made = solved(server, ASC(1.0), tries=1)  # also where it is the last one
