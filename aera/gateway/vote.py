@@ -34,7 +34,7 @@ from aera.sampling.replies import trim_logprobs
 from aera.sampling.sampler import request_bound
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation, Run
-from aera.solving.solve import drive, look_at, off_loop
+from aera.solving.solve import drive, feed, look_at, off_loop
 from aera.voting.rules import find_winner
 from aera.voting.structure import StructureReader
 
@@ -417,7 +417,7 @@ class Model:
             known = [*voted.responses]
             while known and run.want:
                 block, known = known[: run.want], known[run.want :]
-                await off_loop(run, partial(run.feed, block), size=sum(len(r.text) for r in block))
+                await feed(run, block)
             return await drive(run, again, ledger)
 
         return voted.allocation, run, finish

@@ -13,7 +13,7 @@ from aera.files import read_rows, take_field, to_line, write_whole
 from aera.pools.parquet import ANSWER, ParquetPool, read_columns
 from aera.pools.pool import FewerRecords, Records
 from aera.pools.stats import name_few
-from aera.reading.task import Task, are_same
+from aera.reading.task import Task
 from aera.workers import SERIAL, Workers
 
 FILE = "truths.jsonl"
@@ -101,12 +101,12 @@ class Grader:
 
     def grade(self, answers: Iterable[str | None]) -> list[float]:
         """1 for the right answer, 0 for a wrong one or none."""
-        answers = list(answers)
-        new = [a for a in dict.fromkeys(answers) if a is not None and a not in self._known]
-        if new:
-            same = are_same(self._task, new, self._truth)
-            self._known |= {answer: float(equal) for answer, equal in zip(new, same, strict=True)}
-        return [self._known[answer] for answer in answers]
+        return [self._grade(answer) for answer in answers]
+
+    def _grade(self, answer: str | None) -> float:
+        if answer not in self._known:
+            self._known[answer] = float(self._task.same(answer, self._truth))
+        return self._known[answer]
 
 
 # --- the truths of recorded responses -------------------------------------------------------------

@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, lru_cache
-from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -268,9 +267,14 @@ class Task:
         return _CANONICAL[self.kind](raw)
 
     def same(self, one: str | None, other: str) -> bool:
-        """Whether two answers are the same; no answer is never the same as anything."""
-        canonical = None if one is None else self.canonical(one)
-        return canonical is not None and canonical == self.canonical(other)
+        """Whether two answers mean the same, as none and another never do.
+
+        With equivalence, math-verify is asked too.
+        """
+        found, wanted = self.canonical(one or ""), self.canonical(other)
+        if found is None or wanted is None or not self.equivalence:
+            return found is not None and found == wanted
+        return found == wanted or equivalence.shared_equivalence().same(found, wanted)
 
     def describe(self) -> str:
         """Where an answer is found, and what is special about reading it."""
@@ -619,18 +623,13 @@ def _add_trace(response: Response, task: Task) -> Response:
     return replace(response, trace=tokens.trace(said, task.answer_place(said)))
 
 
-def readable_answers(
-    written: Iterable[tuple[Question, str | None]], task: Task
-) -> list[str | None]:
-    """Each answer in a form the task can read, None where there is none.
+def readable_answer(question: Question, text: str | None, task: Task) -> str | None:
+    """A written answer in a form the task can read, None where there is none.
 
-    A worked solution counts as what it find.boxes or puts behind ####, a choice by its text as its
+    A worked solution counts as what it boxes or puts behind ####, a choice by its text as its
     letter.
     """
-    return [_readable(question, text, task) if text else None for question, text in written]
-
-
-def _readable(question: Question, text: str, task: Task) -> str | None:
+    text = text or ""
     if task.kind == "choice":
         text = dict(zip(question.choices, LETTERS, strict=False)).get(text, text)
     _, mark, marked = text.rpartition("####")
@@ -691,13 +690,3 @@ def question_reader(task: Task, question: Question | None = None) -> Reader:
     options = question.choices if question and task.kind == "choice" else ()
     same = equivalence.shared_equivalence().same if task.equivalence else None
     return QuestionReader(task, options, same=same) if options or same else task
-
-
-def are_same(task: Task, answers: Iterable[str], reference: str) -> list[bool]:
-    """Which answers mean the same as a reference; with equivalence, math-verify is asked too."""
-    wanted, found = task.canonical(reference), map(task.canonical, answers)
-    same = equivalence.shared_equivalence().same if task.equivalence else eq
-    return [
-        wanted is not None and each is not None and (each == wanted or same(each, wanted))
-        for each in found
-    ]

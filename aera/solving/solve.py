@@ -59,7 +59,7 @@ async def drive(
     while want := await recall(run, kept):
         held = await ledger.reserve(want, bound, turn=turn(run))
         if held is None:
-            await off_loop(run, partial(run.end, f"limit: {ledger.limit}"))
+            await _end_at_limit(run, ledger)
             break
         await step(run, sampler, held, kept=kept)
         if first:  # until then others were first
@@ -88,10 +88,9 @@ async def step(run: Run, sampler: Sampler, held: Held, *, kept: Log | None = Non
             known = cause if isinstance(cause, UpstreamError) else UpstreamError(str(got[0].error))
             await _give_up(run, held, known.after(0), got)
             return
-        fed = good if late else got
-        await off_loop(run, partial(run.feed, fed), size=sum(len(each.text) for each in fed))
+        await feed(run, good if late else got)
         if late and run.want:
-            await off_loop(run, partial(run.end, "limit: seconds"))
+            await _end_at_limit(run, held.ledger)
     except AeraError as error:
         await _give_up(run, held, error)
     finally:
@@ -101,9 +100,13 @@ async def step(run: Run, sampler: Sampler, held: Held, *, kept: Log | None = Non
 async def _give_up(run: Run, held: Held, error: AeraError, failed: Sequence[Response] = ()) -> None:
     """End a run that cannot go on; a call for whose retry there was no room met the limit."""
     if isinstance(error, UpstreamError) and error.code == NO_ROOM:
-        await off_loop(run, partial(run.end, f"limit: {held.ledger.limit}"))
+        await _end_at_limit(run, held.ledger)
     else:
         await off_loop(run, partial(run.fail, error, failed))
+
+
+async def _end_at_limit(run: Run, ledger: Ledger) -> None:
+    await off_loop(run, partial(run.end, f"limit: {ledger.limit}"))
 
 
 async def recall(run: Run, kept: Log | None) -> int:
@@ -111,8 +114,14 @@ async def recall(run: Run, kept: Log | None) -> int:
     if kept is None:
         return run.want
     while known := kept.recall(run.question, run.delivered, run.want):
-        await off_loop(run, partial(run.feed, known), size=sum(len(each.text) for each in known))
+        await feed(run, known)
     return kept.gap(run.question, run.delivered, run.want)
+
+
+async def feed(run: Run, responses: Sequence[Response]) -> None:
+    """Feed a run where the event loop does not wait for it."""
+    size = sum(len(each.text) for each in responses)
+    await off_loop(run, partial(run.feed, responses), size=size)
 
 
 async def off_loop(run: Run, work: Callable[[], Done], *, size: int = 0) -> Done:

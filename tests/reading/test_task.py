@@ -12,7 +12,7 @@ from aera.reading.task import (
     Task,
     get_task,
     needs_redo,
-    readable_answers,
+    readable_answer,
     task_from_json,
     with_redo,
 )
@@ -202,7 +202,8 @@ COLOURS = Question("q", "Which?", ("red", "blue"))
 
 def test_a_solution_counts_as_what_it_boxes_or_marks_and_a_choice_as_its_letter() -> None:
     written = ["so \\boxed{7}", "x #### 7 ", "7", "many", "", None]
-    read = readable_answers([(COLOURS, text) for text in written], get_task("numeric"))
+    read = [readable_answer(COLOURS, text, get_task("numeric")) for text in written]
     assert read == ["7", "7", "7", None, None, None]
     written = [(COLOURS, "blue"), (COLOURS, "A"), (Question("p", "?"), "blue")]
-    assert readable_answers(written, get_task("choice")) == ["B", "A", None]
+    read = [readable_answer(*each, get_task("choice")) for each in written]
+    assert read == ["B", "A", None]

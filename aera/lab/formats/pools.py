@@ -57,7 +57,7 @@ from aera.pools.pool import (
 )
 from aera.pools.stats import name_few, tell_pool
 from aera.reading.find import is_marked, opened_by_prompt
-from aera.reading.task import TASKS, Readability, Task, get_task, readable_answers, task_from_json
+from aera.reading.task import TASKS, Readability, Task, get_task, readable_answer, task_from_json
 from aera.trace import trace_to_json
 
 FORMATS: dict[str, Callable[[Path], Rows]] = {**SOURCES, **LOGS}
@@ -198,10 +198,10 @@ def _reopened(entry: Entry, task: Task, sampler: dict[str, Any]) -> Entry:
 
 def _save_truths(entries: Collection[Entry], task: Task, folder: Path) -> list[str]:
     """Keep the truths that can be read; says whose cannot, and refuses where none can."""
-    known = readable_answers([(each.question, each.truth) for each in entries], task)
     truths, unreadable = dict[str, str](), list[Entry]()
     without: dict[str, str] = {}
-    for entry, truth in zip(entries, known, strict=True):
+    for entry in entries:
+        truth = readable_answer(entry.question, entry.truth, task)
         if truth is not None:
             truths[entry.question.id] = truth
         elif entry.truth is None:

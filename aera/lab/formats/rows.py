@@ -29,7 +29,7 @@ from aera.lab.truths import Truths
 from aera.pools.parquet import arrow, open_address, table_files
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Record
 from aera.reading.canonical import LETTERS, canonical_json
-from aera.reading.task import Task, readable_answers
+from aera.reading.task import Task, readable_answer
 from aera.sampling.replies import (
     CHARACTERS_PER_TOKEN,
     Choice,
@@ -921,7 +921,7 @@ def table_questions(
 def _answer(answer: str, question: Question, task: Task, seed: int, where: str) -> str:
     """The truth in a form the task can read: a letter moves along when choices are shuffled."""
     letters = LETTERS[: len(question.choices)]
-    [form] = readable_answers([(question, answer)], task)
+    form = readable_answer(question, answer, task)
     if form is None:
         raise PoolError(f'{where}: the answer "{answer:.40}" cannot be read as {task.kind}')
     if task.kind != "choice" or not letters:
