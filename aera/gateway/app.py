@@ -448,12 +448,7 @@ class Gateway:
         }
 
     async def pass_on(
-        self,
-        exchange: Exchange,
-        content: bytes,
-        body: Json,
-        model: Model,
-        name: str | None,
+        self, exchange: Exchange, content: bytes, body: Json, model: Model, name: str | None
     ) -> ASGIApp:
         """Send a request on as it is and stream back what comes, counted where a key has limits."""
         client, held, hides = exchange.client, None, False

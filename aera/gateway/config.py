@@ -217,7 +217,7 @@ class Config:
         names = [each.name for each in self.model]
         for what, listed in (("models", names), ("upstreams", [e.name for e in self.upstream])):
             if not listed:
-                raise UsageError(f"there are no {what} to serve: give --upstream or --config")
+                raise UsageError(f"there are no {what} to serve: add [[{what.removesuffix('s')}]]")
             if twice := {name for name in listed if listed.count(name) > 1}:
                 text = f'two {what} are called "{min(twice)}": give each a name of its own'
                 raise UsageError(text)

@@ -98,11 +98,7 @@ class Metrics:
         return self.label(model)
 
     def record(
-        self,
-        model: str,
-        found: Allocation,
-        account: Mapping[str, Any],
-        observed: Mapping[str, Any],
+        self, model: str, found: Allocation, account: Mapping[str, Any], observed: Mapping[str, Any]
     ) -> None:
         """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
         label = self.note(model)

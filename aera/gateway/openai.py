@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from math import ceil, inf, isfinite, nan
 from typing import Any
 
@@ -28,21 +28,16 @@ UNREAD = 413
 # --- errors ---------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class DeniedError(UsageError):
     """A request the gateway itself turns away, with the status that says why."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int,
-        kind: str = "invalid_request_error",
-        code: str,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.kind, self.code = status, kind, code
-        self.retry_after = retry_after
+    message: str
+    _: KW_ONLY
+    status: int
+    code: str
+    kind: str = "invalid_request_error"
+    retry_after: float | None = None
 
 
 def too_many(text: str, wait: float) -> DeniedError:
@@ -97,13 +92,11 @@ def error_body(error: AeraError) -> dict[str, Any]:
     """The error object; an upstream's own fields are kept."""
     kind = "invalid_request_error" if status_of(error) < 500 else "api_error"
     blank: dict[str, Any] = {"message": str(error), "type": kind, "param": None, "code": None}
-    if isinstance(error, DeniedError):
-        return {"error": {**blank, "type": error.kind, "code": error.code}}
-    if not isinstance(error, UpstreamError):
+    if not isinstance(error, DeniedError | UpstreamError):
         return {"error": blank}
-    body = error.body if isinstance(error.body, dict) else {}
-    said = body["error"] if isinstance(body.get("error"), dict) else {}
     own = {"message": error.message, "type": error.kind or "upstream_error", "code": error.code}
+    body = error.body if isinstance(error, UpstreamError) and isinstance(error.body, dict) else {}
+    said = body["error"] if isinstance(body.get("error"), dict) else {}
     return {**body, "error": {**blank, **said, **own}}
 
 

@@ -28,7 +28,7 @@ from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, Fixed, range_of
 from aera.reading.task import question_reader
 from aera.sampling.budget import Bound, Budget, Held, Ledger
-from aera.sampling.client import RequestBody, run_together
+from aera.sampling.client import LENGTHS, RequestBody, run_together
 from aera.sampling.replicas import Replicas
 from aera.sampling.replies import trim_logprobs
 from aera.sampling.sampler import request_bound
@@ -39,7 +39,6 @@ from aera.voting.rules import find_winner
 from aera.voting.structure import StructureReader
 
 OWN_FIELDS = ("aera", "n", "stream", "stream_options")
-LENGTHS = ("max_completion_tokens", "max_tokens")
 # Seconds beyond a deadline in which a block under way may still be counted.
 LATE = 0.03
 # Controllers that are kept for requests with the same options.
@@ -435,12 +434,10 @@ def fully(controller: Controller) -> Controller:
 def limit_options(options: RequestOptions, config: ModelConfig, notes: list[str]) -> RequestOptions:
     """The options as far as the operator allows them; each that was cut is noted."""
     kept: dict[str, Any] = {}
-    tokens = config.max_tokens_total
-    limits = (
-        ("max_tokens_total", tokens, tokens),
+    for name, usual, limit in (
+        ("max_tokens_total", config.max_tokens_total, config.max_tokens_total),
         ("deadline_s", config.deadline, config.max_deadline),
-    )
-    for name, usual, limit in limits:
+    ):
         asked = getattr(options, name)
         wanted = usual if asked is None else asked
         kept[name] = limit if wanted is None or (limit and wanted > limit) else wanted
