@@ -33,7 +33,7 @@ from aera import (
 from aera.adapters.inspect import VoteStopping
 from aera.errors import ControllerError
 from aera.policies.gate import Live
-from aera.pools.pool import read_votes, write_pool
+from aera.pools.pool import Plan, read_votes, write_pool
 from aera.reading import equivalence as module
 from aera.reading.equivalence import Equivalence
 from aera.solving.run import replay
@@ -134,7 +134,7 @@ def test_live_allocations_are_those_of_replay(tmp_path: Path) -> None:
         Record(Question(f"q{n}", f"what is {n}?"), (*said(*(w[i * i % len(w)] for i in sixteen)),))
         for n, w in enumerate(ways)
     ]
-    pool = write_pool(tmp_path, records, task=TASK, sampler={})
+    pool = write_pool(tmp_path, records, Plan(TASK))
     recorded = [
         outline(replay(each.prefixes(SCHEDULE), Live.of(controller.policy), task=TASK).allocation)
         for each in read_votes(pool, TASK)

@@ -15,7 +15,7 @@ from aera import ASC, ESC, Fixed, open_pool
 from aera.errors import RunError, UpstreamError, UsageError
 from aera.lab import PaperLearner, Truths, crossfit, evaluate, export_pool, open_truths
 from aera.pools.parquet import ParquetPool
-from aera.pools.pool import Records, write_pool
+from aera.pools.pool import Plan, Records, write_pool
 from aera.workers import SERIAL, RayWorkers
 
 pytestmark = [
@@ -40,9 +40,7 @@ def stored(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> tuple[Reco
     folder = tmp_path_factory.mktemp("stored")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
-        (folder / "pool").mkdir()
-        known = {"task": bench.pool.task, "sampler": {}}
-        pool = write_pool(folder / "pool", islice(bench.pool, 30), **known)
+        pool = write_pool(folder / "pool", islice(bench.pool, 30), Plan(bench.pool.task))
         Truths({name: bench.truths[name] for name in pool.questions}).save(pool.path)
         export_pool(pool, folder / "export")
     exported = open_pool((folder / "export").as_uri())

@@ -16,7 +16,7 @@ from traced import rows_of
 from aera import Pool, Question, Response, get_task
 from aera.lab.formats.pools import export_pool
 from aera.pools.parquet import open_pool
-from aera.pools.pool import Record, write_pool
+from aera.pools.pool import Plan, Record, write_pool
 from aera.sampling.replies import parse_reply, read_tokens
 from aera.trace import TRACE_NAMES, Trace, measure_trace
 
@@ -157,7 +157,7 @@ def test_a_trace_lasts_in_a_pool_and_in_an_export(tmp_path: Path) -> None:
     with_and_without = (Response("\\boxed{7}", 2, trace=trace), Response("\\boxed{8}", 2))
     record = Record(Question("q", "?"), with_and_without * 2)
     (tmp_path / "pool").mkdir()
-    pool = write_pool(tmp_path / "pool", [record], task=NUMERIC, sampler={}, seed=None)
+    pool = write_pool(tmp_path / "pool", [record], Plan(NUMERIC))
     export_pool(pool, tmp_path / "export")
     for kept in (Pool.open(tmp_path / "pool"), open_pool(tmp_path / "export")):
         [found] = [*kept]

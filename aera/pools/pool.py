@@ -309,13 +309,13 @@ def check_order(indices: Iterable[int], where: str) -> None:
 class Plan:
     """What a log is filled with. One begun with a plan is continued with it, and perhaps grown.
 
-    `responses` is for each question, None where nobody can say; `sampler` has model, settings and
-    prompt; without a `schedule` it is the usual one. `request` tells what a question becomes, where
-    every response is to say what it answers.
+    `responses` is for each question, None where nobody can say: then the number that keeps most
+    counts. `sampler` has model, settings and prompt; without a `schedule` it is the usual one.
+    `request` tells what a question becomes, where every response is to say what it answers.
     """
 
     task: Task
-    responses: int | None = 128
+    responses: int | None = None
     sampler: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     schedule: Schedule | None = None
@@ -707,26 +707,12 @@ def read_log(path: Path, dropped: Dropped) -> Iterator[Record]:
         yield Record(question, tuple(found[name][place] for place in sorted(found[name])))
 
 
-def write_pool(
-    path: Path,
-    records: Iterable[Record],
-    *,
-    task: Task,
-    sampler: Mapping[str, Any],
-    seed: int | None = None,
-    responses: int | None = None,
-    schedule: Schedule | None = None,
-) -> Pool:
+def write_pool(path: Path, records: Iterable[Record], plan: Plan) -> Pool:
     """Write these records as a pool: each file appears whole, and the manifest comes last.
 
-    Questions with fewer than `responses` are written and left out; None is the number that keeps
-    most. More may be put into `sampler` while the records are drawn.
+    Questions with fewer responses than planned are written and left out. More may be put into the
+    plan's sampler while the records are drawn. Equal content gives equal bytes.
     """
-    return seal(path, records, Plan(task, responses, sampler, seed, schedule))
-
-
-def seal(path: Path, records: Iterable[Record], plan: Plan) -> Pool:
-    """Write what a plan became; equal content gives equal bytes."""
     path.mkdir(parents=True, exist_ok=True)
     files, asked, counts = [QUESTIONS], list[str](), dict[str, int]()
     for number, batch in enumerate(batches(records)):
@@ -1134,7 +1120,7 @@ def _sweep(folder: Path, *patterns: str) -> None:
 
 def rewrite(path: Path, records: Iterable[Record], plan: Plan) -> Pool:
     """Write a pool whole into growing/, then let it take the place of what was there."""
-    pool = seal(path / GROWING, records, plan)
+    pool = write_pool(path / GROWING, records, plan)
     move_in(path)
     return Pool(path, pool.manifest)
 

@@ -40,7 +40,7 @@ def pool(tmp_path: Path) -> Path:
         Record(Question("c", "???"), (good,)),
     ]
     settings = {"model": "m", "system": "think"}
-    write_pool(tmp_path / "pool", records, task=NUMERIC, sampler=settings, seed=3)
+    write_pool(tmp_path / "pool", records, Plan(NUMERIC, sampler=settings, seed=3))
     Truths({"a": "7", "c": "7"}).save(tmp_path / "pool")
     return tmp_path / "pool"
 

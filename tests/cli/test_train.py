@@ -12,7 +12,7 @@ from aera import Controller, Fixed, Schedule
 from aera.errors import AeraError
 from aera.lab import Truths
 from aera.policies.gate import Gated
-from aera.pools.pool import write_pool
+from aera.pools.pool import Plan, write_pool
 
 JUDGE = """
 class Short:
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a pool and a scorer, in which commands are run."""
     voted, answers = made_records()
     (tmp_path / "pool").mkdir()
-    pool = write_pool(tmp_path / "pool", [*voted], task=TASK, sampler={})
+    pool = write_pool(tmp_path / "pool", [*voted], Plan(TASK))
     Truths(dict(answers)).save(pool.path)
     (tmp_path / "training_judges.py").write_text(JUDGE)
     monkeypatch.chdir(tmp_path)

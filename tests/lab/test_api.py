@@ -16,7 +16,7 @@ from aera.cli import app
 from aera.errors import UsageError
 from aera.lab import Truths
 from aera.lab.summary import Evaluation
-from aera.pools.pool import HeldRecords, VotedRecord, write_pool
+from aera.pools.pool import HeldRecords, Plan, VotedRecord, write_pool
 
 PROMPT = 30
 """Tokens of every prompt, recorded with the first response of a call."""
@@ -125,7 +125,7 @@ def test_python_and_the_command_say_the_same(
 ) -> None:
     voted, answers = made_records()
     (tmp_path / "pool").mkdir()
-    pool = write_pool(tmp_path / "pool", [*map(billed, voted)], task=TASK, sampler={})
+    pool = write_pool(tmp_path / "pool", [*map(billed, voted)], Plan(TASK))
     Truths(dict(answers)).save(pool.path)
     made = aera.evaluate(pool.path, **asked)
     file = tmp_path / "evaluation.json"

@@ -21,7 +21,7 @@ from aera.lab import (
 )
 from aera.lab.learning.paper import RecordedEncoder
 from aera.lab.report.page import page_content
-from aera.pools.pool import Records, hold, write_pool
+from aera.pools.pool import Plan, Records, hold, write_pool
 from aera.workers import SERIAL, Processes, Workers
 
 WORKERS = [SERIAL, Processes(2)]
@@ -32,7 +32,7 @@ DEMO_CONTROLLER = Path(aera.__file__).parent / "demo" / "controller"
 def pool(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
     """Thirty questions in three segments."""
     monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
-    made = write_pool(tmp_path, islice(bench.pool, 30), task=bench.pool.task, sampler={})
+    made = write_pool(tmp_path, islice(bench.pool, 30), Plan(bench.pool.task))
     Truths({name: bench.truths[name] for name in made.questions}).save(tmp_path)
     assert len(made.segments) == 3
     return made

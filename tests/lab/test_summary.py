@@ -11,7 +11,7 @@ from aera import Pool, Record, Task
 from aera.lab import Truths, log_evaluation
 from aera.lab.stats import paired_gap
 from aera.policies.rules import ASC, FirstValid, Fixed
-from aera.pools.pool import write_pool
+from aera.pools.pool import Plan, write_pool
 
 RecordOf = Callable[[str, str], Record]
 Summary = Callable[..., dict[str, Any]]
@@ -25,7 +25,7 @@ COMPARISON = {
 def pool(tmp_path: Path, numeric: Task, record_of: RecordOf) -> Pool:
     """Three questions: one right throughout, one that recovers, one that stays wrong."""
     records = [record_of("a", "11111111"), record_of("b", "22211111"), record_of("c", "23232323")]
-    return write_pool(tmp_path, records, task=numeric, sampler={})
+    return write_pool(tmp_path, records, Plan(numeric))
 
 
 @pytest.fixture

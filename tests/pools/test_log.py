@@ -421,7 +421,7 @@ def server(tmp_path: Path) -> Iterator[RecordedUpstream]:
         Record(each, tuple(Response(f"\\boxed{{{j}}} {each.id}", tokens=10 + j) for j in range(16)))
         for each in QUESTIONS
     ]
-    source = write_pool(tmp_path / "source", records, task=NUMERIC, sampler={})
+    source = write_pool(tmp_path / "source", records, Plan(NUMERIC))
     with in_background(RecordedUpstream(source, pace=0.5)) as started:
         assert isinstance(started, RecordedUpstream)
         yield started

@@ -24,7 +24,7 @@ from aera.lab import (
     open_truths,
 )
 from aera.pools.parquet import METADATA, ParquetPool, show_address
-from aera.pools.pool import hold, write_pool
+from aera.pools.pool import Plan, hold, write_pool
 from aera.workers import Processes
 
 
@@ -33,7 +33,7 @@ def pool(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
     """Thirty questions in three segments."""
     monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
     records = islice(bench.pool, 30)
-    made = write_pool(tmp_path / "pool", records, task=bench.pool.task, sampler={"top_p": 0.9})
+    made = write_pool(tmp_path / "pool", records, Plan(bench.pool.task, sampler={"top_p": 0.9}))
     Truths({name: bench.truths[name] for name in made.questions}).save(made.path)
     return made
 
@@ -100,7 +100,7 @@ def test_answers_without_text_systems_groups_and_some_truths_go_along(
     odd = Question("q\ud800", "cut \ud83d")
     said = (Response("", 1, answer="9"), Response("", 1, error="no", prompt_tokens=4))
     records = [Record(asked, (said[0], Response("\\boxed{8}", 2))), Record(odd, said)]
-    made = write_pool(tmp_path / "pool", records, task=bench.pool.task, sampler={})
+    made = write_pool(tmp_path / "pool", records, Plan(bench.pool.task))
     export_pool(made, tmp_path / "bare")
     Truths({"a": "3"}).save(made.path)
     export_pool(made, tmp_path / "export")
@@ -115,9 +115,7 @@ def test_answers_without_text_systems_groups_and_some_truths_go_along(
 def test_what_is_left_out_is_not_exported(pool: Pool, tmp_path: Path) -> None:
     short, *records = pool
     short = replace(short, responses=short.responses[:4])
-    made = write_pool(
-        tmp_path / "uneven", [short, *records], task=pool.task, sampler={}, responses=32
-    )
+    made = write_pool(tmp_path / "uneven", [short, *records], Plan(pool.task, 32))
     export_pool(made, tmp_path / "export")
     found = open_pool(tmp_path / "export")
     assert [*found] == records == [*made]

@@ -17,7 +17,7 @@ from small_study import Bench
 from aera import Pool, Question, Record, Response, Schedule, Task, get_task, open_pool
 from aera.errors import AeraError, PoolError
 from aera.lab import HeldRecords, export_pool, hold
-from aera.pools.pool import read_votes, write_pool
+from aera.pools.pool import Plan, read_votes, write_pool
 from aera.pools.stats import name_few, tell_pool
 
 RecordOf = Callable[[str, str], Record]
@@ -42,7 +42,7 @@ responses = st.builds(
 def pool(tmp_path: Path, numeric: Task, record_of: RecordOf) -> Pool:
     """Three questions with four responses each."""
     records = [record_of(name, "12.1") for name in ("a", "b", "c")]
-    return write_pool(tmp_path, records, task=numeric, sampler={"temperature": 0.6})
+    return write_pool(tmp_path, records, Plan(numeric, sampler={"temperature": 0.6}))
 
 
 def lines_of(pool: Pool) -> list[str]:
@@ -70,7 +70,7 @@ def test_what_is_written_is_read_back(
         Record(Question(f"q{i}", "é\ud83d?", *own[i]), (*column, Response("cut \ude00 short", 3)))
         for i, column in enumerate(columns)
     ]
-    written = write_pool(tmp_path, records, task=numeric, sampler={}, responses=1)
+    written = write_pool(tmp_path, records, Plan(numeric, 1))
     assert list(written) == list(Pool.open(tmp_path)) == records
 
 
@@ -85,7 +85,7 @@ def test_files_say_what_is_documented_and_equal_records_give_equal_bytes(
     assert fields["sampler"] == {"temperature": 0.6}
     assert {"task", "prompt_template", "schedule", "seed", "hashes"} <= set(fields)
     assert all(list(json.loads(line)) == FIELDS.split() for line in lines_of(pool))
-    again = write_pool(tmp_path / "again", list(pool), task=numeric, sampler={"temperature": 0.6})
+    again = write_pool(tmp_path / "again", list(pool), Plan(numeric, sampler={"temperature": 0.6}))
     for file in (SEALED, "questions.jsonl", "manifest.json"):
         assert (again.path / file).read_bytes() == (pool.path / file).read_bytes()
 
@@ -104,7 +104,7 @@ def test_the_pool_is_as_long_as_keeps_most_responses(
     tmp_path: Path, numeric: Task, record_of: RecordOf, counts: list[int], each: int
 ) -> None:
     records = [record_of(f"q{i}", "1" * count) for i, count in enumerate(counts)]
-    write_pool(tmp_path, records, task=numeric, sampler={})
+    write_pool(tmp_path, records, Plan(numeric))
     pool = Pool.open(tmp_path)
     assert (pool.manifest.each, pool.schedule) == (each, Schedule.doubling(each))
     assert list(pool) == [record for record in records if len(record.responses) >= each]
@@ -115,7 +115,7 @@ def test_a_question_with_too_few_responses_is_there_passed_over_and_told(
 ) -> None:
     counts = {"a": 8, "short": 2, "b": 8, "empty": 0, "long": 10, "c": 1}
     records = [record_of(name, "1" * count) for name, count in counts.items()]
-    write_pool(tmp_path, records, task=numeric, sampler={})
+    write_pool(tmp_path, records, Plan(numeric))
     pool = Pool.open(tmp_path)
     why = {name: f"has {n} responses, fewer than 8" for name, n in counts.items() if n < 8}
     why["c"] = "has 1 response, fewer than 8"
@@ -135,7 +135,7 @@ def test_a_question_with_too_few_responses_is_there_passed_over_and_told(
     assert name_few(dict.fromkeys("abc", "late")) == "3 questions: a (late), b (late), c (late)"
     assert name_few(dict.fromkeys("abcd", "late")).endswith("c (late), …")
     for many, names in ((10, ["long"]), (2, ["a", "short", "b", "long"])):
-        write_pool(tmp_path / "ten", records, task=numeric, sampler={}, responses=many)
+        write_pool(tmp_path / "ten", records, Plan(numeric, many))
         assert [record.question.id for record in Pool.open(tmp_path / "ten")] == names
 
 
@@ -152,7 +152,7 @@ def test_a_pool_of_nothing_is_refused(
 ) -> None:
     records, task = [record_of("q", "1" * count) for count in counts], get_task("numeric")
     with pytest.raises(PoolError, match=message):
-        write_pool(tmp_path, records, task=task, sampler={}, responses=responses)
+        write_pool(tmp_path, records, Plan(task, responses))
 
 
 def test_a_pool_of_format_1_opens(pool: Pool) -> None:
@@ -171,7 +171,7 @@ def test_parts_are_segments_that_travel_and_are_held_in_memory(
 ) -> None:
     monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 16)
     records = [record_of(f"q{i}", "12345678") for i in range(5)]
-    pool = write_pool(tmp_path, records, task=numeric, sampler={})
+    pool = write_pool(tmp_path, records, Plan(numeric))
     monkeypatch.chdir(pool.path.parent)
     parts = Pool.open(pool.path.name).parts()
     monkeypatch.chdir("/")  # whoever works on it may be somewhere else
@@ -194,7 +194,7 @@ def test_a_damaged_segment_is_found_when_read_after_its_whole_questions(
     tmp_path: Path, numeric: Task, record_of: RecordOf
 ) -> None:
     records = [record_of(f"q{i}", "12" * 500) for i in range(8)]
-    pool = write_pool(tmp_path, records, task=numeric, sampler={})
+    pool = write_pool(tmp_path, records, Plan(numeric))
     data = (pool.path / SEALED).read_bytes()
     for damaged in (data[: len(data) // 2], b"\x1f\x8bnot gzip", b'{"question_id": "\xff"}\n'):
         (pool.path / SEALED).write_bytes(damaged)

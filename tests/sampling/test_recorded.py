@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from aera import Pool, Record, get_task
-from aera.pools.pool import write_pool
+from aera.pools.pool import Plan, write_pool
 from aera.sampling.recorded import RecordedUpstream
 
 NUMERIC = get_task("numeric")
@@ -32,7 +32,7 @@ def posted(server: RecordedUpstream, *bodies: dict[str, Any]) -> list[Reply]:
 @pytest.fixture
 def pool(tmp_path: Path, record_of: Callable[..., Record]) -> Pool:
     records = [record_of("a", "12345678"), record_of("b", "abcd")]
-    return write_pool(tmp_path, records, task=NUMERIC, sampler={})
+    return write_pool(tmp_path, records, Plan(NUMERIC))
 
 
 def request_of(pool: Pool, name: str, **fields: Any) -> dict[str, Any]:

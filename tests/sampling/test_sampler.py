@@ -9,7 +9,7 @@ from live import QUESTION, boxed, sampler_of, texts
 
 from aera import Pool, Question, Record, Response, get_task
 from aera.errors import PoolError, UsageError
-from aera.pools.pool import write_pool
+from aera.pools.pool import Plan, write_pool
 from aera.sampling.client import Endpoint
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import Chat, OpenAISampler
@@ -68,7 +68,7 @@ def test_logprobs_are_used_when_they_were_asked_for() -> None:
 @pytest.fixture
 def pool(tmp_path: Path, record_of: Callable[..., Record]) -> Pool:
     records = [record_of("a", "1234"), record_of("b", "5678")]
-    return write_pool(tmp_path, records, task=NUMERIC, sampler={})
+    return write_pool(tmp_path, records, Plan(NUMERIC))
 
 
 def test_a_recorded_sampler_gives_what_was_recorded_in_order(pool: Pool) -> None:

@@ -13,7 +13,7 @@ from live import QUESTION, boxed, controller_of, gathered, sampler_of
 from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Schedule, get_task
 from aera.core import Vote
 from aera.errors import RunError
-from aera.pools.pool import write_pool
+from aera.pools.pool import Plan, write_pool
 from aera.sampling.budget import Budget, Ledger
 from aera.sampling.recorded import RecordedSampler
 from aera.solving.run import Run
@@ -213,7 +213,7 @@ def test_closing_the_stream_early_cancels_the_work_and_takes_no_more_questions()
 def test_solve_blocking_needs_no_loop_and_works_inside_one_as_in_a_notebook(
     tmp_path: Path, record_of: Callable[..., Record]
 ) -> None:
-    pool = write_pool(tmp_path, [record_of("q", "7777")], task=get_task("numeric"), sampler={})
+    pool = write_pool(tmp_path, [record_of("q", "7777")], Plan(get_task("numeric")))
     sampler, controller = RecordedSampler(pool), controller_of()
     assert solve_blocking(QUESTION, sampler, controller).answer == "7"
 

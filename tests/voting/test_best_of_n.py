@@ -32,7 +32,7 @@ from aera import (
     solve,
 )
 from aera.errors import ControllerError, UsageError
-from aera.pools.pool import write_pool
+from aera.pools.pool import Plan, write_pool
 from aera.voting.rules import load_scorer
 from aera.voting.traits import traits
 from aera.voting.weigher import ChanceRight
@@ -235,7 +235,7 @@ def pool(tmp_path: Path) -> Pool:
         )
         for n in range(1, 7)
     ]
-    return write_pool(tmp_path, records, task=get_task("numeric"), sampler={})
+    return write_pool(tmp_path, records, Plan(get_task("numeric")))
 
 
 @pytest.mark.parametrize(

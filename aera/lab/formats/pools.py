@@ -47,6 +47,7 @@ from aera.pools.parquet import (
 from aera.pools.pool import (
     MANIFEST,
     RESPONSE_FIELDS,
+    Plan,
     Pool,
     Record,
     batches,
@@ -116,14 +117,9 @@ def import_file(
         seen: dict[str, Entry] = {}
         parts: list[Readability] = []
         models = Counter[str]()
-        pool = write_pool(
-            folder,
-            _records(chain([first], entries), found, sampler, seen, parts, models),
-            task=found,
-            sampler=sampler,
-            seed=origin.get("seed"),
-            responses=responses or origin.get("each"),
-        )
+        plan = Plan(found, responses or origin.get("each"), sampler, origin.get("seed"))
+        records = _records(chain([first], entries), found, sampler, seen, parts, models)
+        pool = write_pool(folder, records, plan)
         there = origin.get("questions")
         if there not in (None, len(seen)) and not name.endswith(".parquet"):
             raise PoolError(
@@ -367,14 +363,9 @@ def merge_pools(
     seeds = {pool.manifest.seed for pool in pools}
     out = Path(out)
     with whole_folder(out) as folder:
-        write_pool(
-            folder,
-            _merge_records(pools, questions),
-            task=pools[0].task,
-            sampler=_merge_sampler(pools),
-            seed=seeds.pop() if len(seeds) == 1 else None,
-            responses=responses,
-        )
+        seed = seeds.pop() if len(seeds) == 1 else None
+        plan = Plan(pools[0].task, responses, _merge_sampler(pools), seed)
+        write_pool(folder, _merge_records(pools, questions), plan)
         if truths:
             truths.save(folder)
     return Pool.open(out)

@@ -13,7 +13,7 @@ from foreign import brought
 from aera import Pool, Question, Record, Response, get_task
 from aera.lab import Truths, evaluate, export_pool, import_file
 from aera.policies.rules import Fixed
-from aera.pools.pool import write_pool
+from aera.pools.pool import Plan, write_pool
 
 RowOf = Callable[..., dict[str, Any]]
 
@@ -127,8 +127,8 @@ def test_an_export_comes_back_as_the_pool_and_by_the_same_bytes(tmp_path: Path) 
     question = Question("a", "which?", ("tea", "milk"), "be brief", "drinks")
     others = (failed, answered, failed)
     records = [Record(question, (full, failed)), Record(Question("b", "ü?"), others)]
-    known: dict[str, Any] = {"task": get_task("gpqa"), "sampler": {"temperature": 0.6}, "seed": 3}
-    pool = write_pool(tmp_path / "pool", records, **known)
+    plan = Plan(get_task("gpqa"), sampler={"temperature": 0.6}, seed=3)
+    pool = write_pool(tmp_path / "pool", records, plan)
     Truths({"a": "B", "b": "A"}).save(pool.path)
     for name in ("one.parquet", "other.parquet"):
         export_pool(pool, tmp_path / name)

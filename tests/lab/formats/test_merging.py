@@ -12,7 +12,7 @@ from aera import Pool, Question, Record, Response, Task, get_task
 from aera.errors import UsageError
 from aera.lab import Truths, export_pool
 from aera.lab.formats.pools import merge_pools
-from aera.pools.pool import write_pool
+from aera.pools.pool import Plan, write_pool
 
 NUMERIC = get_task("numeric")
 Maker = Callable[..., Path]
@@ -34,7 +34,7 @@ def pool(tmp_path: Path) -> Maker:
         seed: int | None = None,
         **sampler: Any,
     ) -> Path:
-        write_pool(tmp_path / name, records, task=task, sampler=sampler, seed=seed)
+        write_pool(tmp_path / name, records, Plan(task, sampler=sampler, seed=seed))
         if truths:
             Truths(truths).save(tmp_path / name)
         return tmp_path / name
