@@ -258,8 +258,11 @@ class Shown(Progress):
         self._before, self._total = done, total
         self._work = self.add_task("", total=total, completed=done, told="")
         waiting = f"{place}: nothing is done after {EVERY:.0f} s, still waiting"
-        loop = asyncio.get_running_loop()
-        self._waiting = loop.call_later(EVERY, lambda: say(waiting, stderr=True))
+        self._waiting = asyncio.get_running_loop().call_later(EVERY, self.say, waiting)
+
+    def say(self, sentence: str) -> None:
+        """A sentence, above the bar where there is one."""
+        say(sentence, console=self.console)
 
     def tell(self, done: int, describe: Callable[[], str]) -> None:
         """So much is done; the rest of the line is made only where it is shown."""
@@ -273,7 +276,7 @@ class Shown(Progress):
         self.update(self._work, completed=done, told=told)
         if self.disable:
             self._said = now
-            say(told, stderr=True)
+            self.say(told)
 
 
 # --- solve ----------------------------------------------------------------------------------------
@@ -359,7 +362,7 @@ class _Solving(Job):
                             typer.echo(line)
                         error = allocation.error
                         if error and not any(each.error for each in done):
-                            say(f"aera: {error}{self.advice(error)}", stderr=True)
+                            shown.say(f"aera: {error}{self.advice(error)}")
                         done.append(allocation)
                         shown.tell(len(done), self._progress)
             if short:  # a reader, not a program

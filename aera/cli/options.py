@@ -202,7 +202,13 @@ def without_password(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def say(sentence: str, *, stderr: bool = False, style: str | None = None) -> None:
+def say(
+    sentence: str,
+    *,
+    stderr: bool = False,
+    style: str | None = None,
+    console: Console | None = None,
+) -> None:
     """A sentence without markup, for it may hold a path: one line where it is piped.
 
     It is printed without what a terminal would obey or no encoding takes. On a terminal lines end
@@ -211,7 +217,7 @@ def say(sentence: str, *, stderr: bool = False, style: str | None = None) -> Non
     shown = (
         c if c.isprintable() or c in "\n\xa0" else "\N{REPLACEMENT CHARACTER}" for c in sentence
     )
-    console, sentence = Console(stderr=stderr), "".join(shown)
+    console, sentence = console or Console(stderr=stderr), "".join(shown)
     if console.is_terminal:
         glued = re.sub(r"(?<=\d) (?=%|points)|(?<=%:) ", "\xa0", sentence)
         whole = fill(glued, console.width, break_long_words=False, break_on_hyphens=False)
