@@ -95,24 +95,18 @@ def build(
     choice, family = choices[best], tried[best]
     policy = policy_of(model, choice, family, table.schedule)
     lent, usual = teacher if model.weigher else None, float(tuning.stored.tokens[:, -1].mean())
-    fitted = _hash(table.questions, split.taught)
     calibrated = _hash(table.questions, split.calibrating)
-    controller = Controller(
-        task=table.task,
-        schedule=table.schedule,
-        policy=policy,
-        gate=model.gate,
-        weigher=model.weigher,
-        encoder_name=encoder_name,
+    learned = _controller_of(table, model, split, policy, encoder_name)
+    controller = replace(
+        learned,
         calibration={
             **_calibration(choice, choices, learned=model.learned, seed=seed),
             "out_of_fold": not len(split.tune) and not (lent and lent.fitted & calibrated),
             "tokens_per_response": round(usual / table.schedule.last, 1),
             **({"weights_from": _describe_teacher(lent, calibrated)} if lent else {}),
         },
-        fitted=fitted | lent.fitted if lent else fitted,
+        fitted=learned.fitted | lent.fitted if lent else learned.fitted,
         calibrated=calibrated,
-        home=_find_home(table, model.weigher, split.calibrating),
     )
     carded = replace(controller, card=_card(controller, choice, split))
     columns = choice.stops(family, tuning.values[family.name])
@@ -130,6 +124,22 @@ def _learn(
     """What a pool teaches, and the questions that calibrate as the model sees them."""
     split = learner.split(table, np.arange(len(table)), certified=certified, seed=seed)
     return split, *fit_split(learner, table, split, seed=seed)
+
+
+def _controller_of(
+    table: Any, model: Model, split: Split, policy: Policy, encoder_name: str | None
+) -> Controller:
+    """What was learned, and a policy on it."""
+    return Controller(
+        task=table.task,
+        schedule=table.schedule,
+        policy=policy,
+        gate=model.gate,
+        weigher=model.weigher,
+        encoder_name=encoder_name,
+        fitted=_hash(table.questions, split.taught),
+        home=_find_home(table, model.weigher, split.calibrating),
+    )
 
 
 def _point(policy: Policy, stops: Columns, seen: Trajectories, weigher: Weighting | None) -> Point:
@@ -254,16 +264,7 @@ def build_stated(
         else:
             point, policy = _weighted(label, model, table)
         learned, readability = model.learned, table.readability
-        controller = Controller(
-            task=table.task,
-            schedule=schedule,
-            policy=policy,
-            gate=model.gate,
-            weigher=model.weigher,
-            encoder_name=encoder_name,
-            fitted=_hash(table.questions, split.taught),
-            home=_find_home(table, model.weigher, split.fit),
-        )
+        controller = _controller_of(table, model, split, policy, encoder_name)
     else:
         policy, learned = parse_policy(label), "nothing was learned"
         replaying = ReplaySettings(records.task, schedule, truths)

@@ -344,19 +344,16 @@ class Dataset:
         """These questions with these weights, in the stored order and, if `mixed`, in others."""
         count = 1 + ORDERS if mixed else 1
         given = self.scores if self.scores is not None else np.ones(self.answers.shape)
-        weights = given[rows] if weights is None else weights
+        used = given[rows] if weights is None else weights
         parts = [slice(start, start + AT_ONCE) for start in range(0, len(rows), AT_ONCE)]
         done = Trajectories.concat(
-            [self._replay(rows[part], weights[part], orders=count) for part in parts]
+            [self._replay(rows[part], used[part], orders=count) for part in parts]
         )
+        records = [self.records[row] for row in rows]
+        if weights is not None:
+            records = [each.with_weights(w) for each, w in zip(records, weights, strict=True)]
+        done = replace(done, records=tuple(records))
         return done if self.rule is plain_vote else self._by_rule(rows, done)
-
-    def weigh(self, rows: Columns, weights: Floats | None) -> list[VotedRecord]:
-        """The records of these rows with other weights; None leaves them plain."""
-        chosen = [self.records[row] for row in rows]
-        if weights is None:
-            return chosen
-        return [each.with_weights(own) for each, own in zip(chosen, weights, strict=True)]
 
     def _replay(self, rows: Columns, weights: Floats, *, orders: int) -> Trajectories:
         places, ends = self.orders[rows, :orders], np.array(self.schedule.checkpoints)

@@ -133,13 +133,10 @@ def test_a_taught_controller_keeps_its_limit_on_other_questions(taught: Built) -
     """Its weights lift the accuracy above the plain full budget, for less."""
     controller, other = taught.controller, made_table(7)
     assert controller.weigher is not None
-    rows = np.arange(60)
-    weights = controller.weigher.weights(other.traits)
+    seen = other.replay(np.arange(60), controller.weigher.weights(other.traits))
     ours, full = (
-        evaluate(
-            HeldRecords(other.weigh(rows, w), TASK, SCHEDULE), [policy], truths=other.truths
-        ).points[0]
-        for w, policy in ((weights, controller.policy), (None, Fixed(8)))
+        evaluate(HeldRecords(records, TASK, SCHEDULE), [policy], truths=other.truths).points[0]
+        for records, policy in ((seen.records, controller.policy), (other.records, Fixed(8)))
     )
     assert ours.accuracy > full.accuracy
     assert ours.tokens < full.tokens

@@ -210,7 +210,7 @@ def test_a_dataset_leaves_out_what_the_schedule_does_not_reach() -> None:
 def test_weighing_changes_weights_and_nothing_else(table: Dataset) -> None:
     weights = np.random.default_rng(0).random((2, 8))
     rows = np.array([3, 8])
-    for own, row, given_ in zip(table.weigh(rows, weights), rows, weights, strict=True):
+    for own, row, given_ in zip(table.replay(rows, weights).records, rows, weights, strict=True):
         before = table.records[row]
         assert [vote.weight for vote in own.votes] == given_.tolist()
         assert own.with_weights(np.ones(8)) == before.with_weights(np.ones(8))

@@ -27,7 +27,14 @@ from aera.lab.calibrating.families import (
     answer_families,
 )
 from aera.lab.frontier import Trajectories, by_question
-from aera.lab.learning.fit import Responses, fit_gate, fit_tiers, fit_weigher, judge_out_of_fold
+from aera.lab.learning.fit import (
+    PRICE,
+    Responses,
+    fit_gate,
+    fit_tiers,
+    fit_weigher,
+    judge_out_of_fold,
+)
 from aera.lab.learning.folds import Fold, Split, check_enough, out_of_fold, split_rows
 from aera.lab.replay import Dataset, ReplaySettings, count_votes, read_dataset
 from aera.lab.truths import Grader, Truths
@@ -39,6 +46,8 @@ from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Workers
 
 LABELS, MAJORITY, SCORES = "labels", "majority", "scores"
+SHARES = (0.5, 0.5)
+"""Of the questions, for learning and for a certificate."""
 MARGIN = 1.64
 """Standard errors that a loss stays below its limit, and a gain above nothing: on few questions the
 cheapest setting that seemed to lose little loses more on others."""
@@ -67,19 +76,8 @@ class VoteModel:
     gate: Gate | None
     own: Trajectories
     """The same questions out of fold: every one weighed and judged by models of others."""
-    weights: str = ""
-    """What became of the weights, and why."""
-    price: float = 0.0
-    """Of the full budget, where scores teach."""
-
-    @property
-    def learned(self) -> str:
-        """What was kept, what was left out, and why; all of it measured out of fold."""
-        if self.teacher == SCORES:
-            return f"a gate for best-of-n at a price of {self.price:g} for the full budget"
-        if self.teacher == MAJORITY:
-            return f"without truths: {self.weights}; ASC is what was calibrated"
-        return f"{self.weights}; the gate or ASC, whichever is cheaper at the allowed loss"
+    learned: str
+    """What was kept, what was left out, and why; all of it measured out of fold."""
 
     def families(self, goal: Goal) -> Mapping[str, Family]:
         """`aera` is what is used for this goal; the others stand beside it."""
@@ -89,11 +87,11 @@ class VoteModel:
             return {"aera": ASC_FAMILY, **{each.name: each for each in answer_families()}}
         assert isinstance(goal, LossLimit)
         tried = replace(goal, alpha=None)
-        both = [
-            (tried.choose(family, self.own, grid=self.grid(family)), family)
-            for family in (GATE_FAMILY, ASC_FAMILY)
-        ]
-        _, best = max(both, key=lambda pair: pair[0].token_saving)
+
+        def saving(family: Family) -> float:
+            return tried.choose(family, self.own, grid=self.grid(family)).token_saving
+
+        best = max((GATE_FAMILY, ASC_FAMILY), key=saving)
         return {"aera": best, "gate": GATE_FAMILY, "asc": ASC_FAMILY}
 
     def grid(self, family: Family) -> tuple[float, ...]:
@@ -107,7 +105,6 @@ class VoteModel:
         if isinstance(self.weigher, Weigher):
             weights = self.weigher.weights(table.traits[rows])
         seen = table.replay(rows, weights, mixed=table.exchangeable)
-        seen = replace(seen, records=tuple(table.weigh(rows, weights)))
         if self.gate is None:
             return seen
         assert seen.features is not None
@@ -117,9 +114,8 @@ class VoteModel:
         """The gate at one threshold, or a rule on answers at its setting."""
         if family is SCORE_FAMILY:
             raise UsageError("a bar on the score is only shown beside the gate; it is no policy")
-        make = None if family is None else family.make
-        if make is not None:
-            return make(setting)
+        if family is not None and family.make is not None:
+            return family.make(setting)
         assert self.gate is not None, "every family of this model needs only answers"
         return Gated(self.gate, setting)
 
@@ -146,8 +142,6 @@ class VoteLearner:
     """What the mean full budget costs then, in units of reward."""
     judge: Scorer | None = None
     """Who says what a response is worth then; without one, the score itself is the reward."""
-    shares: tuple[float, float] = (0.5, 0.5)
-    """Questions for learning and for a certificate."""
     workers: Workers = SERIAL
     """Who works on the parts of one fit."""
 
@@ -188,7 +182,7 @@ class VoteLearner:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
         if not certified:
             return Split(rows, rows[:0], rows[:0])
-        fit, tune = split_rows(rows, self.shares, groups=table.groups, seed=seed)
+        fit, tune = split_rows(rows, SHARES, groups=table.groups, seed=seed)
         return Split(fit, rows[:0], tune)
 
     def fit(
@@ -196,43 +190,37 @@ class VoteLearner:
     ) -> VoteModel:
         """Weights and gate from these questions alone; nothing is held out."""
         check_enough(table)
-        mixed = table.is_exchangeable(rows)
-        plain = table.replay(rows, mixed=mixed)
+        own = table.replay(rows, mixed=table.is_exchangeable(rows))
         if self.teacher == SCORES:
-            own = self._judge(plain, table.groups[rows], seed)
-            gate = fit_gate(plain, self.price)
-            return VoteModel(SCORES, self.best_of_n, gate, own, price=self.price)
-        weights, taught, told = self._try_weights(table, rows, plain, seed=seed)
-        own = plain if weights is None else table.replay(rows, weights, mixed=mixed)
-        own = replace(own, records=tuple(table.weigh(rows, weights)))
-        weigher = None if weights is None else self.given or fit_tiers(taught)
+            weigher: Weigher | BestOfN | None = self.best_of_n
+            learned = f"a gate for best-of-n at a price of {self.price:g} for the full budget"
+        else:
+            own, weigher, told = self._try_weights(table, rows, own, seed=seed)
+            learned = f"{told}; the gate or ASC, whichever is cheaper at the allowed loss"
         if self.teacher == MAJORITY:
-            return VoteModel(MAJORITY, weigher, None, own, told)
-        judged = self._judge(own, table.groups[rows], seed)
-        return VoteModel(LABELS, weigher, fit_gate(own), judged, told)
-
-    def _judge(self, seen: Trajectories, groups: Columns, seed: int) -> Trajectories:
-        """The questions with what gates of the other folds say."""
-        price = {"price": self.price} if self.teacher == SCORES else {}
-        return _with_chances(seen, judge_out_of_fold(seen, groups=groups, seed=seed, **price))
+            learned = f"without truths: {told}; ASC is what was calibrated"
+            return VoteModel(MAJORITY, weigher, None, own, learned)
+        price = self.price if self.teacher == SCORES else PRICE
+        chances = judge_out_of_fold(own, groups=table.groups[rows], seed=seed, price=price)
+        gate = fit_gate(own, price)
+        return VoteModel(self.teacher, weigher, gate, _with_chances(own, chances), learned)
 
     # --- weights ----------------------------------------------------------------------------------
 
     def _try_weights(
         self, table: Dataset, rows: Columns, plain: Trajectories, *, seed: int
-    ) -> tuple[Floats | None, Responses, str]:
-        """Weights out of fold, or by somebody who never saw these questions.
+    ) -> tuple[Trajectories, Weigher | None, str]:
+        """The questions weighed out of fold, or by somebody who never saw them.
 
-        None where they are no use; with them the questions that teach, and what was found.
+        They stay plain where weights are no use; beside them the weigher, and what was found.
         """
+        if not self.weigh:
+            return plain, None, "votes are plain"
         known = Responses(table.traits[rows], table.voted[rows], table.grades[rows])
         teaches: Flags = np.ones(len(rows), dtype=np.bool_)
         if self.teacher == MAJORITY:
             known = replace(known, grades=majority_says(table.answers[rows]))
             teaches = _clear(known)
-        taught = known.subset(np.flatnonzero(teaches))
-        if not self.weigh:
-            return None, taught, "votes are plain"
 
         def weigh(taught: Responses, weighed: Responses) -> Floats:
             if self.given is not None:
@@ -240,15 +228,16 @@ class VoteLearner:
             work = partial(_weigh_fold, taught, weighed, teaches)
             return out_of_fold(work, table.groups[rows], seed=seed, workers=self.workers)
 
-        weights = weigh(known, known)
+        weights, seen = weigh(known, known), plain
+        mixed = plain.tokens.shape[1] > 1
         if self.teacher == LABELS:
-            again = table.replay(rows, weights, mixed=plain.tokens.shape[1] > 1)
-            kept, found = _gain(again, plain)
+            seen = table.replay(rows, weights, mixed=mixed)
+            kept, found = _gain(seen, plain)
             told = "weights taught elsewhere" if self.given else "learned weights"
             told += (
                 f" gain {found} and are used"
                 if kept
-                else (f" ({found}) do not clearly gain, so votes are plain")
+                else f" ({found}) do not clearly gain, so votes are plain"
             )
         else:
             kept, found = self._ask_labels(table, rows, weights) or _support(
@@ -256,7 +245,11 @@ class VoteLearner:
             )
             told = f"weights taught {'elsewhere' if self.given else 'by the clear votes'} "
             told += f"({found}) are {'used' if kept else 'refused'}"
-        return weights if kept else None, taught, told
+            if kept:
+                seen = table.replay(rows, weights, mixed=mixed)
+        if not kept:
+            return plain, None, told
+        return seen, self.given or fit_tiers(known.subset(np.flatnonzero(teaches))), told
 
     def _ask_labels(
         self, table: Dataset, rows: Columns, weights: Floats
