@@ -37,17 +37,22 @@ QUESTIONS = 60
 
 
 def made_records(
-    seed: int = 0, *, questions: int = QUESTIONS, telling: bool = True
+    seed: int = 0,
+    *,
+    questions: int = QUESTIONS,
+    telling: bool = True,
+    shares: Sequence[float] = (0.3, 0.4, 0.45, 0.9),
 ) -> tuple[list[VotedRecord], dict[str, str]]:
-    """Questions with eight responses and their truths; right and wrong answers look alike.
+    """Questions with eight responses, of which these shares are right, and their truths.
 
-    Wrong responses hedge where they are telling; else whoever likes does.
+    Right and wrong answers look alike. Wrong responses hedge where they are telling; else whoever
+    likes does.
     """
     rng = Random(seed)
     records, truths = [], {}
     for place in range(questions):
         truth, wrong = rng.sample(range(11, 99), 2)
-        share = rng.choice([0.3, 0.4, 0.45, 0.9])
+        share = rng.choice(shares)
         responses = []
         for _ in range(SCHEDULE.last):
             right = rng.random() < share

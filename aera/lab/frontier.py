@@ -559,46 +559,43 @@ class Frontier:
 
         The new point's trajectories become those that are shown; the others keep their own.
         """
-        points = {each.policy: each for each in self.points}
-        kept = tuple({**points, point.policy: point}.values())
-        return Frontier(kept, point.trajectories, self.readability)
+        points = {each.policy: each for each in (*self.points, point)}
+        return Frontier(tuple(points.values()), point.trajectories, self.readability)
 
     def only(self, family: str) -> "Frontier":
         """The points of one family of policies, whatever their setting."""
-        kept = tuple(point for point in self.points if point.family == family)
-        return Frontier(kept, self.trajectories, self.readability)
+        return replace(self, points=tuple(p for p in self.points if p.family == family))
 
     def without_sweeps(self) -> "Frontier":
         """Leave out the settings of baselines that nobody asked for."""
         kept = (p for p in self.points if p.kind is not Kind.SWEPT or p.family == "aera")
-        return Frontier(tuple(kept), self.trajectories, self.readability)
+        return replace(self, points=tuple(kept))
 
     def full_budget(self, *, weighted: bool = False) -> Point:
         """Every question at the last checkpoint, whether or not that policy was asked for.
 
         It is judged on the votes that the other plain, or weighted, points were judged on.
         """
-        for point in self.points:
-            own = point.kind is Kind.FIXED and point.weighted is weighted
-            if own and not np.any(point.columns != self.trajectories.tokens.shape[1] - 1):
+        alike = [point for point in self.points if point.weighted is weighted]
+        for point in alike:
+            if point.kind is Kind.FIXED and point.setting == self.trajectories.schedule.last:
                 return point
-        alike = [
-            point.trajectories
-            for point in self.points
-            if point.weighted is weighted and point.family not in CONFIDENT
-        ]
-        return fixed_points(alike[0] if alike else self.trajectories, weighted=weighted)[-1]
+        own = (point.trajectories for point in alike if point.family not in CONFIDENT)
+        return fixed_points(next(own, self.trajectories), weighted=weighted)[-1]
 
     def nondominated(self, spend: str = "responses") -> list[Point]:
         """The points no mixture of others beats at equal or lower spend: the upper hull."""
+
+        def slope(a: Point, b: Point) -> float:
+            width = getattr(b, spend) - getattr(a, spend)
+            return (b.quality - a.quality) / width if width > 0 else inf
+
         ordered = sorted(self.points, key=lambda p: (getattr(p, spend), -p.quality, p.policy))
         hull: list[Point] = []
         for point in ordered:
             if hull and point.quality <= hull[-1].quality:
                 continue
-            while len(hull) > 1 and _slope(hull[-2], point, spend) >= _slope(
-                hull[-2], hull[-1], spend
-            ):
+            while len(hull) > 1 and slope(hull[-2], point) >= slope(hull[-2], hull[-1]):
                 hull.pop()
             hull.append(point)
         return hull
@@ -614,9 +611,3 @@ class Frontier:
             return Mixture((low, low), 1.0)
         gap = getattr(high, spend) - getattr(low, spend)
         return Mixture((low, high), (getattr(high, spend) - at) / gap)
-
-
-def _slope(a: Point, b: Point, spend: str) -> float:
-    width = getattr(b, spend) - getattr(a, spend)
-    rise = b.quality - a.quality
-    return rise / width if width > 0 else float("inf")

@@ -45,14 +45,6 @@ def test_what_a_controller_has_not_is_refused(
             ask_policies(label, schedule, controller=controller)
 
 
-def test_scores_are_asked_for_fixed_budgets_and_gates(bench: Bench) -> None:
-    schedule = bench.pool.schedule
-    assert ask_policies(None, schedule, scored=True) == ([Fixed(n) for n in schedule], [])
-    for label in ("asc-0.9", "first-valid", "lead-3"):
-        with pytest.raises(UsageError, match="best-of-n has none"):
-            ask_policies(label, schedule, scored=True)
-
-
 @pytest.mark.parametrize(
     ("asked", "most", "found"),
     [

@@ -59,17 +59,6 @@ def test_what_is_saved_or_lost_is_said_against_the_full_budget() -> None:
     assert "questions, 211 % of what fixed-4 costs" in saving(dear)
 
 
-def test_unrecorded_prompts_are_mentioned_if_they_have_a_price() -> None:
-    [known] = frontier_of("asc-0.9").points
-    [unknown] = frontier_of("asc-0.9", prompts=(0, 0, 0, 0)).points
-    assert "prompts out" not in tell_money(known, PRICES)[-1]
-    assert "prompts out" not in tell_money(unknown, Prices(0, 1))[-1]
-    assert tell_money(unknown, PRICES)[-1] == (
-        "no response to 2 of 2 questions recorded its prompt tokens, so money leaves their "
-        "prompts out"
-    )
-
-
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
 def test_a_price_that_is_none_is_refused(wrong: float) -> None:
     for make in (lambda: Prices(wrong, 1), lambda: Prices(1, wrong)):

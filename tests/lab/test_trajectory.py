@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import Schedule
-from aera.errors import ProtocolError
 from aera.lab import Trajectories
 from aera.lab.frontier import SHAPES, shape
 
@@ -82,11 +81,3 @@ def test_cut_at_a_checkpoint_nothing_later_is_left() -> None:
     assert counts == {"stable wrong": 0, "recovery": 1, "collapse": 0, "stable right": 1}
     assert made.by_mean.known_grades.tolist() == [[0.2, 0.4], [1, 1]]
     assert made.tokens.shape == made.agreement.shape == (2, 2)
-
-
-def test_graded_by_the_mean_only_the_grades_change() -> None:
-    made = replace(trajectories([[0, 1]]), re2_mean=np.array([[0.25, 0.5]]))
-    assert made.by_mean.known_grades.tolist() == [[0.25, 0.5]]
-    assert made.by_mean.tokens is made.tokens
-    with pytest.raises(ProtocolError, match="no truths"):
-        _ = trajectories([[0, 1]]).by_mean

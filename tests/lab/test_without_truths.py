@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
-from made_questions import SCHEDULE, TASK
+from made_questions import SCHEDULE, TASK, made_records
 
 import aera
-from aera import Controller, Question, Record, Response
+from aera import Controller
 from aera.errors import UsageError
 from aera.lab import LossLimit, Truths, VoteLearner, nested
 from aera.lab.build import build
 from aera.lab.replay import Dataset
 from aera.lab.truths import read_labels
-from aera.pools.pool import HeldRecords, VotedRecord, read_votes
+from aera.pools.pool import HeldRecords, VotedRecord
 from aera.solving.controller import default_controller
 
 LEARNER = VoteLearner("majority")
@@ -26,21 +25,8 @@ BUNDLED = Path(__file__).parents[2] / "aera/demo/controller"
 
 @pytest.fixture(scope="module")
 def made() -> Made:
-    """Questions whose crowd is mostly right, and whose wrong responses hedge."""
-    chance, records, truths = Random(0), [], {}
-    for place in range(len(EVERY)):
-        truth, wrong = chance.sample(range(11, 99), 2)
-        share = chance.choice([0.6, 0.9, 0.95, 1.0])
-        responses = []
-        for _ in range(SCHEDULE.last):
-            right = chance.random() < share
-            words = "it" if right else "wait, actually, sorry, it"
-            said = f"{words} is \\boxed{{{truth if right else wrong}}}"
-            responses.append(Response(said, tokens=chance.randint(20, 40)))
-        question = Question(f"q{place}", f"how many are {place} and {place % 7}?")
-        records.append(Record(question, tuple(responses)))
-        truths[question.id] = str(truth)
-    return read_votes(records, TASK), truths
+    """Questions whose crowd is mostly right."""
+    return made_records(questions=len(EVERY), shares=(0.6, 0.9, 0.95, 1.0))
 
 
 @pytest.fixture(scope="module")

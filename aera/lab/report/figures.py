@@ -129,12 +129,6 @@ def number(field: str, title: str | None, **settings: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **settings}
 
 
-def name_axis(field: str) -> Spec:
-    """Names down the left side, in the order of the rows."""
-    axis = {"title": None, "labelLimit": 240, "domain": False, "ticks": False, "labelPadding": 8}
-    return {"field": field, "type": "nominal", "sort": None, "axis": axis}
-
-
 def steps(field: str, title: str, order: Sequence[str]) -> Spec:
     """Checkpoints, evenly spaced, in their order."""
     axis = {"title": title, "labelAngle": 0, "grid": False}
@@ -529,7 +523,8 @@ def calibrated_figure(evaluation: Mapping[str, Any], *, allowed: float) -> Figur
     columns |= {"spent": "share of the tokens (95 %)", "settings": "chosen settings"}
     title = f"points against {full}" if graded else f"points of agreement with {full}"
     x = number("difference", title, axis={"tickCount": 8}, scale={"padding": 12})
-    place = {"x": x, "y": name_axis("name")}
+    axis = {"title": None, "labelLimit": 240, "domain": False, "ticks": False, "labelPadding": 8}
+    place = {"x": x, "y": {"field": "name", "type": "nominal", "sort": None, "axis": axis}}
     return Figure(
         "calibrated",
         f"Calibrated policies against {full}",

@@ -57,6 +57,19 @@ LONGEST_RESPONSE = 1_000
 WORTH = 600
 """Characters that make a response worth showing, where there are many questions."""
 
+LEADS = {
+    "replay": "Policies replayed as given. Picking the best of them afterwards is descriptive.",
+    "controller": "The controller was finished before; the other policies are replayed as given, "
+    "and picking the best of them afterwards is descriptive.",
+    "crossfit": "Gates judge questions they never saw; their thresholds, like every sweep, are "
+    "read off afterwards, which is descriptive.",
+    **dict.fromkeys(
+        ("nested", "holdout"),
+        "Only the calibrated points (diamonds) were fixed before these questions were judged; "
+        "sweeps are read off afterwards, which is descriptive.",
+    ),
+}
+"""How the points of the frontier were chosen, by protocol."""
 HINDSIGHT = {
     "oracle": "the cheapest checkpoint with the best grade, known in hindsight only",
     "matched-random": "the stops of another policy, dealt at random",
@@ -137,21 +150,7 @@ def _frontier_section(made: Evaluation, *, allowed: float) -> Section:
     figures = [frontier_figure(rows, spend=s, measure=measure, full=full) for s in spends]
     if "savings" in told:
         figures.append(calibrated_figure(told, allowed=allowed))
-    leads = {
-        "replay": "Policies replayed as given. Picking the best of them afterwards is descriptive.",
-        "crossfit": "Gates judge questions they never saw; their thresholds, like every sweep, are "
-        "read off afterwards, which is descriptive.",
-    }
-    lead = leads.get(
-        told["protocol"],
-        "Only the calibrated points (diamonds) were fixed before these questions were judged; "
-        "sweeps are read off afterwards, which is descriptive.",
-    )
-    if made.controller is not None:
-        lead = (
-            "The controller was finished before; the other policies are replayed as given, and "
-            "picking the best of them afterwards is descriptive."
-        )
+    lead = LEADS["controller" if made.controller else made.protocol]
     beside = [
         (each["reference"], f"{each['accuracy']:.1f}", *_gap(each["gap"]),
          each["gap"]["better"], each["gap"]["worse"])

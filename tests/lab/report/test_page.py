@@ -213,41 +213,37 @@ OVERLAPPING = """(() => {
 async def explored(page: Path, profile: Path) -> dict[str, Any]:
     """What a reader finds who presses a key, chooses a policy and turns the lights off."""
     async with browser_tab(profile) as tab:
+        see, seen = tab.value, dict[str, Any]()
         await tab.look(1200)
         await tab.open(page.as_uri())
-        seen: dict[str, Any] = {
-            "charts": await tab.value("document.querySelectorAll('figure svg').length")
-        }
+        seen["charts"] = await see("document.querySelectorAll('figure svg').length")
         heading = "document.querySelector('#question h3').textContent"
-        seen["first"] = await tab.value(heading)
-        await tab.value("document.getElementById('questions').focus()")
+        seen["first"] = await see(heading)
+        await see("document.getElementById('questions').focus()")
         await tab.press("ArrowDown", 40)
-        seen["second"] = await tab.value(heading)
-        why = "document.querySelector('#question .why').textContent"
-        await tab.value(
+        seen["second"] = await see(heading)
+        await see(
             "const list = document.getElementById('policy'); list.value = 'fixed-4';"
             "list.dispatchEvent(new Event('change'))"
         )
-        seen["why"] = await tab.value(why)
-        await tab.value("document.querySelector('input[value=responses]').click()")
+        seen["why"] = await see("document.querySelector('#question .why').textContent")
+        await see("document.querySelector('input[value=responses]').click()")
         ground = "getComputedStyle(document.body).backgroundColor"
-        seen["light"] = await tab.value(ground)
+        seen["light"] = await see(ground)
         await tab.look(390, "dark")
-        seen["dark"] = await tab.value(ground)
-        seen["width"] = await tab.value("document.documentElement.scrollWidth")
-        unnamed = "[...document.querySelectorAll('button,select,input')]"
-        unnamed += ".filter((one) => !one.ariaLabel && !one.labels?.length).length"
-        seen["unnamed"] = await tab.value(unnamed)
-        await tab.value(
-            "document.querySelectorAll('section > details').forEach(d => d.open = true)"
+        seen["dark"] = await see(ground)
+        seen["width"] = await see("document.documentElement.scrollWidth")
+        seen["unnamed"] = await see(
+            "[...document.querySelectorAll('button,select,input')]"
+            ".filter((one) => !one.ariaLabel && !one.labels?.length).length"
         )
-        seen["unfolded"] = await tab.value(
+        await see("document.querySelectorAll('section > details').forEach(d => d.open = true)")
+        seen["unfolded"] = await see(
             "new Promise(done => setTimeout(() => done("
             "document.querySelectorAll('figure svg').length), 1500))"
         )
-        seen["overlapping"] = await tab.value(OVERLAPPING)
-        seen["logged"], seen["requested"] = tab.logged, tab.requested
-        return seen
+        seen["overlapping"] = await see(OVERLAPPING)
+        return {**seen, "logged": tab.logged, "requested": tab.requested}
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
@@ -264,7 +260,5 @@ def test_the_page_works_in_a_browser_without_a_network(judged: Evaluation, tmp_p
     first, second = judged.frontier.trajectories.question_ids[:2]
     assert (seen["first"], seen["second"]) == (first, second)
     assert "fixed-4 stops after 4 responses" in seen["why"]
-    assert "fixed budget" in seen["why"]
     assert seen["light"] != seen["dark"]
-    assert seen["width"] == 390
-    assert seen["unnamed"] == 0
+    assert (seen["width"], seen["unnamed"]) == (390, 0)
