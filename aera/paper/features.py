@@ -131,9 +131,6 @@ def semantics(prefix: Prefix, encoder: Encoder) -> Semantics:
 
 # --- the table ------------------------------------------------------------------------------------
 
-PROJECTED = 32
-
-
 BUDGET, ANSWERS, TEMPORAL = "budget and cost", "answer distribution", "temporal change"
 REDO, SEMANTIC, PROJECTION = "re-solving", "semantic state", "projection"
 _TABLE: dict[str, dict[str, str]] = {
@@ -176,17 +173,11 @@ SCALARS = tuple(
     for group, meanings in _TABLE.items()
     for name, meaning in meanings.items()
 )
-FEATURES: tuple[Feature, ...] = (
-    *SCALARS,
-    *(
-        Feature(
-            f"projection_{i:02}",
-            f"coordinate {i} of the projected centroid",
-            PROJECTION,
-        )
-        for i in range(PROJECTED)
-    ),
+_PROJECTED = (
+    Feature(f"projection_{i:02}", f"coordinate {i} of the projected centroid", PROJECTION)
+    for i in range(32)
 )
+FEATURES: tuple[Feature, ...] = (*SCALARS, *_PROJECTED)
 NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)
 
 

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from typing import Any
 
@@ -211,7 +211,8 @@ _SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
 _SLASH = re.compile(r"(?<![\w}.)])(\d+)/(\d+)(?![\w.\\(])")
 _POWER = re.compile(r"([\^_])\{(\w)\}")
 _PRODUCT = re.compile(r"\s*(?:\*|\\(?:cdot|times)(?![a-zA-Z]))\s*(?:(?=(\d))|)")
-_NEEDED_SPACE = re.compile(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])|(\d)\s+(?=\d)|\s+")
+# A space stays where without it two things became one: \\pi r, 1 2.
+_NEEDED_SPACE = re.compile(r"(\\[a-zA-Z]+\s)\s*(?=[a-zA-Z])|(\d\s)\s*(?=\d)|\s+")
 _SYMBOLS = {"\\lbrace": "\\{", "\\rbrace": "\\}", "\\leq": "\\le", "\\geq": "\\ge", "\\neq": "\\ne"}
 _SYMBOL = re.compile(r"\\(?:lbrace|rbrace|leq|geq|neq)(?![a-zA-Z])")
 _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
@@ -251,7 +252,8 @@ def _expression(text: str, depth: int = 0) -> str:
         return _leaf(text)
     if len(parts := _split(text, "\\cup")) > 1:
         return "\\cup".join(sorted({_expression(part, depth + 1) for part in parts}))
-    text = text if depth else _ungroup(text)
+    if not depth:
+        text = _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
     parts = _split(text, ",")
     if depth == 0 and (len(parts) > 1 or text.count("\\pm") == 1):
         return _list(parts)
@@ -260,19 +262,12 @@ def _expression(text: str, depth: int = 0) -> str:
     return _bracket(text, depth) or _leaf(text)
 
 
-def _ungroup(text: str) -> str:
-    return _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
-
-
 def _list(parts: list[str]) -> str:
     """A list in no order. Joined by comma and space: "1, 234" is not the number 1,234."""
     names = {named[1] if (named := _NAMED.fullmatch(part)) else None for part in parts}
-    read = _leaf if len(names) > 1 else _inner  # the names of x = 2, y = 3 matter
+    # The names of x = 2, y = 3 matter.
+    read = _leaf if len(names) > 1 else partial(_expression, depth=1)
     return ", ".join(sorted({read(value) for part in parts for value in _signs(part)}))
-
-
-def _inner(text: str) -> str:
-    return _expression(text, 1)
 
 
 def _signs(part: str) -> Iterator[str]:
@@ -336,17 +331,11 @@ def _leaf(text: str) -> str:
         text = _SHORT_ROOT.sub(r"\\sqrt{\1}", _SHORT_FRACTION.sub(_spell_fraction, text))
     # A product needs its sign only before a digit: 2 \cdot 3 is not 23.
     text = _PRODUCT.sub(lambda match: "\\cdot" if match[1] else " ", text)
-    text = _NEEDED_SPACE.sub(_one_space, _SLASH.sub(r"\\frac{\1}{\2}", text.strip()))
+    text = _NEEDED_SPACE.sub(r"\1\2", _SLASH.sub(r"\\frac{\1}{\2}", text.strip()))
     text = _POWER.sub(r"\1\2", text)
     if text.isalpha() and (len(text) > 3 or text in ("Yes", "No")):
         return text.lower()
     return _monomial(text) or text
-
-
-def _one_space(match: re.Match[str]) -> str:
-    """A space stays where without it two things became one: \\pi r, 1 2."""
-    kept: str | None = match[1] or match[2]
-    return f"{kept} " if kept else ""
 
 
 def _spell_fraction(match: re.Match[str]) -> str:

@@ -106,10 +106,9 @@ def is_marked(text: str, own: tuple[str, ...] = ()) -> bool:
 def unknown_marker(text: str, own: tuple[str, ...] = ()) -> str | None:
     """The tag a text begins with, where it is neither thinking nor an answer that is known of."""
     tag = _TAG.match(text)
-    name = "" if tag is None else tag[1].lower()
-    return (
-        None if not name or _KNOWN_TAG.fullmatch(name) or name in _markers(own, False)[1] else name
-    )
+    name = tag[1].lower() if tag else ""
+    known = not name or _KNOWN_TAG.fullmatch(name) or name in _markers(own, False)[1]
+    return None if known else name
 
 
 # --- boxes ----------------------------------------------------------------------------------------

@@ -670,11 +670,10 @@ class QuestionReader:
             return vote
         while name in self._joined:
             name = self._joined[name]
-        for leader in self._ahead_of(name):
-            if self._same(leader, name):
-                self._joined[name] = leader
-                name = leader
-                break
+        leaders = (each for each in self._ahead_of(name) if self._same(each, name))
+        if (leader := next(leaders, None)) is not None:
+            self._joined[name] = leader
+            name = leader
         self._weights[name] = self._weights.get(name, 0.0) + vote.weight
         return replace(vote, answer=name)
 

@@ -155,7 +155,7 @@ class Run:
         self._waiting.extend(responses)
         self._read.extend([self._task.read(response) for response in responses])
         if self._waiting and len(responses) == want:
-            self.see(self._next_prefix())
+            self.see(self.prefix.extend(self._waiting, self._weigh()))
 
     def see(self, prefix: Prefix) -> None:
         """Take the decision at the next checkpoint, whose prefix may have been prepared before."""
@@ -177,11 +177,10 @@ class Run:
         """
         if self.stopped:
             return
-        if abstain and self._waiting:
-            silent = [Vote(None) for _ in self._waiting]
-            self.prefix = self.prefix.extend(self._waiting, silent)
-        elif self._waiting:
-            self.prefix = self._next_prefix()
+        if self._waiting:
+            silent = [Vote(None)] * len(self._waiting)
+            votes = silent if abstain else self._weigh()
+            self.prefix = self.prefix.extend(self._waiting, votes)
         self._waiting, self._read = [], []
         self.reason = reason
 
@@ -250,18 +249,16 @@ class Run:
         count = getattr(weigher, "count_lacking", None)
         return dict(count(self.prefix.responses, self.prefix.votes)) if count else {}
 
-    def _next_prefix(self) -> Prefix:
-        return self.prefix.extend(self._waiting, self._weigh(self._waiting, self._read))
-
-    def _weigh(self, responses: Sequence[Response], votes: Sequence[Vote]) -> Sequence[Vote]:
-        """The votes that come behind the prefix, with their weights."""
-        weigher, start = self._weigher, len(self.prefix)
+    def _weigh(self) -> Sequence[Vote]:
+        """The votes that wait behind the prefix, with their weights."""
+        weigher, prefix = self._weigher, self.prefix
         if weigher is None:
-            return votes
+            return self._read
         if not getattr(weigher, "looks_back", False):
-            return [*weigher.weigh(self.question, responses, votes)]
-        everything, known = [*self.prefix.responses, *responses], [*self.prefix.votes, *votes]
-        return [*weigher.weigh(self.question, everything, known)][start:]
+            return [*weigher.weigh(self.question, self._waiting, self._read)]
+        everything = prefix.extend(self._waiting, self._read)
+        weighed = weigher.weigh(self.question, everything.responses, everything.votes)
+        return [*weighed][len(prefix) :]
 
 
 def replay(

@@ -58,8 +58,7 @@ def _write(response: Response, name: str, value: Any) -> Vote:
 def _without_texts(value: Any) -> Any:
     """A value without its long strings: fields go, elements of lists become null."""
     if isinstance(value, dict):
-        kept = {name: _without_texts(each) for name, each in value.items() if not _is_text(each)}
-        return kept
+        return {name: _without_texts(each) for name, each in value.items() if not _is_text(each)}
     if isinstance(value, list):
         return [None if _is_text(each) else _without_texts(each) for each in value]
     return None if _is_text(value) else value

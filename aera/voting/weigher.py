@@ -75,10 +75,18 @@ class Weigher:
         return not self.needs.isdisjoint({LOGPROBS, TRACE})
 
     def weights(self, seen: Floats) -> Floats:
-        """Weights for rows of all traits, between 0 and 1."""
-        weights: Floats = np.empty(seen.shape[:-1])
-        for weigher, own in self._shared(seen):
-            weights[own] = self._usual if weigher is None else weigher._weights(seen[own])
+        """Weights for rows of all traits, between 0 and 1.
+
+        The first that needs no more than a row has weighs it; where nobody does, all are alike.
+        """
+        weights: Floats = np.full(seen.shape[:-1], self._usual)
+        left: Flags = np.ones(seen.shape[:-1], dtype=bool)
+        for weigher in (self, *self.lower):
+            own = left.copy()
+            for group in weigher.needs:
+                own &= having(seen, group)
+            weights[own] = weigher._weights(seen[own])
+            left &= ~own
         return weights
 
     def weigh(
@@ -98,18 +106,6 @@ class Weigher:
                 missing = " and ".join(each for each in GROUPS if each in self.needs - has)
                 lacking[f"came without {missing} and {_weighed_by(by)}"] += 1
         return lacking
-
-    def _shared(self, seen: Floats) -> list[tuple["Weigher | None", Flags]]:
-        """Who weighs which rows: the first that needs no more than they have; None: nobody."""
-        left: Flags = np.ones(seen.shape[:-1], dtype=bool)
-        shared: list[tuple[Weigher | None, Flags]] = []
-        for weigher in (self, *self.lower):
-            own = left.copy()
-            for group in weigher.needs:
-                own &= having(seen, group)
-            shared.append((weigher, own))
-            left &= ~own
-        return [*shared, (None, left)]
 
     def _weights(self, seen: Floats) -> Floats:
         """Its own, rounded, for the last bits depend on how many rows are multiplied at once."""
