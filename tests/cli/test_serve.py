@@ -223,6 +223,8 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         (SMALL + "[[upstream]]\nname = 'x'", "give url or urls"),
         (SMALL.replace("[[model]]", "api_key_env = 'GONE_KEY'\n[[model]]"),
          '[[upstream]] "gpu": api_key_env names the variable GONE_KEY, which is not set'),
+        (SMALL.replace("[[model]]", "forward_key = true\n[[model]]") + "audit_share = 1.0",
+         "paid for with the clients' own keys"),
         (SMALL + "[[key]]\nname = 'x'\nenv = 'HOME'\nmodels = ['y']", 'names the model "y"'),
         (SMALL + "[keys]\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
         (SMALL + "[keys]\nfile = 'gone'", "the file of keys"),

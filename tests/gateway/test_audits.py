@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from fakes import Call, FakeUpstream, Fault
-from gateways import CHAT, CONTROLLER, House, config_of, lines_of, visit
+from gateways import CHAT, CONTROLLER, House, lines_of, visit
 from live import controller_of
 
 from aera import ASC, Controller, Pool, Response, Schedule, get_task
-from aera.errors import UsageError
 from aera.lab import import_file
 from aera.sampling.recorded import RecordedUpstream
 
@@ -204,8 +203,3 @@ def test_the_end_cancels_what_is_under_way(caplog: pytest.LogCaptureFixture) -> 
         audited(lambda house: house.post(asking("calm")), server)
     told = [each["outcome"] for each in lines_of(caplog) if each.get("event") == "audit"]
     assert told == ["cancelled"]
-
-
-def test_audits_with_the_clients_own_keys_are_refused() -> None:
-    with pytest.raises(UsageError, match="own keys"):
-        config_of(["http://x/v1"], audit_share=1.0, forward_key=True)
