@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from random import SystemRandom
@@ -33,7 +32,7 @@ TEXTS = 100_000
 DAY = 86_400.0
 Voted = TypeVar("Voted")
 SAME, CHANGED, UNFINISHED = "same", "changed", "unfinished"
-SKIPPED, CANCELLED, WITHDRAWN = "skipped", "cancelled", "withdrawn"
+SKIPPED, CANCELLED = "skipped", "cancelled"
 
 
 class Auditor:
@@ -56,7 +55,7 @@ class Auditor:
         # By their hashes.
         self._texts: dict[int, None] = {}
         # Those that were drawn, in this order: id, outcome and what it took, once they have ended.
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._waiting: dict[int, dict[str, Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -91,17 +90,17 @@ class Auditor:
         text = self._draw(body, options)
         if text is None:
             return await voting
-        ended = dict[str, Any]()
-        self._waiting.append(ended)
+        self._waiting[text] = {}
         try:
             voted = await voting
         except BaseException:  # it came to nothing, so there is no answer to look at
             self._texts.pop(text, None)  # it may be drawn again
-            self._end(ended, outcome=WITHDRAWN)
+            del self._waiting[text]
+            self._count_ended()
             raise
         if not self._stopped:
             again = reopen(voted[0], self._ledgers)
-            task = asyncio.create_task(self._audit(request_id, ended, *again))
+            task = asyncio.create_task(self._audit(request_id, text, *again))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return voted
@@ -111,7 +110,7 @@ class Auditor:
     async def _audit(
         self,
         request_id: str,
-        ended: dict[str, Any],
+        text: int,
         paid: Allocation,
         run: Run,
         finish: Callable[[], Awaitable[Allocation]],
@@ -134,15 +133,15 @@ class Auditor:
                 log.exception("an audit failed")
         finally:
             seen = run.prefix
-            self._end(
-                ended,
-                id=request_id,
-                outcome=outcome,
-                samples=max(0, len(seen) - paid.responses),
-                prompt_tokens=max(0, seen.prompt_tokens - paid.prompt_tokens),
-                tokens=max(0, seen.completion_tokens - paid.completion_tokens),
-                ms=round(1000 * (time.time() - came), 1),
-            )
+            self._waiting[text] = {
+                "id": request_id,
+                "outcome": outcome,
+                "samples": max(0, len(seen) - paid.responses),
+                "prompt_tokens": max(0, seen.prompt_tokens - paid.prompt_tokens),
+                "tokens": max(0, seen.completion_tokens - paid.completion_tokens),
+                "ms": round(1000 * (time.time() - came), 1),
+            }
+            self._count_ended()
 
     def _record(self, kept: Log, about: dict[str, Any], paid: Allocation, run: Run) -> None:
         """Keep the question and all its responses; who asked, and with which key, is not kept."""
@@ -159,14 +158,16 @@ class Auditor:
 
     # --- outcomes ---------------------------------------------------------------------------------
 
-    def _end(self, ended: dict[str, Any], **told: Any) -> None:
-        """An audit has ended; it counts when all that were drawn before it have ended too."""
-        ended.update(told)
-        while self._waiting and self._waiting[0] and not self._stopped:
-            outcome = self._tell(self._waiting.popleft())
-            if outcome not in (SAME, CHANGED, UNFINISHED):
+    def _count_ended(self) -> None:
+        """An audit that has ended counts when all that were drawn before it have ended too."""
+        for text, told in [*self._waiting.items()]:
+            if not told or self._stopped:
+                return
+            del self._waiting[text]
+            self._tell(told)
+            if told["outcome"] == CANCELLED:
                 continue
-            before, changed = self.detector.alarmed, outcome != SAME
+            before, changed = self.detector.alarmed, told["outcome"] != SAME
             self._seen, self._changed = self._seen + 1, self._changed + changed
             self.detector.see(changed)
             if self.detector.alarmed and not before:
@@ -175,17 +176,14 @@ class Auditor:
                 state = {"audits": found["seen"], "changed": found["changed"], "low": low}
                 log.warning(self._line("audit alarm", **state, high=high, alarm=True))
 
-    def _tell(self, told: dict[str, Any]) -> str:
-        """Count an audit that has ended and what it took, and log it; returns its outcome."""
-        outcome, name = str(told["outcome"]), self.config.name
-        if outcome != WITHDRAWN:
-            self._tokens += told.get("tokens", 0)
-            self._count("audits", outcome, name)
-            for kind, field in (("prompt", "prompt_tokens"), ("completion", "tokens")):
-                self._count("audit_tokens", kind, name, by=told.get(field, 0))
-            if log.isEnabledFor(logging.INFO):
-                log.info(self._line("audit", **told))
-        return outcome
+    def _tell(self, told: dict[str, Any]) -> None:
+        """Count an audit that has ended and what it took, and log it."""
+        name = self.config.name
+        self._tokens += told.get("tokens", 0)
+        self._count("audits", told["outcome"], name)
+        for kind, field in (("prompt", "prompt_tokens"), ("completion", "tokens")):
+            self._count("audit_tokens", kind, name, by=told.get(field, 0))
+        log.info(self._line("audit", **told))
 
     def _line(self, event: str, **told: Any) -> str:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -198,9 +196,8 @@ class Auditor:
         await cancel_all(self._tasks)
         if self._log is not None:
             self._log.close()
-        for told in self._waiting:
-            if told.get("outcome") != WITHDRAWN:
-                self._tell({**told, "outcome": CANCELLED})
+        for told in self._waiting.values():
+            self._tell({**told, "outcome": CANCELLED})
 
     @property
     def spends_all(self) -> bool:
