@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -18,12 +18,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 from commands import command
-from fakes import Call, FakeUpstream, Server, serving
+from fakes import FakeUpstream, Server, serving
 from live import boxed
 from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from aera import Response
 from aera.gateway.app import GatewayServer, bind
 from aera.gateway.config import (
     Config,
@@ -190,21 +189,6 @@ def numbers(*answers: str | None, **kind: Any) -> FakeUpstream:
     """An upstream whose samples box these; None says nothing."""
     texts = ["no idea" if a is None else f"so \\boxed{{{a}}}" for a in answers]
     return saying(*texts, **kind)
-
-
-class Scripted(FakeUpstream):
-    """An upstream whose choices are whole messages."""
-
-    def __init__(self, message: Callable[[Call, int], Mapping[str, Any]], **kind: Any) -> None:
-        self.message, self.finish = message, kind.pop("finish", "stop")
-        super().__init__(lambda call, place: Response("", tokens=5), **kind)
-
-    def _completion(self, call: Call, *given: Any) -> dict[str, Any]:
-        whole = super()._completion(call, *given)
-        for place, choice in enumerate(whole["choices"]):
-            choice["message"] = {"role": "assistant", **self.message(call, place)}
-            choice["finish_reason"] = self.finish
-        return whole
 
 
 def proxied(
