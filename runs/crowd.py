@@ -6,13 +6,14 @@ same 320, on plain votes. Each seed is kept in out/crowd once it is done, so a r
 off goes on where it was; delete that folder to begin anew.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pools import ROOT, SEEDS, held, interval, pools_argument, publish, table
+from pools import SEEDS, held, made_once, pools_argument, publish, table
+from rivals import Outcome, gap, share
 
 from aera.lab import (
     Choice,
@@ -24,16 +25,13 @@ from aera.lab import (
     Trajectories,
     VoteLearner,
     answer_families,
-    bootstrap_ratio,
     deal,
     fixed_points,
     nested,
-    paired_bootstrap,
 )
 
 NAME, ALPHA = "gsm8k", 0.1
 LIMITS = tuple(LossLimit(percent / 100, ALPHA, by_agreement=True) for percent in range(1, 6))
-DONE = ROOT / "out" / "crowd"
 LEARNER = VoteLearner("majority")
 PLAIN = VoteLearner("majority", weigh=False)
 TITLES = {
@@ -92,52 +90,36 @@ def certify_plain(
     return outcome(point, fixed_points(found)[-1], choices)
 
 
-def run(folder: Path, seed: int) -> Mapping[str, Floats]:
+def run(folder: Path, seed: int) -> Kept:
     """One seed: every policy at every limit."""
-    path = DONE / f"{NAME}-{seed}.npz"
-    if not path.exists():
-        done: dict[str, Kept] = {}
-        judged = nested(LEARNER, known(folder), LIMITS, seed=seed)
-        for limit, each in zip(LIMITS, judged, strict=True):
-            kept = outcome(each.point("aera"), each.fixed()[-1], each.choices["aera"])
-            done[f"crowd {limit.max_loss}"] = kept
-        for limit in LIMITS:
-            for family in answer_families():
-                title = f"plain {family.name} {limit.max_loss}"
-                done[title] = certify_plain(folder, family, limit, seed)
-            asc = answer_families()[0]
-            kept = certify_plain(folder, asc, limit, seed, everyone=True)
-            done[f"plain asc, all {limit.max_loss}"] = kept
-        path.parent.mkdir(parents=True, exist_ok=True)
-        flat: dict[str, Any] = {
-            f"{title}/{key}": each for title, kept in done.items() for key, each in kept.items()
-        }
-        np.savez(path, **flat)
-        print(f"seed {seed}", flush=True)
-    with np.load(path) as kept_before:
-        return dict(kept_before)
+    asc, done = answer_families()[0], dict[str, Kept]()
+    judged = nested(LEARNER, known(folder), LIMITS, seed=seed)
+    for limit, each in zip(LIMITS, judged, strict=True):
+        found = outcome(each.point("aera"), each.fixed()[-1], each.choices["aera"])
+        done[f"crowd {limit.max_loss}"] = found
+        for family in answer_families():
+            title = f"plain {family.name} {limit.max_loss}"
+            done[title] = certify_plain(folder, family, limit, seed)
+        found = certify_plain(folder, asc, limit, seed, everyone=True)
+        done[f"plain asc, all {limit.max_loss}"] = found
+    return {f"{title}/{key}": each for title, own in done.items() for key, each in own.items()}
 
 
-def row_of(folder: Path, runs: Sequence[Mapping[str, Floats]], name: str, loss: float) -> list[str]:
+def row_of(folder: Path, runs: Sequence[Kept], name: str, loss: float) -> list[str]:
     """The mean over the seeds of every question; intervals over questions."""
-    found = {
-        key: np.array([each[f"{name} {loss}/{key}"] for each in runs])
+    scores, spent, changed, own, certified = (
+        np.array([each[f"{name} {loss}/{key}"] for each in runs])
         for key in ("scores", "spent", "changed", "own", "certified")
-    }
-    every = fixed_points(plain_votes(folder))[-1]
-    full, tokens = every.scores, every.spent
-    scores, spent = found["scores"].mean(axis=0), found["spent"].mean(axis=0)
-    gain = paired_bootstrap(100 * scores, 100 * full, seed=0)
-    lost = paired_bootstrap(100 * scores, 100 * found["own"].mean(axis=0), seed=0)
-    saved = bootstrap_ratio(spent, tokens, seed=0)
-    certified = found["certified"]
+    )
+    full = Outcome.of(fixed_points(plain_votes(folder))[-1])
+    done = replace(full, scores=scores.mean(axis=0), spent=spent.mean(axis=0))
     return [
         f"{100 * loss:g} % {TITLES[name]}",
-        f"{100 * scores.mean():.2f}",
-        f"{gain.value:+.2f} {interval(gain.low, gain.high)}",
-        f"{100 - saved.value:.1f} [{100 - saved.high:.1f}, {100 - saved.low:.1f}]",
-        f"{100 * found['changed'].mean():.2f}",
-        f"{lost.value:+.2f} {interval(lost.low, lost.high)}",
+        f"{100 * done.scores.mean():.2f}",
+        " ".join(gap(done, full)),
+        " ".join(share(done, full)),
+        f"{100 * changed.mean():.2f}",
+        " ".join(gap(done, replace(full, scores=own.mean(axis=0)))),
         f"{certified.sum():.0f} of {certified.size}",
         f"{certified.all(axis=1).sum()} of {len(certified)}",
     ]
@@ -148,7 +130,7 @@ HEADER += ["changed, %", "against its own full budget", "certified", "seeds with
 
 
 def main(folder: Path) -> None:
-    runs = [run(folder, seed) for seed in SEEDS]
+    runs = [made_once(f"crowd/{NAME}-{seed}", partial(run, folder, seed)) for seed in SEEDS]
     rows = [row_of(folder, runs, name, 0.02) for name in TITLES]
     shown = ("crowd", "plain asc")
     rest = [limit.max_loss for limit in LIMITS if limit.max_loss != 0.02]

