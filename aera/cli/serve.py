@@ -162,8 +162,9 @@ def _given(**options: Any) -> dict[str, Any]:
 
 def _in_options(said: str) -> str:
     """What a configuration would be told is wrong, in the words of the options behind it."""
-    names = [each.name for each in (*fields(OneModel), *fields(ServerConfig))]
-    options = {name: f"--{name.replace('_', '-')}" for name in (*names, "api_key_env")}
+    names = [each.name for each in fields(OneModel)]
+    names += ["host", "port", "log_level", "api_key_env"]
+    options = {name: f"--{name.replace('_', '-')}" for name in names}
     options["name"] = "--model"
     said = re.sub(r'^\[+\w+\]+( "[^"]*")?: ', "", said)
     return re.sub(r"^\w+|\w+_\w+", lambda word: options.get(word[0], word[0]), said)
