@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,31 +124,27 @@ def run_demo(
     held = hold(pool)
     records = replace(held, records=held.records[:questions])
     asked = [*records.questions.values()]
-    view = _View(len(asked))
-    begun = time.monotonic()
+    view, begun = _View(len(asked)), time.monotonic()
     with Live(get_renderable=view.render, console=console, refresh_per_second=8):
-        done = asyncio.run(_solve(pool, asked, controller, pace=pace, view=view))
-    check_answered(done)
-    calls = sum(allocation.calls for allocation in done)
+        asyncio.run(_solve(pool, asked, controller, pace=pace, view=view))
+    check_answered(view.done)
+    calls = sum(allocation.calls for allocation in view.done)
     seconds = time.monotonic() - begun
-    told = f"\n{len(done)} questions solved live with {calls} calls in {seconds:.1f} s.\n"
+    told = f"\n{len(asked)} questions solved live with {calls} calls in {seconds:.1f} s.\n"
     console.print(told, highlight=False)
-    return records, done
+    return records, view.done
 
 
 async def _solve(
     pool: Pool, questions: list[Question], controller: Controller, *, pace: float, view: "_View"
-) -> list[Allocation]:
+) -> None:
     """Ask the recorded upstream over HTTP, as any other server would be asked."""
     async with RecordedUpstream(pool, pace=pace) as upstream:
         chat = Chat("recorded", pool.task, {"seed": 0}, wishes=controller.asks)
         async with OpenAISampler(Endpoint(upstream.base_url), chat) as sampler:
-            done = []
             many = solve_many(questions, sampler, controller, concurrency=16, watch=view.watch)
             async for allocation in many:
                 view.finish(allocation)
-                done.append(allocation)
-            return done
 
 
 class _View:
@@ -156,23 +153,20 @@ class _View:
     def __init__(self, total: int) -> None:
         self._total = total
         self._active: dict[str, Run] = {}
-        self._latest: list[Allocation] = []
-        self._stops: dict[int, int] = {}
+        self.done: list[Allocation] = []
 
     def watch(self, run: Run) -> None:
         self._active[run.question.id] = run
 
     def finish(self, allocation: Allocation) -> None:
         self._active.pop(allocation.question_id, None)
-        self._latest = [*self._latest, allocation][-LATEST:]
-        stops = self._stops
-        stops[allocation.checkpoint] = stops.get(allocation.checkpoint, 0) + 1
+        self.done.append(allocation)
 
     def render(self) -> RenderableType:
         table = Table(box=None, padding=(0, 2, 0, 0))
         for name in ("question", "responses", "leading answer", "its share", "what happens"):
             table.add_column(name, no_wrap=True)
-        for each in self._latest:
+        for each in self.done[-LATEST:]:
             ended = each.error or f"stops: {each.reason}"
             votes = _leader(each.votes)
             style = "green" if each.error is None else "red"
@@ -181,9 +175,10 @@ class _View:
             votes = _leader(run.prefix.tally.weights)
             told = Text("continues", "yellow")
             table.add_row(run.question.id, str(run.delivered), *votes, told)
-        at = ", ".join(f"{count} at {stop}" for stop, count in sorted(self._stops.items()))
-        finished = sum(self._stops.values())
-        return Group(table, Text(f"{finished}/{self._total} stopped: {at} responses", "bold"))
+        stops = Counter(allocation.checkpoint for allocation in self.done)
+        at = ", ".join(f"{count} at {stop}" for stop, count in sorted(stops.items()))
+        finished = f"{len(self.done)}/{self._total} stopped: {at} responses"
+        return Group(table, Text(finished, "bold"))
 
 
 def _leader(weights: Mapping[str, float]) -> tuple[str, str]:

@@ -261,18 +261,12 @@ class Evaluation:
         return [[*columns], *([cell(point) for cell in columns.values()] for point in points)]
 
     def __repr__(self) -> str:
-        rows = self.table()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        ends = (0, len(widths) - 1)
-        lines = [
-            "  ".join(
-                f"{cell:{'<' if place in ends else '>'}{width}}"
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
+        names, *numbers, notes = zip(*self.table(), strict=True)
+        aligned = [[name.ljust(max(map(len, names))) for name in names]]
+        aligned += [[cell.rjust(max(map(len, column))) for cell in column] for column in numbers]
+        lines = map("  ".join, zip(*aligned, notes, strict=True))
         first, *others = self.remarks
-        return "\n".join([first, "", *lines, "", *others])
+        return "\n".join([first, "", *map(str.rstrip, lines), "", *others])
 
     @property
     def title(self) -> str:

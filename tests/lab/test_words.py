@@ -23,8 +23,8 @@ from aera.lab.words import (
     tell_choice,
 )
 
+TrajectoriesOf = Callable[..., Trajectories]
 HeadlineOf = Callable[..., dict[str, Any]]
-TOLD: dict[str, Any] = {"protocol": "nested", "task": "numeric", "max_loss": 0.02}
 
 
 def choice(setting: float | None, alpha: float | None, **others: Any) -> dict[str, Any]:
@@ -32,26 +32,24 @@ def choice(setting: float | None, alpha: float | None, **others: Any) -> dict[st
     return asdict(replace(made, **others))
 
 
+def spoken(shown: Trajectories, *points: Point, max_loss: float = 0.02) -> dict[str, Any]:
+    told: dict[str, Any] = {"protocol": "nested", "task": "numeric", "max_loss": max_loss}
+    return make_headline(Frontier(points, shown), **told, sections={})
+
+
 @pytest.fixture
-def headline_of(trajectories_of: Callable[..., Trajectories]) -> HeadlineOf:
+def headline_of(trajectories_of: TrajectoriesOf) -> HeadlineOf:
     """The headline of a policy that loses and gains so many questions for a quarter of the cost."""
 
     def make(
-        lost: int,
-        *,
-        gained: int = 0,
-        questions: int = 400,
-        sections: dict[str, Any] | None = None,
-        **point: Any,
+        lost: int, *, gained: int = 0, questions: int = 400, allowed: float = 0.02, **point: Any
     ) -> dict[str, Any]:
         grades = np.ones((questions, 3))
         grades[:lost, 0] = 0
         grades[lost : lost + gained, 1:] = 0
         shown, stops = trajectories_of(grades), np.zeros(questions, dtype=np.int64)
         own = Point("aera-calibrated", stops, shown, **{"kind": Kind.CALIBRATED, **point})
-        max_loss = (sections or {}).pop("max_loss", 0.02)
-        known = {**TOLD, "max_loss": max_loss, "sections": sections or {}}
-        return make_headline(Frontier((own,), shown), **known)
+        return spoken(shown, own, max_loss=allowed)
 
     return make
 
@@ -70,7 +68,7 @@ def headline_of(trajectories_of: Callable[..., Trajectories]) -> HeadlineOf:
 def test_both_figures_the_price_and_how_sure_come_first_then_what_became_of_the_limit(
     headline_of: HeadlineOf, lost: int, gained: int, allowed: float, claim: str, limit: str
 ) -> None:
-    made = headline_of(lost, gained=gained, sections={"max_loss": allowed})
+    made = headline_of(lost, gained=gained, allowed=allowed)
     assert made["claim"].startswith(f"{claim} for 16 plain votes, at 25 % of the tokens (95 %: ")
     assert made["claim"].endswith(" points)")
     assert limit in made["grounds"]
@@ -93,15 +91,14 @@ def test_questions_it_was_trained_on_make_no_gain(headline_of: HeadlineOf) -> No
 
 
 def test_plain_votes_come_first_and_its_own_full_budget_stands_beside(
-    trajectories_of: Callable[..., Trajectories],
+    trajectories_of: TrajectoriesOf,
 ) -> None:
     plain, weighted = np.ones((100, 3)), np.ones((100, 3))
     plain[:30], weighted[:10, 0] = 0, 0
     own, shown = trajectories_of(plain), trajectories_of(weighted)
     stops = np.zeros(100, dtype=np.int64)
     point = Point("aera-0.2", stops, shown, kind=Kind.CONTROLLER, weighted=True)
-    points = (*fixed_points(own), *fixed_points(shown, weighted=True), point)
-    made = make_headline(Frontier(points, shown), **TOLD, sections={})
+    made = spoken(shown, *fixed_points(own), *fixed_points(shown, weighted=True), point)
     assert made["claim"].startswith("90.0 % right against 70.0 % for 16 plain votes, at 25 %")
     assert made["reference"] == "weighted-16"
     assert "weighted-16, its own full budget (100.0 % right): 10.0 points less." in made["grounds"]
@@ -109,12 +106,10 @@ def test_plain_votes_come_first_and_its_own_full_budget_stands_beside(
     assert [row["gap"]["difference"] for row in made["beside"]] == pytest.approx([20, 20, 20])
 
 
-def test_a_policy_that_never_stops_saves_nothing(
-    trajectories_of: Callable[..., Trajectories],
-) -> None:
+def test_a_policy_that_never_stops_saves_nothing(trajectories_of: TrajectoriesOf) -> None:
     shown = trajectories_of(np.ones((60, 3)))
     point = Point("aera-calibrated", np.full(60, 2), shown, kind=Kind.CALIBRATED)
-    made = make_headline(Frontier((point,), shown), **TOLD, sections={})
+    made = spoken(shown, point)
     assert made["claim"] == "The full budget is kept, so nothing is saved"
     assert made["spent"]["percent"] == 100
 
