@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aera import Prefix, Question, Response, Schedule, Task, Vote, unfold
+from aera import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.arrays import Floats, Vectors
 from aera.paper.features import (
     FEATURES,
     NAMES,
     SCALARS,
-    Consensus,
     Projection,
     characterize,
     semantics,
 )
-from aera.solving.run import Run
 
 QUESTION = Question("q", "how many?")
 SHORT = Schedule((2, 4, 8))
@@ -37,7 +35,6 @@ TABLE = {
     "centroid_shift block_novelty answer_separation",
     "projection": " ".join(f"projection_{i:02}" for i in range(32)),
 }
-NEED_A_PREDECESSOR = {"centroid_shift", "block_novelty"}
 MAY_BE_MISSING = {*TABLE["semantic state"].split(), *TABLE["projection"].split()}
 
 
@@ -192,28 +189,15 @@ def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> Non
         assert {name: found[name] for name in wanted} == pytest.approx(
             wanted, abs=1e-6, rel=0, nan_ok=True
         )
-
-
-# --- where something does not exist ---------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=40)
-@given(STREAM)
-def test_the_first_checkpoint_has_the_neutral_values(stream: list[Said]) -> None:
-    found = by_name(prefixes(stream)[0])
-    neutral = {f.name: f.neutral for f in FEATURES if f.neutral is not None}
-    assert {name: found[name] for name in neutral} == neutral
-    assert set(neutral) == {*TABLE["temporal change"].split(), *NEED_A_PREDECESSOR}
-
-
-@settings(deadline=None, max_examples=40)
-@given(STREAM)
-def test_only_what_is_said_to_be_missing_is_ever_missing(stream: list[Said]) -> None:
-    for prefix in prefixes(stream):
-        found = by_name(prefix)
         missing = {name for name, value in found.items() if not isfinite(value)}
         assert missing <= MAY_BE_MISSING
         assert all(np.isnan(found[name]) for name in missing)
+        if not before:
+            neutral = {f.name: f.neutral for f in FEATURES if f.neutral is not None}
+            assert {name: found[name] for name in neutral} == neutral
+
+
+# --- where something does not exist ---------------------------------------------------------------
 
 
 def test_without_a_vote_the_answer_features_are_zero() -> None:
@@ -224,15 +208,6 @@ def test_without_a_vote_the_answer_features_are_zero() -> None:
 
 
 # --- the work -------------------------------------------------------------------------------------
-
-
-def test_a_live_run_embeds_each_response_once(numeric: Task) -> None:
-    encoder = Toy()
-    run = Run(QUESTION, Consensus(encoder, 1.0), task=numeric, schedule=SHORT)
-    sent = iter(range(8))
-    while run.want:
-        run.feed([Response(f"\\boxed{{{next(sent)}}}", 3)])
-    assert encoder.asked == [f"\\boxed{{{i}}}" for i in range(8)]
 
 
 def test_a_chain_of_thousands_of_checkpoints_may_be_asked_at_its_end() -> None:

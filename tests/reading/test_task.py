@@ -85,12 +85,6 @@ def test_a_reader_that_fails_abstains_and_says_so_once(caplog: pytest.LogCapture
     assert "math:sqrt failed" in caplog.text
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_failed_response_abstains(name: str) -> None:
-    failed = get_task(name).read(Response("", error="timeout"))
-    assert failed == get_task(name).read(Response(""))
-
-
 def test_unread_responses_do_not_agree_on_anything() -> None:
     assert not get_task("numeric").same(None, "7")
     assert not get_task("numeric").same("x", "x")
@@ -105,11 +99,6 @@ def test_the_prompt_lists_the_choices_by_letter() -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_survives_its_manifest(name: str) -> None:
     assert task_from_json({**get_task(name).as_json(), "unknown": 1}) == get_task(name)
-
-
-def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(UsageError, match="numeric, choice, expression, text, yes-no or json"):
-        Task("mine", "essay")
 
 
 # --- by name, from a file, from Python ------------------------------------------------------------
@@ -157,6 +146,7 @@ def test_what_a_file_does_not_say_is_the_preset_of_its_kind(tmp_path: Path) -> N
         ('kind = "text"\nnormalise = ["x"]', '"x" cannot be normalised away'),
         ('kind = "numeric"\npattern = "("', "is no regular expression"),
         ('kind = "numeric"\nthinking = ["<a>"]', "needs pairs: a marker that opens"),
+        ('kind = "numeric"\nequivalence = true', "equivalence is for expressions"),
         ('kind = "numeric"\npath = "a"', 'the key "path" goes with kind = "json"'),
     ],
 )

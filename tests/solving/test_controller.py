@@ -244,6 +244,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "an unknown policy": (lambda path: edit(path, threshold=None, policy="luck-7"), "luck-7"),
     "an impossible threshold": (lambda path: edit(path, threshold=7), "between 0 and 1"),
     "an unknown task": (lambda path: edit(path, task={"name": "x", "kind": "y"}), '"y"'),
+    "a damaged home": (lambda path: edit(path, home={"questions": 3}), "of this version"),
+    "a home of no facts": (lambda path: edit(path, home={"spread": {}, "questions": 3}), "a home"),
+    "a home that is none": (lambda path: edit(path, home=7), "of this version"),
     "a threshold without a gate": (
         lambda path: edit(path, model_sha256=None, traits=[]),
         "without a gate",

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from live import boxed, gathered, sampler_of
 
 from aera import Allocation, Bounded, Budget, Fixed, Question
-from aera.errors import ControllerError
 from aera.policies.domain import WINDOW, Home, Lookout
 from aera.policies.rules import UNTRAINED
 from aera.solving.controller import Controller
@@ -98,17 +97,6 @@ def test_an_older_controller_has_none_and_never_doubts(tmp_path: Path) -> None:
     older = Controller.load(tmp_path)
     assert older.home is None
     assert not any(map(older.make_lookout().see, SHORT))
-
-
-@pytest.mark.parametrize(
-    "home", [{"spread": {}, "questions": 3}, {"questions": 3}, 7, {"spread": 1}]
-)
-def test_a_damaged_home_is_refused_in_one_sentence(tmp_path: Path, home: object) -> None:
-    BUNDLED.save(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps({**config, "home": home}), "utf-8")
-    with pytest.raises(ControllerError, match="is not a controller of this version"):
-        Controller.load(tmp_path)
 
 
 def test_few_questions_and_questions_without_words_are_no_home() -> None:

@@ -83,15 +83,6 @@ def test_later_responses_never_change_an_earlier_decision(
             assert [step for step in again if step.checkpoint <= count] == known
 
 
-def test_it_wants_what_completes_the_block(numeric: Task, responses_of: ResponsesOf) -> None:
-    run, wanted = start(Fixed(8), numeric), []
-    while run.want:
-        wanted.append(run.want)
-        run.feed(responses_of("1"))
-    assert wanted == [2, 1, 2, 1, 4, 3, 2, 1]
-    assert (run.stopped, run.want) == (True, 0)
-
-
 def test_an_allocation_accounts_for_everything(numeric: Task, responses_of: ResponsesOf) -> None:
     made = run_blocks(Lead(3), numeric, responses_of("1.211..1" + "1" * 8))
     assert (made.answer, made.responses, made.checkpoint, made.reason) == ("1", 8, 8, "lead")
@@ -129,22 +120,3 @@ def test_the_rule_decides_the_answer_but_not_the_stop(numeric: Task) -> None:
     run = Run(QUESTION, Fixed(2), task=numeric, schedule=SCHEDULE, rule=re2_vote)
     run.feed([Response("\\boxed{1/2}"), Response("\\boxed{8}")])
     assert (run.allocation.answer, run.allocation.leaders.tied) == ("8", True)
-
-
-def test_a_response_is_read_once_and_on_delivery(numeric: Task, responses_of: ResponsesOf) -> None:
-    class Slow:
-        def __init__(self) -> None:
-            self.texts: list[str] = []
-
-        def read(self, response: Response) -> Vote:
-            self.texts.append(response.text)
-            return numeric.read(response)
-
-    reader, responses = Slow(), responses_of("1231")
-    run = Run(QUESTION, Fixed(4), task=reader, schedule=Schedule((2, 8)))
-    for delivered in (1, 2, 3, 4):
-        run.feed(responses[delivered - 1 : delivered])
-        assert reader.texts == [response.text for response in responses[:delivered]]
-    run.end("limit")
-    assert len(reader.texts) == 4
-    assert run.allocation.votes == {"1": 2.0, "2": 1.0, "3": 1.0}

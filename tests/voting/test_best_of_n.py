@@ -1,8 +1,7 @@
 """Best-of-n: the best response so far is what is returned, in replay and live."""
 
 import asyncio
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -115,23 +114,6 @@ def test_what_failed_is_blank_or_unscored_abstains() -> None:
     assert [vote.answer for vote in votes] == [None] * 4
 
 
-@pytest.mark.parametrize(
-    ("scores", "trouble"),
-    [
-        ([-0.5, 1.0], "0 or more and finite, but Given gave -0.5"),
-        ([float("inf"), 1.0], "Given gave inf"),
-        ([1.0], "Given gave 1 scores for 2 responses"),
-    ],
-)
-def test_scores_that_make_no_sense_are_refused(scores: list[float], trouble: str) -> None:
-    class Given:
-        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-            return scores
-
-    with pytest.raises(ControllerError, match=trouble):
-        BestOfN(Given()).weigh(QUESTION, replies("a", "b"), [Vote(None)] * 2)
-
-
 # --- a weigher as a reward model ------------------------------------------------------------------
 
 
@@ -177,34 +159,23 @@ def test_a_scored_controller_and_a_voting_one_are_not_mistaken(tmp_path: Path) -
 # --- by name --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A module in the working directory."""
-    (tmp_path / "judges_here.py").write_text(
-        "class Strict:\n"
-        "    def score(self, question, responses): return [0.5] * len(responses)\n"
-        "def make(): return Strict()\n"
-        "def wants(path): return Strict()\n"
-        "def breaks(): raise OSError('no\\nweights')\n"
-        "strict, number = Strict(), 7\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    yield
-    sys.modules.pop("judges_here", None)
+def judge() -> Length:
+    return Length()
 
 
-@pytest.mark.usefixtures("judges")
+strict = Length()
+
+
 def test_a_scorer_is_found_by_the_name_of_itself_or_of_what_makes_it() -> None:
-    for name in ("Strict", "strict", "make"):
-        scorer = load_scorer(f"judges_here:{name}")
-        assert scorer.score(QUESTION, replies("a", "b")) == [0.5, 0.5]
+    for name in ("Length", "strict", "judge"):
+        scorer = load_scorer(f"{__name__}:{name}")
+        assert scorer.score(QUESTION, replies("a", "ab")) == [0.1, 0.2]
     for named, said in (
-        ("judges_here", 'named as MODULE:NAME, but got "judges_here"'),
-        ("judges_here:number", '"judges_here:number" is no scorer: it has no method score'),
+        ("judges", 'named as MODULE:NAME, but got "judges"'),
+        ("math:pi", '"math:pi" is no scorer: it has no method score'),
         ("builtins:dict", '"builtins:dict" is no scorer'),
-        ("judges_here:wants", "makes no scorer: TypeError"),
-        ("judges_here:breaks", "makes no scorer: OSError: no weights"),
+        ("math:sqrt", "makes no scorer: TypeError"),
+        ("os:abort_", 'the module "os" has no "abort_"'),
     ):
         with pytest.raises(UsageError, match=rf"\A.*{said}.*\Z"):
             load_scorer(named)
@@ -241,7 +212,9 @@ def pool(tmp_path: Path) -> Pool:
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ([-1.0] * 4, "gave -1"),
+        ([-1.0] * 4, "a score is 0 or more and finite, but Moody gave -1"),
+        ([float("inf")] * 4, "Moody gave inf"),
+        ([1.0], "Moody gave 1 scores for 4 responses"),
         (None, "Moody failed: TypeError"),
         (OSError("gone"), "Moody failed: OSError: gone"),
     ],

@@ -98,18 +98,16 @@ def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size:
 # --- as a controller ------------------------------------------------------------------------------
 
 
-def test_a_cold_start_on_traces_asks_for_them_and_is_named() -> None:
-    made = Deciding(None, "gsm8k", weights="traces").load()
-    assert made.asks == {"logprobs": True, "top_logprobs": 20}
-    assert made.label == "lead-4+weighted"
-    assert made.pace == "quick"
-    assert default_controller().asks == {}
-
-
-@pytest.mark.parametrize("policy", ["asc-0.9", "asc-0.9+weighted"])
-def test_weights_that_were_asked_for_stay_under_every_policy(policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "label"),
+    [(None, "lead-4"), ("asc-0.9", "asc-0.9"), ("asc-0.9+weighted", "asc-0.9")],
+)
+def test_weights_that_were_asked_for_stay_under_every_policy(
+    policy: str | None, label: str
+) -> None:
     made = Deciding(None, "gsm8k", policy=policy, weights="traces").load()
-    assert (made.weigher, made.label) == (TraceWeights(), "asc-0.9+weighted")
+    assert (made.weigher, made.label, made.pace) == (TraceWeights(), f"{label}+weighted", "quick")
+    assert made.asks == {"logprobs": True, "top_logprobs": 20}
 
 
 def test_weights_are_refused_where_they_cannot_be_had(tmp_path: Path) -> None:
