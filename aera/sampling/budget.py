@@ -210,8 +210,6 @@ class Ledger:
         """What was billed, and what never came and may have been billed."""
         self.lost_to = Counter[str]()
         """Why they never came."""
-        self.overbilled = 0
-        """Tokens billed beyond all bounds."""
         self.begun = time.monotonic()
         self.refused = False
         """Whether somebody was told that a limit leaves no room."""
@@ -494,10 +492,8 @@ class Ledger:
         most = self._bearable(got) if allowed is None else allowed
         if got > asked:
             self._expect(got / asked)
-        if said > most:
-            self.overbilled += said - most
-            if bound and said <= MOST_STRETCH * most:  # else it is no number of tokens at all
-                self._expect(said / (asked * bound))
+        if bound and most < said <= MOST_STRETCH * most:  # else it is no number of tokens at all
+            self._expect(said / (asked * bound))
         return min(said, most)
 
     def _settle_prompt(self, bound: Bound, counted: int, said: int | None) -> int:
@@ -506,9 +502,7 @@ class Ledger:
         if said is None:
             known = bound.named if most is None else most
             return counted if known is None or not self.limited else known
-        if most is not None and said > most:
-            self.overbilled += said - most
-            said = most
+        said = said if most is None else min(said, most)
         bound.named = max(bound.named or 0, said)
         return said
 

@@ -594,11 +594,6 @@ class Upstream:
         return self._session
 
     @property
-    def ignores_n(self) -> bool:
-        """Whether requests of some kind are at present made without `n`, as it was not taken."""
-        return "singly" in self.memory.all("n")
-
-    @property
     def waiting(self) -> int:
         """Calls that wait for a permit."""
         return sum(each.waiting for each in [self.permits, *self.memory.all("permits")])
@@ -616,7 +611,8 @@ class Upstream:
         failed = [response for response in got if response.error is not None]
         if failed:
             raise UpstreamError(f"the model server gave nothing: {failed[0].error}")
-        return {"takes_n": not self.ignores_n, "gives": GIVES[max(map(_level_of, got))]}
+        takes_n = "singly" not in self.memory.all("n")
+        return {"takes_n": takes_n, "gives": GIVES[max(map(_level_of, got))]}
 
     async def complete(
         self,

@@ -12,7 +12,7 @@ import pytest
 from fakes import FakeUpstream, Fault
 from live import BODY, boxed, texts
 
-from aera.errors import UpstreamError, UsageError
+from aera.errors import UpstreamError
 from aera.sampling.client import Endpoint
 from aera.sampling.replicas import ProxiedRequest, Replicas
 
@@ -239,20 +239,3 @@ def test_a_cool_down_is_doubled_ends_and_is_told_to_the_log_only(
         ("replica returns", "it answered a call"),
     ]
     assert lines[0]["replica"].startswith("http://127.0.0.1:")
-
-
-# --- a client's own key ---------------------------------------------------------------------------
-
-
-def test_a_client_may_bring_its_own_key() -> None:
-    async def act(replicas: Replicas) -> None:
-        for each in (replicas, replicas.with_headers({"Authorization": "Bearer theirs"})):
-            await each.complete(BODY, 1)
-            await place_of(each, CHAT)
-        with pytest.raises(UsageError, match="cannot be passed on"):
-            await replicas.with_headers({"Authorization": "Bearer a\r\nX: y"}).complete(BODY, 1)
-
-    server = FakeUpstream(boxed)
-    among(act, server, headers={"Authorization": "Bearer ours"})
-    shown = [call.headers["Authorization"] for call in server.calls]
-    assert shown == ["Bearer ours"] * 2 + ["Bearer theirs"] * 2

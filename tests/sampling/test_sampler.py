@@ -53,18 +53,6 @@ def test_a_seed_that_cannot_be_stepped_is_refused() -> None:
     assert "seed" not in Chat("m", NUMERIC, {}).body(QUESTION)
 
 
-def test_logprobs_are_used_when_they_were_asked_for() -> None:
-    def said(call: Any, place: int) -> Response:
-        return Response("\\boxed{7}", tokens=5, logprob=-1.25)
-
-    async def scene(settings: dict[str, Any]) -> list[Response]:
-        async with FakeUpstream(said) as server, sampler_of(server, settings=settings) as sampler:
-            return await sampler.sample(QUESTION, 2)
-
-    assert [r.logprob for r in asyncio.run(scene({"logprobs": True}))] == [-1.25, -1.25]
-    assert [r.logprob for r in asyncio.run(scene({}))] == [None, None]
-
-
 @pytest.fixture
 def pool(tmp_path: Path, record_of: Callable[..., Record]) -> Pool:
     records = [record_of("a", "1234"), record_of("b", "5678")]
