@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
@@ -52,8 +52,10 @@ class RecordedUpstream:
     def __init__(self, pool: Pool, *, pace: float = 0.0) -> None:
         self.calls: list[Call] = []
         self.base_url = ""
+        self._recorded: dict[str, tuple[Response, ...] | None]
         self._recorded = {pool.task.prompt(record.question): record.responses for record in pool}
         self._texts = {record.question.text: record.responses for record in pool}
+        self._texts.pop("", None)
         self._next: dict[str, int] = {}
         self._chance = random.Random(0)
         self._pace = pace
@@ -102,51 +104,43 @@ class RecordedUpstream:
         return web.json_response({"object": "list", "data": models})
 
     def _find(self, call: Call) -> tuple[Response, ...] | None:
-        known = self._recorded.get(call.prompt)
-        if known is None:
-            inside = (text for text in self._texts if text and text in call.prompt)
-            longest = max(inside, key=len, default=None)
-            known = None if longest is None else self._texts[longest]
-            if known is not None:
-                self._recorded[call.prompt] = known
-        return known
+        if call.prompt not in self._recorded:
+            inside = (text for text in self._texts if text in call.prompt)
+            self._recorded[call.prompt] = self._texts.get(max(inside, key=len, default=""))
+        return self._recorded[call.prompt]
 
 
 def completion(call: Call, said: Sequence[Response]) -> dict[str, Any]:
-    """A reply to a call whose choices are these responses, each with a usage of its own."""
+    """A reply to a call whose choices are these responses, each with a usage of its own.
+
+    They keep to the request's limit, and all the log-probability of one stands at one token.
+    """
     most = call.body.get("max_completion_tokens") or call.body.get("max_tokens")
-    cut = [_cut(response, most) for response in said]
-    logprobs = bool(call.body.get("logprobs"))
-    prompt = len(call.prompt) // CHARACTERS_PER_TOKEN
-    spent = sum(response.tokens for response in cut)
+    prompt, choices, spent = len(call.prompt) // CHARACTERS_PER_TOKEN, [], 0
+    for place, each in enumerate(said):
+        text, tokens, end = each.text, each.tokens, each.finish_reason or "stop"
+        if most and tokens > most:
+            text, tokens, end = text[: len(text) * most // tokens], most, "length"
+        shown = call.body.get("logprobs") and each.logprob is not None
+        rows = [{"token": "", "logprob": each.logprob}]
+        choices.append(
+            {
+                "index": place,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": end,
+                "logprobs": {"content": rows} if shown else None,
+                "usage": {"completion_tokens": tokens},
+            }
+        )
+        spent += tokens
     counted = {"prompt_tokens": prompt, "completion_tokens": spent}
     return {
         "id": f"chatcmpl-{call.number}",
         "object": "chat.completion",
         "created": 0,
         "model": call.body.get("model"),
-        "choices": [_choice(place, each, logprobs=logprobs) for place, each in enumerate(cut)],
+        "choices": choices,
         "usage": {**counted, "total_tokens": prompt + spent},
-    }
-
-
-def _cut(response: Response, most: int | None) -> Response:
-    """A response as a server gives it that keeps to the request's limit."""
-    if most is None or response.tokens <= most:
-        return response
-    text = response.text[: len(response.text) * most // response.tokens]
-    return replace(response, text=text, tokens=most, finish_reason="length")
-
-
-def _choice(place: int, response: Response, *, logprobs: bool) -> dict[str, Any]:
-    """One choice; all its log-probability stands at one token."""
-    shown = logprobs and response.logprob is not None
-    return {
-        "index": place,
-        "message": {"role": "assistant", "content": response.text},
-        "finish_reason": response.finish_reason or "stop",
-        "logprobs": {"content": [{"token": "", "logprob": response.logprob}]} if shown else None,
-        "usage": {"completion_tokens": response.tokens},
     }
 
 
