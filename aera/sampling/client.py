@@ -37,9 +37,9 @@ from aera.errors import UpstreamError, UsageError, check_count
 from aera.reading.task import Task
 from aera.sampling.budget import NO_ROOM, Bound, Budget, Counts, Held, Ledger
 from aera.sampling.replies import (
-    BAD_REQUEST,
     NO_API,
     context_of,
+    is_field_refusal,
     is_page,
     is_whole,
     parse_reply,
@@ -649,7 +649,7 @@ class Upstream:
                 got = await _ask_in_parts(self._ask, order, start, n, size=size)
                 break
             except UpstreamError as error:
-                if not level or error.status not in BAD_REQUEST:
+                if not level or not is_field_refusal(error):
                     raise
                 level -= 1  # where they were the reason, less is taken; else the same comes again
         if level < asked.levels:
@@ -705,7 +705,7 @@ class Upstream:
         try:
             got = await self._try(order, start, n)
         except UpstreamError as error:
-            if error.status not in BAD_REQUEST:
+            if not is_field_refusal(error):
                 raise
             # If `n` was not the reason, this raises, and nothing is held against the server.
             [single] = await self._try(order, start, 1)

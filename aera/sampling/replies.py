@@ -46,6 +46,11 @@ def context_of(error: UpstreamError) -> tuple[int, int | None] | None:
     return int(context[1]), int(prompt[1] or prompt[2]) if prompt else None
 
 
+def is_field_refusal(error: UpstreamError) -> bool:
+    """Whether a server may have refused one field of a request, and would take it without."""
+    return error.status in BAD_REQUEST and context_of(error) is None
+
+
 def is_page(content: bytes, headers: Mapping[str, str]) -> bool:
     """Whether a reply is a web page."""
     return content.lstrip()[:1] == b"<" or headers.get("Content-Type", "").startswith("text/html")

@@ -467,7 +467,7 @@ def test_a_context_is_learned_from_its_first_refusal(said: str, first: int) -> N
 )
 def test_a_prompt_that_does_not_fit_stays_a_refusal(said: str) -> None:
     handle, lengths = narrow(said, prompt=5_000)
-    assert str(refused(handle, 1, body=LONG)) == f"upstream 400: {said}"
+    assert str(refused(handle, 4, body=LONG)) == f"upstream 400: {said}"
     assert lengths == [5_000]
 
 
