@@ -192,11 +192,12 @@ class Job:
 
     def progress(self) -> str:
         """What was spent so far."""
-        return f"{self.ledger.spent.completion_tokens:,} tokens{self.money(', ')}"
+        spent = self.ledger.spent.completion_tokens
+        return f"{spent:,} tokens{self.money(self.ledger.money)}"
 
-    def money(self, before: str) -> str:
-        """The same in money, where there are prices."""
-        return f"{before}{self.ledger.money:,.4g} in money" if self.ledger.budget.priced else ""
+    def money(self, cost: float, before: str = ", ") -> str:
+        """A cost, where there are prices."""
+        return f"{before}{cost:,.4g} in money" if self.ledger.budget.priced else ""
 
     def advice(self, error: str) -> str:
         """What to do about an error, where its words tell."""
@@ -456,8 +457,8 @@ class _Solving(Job):
         responses = max(sum(each.responses for each in done), booked.responses)
         prompts = max(sum(each.prompt_tokens for each in done), booked.prompt_tokens)
         spent = max(sum(each.completion_tokens for each in done), booked.completion_tokens)
-        money = f", {budget.cost(prompts, spent):,.4g} in money" if budget.priced else ""
-        worth = f", worth {budget.cost(0, saved):,.4g} in money" if budget.priced else ""
+        money = self.money(budget.cost(prompts, spent))
+        worth = self.money(budget.cost(0, saved), ", worth ")
         share = f", {saved / (saved + spent):.0%} of the full budget's" if saved else ""
         unanswered = sum(each.answer is None for each in done)
         whole = _many(len(done), "question")
@@ -626,7 +627,7 @@ def _conclude(log: Log, job: Job, pool: Pool | None) -> None:
             f"{again}{advice}"
         )
     there = f"{log.path}: {log.done:,} responses, {log.resumed:,} were there already"
-    say(f"{there}{job.money('; ')}")
+    say(f"{there}{job.money(job.ledger.money, '; ')}")
     read = Readability().join(health_of(read_votes(p, log.plan.task)) for p in pool.parts())
     for line in (*read.lines(log.plan.task), read.warning(log.plan.task)):
         if line:
