@@ -107,20 +107,14 @@ class Home:
         }
         return cls(spread, len(worded), **told)
 
-    def places(self, texts: Iterable[str]) -> Floats:
-        """Where texts stand among the taught questions, 0 to 1; shape (texts, facts)."""
-        columns = []
-        for name, values in zip(FACTS, np.round(_measure(texts), 6).T, strict=True):
-            below, upto = (np.searchsorted(self.spread[name], values, s) for s in ("left", "right"))
-            columns.append((below + upto) / (2 * PLACES))
-        return np.stack(columns, axis=1)
-
-    def bets(self, texts: Iterable[str]) -> Floats:
-        """The logs of all bets after these texts: for each fact one on less and one on more."""
-        off = self.places(texts) - 0.5
-        grown = np.stack([np.log1p(-off - SLACK), np.log1p(off - SLACK)])
-        total: Floats = grown.sum(axis=1)
-        return total
+    def bets(self, text: str) -> Floats:
+        """By how much the logs of all bets grow: for each fact one on less and one on more."""
+        off = []
+        for name, value in zip(FACTS, np.round(_measure([text])[0], 6), strict=True):
+            below, upto = (np.searchsorted(self.spread[name], value, s) for s in ("left", "right"))
+            off.append((below + upto) / (2 * PLACES) - 0.5)
+        away: Floats = np.array(off)
+        return np.stack([np.log1p(-away - SLACK), np.log1p(away - SLACK)])
 
     def as_json(self) -> dict[str, Any]:
         """Every field, as the config of a controller holds it."""
@@ -199,7 +193,7 @@ class Lookout:
         else:
             self._head = _common(self._head, words)
             self._tail = _common(self._tail, words[::-1])
-            self._bets += self.home.bets([_strip(question, self._head, self._tail)])
+            self._bets += self.home.bets(_strip(question, self._head, self._tail))
             self.abroad = self.abroad or self.evidence >= -log(ERROR)
         self._seen.add(key)
         return self.doubt

@@ -151,9 +151,9 @@ class Live:
         decision = self.policy.decide(prefix)
         if decision.stop:
             # A stop on a tie is no decision, except where there was nothing to decide.
-            fixed = any(isinstance(each, rules.Fixed) for each in rules.layers(self.policy))
-            told = decision.forced or fixed or not _is_tied(prefix)
-            return decision if told else replace(decision, reason=ON_A_TIE, forced=True)
+            if decision.forced or rules.fixed_in(self.policy) or not _is_tied(prefix):
+                return decision
+            return replace(decision, reason=ON_A_TIE, forced=True)
         disagreement = self._find_disagreement(prefix) if self.structured else None
         return decision.force(disagreement) if disagreement else decision
 

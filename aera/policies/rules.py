@@ -268,10 +268,15 @@ def bounds_of(policy: Policy, last: int) -> tuple[int, int]:
     return least, min([last, *(each.maximum or last for each in limits)])
 
 
+def fixed_in(policy: Policy) -> Fixed | None:
+    """The fixed budget within the limits around it, if it is one: nothing is decided on the way."""
+    return next((each for each in layers(policy) if isinstance(each, Fixed)), None)
+
+
 def range_of(policy: Policy, last: int) -> tuple[int, int]:
     """The same for the policy itself: a fixed budget within its limits takes what it says."""
     least, most = bounds_of(policy, last)
-    for fixed in (each for each in layers(policy) if isinstance(each, Fixed)):
+    if (fixed := fixed_in(policy)) is not None:
         least = most = max(least, min(fixed.responses, most))
     return least, most
 
@@ -377,7 +382,8 @@ def label_of(policy: Policy, *, weighted: bool) -> str:
 
 def confident_rule(policy: Policy) -> str | None:
     """The rule that selects a policy's answer from the surest votes; None for the vote itself."""
-    return next((each.rule for each in layers(policy) if isinstance(each, Fixed)), None)
+    fixed = fixed_in(policy)
+    return fixed.rule if fixed else None
 
 
 def strip_weighted(label: str) -> str:

@@ -262,7 +262,7 @@ class Controller:
     def _live(self) -> tuple[Live, str, Schedule]:
         """The policy that answers people, its label, and where it decides; the same for all."""
         schedule, policy = self.schedule, Live.of(self.policy)
-        if any(isinstance(each, rules.Fixed) for each in rules.layers(self.policy)):
+        if rules.fixed_in(self.policy):
             # Nothing is decided on the way: one block, one prompt.
             schedule = Schedule((rules.range_of(self.policy, schedule.last)[1],))
         return policy, rules.label_of(policy, weighted=gives_weights(self.weigher)), schedule
