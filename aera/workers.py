@@ -62,36 +62,26 @@ class Processes(Workers):
 
     def map(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
         """What the work makes of every part, in their order."""
-        left = list(parts)
-        tries = 0
+        left, tries = list(parts), 0
         while left:
+            pool = _start_pool(self.count)
+            begin = partial[Future[Done]](pool.submit, work)
             try:
-                for done in self._once(work, left):
+                for done in run_in_order(begin, Future.result, [*left], AHEAD * self.count):
                     left.pop(0)
                     tries = 0
                     yield done
-            except BrokenProcessPool:
+            except BaseException as error:  # also when nobody wants the rest
+                _start_pool.cache_clear()
+                pool.shutdown(wait=False, cancel_futures=True)
+                if not isinstance(error, BrokenProcessPool):
+                    raise
                 tries += 1
                 if tries == TRIES:
                     raise RunError(
                         f"processes died {TRIES} times in a row on one part; a script that starts "
                         'them needs its if __name__ == "__main__"'
                     ) from None
-
-    def _once(self, work: Callable[[Part], Done], parts: Iterable[Part]) -> Iterator[Done]:
-        """As far as the processes live."""
-        pool = _start_pool(self.count)
-        try:
-            yield from run_in_order(
-                lambda part: pool.submit(work, part),
-                Future.result,
-                tuple(parts),
-                AHEAD * self.count,
-            )
-        except BaseException:  # also when nobody wants the rest
-            _start_pool.cache_clear()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 @dataclass(frozen=True)

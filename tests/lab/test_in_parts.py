@@ -1,6 +1,5 @@
 """A pool read part by part, by whomever, gives what its records in memory give."""
 
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from small_study import Bench, Letters
 
 import aera
 from aera import ASC, ESC, Controller, Fixed, Pool
-from aera.errors import PoolError
 from aera.lab import (
     PaperLearner,
     Truths,
@@ -107,26 +105,3 @@ def test_a_report_of_a_weighing_controller(pool: Pool, workers: int) -> None:
     first = alone["questions"][0]
     assert first["weights"][0][0] % 1 != 0, "the votes are the weighted ones"
     assert first["p_continue"][0] is not None
-
-
-@pytest.mark.parametrize("change", ["lost", "twice"])
-def test_a_pool_that_is_not_whole_is_refused_also_part_by_part(
-    change: str, pool: Pool, truths: Any
-) -> None:
-    first, second, _ = pool.segments
-    if change == "lost":
-        second.unlink()
-    else:
-        second.write_bytes(first.read_bytes())
-    damaged = Pool.open(pool.path)
-    works: list[Callable[[], object]] = [
-        lambda: list(damaged),
-        lambda: hold(damaged),
-        lambda: evaluate(damaged, ()),
-        lambda: PaperLearner(Letters()).prepare(damaged, truths),
-        lambda: VoteLearner().prepare(damaged, truths),
-    ]
-    told = "split question" if change == "twice" else f'{second.name}" is missing; bring it back'
-    for work in works:
-        with pytest.raises(PoolError, match=told):
-            work()

@@ -23,10 +23,7 @@ def test_they_are_read_back_as_saved_where_there_are_any(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ("{\n", "not JSON"),
-        ("[]\n", "line 2"),
         ('{"id": "b"}\n', "the field 'answer' is missing"),
-        ('{"id": "b", "answer": 4}\n', 'the field "answer" is 4'),
         ('{"id": "b", "answer": "1"}', "half-written"),
         ('{"id": "b", "answer": null}\n', 'the field "answer" is None'),
     ],

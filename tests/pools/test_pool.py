@@ -214,12 +214,10 @@ def changed(line: str, name: str, *value: Any) -> str:
 Change = Callable[[list[str]], list[str]]
 CHANGES: list[tuple[Change, str]] = [
     (lambda rows: [*rows[:5], rows[5][:20]], f"{SEALED}, line 6: half-written, no end of line"),
-    (lambda rows: [*rows[:2], rows[1], *rows[2:]], 'question a in "'),
     (lambda rows: [*rows[:2], rows[1], *rows[2:]], "has response 1 twice"),
     (lambda rows: rows[:1] + rows[2:], "has response 2 but not 1"),
     (lambda rows: [*rows, changed(rows[0], "question_id", "z")], "to z, not in questions.jsonl"),
-    (lambda rows: rows[:8], "1 of 3 questions"),
-    (lambda rows: rows[:8], "the first is c"),
+    (lambda rows: rows[:8], "no response, the first is c"),
     (lambda rows: [*rows[:3], *rows[4:], rows[3]], "has response 3 but not 0"),
     (lambda rows: [*rows, *rows[:4]], "split question a"),
 ]
@@ -233,6 +231,11 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "error": ({},),
     "model": (7,),
 }
+
+
+def test_a_segment_that_is_missing_is_named(pool: Pool) -> None:
+    (pool.path / SEALED).unlink()
+    assert f'{SEALED}" is missing; bring it back' in trouble(Pool.open(pool.path))
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES)
@@ -284,7 +287,6 @@ def test_damaged_questions_are_reported(pool: Pool, content: str | None, message
         ({"task": {"name": "x", "kind": "poetry"}}, "poetry"),
         *(({"other_counts": counts}, "cannot be understood") for counts in ({"a": "x"}, [])),
         *(({"schedule": points}, "cannot be understood") for points in ([4.5, 8], 4)),
-        *((each, "cannot be understood") for each in ({"task": {}}, {"counts": None})),
         *((text, "cannot be understood") for text in ("", "{", "[]", "null", "\x00")),
     ],
 )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -11,7 +11,7 @@ from typing import Any
 
 from aera.core import Question, Response
 from aera.errors import PoolError, UsageError
-from aera.files import already_there, whole_file, whole_folder
+from aera.files import already_there, whole_folder
 from aera.lab.formats.foreign import LOGS, read_batch
 from aera.lab.formats.rows import (
     MAYBE,
@@ -254,11 +254,10 @@ def _read_origin(address: str | Path) -> dict[str, Any]:
     file = table_files(address)[0]
     if file.endswith(".arrow"):
         return {}
-    try:
-        with open_address(address)[0].open_input_file(file) as source:
-            return told_origin(arrow("pyarrow.parquet").read_schema(source)) or {}
-    except (arrow().ArrowException, OSError):
-        return {}
+    with suppress(arrow().ArrowException, OSError):
+        read = arrow("pyarrow.parquet").read_schema
+        return told_origin(read(file, filesystem=open_address(address)[0])) or {}
+    return {}
 
 
 def _find_task(origin: Mapping[str, Any], entry: Entry, name: str) -> Task:
@@ -301,7 +300,7 @@ def _filled(out: str | Path, *, single: bool) -> Iterator[str]:
     """The path to write to; away from this disk, where nothing can be renamed, half may stay."""
     place = locate(out)
     if isinstance(place, Path):
-        with whole_file(place) if single else whole_folder(place) as unfinished:
+        with whole_folder(place, single=single) as unfinished:
             yield str(unfinished)
         return
     if list_files(place):

@@ -44,13 +44,6 @@ def test_the_truth_moves_with_the_choices_where_the_task_shuffles(exam_of: ExamO
             assert question == Question("c", "which?", tuple(COLOURS["choices"])).arrange(seed)
 
 
-def test_the_shuffle_is_of_the_seed_and_the_question(exam_of: ExamOf) -> None:
-    orders = {exam_of(COLOURS, task="gpqa", seed=s)[0][0].choices for s in range(20)}
-    others = {exam_of({**COLOURS, "id": str(i)}, task="gpqa")[0][0].choices for i in range(20)}
-    assert min(len(orders), len(others)) > 5
-    assert exam_of(COLOURS, task="gpqa", seed=3) == exam_of(COLOURS, task="gpqa", seed=3)
-
-
 TABLE = 'id,problem,answer\na,1+1?,2\nb,"2, or 3?",3\n'
 ROWS = '{"a": {"problem": "1+1?", "answer": 2}, "b": {"problem": "2, or 3?", "answer": 3}}'
 

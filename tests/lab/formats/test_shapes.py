@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import said
 from foreign import brought
 
 from aera.errors import AeraError
@@ -139,13 +138,6 @@ def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
     assert Truths.open(again.pool.path) == Truths({"0": "7"})
 
 
-def test_a_tag_that_is_not_known_is_counted_and_shown(tmp_path: Path) -> None:
-    texts = ["<plan>maybe \\boxed{9}</plan> \\boxed{7}"] * 31
-    found = brought(tmp_path, [{**ROW, "responses": texts}], task="numeric")
-    assert any("31 begin with <plan>" in line for line in found.lines)
-    assert "31 begin with <plan>" in said("info", found.pool.path)
-
-
 @pytest.mark.parametrize("prompt", [TOM, f"{TOM}\n<think>\n"])
 def test_thinking_that_the_prompt_opened_and_nothing_closes_never_votes(
     tmp_path: Path, prompt: str
@@ -160,19 +152,20 @@ def test_thinking_that_the_prompt_opened_and_nothing_closes_never_votes(
     assert [response.truncated for response in record.responses] == [True, True, True, False]
 
 
-def test_where_every_question_has_one_response_that_is_said(tmp_path: Path) -> None:
-    rows = [{"problem": f"{TOM} {n}", "text": BOXES[0]} for n in range(3)]
-    found = brought(tmp_path, rows, task="numeric")
-    assert any("nothing to vote on" in line for line in found.lines)
-
-
-def test_several_models_are_told_of(tmp_path: Path) -> None:
-    rows = [{"question": TOM, "text": text, "model": m} for m in "ABB" for text in BOXES]
-    told = "responses of 2 models: A (2), B (4); a pool is best of one model"
-    assert told in brought(tmp_path, rows, task="numeric").lines
-    (tmp_path / "pool").rename(tmp_path / "first")
-    wide = [{**ROW, "model": "A"}, {**OTHER, "model": "B"}]
-    assert any("A (2), B (2);" in line for line in brought(tmp_path, wide, task="numeric").lines)
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([ROW | {"responses": ["<plan>a</plan> \\boxed{7}"] * 31}], "31 begin with <plan>"),
+        ([{"problem": f"{TOM} {n}", "text": "\\boxed{7}"} for n in range(3)], "nothing to vote on"),
+        (
+            [{"question": TOM, "text": text, "model": m} for m in "ABB" for text in BOXES],
+            "responses of 2 models: A (2), B (4); a pool is best of one model",
+        ),
+        ([{**ROW, "model": "A"}, {**OTHER, "model": "B"}], "2 models: A (2), B (2);"),
+    ],
+)
+def test_what_is_strange_is_told(tmp_path: Path, rows: Any, told: str) -> None:
+    assert told in "\n".join(brought(tmp_path, rows, task="numeric").lines)
 
 
 GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
