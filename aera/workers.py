@@ -65,9 +65,11 @@ class Processes(Workers):
         left, tries = list(parts), 0
         while left:
             pool = _start_pool(self.count)
-            begin = partial[Future[Done]](pool.submit, work)
+            begin: Callable[..., Future[Done]] = pool.submit
             try:
-                for done in run_in_order(begin, Future.result, [*left], AHEAD * self.count):
+                for done in run_in_order(
+                    partial(begin, work), Future.result, [*left], AHEAD * self.count
+                ):
                     left.pop(0)
                     tries = 0
                     yield done
