@@ -1,7 +1,8 @@
 """What the tests of the live modules share: small servers, controllers and samplers."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from aiohttp import web
 from fakes import Call, Server
@@ -13,6 +14,7 @@ from aera.solving.controller import Controller
 
 QUESTION = Question("q", "how many?")
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "how many?"}]}
+Made = TypeVar("Made")
 Handler = Callable[[web.Request], Any]
 
 
@@ -47,6 +49,16 @@ async def gathered(
 ) -> list[Allocation]:
     """All allocations of `solve_many`."""
     return [made async for made in solve_many(questions, sampler, controller, **options)]
+
+
+def live(server: Server, work: Callable[[OpenAISampler], Awaitable[Made]], **endpoint: Any) -> Made:
+    """What comes out of work with a sampler for a server."""
+
+    async def scene() -> Made:
+        async with server, sampler_of(server, **endpoint) as sampler:
+            return await work(sampler)
+
+    return asyncio.run(scene())
 
 
 def texts(responses: Sequence[Response]) -> list[str]:

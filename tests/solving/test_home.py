@@ -1,6 +1,5 @@
 """A controller at home, in doubt and abroad; and what is made of it by all that solve."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from fakes import FakeUpstream
 from foreign_questions import BUNDLED, GATED, home_questions, short_questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live import boxed, gathered, sampler_of
+from live import boxed, gathered, live
 
 from aera import Allocation, Bounded, Budget, Fixed, Question
 from aera.policies.domain import WINDOW, Home, Lookout
@@ -124,12 +123,7 @@ def solved(
     questions: Iterable[Question], controller: Controller = BUNDLED, **options: Any
 ) -> list[Allocation]:
     """Over real sockets."""
-
-    async def work() -> list[Allocation]:
-        async with FakeUpstream(boxed) as server, sampler_of(server) as sampler:
-            return await gathered(questions, sampler, controller, **options)
-
-    return asyncio.run(work())
+    return live(FakeUpstream(boxed), lambda by: gathered(questions, by, controller, **options))
 
 
 def policies(done: Iterable[Allocation]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fakes import Call, FakeUpstream, Fault
-from live import QUESTION, boxed, controller_of, gathered, sampler_of
+from live import QUESTION, boxed, controller_of, gathered, live
 
 from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Schedule, get_task
 from aera.core import Vote
@@ -16,6 +16,7 @@ from aera.errors import RunError
 from aera.pools.pool import Plan, write_pool
 from aera.sampling.budget import Budget, Ledger
 from aera.sampling.recorded import RecordedSampler
+from aera.sampling.sampler import OpenAISampler
 from aera.solving.run import Run
 from aera.solving.solve import drive, solve, solve_blocking, solve_many
 
@@ -48,29 +49,18 @@ def solved(
     watch: Callable[[Run], None] | None = None,
     **endpoint: Any,
 ) -> Allocation:
-    async def scene() -> Allocation:
-        async with server, sampler_of(server, **endpoint) as sampler:
-            controller = controller_of(policy)
-            return await solve(QUESTION, sampler, controller, budget=budget, watch=watch)
-
-    return asyncio.run(scene())
+    controller = controller_of(policy)
+    return live(
+        server, lambda by: solve(QUESTION, by, controller, budget=budget, watch=watch), **endpoint
+    )
 
 
 def allocated(
-    server: FakeUpstream,
-    questions: list[Question] = QUESTIONS,
-    *,
-    concurrency: int = 64,
-    budget: Budget | None = None,
-    **endpoint: Any,
+    server: FakeUpstream, questions: list[Question] = QUESTIONS, concurrency: int = 64
 ) -> dict[str, Allocation]:
-    async def scene() -> dict[str, Allocation]:
-        async with server, sampler_of(server, **endpoint) as sampler:
-            known: Any = {"concurrency": concurrency, "budget": budget}
-            done = await gathered(questions, sampler, controller_of(), **known)
-            return {made.question_id: made for made in done}
-
-    return asyncio.run(scene())
+    known: Any = {"concurrency": concurrency}
+    done = live(server, lambda by: gathered(questions, by, controller_of(), **known))
+    return {made.question_id: made for made in done}
 
 
 # --- failing samples ------------------------------------------------------------------------------
@@ -188,20 +178,19 @@ def test_closing_the_stream_early_cancels_the_work_and_takes_no_more_questions()
             taken.append(question)
             yield question
 
-    async def scene(server: FakeUpstream) -> None:
-        async with server, sampler_of(server) as sampler:
-            made = solve_many(lazily(), sampler, controller_of(), concurrency=8)
-            await anext(made)
-            await made.aclose()  # type: ignore[attr-defined]
-            assert sampler.upstream.permits.active == 0
-            for _ in range(200):
-                if not server.active:
-                    break
-                await asyncio.sleep(0.005)
+    async def begin(sampler: OpenAISampler) -> None:
+        made = solve_many(lazily(), sampler, controller_of(), concurrency=8)
+        await anext(made)
+        await made.aclose()  # type: ignore[attr-defined]
+        assert sampler.upstream.permits.active == 0
+        for _ in range(200):
+            if not server.active:
+                break
+            await asyncio.sleep(0.005)
 
     server = FakeUpstream(boxed, faults=[None, *[Fault.hang(60)] * 50])
     begun = time.monotonic()
-    asyncio.run(scene(server))
+    live(server, begin)
     assert (server.active, server.aborted) == (0, len(server.calls) - 1)
     assert len(taken) <= 10
     assert time.monotonic() - begun < 3
@@ -232,13 +221,9 @@ def test_long_texts_are_read_where_the_event_loop_does_not_wait(size: int) -> No
             read_in.add(threading.current_thread() is threading.main_thread())
             return Vote("7")
 
-    async def scene() -> None:
-        server = FakeUpstream(lambda call, place: "x" * size)
-        async with server, sampler_of(server) as sampler:
-            run = controller_of(Fixed(4)).start(QUESTION, reader=Where())
-            await drive(run, sampler, Ledger(Budget()))
-
-    asyncio.run(scene())
+    run = controller_of(Fixed(4)).start(QUESTION, reader=Where())
+    server = FakeUpstream(lambda call, place: "x" * size)
+    live(server, lambda sampler: drive(run, sampler, Ledger(Budget())))
     assert read_in == {size == 100}
 
 
