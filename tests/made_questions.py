@@ -85,6 +85,13 @@ class Long:
         return [1 / len(response.text) for response in responses]
 
 
+class Written:
+    """A response says its score itself, in its first word."""
+
+    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
+        return [float(response.text.split()[0]) for response in responses]
+
+
 EVERY = np.arange(200)
 TRUTHS = Truths(made_records(questions=200)[1])
 LEARNERS: dict[str, Any] = {

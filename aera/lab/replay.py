@@ -488,7 +488,7 @@ def count_votes(answers: Columns, weights: Floats, ends: Columns, *, best: bool 
     seen[cells[there][::-1]] = firsts[there][::-1]  # of several places the last one stays
     first = seen.reshape(-1, kinds)
     table, counts = np.zeros(len(seen)), np.zeros(len(seen), np.int64)
-    found: dict[str, list[Any]] = {each.name: [] for each in fields(Votes)}
+    found: list[Votes] = []
     start = 0
     for end in ends:
         block = cells[:, start:end][there[:, start:end]]
@@ -504,22 +504,22 @@ def count_votes(answers: Columns, weights: Floats, ends: Columns, *, best: bool 
         rest[rows, winner] = 0
         total = held.sum(axis=1)
         voted = lead >= 0
-        told = {
-            "winner": np.where(voted, winner, -1),
-            "place": np.where(voted, first[rows, winner], 0),
-            "lead": np.maximum(lead, 0.0),
-            "rival": np.maximum(others.max(axis=1), 0.0),
-            "total": total,
-            "lead_count": number[rows, winner],
-            "rival_count": rest.max(axis=1),
-            "valid": number.sum(axis=1),
-            "entropy": _entropy(held, total),
-            "tail": _tail(flat[:, :end]),
-        }
-        for name, values in told.items():
-            found[name].append(values.reshape(shape[:2]))
+        now = Votes(
+            winner=np.where(voted, winner, -1),
+            place=np.where(voted, first[rows, winner], 0),
+            lead=np.maximum(lead, 0.0),
+            rival=np.maximum(others.max(axis=1), 0.0),
+            total=total,
+            lead_count=number[rows, winner],
+            rival_count=rest.max(axis=1),
+            valid=number.sum(axis=1),
+            entropy=_entropy(held, total),
+            tail=_tail(flat[:, :end]),
+        )
+        found.append(now)
         start = end
-    return Votes(**{name: np.stack(values, axis=-1) for name, values in found.items()})
+    stacked = (np.stack([getattr(each, f.name) for each in found], axis=-1) for f in fields(Votes))
+    return Votes(*(values.reshape(*shape[:2], len(ends)) for values in stacked))
 
 
 def _entropy(held: Floats, total: Floats) -> Floats:

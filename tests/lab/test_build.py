@@ -7,7 +7,6 @@ import pytest
 from made_questions import SCHEDULE, TASK, made_records, made_table
 from small_study import Bench
 
-from aera.errors import ProtocolError
 from aera.lab import LossLimit, PaperLearner, VoteLearner, build, evaluate, limit_for
 from aera.lab.build import BUILD_SHARES, Built
 from aera.lab.learning.folds import split_rows
@@ -70,17 +69,6 @@ def test_an_infeasible_limit_saves_the_full_budget(
     assert "NOT FEASIBLE" in (tmp_path / "README.md").read_text()
 
 
-def test_too_few_questions_are_refused(bench: Bench, paper: PaperLearner) -> None:
-    table = bench.table
-    few = replace(
-        table,
-        questions=table.questions[:19],
-        trajectories=table.trajectories.take(np.arange(19)),
-    )
-    with pytest.raises(ProtocolError, match="has 19 questions"):
-        build(paper, few, LossLimit())
-
-
 def test_a_gate_steps_aside_to_the_baseline_that_saves_most(
     bench: Bench, paper: PaperLearner
 ) -> None:
@@ -116,19 +104,6 @@ def taught(table: Dataset) -> Built:
     return build(LEARNER, table, LIMIT)
 
 
-def test_without_a_certificate_every_question_teaches(table: Dataset, taught: Built) -> None:
-    controller = taught.controller
-    questions = {question_hashes(record.question)[0] for record in table.records}
-    assert controller.fitted == controller.calibrated == questions
-    assert controller.calibration["out_of_fold"] is True
-    assert taught.choice.questions == 60
-    both = "**Learned from** 60 questions, **calibrated on** the same, out of fold"
-    assert both in controller.card
-    learned = controller.calibration["learned"]
-    assert learned.startswith("learned weights gain +")
-    assert learned in controller.card
-
-
 def test_a_taught_controller_keeps_its_limit_on_other_questions(taught: Built) -> None:
     """Its weights lift the accuracy above the plain full budget, for less."""
     controller, other = taught.controller, made_table(7)
@@ -160,16 +135,6 @@ def test_a_taught_controller_is_the_same_when_loaded(
         assert runs[0].allocation == runs[1].allocation
 
 
-def test_a_certificate_comes_from_questions_that_taught_nothing(table: Dataset) -> None:
-    made = build(LEARNER, table, limit_for(LEARNER, 0.3, 0.2), seed=3)
-    controller = made.controller
-    assert (len(controller.fitted), len(controller.calibrated)) == (30, 30)
-    assert not controller.fitted & controller.calibrated
-    assert made.choice.questions == 30
-    assert made.choice.alpha == 0.2
-    assert "**Learned from** 30 questions, **calibrated on** 30 others" in made.controller.card
-
-
 def test_an_impossible_certificate_keeps_the_full_budget_and_the_weights(table: Dataset) -> None:
     made = build(LEARNER, table, limit_for(LEARNER, 0.02, 0.1))
     assert made.controller.policy == Fixed(8)
@@ -177,12 +142,6 @@ def test_an_impossible_certificate_keeps_the_full_budget_and_the_weights(table: 
     assert "NOT FEASIBLE" in made.controller.card
     run = made.controller.start(table.records[0].question)
     assert run.want == 8
-
-
-def test_noise_leaves_plain_votes() -> None:
-    made = build(LEARNER, made_table(0, telling=False), LIMIT)
-    assert made.controller.weigher is None
-    assert "do not clearly gain, so votes are plain" in made.controller.calibration["learned"]
 
 
 def test_real_responses_make_the_same_controller_twice(bench: Bench) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_questions import SCHEDULE, TASK, made_records, made_table, table_of
+from made_questions import SCHEDULE, TASK, Written, made_records, made_table, table_of
 from small_study import Bench
 
 from aera import ASC, ESC, BestOfN, Lead, Majority, Question, Record, Response, Schedule
@@ -124,13 +124,6 @@ def test_another_rule_returns_its_own_answers_in_the_stored_order(bench: Bench) 
     grades = data.replay(EVERY, mixed=False).stored.known_grades
     shown = evaluate(bench.records, [ASC(0.9)], truths=bench.truths, rule=re2_vote)
     np.testing.assert_array_equal(grades, shown.trajectories.known_grades)
-
-
-class Written:
-    """A response says its score itself."""
-
-    def score(self, question: Question, responses: object) -> list[float]:
-        return [float(each.text.split()[0]) for each in responses]  # type: ignore[attr-defined]
 
 
 def test_best_of_n_is_what_its_replay_makes_of_every_order() -> None:

@@ -203,6 +203,8 @@ def test_a_built_controller_holds_what_was_learned_from_its_own_rows(teacher: st
     assert made.choice.questions == 200
     assert (made.controller.gate is None) == (teacher == "majority")
     assert made.controller.calibration["learned"] in made.controller.card
+    both = "**Learned from** 200 questions, **calibrated on** the same, out of fold"
+    assert both in made.controller.card
     assert made.controller.calibration["out_of_fold"] is True
 
 
@@ -212,6 +214,7 @@ def test_a_certificate_comes_from_questions_that_taught_nothing(teacher: str) ->
     goal = limit_for(learner, 0.3, 0.2, by_agreement=teacher == "majority")
     made = build(learner, data, goal, seed=3).controller
     assert (len(made.fitted), len(made.calibrated)) == (100, 100)
+    assert "**Learned from** 100 questions, **calibrated on** 100 others" in made.card
     assert not made.fitted & made.calibrated
     split = learner.split(data, EVERY, certified=True, seed=3)
     turned = prepared(teacher, split.tune)

@@ -194,11 +194,6 @@ def test_re2_means_follow_the_written_rule(numeric: Task, column: list[Vote]) ->
     assert means_of(column, numeric, Schedule((1, 4, 12))) == pytest.approx(expected)
 
 
-def test_only_redos_count_when_there_is_nothing_else(numeric: Task) -> None:
-    redo = [Vote(None, redo=True, raw="1"), Vote(None, redo=True, raw="2")]
-    assert means_of([*redo, Vote("2", raw="2")], numeric, Schedule((2, 3))) == [0.5, 0.0]
-
-
 def test_questions_may_come_in_any_order(numeric: Task, record_of: RecordOf) -> None:
     rng, schedule = Random(0), Schedule((2, 4, 8))
     streams = ["".join(rng.choices("12.", k=8)) for _ in range(30)]

@@ -1,9 +1,8 @@
 """Best-of-n replayed: what is returned, what it is worth, and what tables call that."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
+from made_questions import Written
 
 from aera import BestOfN, Fixed, Question, Record, Response, Schedule, get_task
 from aera.lab import MostUtility
@@ -13,13 +12,6 @@ from aera.pools.pool import HeldRecords, read_votes
 
 TASK = get_task("numeric")
 SCHEDULE = Schedule((1, 2, 4))
-
-
-class Written:
-    """A response says its score itself."""
-
-    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-        return [float(response.text.split()[0]) for response in responses]
 
 
 def records_of(*rows: str) -> HeldRecords:

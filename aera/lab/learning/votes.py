@@ -173,10 +173,8 @@ class VoteLearner:
         self, records: Records, truths: Truths | None, schedule: Schedule
     ) -> ReplaySettings:
         """How a policy is replayed as this learner sees responses."""
-        settings = ReplaySettings(records.task, schedule, truths, self.rule)
-        if self.best_of_n is None:
-            return settings
-        return replace(settings, truths=None, weigher=self.best_of_n, judge=self.judge)
+        known = None if self.best_of_n else truths  # what is picked is worth what the judge says
+        return ReplaySettings(records.task, schedule, known, self.rule, self.best_of_n, self.judge)
 
     def split(self, table: Dataset, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""

@@ -172,18 +172,6 @@ def test_a_choice_says_what_it_saves_and_stops_other_questions(
     assert choice.stops(GATE_FAMILY, others).tolist() == [1, 0, 2]
 
 
-@pytest.mark.parametrize("alpha", [None, 0.1])
-def test_the_papers_mean_score_has_no_say(alpha: float | None, trajectories_of: Make) -> None:
-    rng = np.random.default_rng(0)
-    made = trajectories_of((rng.random((200, 4)) < 0.8).astype(np.float64))
-    values = rng.random((200, 4))
-    choices = [
-        chosen(values, replace(made, re2_mean=re2), LossLimit(0.1, alpha))
-        for re2 in (None, np.zeros((200, 4)), rng.random((200, 4)))
-    ]
-    assert choices[0] == choices[1] == choices[2]
-
-
 def test_responses_that_cost_nothing_save_nothing(trajectories_of: Make) -> None:
     free = trajectories_of(np.ones((5, 3)), np.zeros((5, 3)))
     choice = chosen(np.zeros((5, 3)), free)

@@ -86,11 +86,6 @@ def test_the_last_checkpoint_always_stops() -> None:
     assert GATE_FAMILY.stops(np.zeros((3, 4)), 0.5).tolist() == [0, 0, 0]
 
 
-def test_the_gates_grid_is_the_papers() -> None:
-    assert GATE_FAMILY.settings == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    assert [GATE_FAMILY.label(t) for t in GATE_FAMILY.settings[:2]] == ["aera-0.10", "aera-0.20"]
-
-
 def test_the_gates_bulk_chances_are_its_live_chances(
     bench: Bench, chains: list[list[Prefix]], fitted: PaperModel
 ) -> None:

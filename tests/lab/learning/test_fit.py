@@ -89,15 +89,6 @@ def test_what_abstainers_look_like_is_not_part_of_the_range(seen: Responses) -> 
     assert same(plain.weights(seen.traits), odd.weights(seen.traits))
 
 
-def test_a_missing_trait_is_filled_with_the_median_of_training(seen: Responses) -> None:
-    weigher = fit_weigher(seen)
-    [column] = columns_of(["answer_size"])
-    missing, usual = seen.traits[:1, :1].copy(), seen.traits[:1, :1].copy()
-    missing[..., column] = np.nan
-    usual[..., column] = np.median(seen.traits[seen.voted][:, column])
-    assert same(weigher.weights(missing), weigher.weights(usual))
-
-
 @pytest.mark.parametrize("grade", [0.0, 1.0])
 def test_where_everybody_is_right_or_nobody_weights_stay_finite(
     seen: Responses, grade: float
@@ -162,19 +153,6 @@ def test_going_on_is_worth_what_following_the_rule_brings(utility: list[float]) 
             assert worth == pytest.approx(wanted)
 
 
-@settings(deadline=None)
-@given(st.lists(st.floats(-2, 2), min_size=2, max_size=5))
-def test_stopping_where_nothing_is_to_be_won_beats_every_other_rule(utility: list[float]) -> None:
-    """The sign of the advantage, found backwards, is the best rule there is."""
-    columns = len(utility) - 1
-    best = np.zeros((1, columns), dtype=np.bool_)
-    for column in reversed(range(columns)):
-        best[0, column] = advantages(np.array([utility]), best)[0, column] > 0
-    reached = follow(utility, tuple(best[0].tolist()), 0)
-    rules = product([False, True], repeat=columns)
-    assert reached == pytest.approx(max(follow(utility, rule, 0) for rule in rules))
-
-
 # --- the regression -------------------------------------------------------------------------------
 
 
@@ -203,17 +181,6 @@ def test_newton_ends_where_slow_descent_ends(seed: int) -> None:
     inputs, wanted, stakes = problem(seed)
     np.testing.assert_allclose(
         logistic(inputs, wanted, stakes), slow(inputs, wanted, stakes), atol=1e-4
-    )
-
-
-def test_a_stake_counts_as_often_as_it_is_high() -> None:
-    inputs, wanted, _ = problem(1)
-    times = np.random.default_rng(1).integers(0, 4, size=len(wanted))
-    repeated = np.repeat(np.arange(len(wanted)), times)
-    np.testing.assert_allclose(
-        logistic(inputs, wanted, times.astype(float)),
-        logistic(inputs[repeated], wanted[repeated], np.ones(len(repeated))),
-        atol=1e-7,
     )
 
 

@@ -244,24 +244,6 @@ def test_a_fit_leaves_the_callers_random_numbers_and_threads_alone() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_the_numpy_network_is_the_torch_model_it_came_from() -> None:
-    held = examples(80, seed=1)
-    network, *_ = fit_network(examples(), held)
-    linear, norm = torch.nn.functional.linear, torch.nn.functional.layer_norm
-
-    def tensors(*given: Floats) -> list[torch.Tensor]:
-        return [torch.from_numpy(each) for each in given]
-
-    rows = np.where(np.isnan(held[0]), network.medians, held[0])
-    [values] = tensors((rows - network.means) / network.deviations)
-    for layer in network.layers:
-        weight, bias, scale, shift = tensors(layer.weight, layer.bias, layer.scale, layer.shift)
-        values = norm(linear(values, weight, bias), bias.shape, scale, shift)
-        values = torch.nn.functional.gelu(values)
-    wanted = linear(values, *tensors(network.weight, network.bias)).numpy()
-    np.testing.assert_allclose(network.outputs(held[0]), wanted, atol=1e-6)
-
-
 def test_held_out_rows_decide_the_duration_and_nothing_else() -> None:
     train, once = examples(), Perceptron(epochs=1)
     one, *_ = fit_network(train, examples(80, seed=1), settings=once, seed=0)
@@ -270,6 +252,7 @@ def test_held_out_rows_decide_the_duration_and_nothing_else() -> None:
 
 
 def test_both_classes_weigh_the_same_by_their_share_in_training() -> None:
+    """The loss that torch found is that of the numpy network it became."""
     train, held = examples(), examples(80, seed=1)
     network, _, loss = fit_network(train, held, seed=0)
     share = train[1].mean()

@@ -12,6 +12,7 @@ from made_questions import (
     SCHEDULE,
     TASK,
     TRUTHS,
+    Written,
     bytes_of,
     data_of,
     made_records,
@@ -203,7 +204,7 @@ def test_a_higher_price_buys_less_and_the_gate_beats_every_fixed_budget() -> Non
         scores = 0.8 + 0.02 * rng.random(8) if n % 2 else rng.random(8) ** 3
         said = [Response(f"{score:.6f} {n}", tokens=10) for score in scores]
         records.append(Record(Question(f"q{n}", f"what is {n}?"), tuple(said)))
-    learner = VoteLearner("scores", best_of_n=BestOfN(Said()))
+    learner = VoteLearner("scores", best_of_n=BestOfN(Written()))
     data = learner.prepare(HeldRecords(read_votes(records, TASK), TASK, SCHEDULE))
     for price in (0.02, 0.3, 2.0):
         [done] = nested(replace(learner, price=price), data, [MostUtility(price)], folds=3)
@@ -211,13 +212,6 @@ def test_a_higher_price_buys_less_and_the_gate_beats_every_fixed_budget() -> Non
         assert own.utility(price) > best - 0.01
         spent.append(own.responses)
     assert spent[0] > spent[1] > spent[2]
-
-
-class Said:
-    """A response says its score itself."""
-
-    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-        return [float(response.text.split()[0]) for response in responses]
 
 
 def test_a_bar_on_the_score_is_no_policy_of_a_controller() -> None:
