@@ -1,7 +1,6 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
 from math import isfinite, nan
 
@@ -38,16 +37,12 @@ TABLE = {
 MAY_BE_MISSING = {*TABLE["semantic state"].split(), *TABLE["projection"].split()}
 
 
-@dataclass
 class Toy:
-    """A frozen encoder with a direction for every text, which notes what it was asked."""
+    """A frozen encoder with a direction for every text."""
 
-    identity: str = "toy"
-    dimensions: int = DIMENSIONS
-    asked: list[str] = field(default_factory=list)
+    identity, dimensions = "toy", DIMENSIONS
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        self.asked.extend(texts)
         return np.stack([self._row(text) for text in texts])
 
     def _row(self, text: str) -> Vectors:
@@ -58,18 +53,16 @@ class Toy:
         return (row / np.linalg.norm(row)).astype(np.float16).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class Said:
-    """One response and what was read from it."""
+Said = tuple[Response, Vote]
 
-    text: str
-    answer: str | None
-    redo: bool
-    tokens: int
+
+def said(text: str, answer: str | None, redo: bool = False, tokens: int = 5) -> Said:
+    """One response and what was read from it."""
+    return Response(text, tokens), Vote(None if redo else answer, redo)
 
 
 SAID = st.builds(
-    Said,
+    said,
     st.sampled_from(["", "  ", "one way", "another", "a third way", "no", "yes", "so"]),
     st.sampled_from(["1", "2", "3", None]),
     st.booleans(),
@@ -82,8 +75,7 @@ PROJECTION = Projection(
 
 
 def prefixes(stream: Sequence[Said], schedule: Schedule = SHORT) -> list[Prefix]:
-    responses = [Response(said.text, said.tokens) for said in stream]
-    votes = [Vote(None if said.redo else said.answer, said.redo) for said in stream]
+    responses, votes = zip(*stream, strict=True)
     return list(unfold(QUESTION, responses, votes=votes, schedule=schedule))
 
 
@@ -138,9 +130,9 @@ def direction(vectors: Vectors) -> Floats:
 
 
 def spoken(stream: Sequence[Said]) -> tuple[Vectors, list[str | None]]:
-    said = [one for one in stream if one.text.strip()]
-    vectors = Toy().encode([one.text for one in said]) if said else np.zeros((0, DIMENSIONS))
-    return vectors, [None if one.redo else one.answer for one in said]
+    loud = [(response.text, vote.answer) for response, vote in stream if response.text.strip()]
+    vectors = Toy().encode([text for text, _ in loud]) if loud else np.zeros((0, DIMENSIONS))
+    return vectors, [answer for _, answer in loud]
 
 
 def naive_semantics(stream: Sequence[Said], before: Sequence[Said]) -> dict[str, float]:
@@ -152,6 +144,10 @@ def naive_semantics(stream: Sequence[Said], before: Sequence[Said]) -> dict[str,
         max(cosines(np.stack([row, *earlier]), [(0, 1 + i) for i in range(len(earlier))]))
         for row in (new if len(earlier) else ())
     ]
+    counts = Counter(vote.answer for _, vote in stream if vote.answer)
+    top = max(counts, key=counts.__getitem__, default="")
+    ours = [i for i, answer in enumerate(answers) if answer == top]
+    others = [i for i in range(len(answers)) if i not in ours]
     moved = direction(earlier) @ direction(vectors) if len(earlier) else nan
     return {
         "semantic_consensus": mean(every),
@@ -161,23 +157,9 @@ def naive_semantics(stream: Sequence[Said], before: Sequence[Said]) -> dict[str,
         "dispersion": mean([1 - float(v @ direction(vectors)) for v in vectors]),
         "centroid_shift": float(1 - moved) if before else 0.0,
         "block_novelty": 1 - mean(nearest) if before else 0.0,
-        "answer_separation": naive_separation(stream, vectors, answers),
+        "answer_separation": mean(cosines(vectors, [*combinations(ours, 2)]))
+        - mean(cosines(vectors, [(i, j) for i in ours for j in others])),
     }
-
-
-def leader(stream: Sequence[Said]) -> str | None:
-    counts = Counter(one.answer for one in stream if one.answer and not one.redo)
-    return counts.most_common(1)[0][0] if counts else None
-
-
-def naive_separation(
-    stream: Sequence[Said], vectors: Vectors, answers: Sequence[str | None]
-) -> float:
-    top = leader(stream)
-    ours = [i for i, answer in enumerate(answers) if answer is not None and answer == top]
-    others = [i for i in range(len(answers)) if i not in ours]
-    within = mean(cosines(vectors, [*combinations(ours, 2)]))
-    return within - mean(cosines(vectors, [(i, j) for i in ours for j in others]))
 
 
 @settings(deadline=None, max_examples=40)
@@ -201,7 +183,7 @@ def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> Non
 
 
 def test_without_a_vote_the_answer_features_are_zero() -> None:
-    found = by_name(prefixes([Said(f"hm {i}", None, True, 5) for i in range(8)])[-1])
+    found = by_name(prefixes([said(f"hm {i}", None, True) for i in range(8)])[-1])
     assert [found[name] for name in TABLE["answer distribution"].split()] == [0, 0, 0, 0]
     assert (found["redo_rate"], found["top_changed"], found["top_persistence"]) == (1, 0, 3)
     assert {name for name, value in found.items() if np.isnan(value)} == {"answer_separation"}
@@ -211,6 +193,6 @@ def test_without_a_vote_the_answer_features_are_zero() -> None:
 
 
 def test_a_chain_of_thousands_of_checkpoints_may_be_asked_at_its_end() -> None:
-    stream = [Said(f"way {i % 7}", "1", False, 5) for i in range(1_500)]
+    stream = [said(f"way {i % 7}", "1") for i in range(1_500)]
     last = prefixes(stream, Schedule.parse("1-1500"))[-1]
     assert len(semantics(last, Toy()).vectors) == 1_500

@@ -16,8 +16,8 @@ from aera import (
     BestOfN,
     Budget,
     Controller,
-    Decision,
     Fixed,
+    Lead,
     Pool,
     Prefix,
     Question,
@@ -59,30 +59,6 @@ class Table:
         return [self.scores[response.text] for response in responses]
 
 
-@dataclass(frozen=True)
-class Enough:
-    """Stop once a score is high enough."""
-
-    score: float
-
-    def decide(self, prefix: Prefix) -> Decision:
-        return Decision(prefix.tally.leaders.weight >= self.score, "good enough")
-
-    def __str__(self) -> str:
-        return f"enough-{self.score:g}"
-
-
-def run_of(
-    responses: Sequence[Response], scale: BestOfN, policy: Any = None, schedule: Schedule = SCHEDULE
-) -> Run:
-    """A run that has been fed these."""
-    task, policy = get_task("numeric"), policy or Fixed(schedule.last)
-    run = Run(QUESTION, policy, task=task, schedule=schedule, weigher=scale)
-    while run.want:
-        run.feed(responses[run.delivered : run.delivered + run.want])
-    return run
-
-
 def replies(*texts: str) -> list[Response]:
     return [Response(text, tokens=5) for text in texts]
 
@@ -98,7 +74,11 @@ def test_the_first_of_the_highest_scored_responses_leads_at_every_checkpoint(
     said: list[tuple[str, bool]], scores: dict[str, float]
 ) -> None:
     responses = [Response(text, error="lost" if failed else None) for text, failed in said]
-    prefix: Prefix | None = run_of(responses, BestOfN(Table(scores))).prefix
+    scale, task = BestOfN(Table(scores)), get_task("numeric")
+    run = Run(QUESTION, Fixed(8), task=task, schedule=SCHEDULE, weigher=scale)
+    while run.want:
+        run.feed(responses[run.delivered : run.delivered + run.want])
+    prefix: Prefix | None = run.prefix
     while prefix is not None:
         good = [r.text for r in prefix.responses if r.error is None]
         best = max(good, key=scores.__getitem__, default=None)
@@ -192,7 +172,7 @@ def test_an_unfinished_block_is_scored_off_the_event_loop_too(pool: Pool) -> Non
             return [1.0] * len(responses)
 
     question, budget = next(iter(pool.questions.values())), Budget(responses=3)
-    controller = controller_of(BestOfN(Patient()), Enough(9.0))
+    controller = controller_of(BestOfN(Patient()), Lead(9))
     made = asyncio.run(solve(question, RecordedSampler(pool), controller, budget=budget))
     assert (made.responses, made.reason, made.error) == (3, "limit: responses", None)
 
@@ -227,7 +207,7 @@ def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, sai
                 raise scores
             return scores if bad else [1.0] * len(responses)
 
-    controller = controller_of(BestOfN(Moody()), Enough(9.0))
+    controller = controller_of(BestOfN(Moody()), Lead(9))
     questions = list(pool.questions.values())
 
     for shared in (False, True):
