@@ -21,8 +21,9 @@ QUIET = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
 ]
-TOLD = ["--hide-scrollbars", "--remote-debugging-port=0"]
 
 
 class Tab:
@@ -84,15 +85,10 @@ class Tab:
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
             )
 
-    async def look(self, width: int, scheme: str = "light", height: int = 900) -> None:
+    async def look(self, width: int, scheme: str = "light") -> None:
         """Another size of the window, light or dark."""
-        await self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         await self.call("Emulation.setEmulatedMedia", features=features)
 
@@ -106,11 +102,7 @@ class Tab:
 async def browser_tab(profile: Path) -> AsyncIterator[Tab]:
     """A tab of a browser of its own, ended afterwards."""
     process = await asyncio.create_subprocess_exec(
-        str(CHROMIUM),
-        *QUIET,
-        *TOLD,
-        f"--user-data-dir={profile}",
-        "about:blank",
+        *(str(CHROMIUM), *QUIET, f"--user-data-dir={profile}", "about:blank"),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -33,7 +33,6 @@ from aera.lab.frontier import pick as pick
 from aera.lab.frontier import point_of as point_of
 from aera.lab.frontier import sweep as sweep
 from aera.lab.judging import Judgement as Judgement
-from aera.lab.judging import Model as Model
 from aera.lab.judging import crossfit as crossfit
 from aera.lab.judging import holdout as holdout
 from aera.lab.judging import learn_and_tune as learn_and_tune
@@ -75,7 +74,6 @@ from aera.paper.encoder import StaticEncoder as StaticEncoder
 from aera.paper.features import FEATURES as FEATURES
 from aera.paper.features import SCALARS as SCALARS
 from aera.paper.features import PaperGate as PaperGate
-from aera.paper.features import semantics as semantics
 from aera.policies.features import VOTE_FEATURES as VOTE_FEATURES
 from aera.policies.rules import DESCRIPTIONS as DESCRIPTIONS
 from aera.policies.rules import LIMITS as LIMITS
@@ -91,7 +89,6 @@ from aera.reading.task import with_redo as with_redo
 from aera.solving.controller import question_hashes as question_hashes
 from aera.trace import TRACES as TRACES
 from aera.trace import Feature as Feature
-from aera.voting.rules import re2_vote as re2_vote
 from aera.voting.traits import COUNTS as COUNTS
 from aera.voting.traits import TRAITS as TRAITS
 from aera.voting.traits import describe_question as describe_question

@@ -1,33 +1,29 @@
 """Labels where they decide: the questions on which two ways to answer differ."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from small_study import Bench
 
-from aera import ASC, Fixed, Question, Record, Response, Schedule, get_task
+from aera import ASC, Fixed, Record, Schedule, Task
 from aera.errors import UsageError
 from aera.lab import Truths
 from aera.lab.label import find_candidates, write_labels
 from aera.lab.truths import check_labels
 from aera.pools.pool import HeldRecords
 
-SCHEDULE = Schedule((2, 8))
-TASK = get_task("numeric")
-
-
-def record(name: str, said: str) -> Record:
-    return Record(Question(name, f"{name}?"), tuple(Response(f"\\boxed{{{a}}}", 5) for a in said))
-
-
 # The first two agree and the full vote says otherwise; in the others early and late agree.
-RECORDS = [record("turns", "11222222"), record("same", "11111111"), record("slow", "12222222")]
+SAID = {"turns": "11222222", "same": "11111111", "slow": "12222222"}
 
 
-def test_only_questions_that_are_answered_differently_are_listed(tmp_path: Path) -> None:
-    voted = HeldRecords([each.read(TASK) for each in RECORDS], TASK, SCHEDULE)
-    found = find_candidates(voted, [Fixed(2), ASC(0.99)])
+def test_only_questions_that_are_answered_differently_are_listed(
+    tmp_path: Path, numeric: Task, record_of: Callable[[str, str], Record]
+) -> None:
+    voted = [record_of(name, said).read(numeric) for name, said in SAID.items()]
+    records = HeldRecords(voted, numeric, Schedule((2, 8)))
+    found = find_candidates(records, [Fixed(2), ASC(0.99)])
     assert [question.id for question, _ in found] == ["turns", "slow"]
     assert found[0][1] == {"fixed-8": "2", "fixed-2": "1", "asc-0.99": "2"}
     write_labels(tmp_path / "labels.csv", found)
