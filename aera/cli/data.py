@@ -192,7 +192,7 @@ def _ask(address: str, model: str, api_key_env: str) -> tuple[Told, Iterator[str
 
 
 def _pool(pool: Pool | ParquetPool) -> Told:
-    from aera.lab.truths import open_truths
+    from aera.lab.label import open_truths
 
     manifest, truths = pool.manifest, open_truths(pool)
     stored = pool if isinstance(pool, Pool) else None

@@ -26,8 +26,8 @@ from aera.voting.rules import BestOfN, Scorer, load_scorer
 if TYPE_CHECKING:
     from aera.lab.build import Built
     from aera.lab.frontier import Prices
+    from aera.lab.label import Graded
     from aera.lab.summary import Evaluation
-    from aera.lab.truths import Graded
 
 
 def whole_option() -> Any:

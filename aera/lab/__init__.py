@@ -39,6 +39,7 @@ from aera.lab.judging import learn_and_tune as learn_and_tune
 from aera.lab.judging import limit_for as limit_for
 from aera.lab.judging import nested as nested
 from aera.lab.judging import policy_of as policy_of
+from aera.lab.label import open_truths as open_truths
 from aera.lab.leaks import PROVENANCE as PROVENANCE
 from aera.lab.learning.fit import fit_gate as fit_gate
 from aera.lab.learning.folds import deal as deal
@@ -69,7 +70,6 @@ from aera.lab.truths import Grader as Grader
 from aera.lab.truths import Truths as Truths
 from aera.lab.truths import TruthScorer as TruthScorer
 from aera.lab.truths import grade as grade
-from aera.lab.truths import open_truths as open_truths
 from aera.paper.encoder import StaticEncoder as StaticEncoder
 from aera.paper.features import FEATURES as FEATURES
 from aera.paper.features import SCALARS as SCALARS

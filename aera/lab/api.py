@@ -12,6 +12,7 @@ from aera.lab.build import BUILD_SHARES, Built, build, build_stated
 from aera.lab.calibrating.calibration import Goal, LossLimit, MostUtility
 from aera.lab.frontier import Kind, Prices
 from aera.lab.judging import Learner, crossfit, holdout, nested
+from aera.lab.label import Graded, check_labels, open_graded, read_labels
 from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.votes import LABELS, MAJORITY, VoteLearner
 from aera.lab.replay import ReplaySettings
@@ -27,7 +28,7 @@ from aera.lab.summary import (
     with_judgement,
     with_oracle,
 )
-from aera.lab.truths import Graded, Truths, check_labels, need_truths, open_graded, read_labels
+from aera.lab.truths import Truths, need_truths
 from aera.paper.encoder import load_encoder
 from aera.policies.gate import Live
 from aera.policies.rules import Fixed, Policy, family_of, setting_of

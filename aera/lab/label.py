@@ -1,24 +1,99 @@
-"""Which questions are worth a label: those on which two ways to answer differ.
+"""Labels: the right answers of recorded responses, and the questions that are worth one.
 
-Where both say the same, a label tells nothing about which of them is better. On most pools that is
-nearly everywhere, so a few labels drawn by chance decide nothing.
+Those are the questions on which two ways to answer differ. Where both say the same, a label tells
+nothing about which of them is better. On most pools that is nearly everywhere, so a few labels
+drawn by chance decide nothing.
 """
 
 import csv
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aera.core import Question, Weighting
+from aera.errors import ProtocolError, UsageError
 from aera.files import whole_file
+from aera.lab.truths import Truths
 from aera.policies.rules import Fixed, Policy, label_of
-from aera.pools.parquet import ANSWER
-from aera.pools.pool import Records
+from aera.pools.parquet import ANSWER, ParquetPool, read_columns
+from aera.pools.pool import FewerRecords, Records
+from aera.pools.stats import name_few
 from aera.solving.run import replay
 from aera.voting.rules import gives_weights
+from aera.workers import SERIAL, Workers
 
+SHOWN = 3
+"""Labels of no question that are named."""
 Candidate = tuple[Question, dict[str, str | None]]
 """A question with what each way answers, by label."""
+
+
+def open_truths(records: Records, *, workers: Workers = SERIAL) -> Truths | None:
+    """The truths of a pool, or those that were exported along; None where there are none."""
+    if not isinstance(records, ParquetPool):
+        return Truths.open(records.folder) if records.folder else None
+    told = workers.map(_answers, records.groups)
+    answers = {name: answer for part in told for name, answer in part.items()}
+    return Truths(answers) if answers else None
+
+
+def _answers(group: Any) -> dict[str, str]:
+    """The truths of a row group, whose column is read by itself and never with the responses."""
+    columns = read_columns(group, ["question_id", ANSWER])
+    pairs = zip(columns["question_id"], columns[ANSWER], strict=True)
+    return {question_id: answer for question_id, answer in pairs if answer is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Graded:
+    """Recorded responses that can be judged, with their truths."""
+
+    records: Records
+    truths: Truths | None
+    remark: str | None
+    """Which questions had to be left out, and why."""
+
+
+def open_graded(records: Records, *, workers: Workers = SERIAL) -> Graded:
+    """The questions that can be judged: those with enough responses and, where any has, a truth."""
+    truths, left = open_truths(records, workers=workers), dict(getattr(records, "left_out", {}))
+    if truths is not None:
+        without = [name for name in records.questions if name not in truths.answers]
+        if len(without) == len(records.questions):
+            raise ProtocolError(f'none of the questions of "{records.name}" has a truth')
+        records = FewerRecords(records, frozenset(without)) if without else records
+        left |= dict.fromkeys(without, "has no truth")
+    return Graded(records, truths, f"left out: {name_few(left)}" if left else None)
+
+
+def read_labels(path: Path) -> Truths:
+    """The right answers that somebody has filled in; questions left empty are left out."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f'the labels "{path}" cannot be read: {error}') from None
+    if rows and not {"id", ANSWER} <= rows[0].keys():
+        raise UsageError(f'"{path}" has no columns "id" and "{ANSWER}", as aera label writes them')
+    found = {row["id"]: said for row in rows if (said := (row[ANSWER] or "").strip())}
+    if not found:
+        raise UsageError(f'"{path}" has no right answer yet: fill in its column "{ANSWER}"')
+    return Truths(found)
+
+
+def check_labels(labels: Truths, records: Records) -> None:
+    """Say which labels no question has; refuse them where that is all of them."""
+    strange = [name for name in labels if name not in records.questions]
+    if not strange:
+        return
+    few = ", ".join(strange[:SHOWN]) + (", ..." if len(strange) > SHOWN else "")
+    said = f'{len(strange)} of {len(labels)} labels are of no question of "{records.name}": {few}'
+    if len(strange) == len(labels):
+        raise UsageError(said)
+    logging.getLogger("aera.lab").warning("%s", said)
 
 
 def find_candidates(

@@ -1,24 +1,17 @@
 """Truths and grades: the only place where an answer meets what is right."""
 
-import csv
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aera.core import Question, Response
-from aera.errors import PoolError, ProtocolError, UsageError
+from aera.errors import PoolError, ProtocolError
 from aera.files import read_rows, take_field, to_line, write_whole
-from aera.pools.parquet import ANSWER, ParquetPool, read_columns
-from aera.pools.pool import FewerRecords, Records
-from aera.pools.stats import name_few
+from aera.pools.pool import Records
 from aera.reading.task import Task
-from aera.workers import SERIAL, Workers
 
 FILE = "truths.jsonl"
-SHOWN = 3
-"""Questions that are named."""
 
 
 @dataclass(frozen=True)
@@ -57,33 +50,6 @@ def _parse(fields: dict[str, Any]) -> tuple[str, str]:
     return take_field(fields, "id", (str,)), take_field(fields, "answer", (str,))
 
 
-def read_labels(path: Path) -> Truths:
-    """The right answers that somebody has filled in; questions left empty are left out."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f'the labels "{path}" cannot be read: {error}') from None
-    if rows and not {"id", ANSWER} <= rows[0].keys():
-        raise UsageError(f'"{path}" has no columns "id" and "{ANSWER}", as aera label writes them')
-    found = {row["id"]: said for row in rows if (said := (row[ANSWER] or "").strip())}
-    if not found:
-        raise UsageError(f'"{path}" has no right answer yet: fill in its column "{ANSWER}"')
-    return Truths(found)
-
-
-def check_labels(labels: Truths, records: Records) -> None:
-    """Say which labels no question has; refuse them where that is all of them."""
-    strange = [name for name in labels if name not in records.questions]
-    if not strange:
-        return
-    few = ", ".join(strange[:SHOWN]) + (", ..." if len(strange) > SHOWN else "")
-    said = f'{len(strange)} of {len(labels)} labels are of no question of "{records.name}": {few}'
-    if len(strange) == len(labels):
-        raise UsageError(said)
-    logging.getLogger("aera.lab").warning("%s", said)
-
-
 # --- grades ---------------------------------------------------------------------------------------
 
 
@@ -109,25 +75,6 @@ class Grader:
         return self._known[answer]
 
 
-# --- the truths of recorded responses -------------------------------------------------------------
-
-
-def open_truths(records: Records, *, workers: Workers = SERIAL) -> Truths | None:
-    """The truths of a pool, or those that were exported along; None where there are none."""
-    if not isinstance(records, ParquetPool):
-        return Truths.open(records.folder) if records.folder else None
-    told = workers.map(_answers, records.groups)
-    answers = {name: answer for part in told for name, answer in part.items()}
-    return Truths(answers) if answers else None
-
-
-def _answers(group: Any) -> dict[str, str]:
-    """The truths of a row group, whose column is read by itself and never with the responses."""
-    columns = read_columns(group, ["question_id", ANSWER])
-    pairs = zip(columns["question_id"], columns[ANSWER], strict=True)
-    return {question_id: answer for question_id, answer in pairs if answer is not None}
-
-
 def need_truths(records: Records, truths: Truths | None) -> Truths:
     """Refuse records that nothing can be learned from."""
     if truths is None:
@@ -136,38 +83,6 @@ def need_truths(records: Records, truths: Truths | None) -> Truths:
             "aera evaluate without --protocol shows what policies would spend"
         )
     return truths
-
-
-@dataclass(frozen=True, eq=False)
-class Graded:
-    """Recorded responses with their truths, and the questions that had to be left out."""
-
-    records: Records
-    truths: Truths | None
-    left_out: Mapping[str, str]
-    """By question, why."""
-
-    @property
-    def remark(self) -> str | None:
-        """Who was left out, in one sentence; None where nobody was."""
-        return f"left out: {name_few(self.left_out)}" if self.left_out else None
-
-
-def open_graded(
-    records: Records, *, truths: Truths | None = None, workers: Workers = SERIAL
-) -> Graded:
-    """The questions that can be judged: those with enough responses and, where any has, a truth."""
-    known = truths if truths is not None else open_truths(records, workers=workers)
-    left = dict(getattr(records, "left_out", {}))
-    if known is None:
-        return Graded(records, None, left)
-    missing = [key for key in records.questions if key not in known.answers]
-    if len(missing) == len(records.questions):
-        raise ProtocolError(f'none of the questions of "{records.name}" has a truth')
-    if not missing:
-        return Graded(records, known, left)
-    without = dict.fromkeys(missing, "has no truth")
-    return Graded(FewerRecords(records, without.keys()), known, {**left, **without})
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from small_study import Bench
 from aera import ASC, Fixed, Record, Schedule, Task
 from aera.errors import UsageError
 from aera.lab import Truths
-from aera.lab.label import find_candidates, write_labels
-from aera.lab.truths import check_labels
+from aera.lab.label import check_labels, find_candidates, write_labels
 from aera.pools.pool import HeldRecords
 
 # The first two agree and the full vote says otherwise; in the others early and late agree.

@@ -12,8 +12,8 @@ from aera import Controller
 from aera.errors import UsageError
 from aera.lab import LossLimit, Truths, VoteLearner, nested
 from aera.lab.build import build
+from aera.lab.label import read_labels
 from aera.lab.replay import Dataset
-from aera.lab.truths import read_labels
 from aera.pools.pool import HeldRecords, VotedRecord
 from aera.solving.controller import default_controller
 

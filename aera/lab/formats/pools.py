@@ -26,7 +26,8 @@ from aera.lab.formats.rows import (
     shown,
     shown_name,
 )
-from aera.lab.truths import Truths, open_truths
+from aera.lab.label import open_truths
+from aera.lab.truths import Truths
 from aera.pools.parquet import (
     ANSWER,
     RESPONSE_ANSWER,
