@@ -12,7 +12,7 @@ def row_of(folder: Path, name: str) -> list[str]:
     found = judged(folder, name)
     fixed, learned = (found.at(votes, FULL) for votes in ("plain", "weighted"))
     means = [f"{100 * each.scores.mean():.2f}" for each in (fixed, learned)]
-    return [name, *means, *gap(learned, fixed), found.gates(0.0)]
+    return [name, *means, *gap(learned, fixed), found.gates()]
 
 
 def main(folder: Path) -> None:
