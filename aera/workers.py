@@ -65,11 +65,10 @@ class Processes(Workers):
         left, tries = list(parts), 0
         while left:
             pool = _start_pool(self.count)
-            begin: Callable[..., Future[Done]] = pool.submit
+            submit: Callable[..., Future[Done]] = pool.submit
+            found = run_in_order(partial(submit, work), Future.result, [*left], AHEAD * self.count)
             try:
-                for done in run_in_order(
-                    partial(begin, work), Future.result, [*left], AHEAD * self.count
-                ):
+                for done in found:
                     left.pop(0)
                     tries = 0
                     yield done

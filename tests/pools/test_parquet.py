@@ -68,6 +68,7 @@ def test_it_says_and_holds_what_the_pool_does(
     assert isinstance(found, ParquetPool)
     assert (found.task, found.schedule, len(found)) == (pool.task, pool.schedule, len(pool))
     assert (found.manifest.responses, found.name) == (960, name)
+    assert found.folder == (path if kind != "memory" and path.is_dir() else None)
     assert [len([*part]) for part in found.parts()] == [10, 10, 10]
     assert [*found] == [*pool]
     assert found.questions == pool.questions
@@ -79,13 +80,6 @@ def test_it_says_and_holds_what_the_pool_does(
 
 def test_its_parts_travel_to_other_processes(pool: Pool, folder: Path) -> None:
     assert list(hold(open_pool(folder), workers=Processes(2))) == list(hold(pool))
-
-
-def test_embeddings_are_kept_beside_a_folder_on_this_disk(folder: Path, truths: Truths) -> None:
-    PaperLearner(Letters()).prepare(open_pool(folder), truths)
-    again = Letters()
-    PaperLearner(again).prepare(open_pool(folder), truths)
-    assert (again.asked, len([*folder.glob("embeddings-*.npy")])) == ([], 3)
 
 
 def test_answers_without_text_systems_groups_and_some_truths_go_along(
