@@ -265,7 +265,7 @@ def _diagnose(url: str, status: int | None, listing: bytes, names: list[str]) ->
     """What is wrong with one server, with what to do; nothing where all is well."""
     if status is None:
         return "does not answer: is the model server running there?"
-    if status == 404:
+    if status in (404, 405, 501):  # it has no such path, or nothing to get there
         is_api = url.rstrip("/").endswith("/v1")
         return UNLISTED if is_api else "has no list of models: did you forget /v1?"
     if status == 429:
@@ -279,7 +279,7 @@ def _diagnose(url: str, status: int | None, listing: bytes, names: list[str]) ->
         known = [str(row["id"]) for row in told["data"]]
     except (KeyError, TypeError):
         return UNLISTED
-    except ValueError:
+    except (ValueError, RecursionError):
         return "answers with a page, not JSON: is it an OpenAI-compatible address?"
     # As Gemini and Ollama name them, who know them by the plain name too.
     plain = {name.removeprefix("models/").removesuffix(":latest") for name in known}

@@ -284,6 +284,7 @@ def listing(*names: str) -> Any:
         ),
         (listing(), 1, 'does not list the model "m": it has none'),
         (answering(404), 0, "does not list its models"),
+        (answering(501), 0, "does not list its models"),
         (answering(text="[]", content_type="application/json"), 0, "does not list its models"),
         (answering(429), 1, "answers 429: too many requests"),
         (answering(500), 1, "fails with status 500"),
