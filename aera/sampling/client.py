@@ -741,7 +741,7 @@ class Upstream:
         on. An error of no calls is one of a call that was never made, and nothing is held for it.
         """
         held, until, patience, calls = order.held, order.until, self.endpoint.timeout, 0
-        begun, own, first = time.monotonic(), self._permits_of(order), 0.0
+        begun, own = time.monotonic(), self._permits_of(order)
         for attempt in range(1, self.endpoint.tries + 1):
             limit = 0.0
             try:
@@ -761,7 +761,6 @@ class Upstream:
                         text = "the limit leaves no room for another try"
                         raise UpstreamError(text, code=NO_ROOM, retryable=False).after(0)
                     now = time.monotonic()
-                    first = first or now
                     until, patience = min(until, now + patience), math.inf
                     limit = min(max(0.0, until - now), self.patience)
                     timer.reschedule(asyncio.get_running_loop().time() + limit)
@@ -798,7 +797,7 @@ class Upstream:
         error = error.after(calls)
         if error.status == 429 and calls > 1:
             error = copy(error)
-            took = time.monotonic() - first
+            took = time.monotonic() - (held.begun or begun)
             error.args = (f"{error}, after {calls} tries in {took:.0f} s",)
         raise error
 

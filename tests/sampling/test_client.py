@@ -636,26 +636,6 @@ def test_a_refusal_is_for_those_who_wait_with_the_same_model_and_key(
     assert len(server.calls) == calls
 
 
-@pytest.mark.parametrize("honours_n", [True, False])
-def test_cancelled_work_closes_its_connections_promptly(honours_n: bool) -> None:
-    active = 1 if honours_n else 7
-
-    async def act(upstream: Upstream) -> float:
-        work = asyncio.create_task(upstream.complete(SEEDED, 8))
-        while server.active < active:
-            await asyncio.sleep(0.002)
-        work.cancel()
-        cancelled = time.monotonic()
-        while server.aborted < active and time.monotonic() - cancelled < 5:
-            await asyncio.sleep(0.002)
-        assert upstream.permits.active == 0
-        return time.monotonic() - cancelled
-
-    faults = [None, *[Fault.hang(60)] * 8][honours_n:]
-    server = FakeUpstream(boxed, honours_n=honours_n, faults=faults)
-    assert using(server, act) < 1
-
-
 WRONG = {"base_url": "localhost", "concurrency": 0, "tries": 0, "largest_reply": 0, "ca_file": "?"}
 
 

@@ -114,26 +114,6 @@ def test_no_order_of_events_takes_more_than_the_limit(
 # --- what servers say -----------------------------------------------------------------------------
 
 
-def test_who_says_nothing_is_booked_the_most_that_it_can_have_taken() -> None:
-    ledger = Ledger(Budget(tokens=1_000, money=1.0, prompt_price=1.0))
-    answer(taken(ledger, 4), 4, 3, prompt_tokens=None, completion_tokens=None)
-    assert (ledger.spent.completion_tokens, ledger.spent.prompt_tokens) == (400, 10)
-    free = Ledger(Budget())
-    answer(taken(free, 4), 4, 3, prompt_tokens=None, completion_tokens=None)
-    assert free.spent.completion_tokens == 12, "without a limit an estimate does"
-
-
-def test_choices_that_nobody_asked_for_are_booked_and_expected_from_then_on() -> None:
-    ledger = Ledger(Budget(responses=100))
-    answer(taken(ledger, 4), 4, 9, choices=7, completion_tokens=63)
-    assert (ledger.spent.responses, ledger.spent.completion_tokens) == (7, 63)
-    held = [each for _ in range(30) if (each := ledger.take(4, Bound(100)))]
-    assert sum(each.responses for each in held) * 7 / 4 + 7 <= 100
-    for each in held:
-        each.close()
-    assert taken(ledger, 50).responses == 50
-
-
 @pytest.mark.parametrize(("claim", "next_one"), [(999_999_999, 100), (300, 300)])
 def test_a_bill_beyond_what_was_reserved_is_cut(claim: int, next_one: int) -> None:
     ledger = Ledger(Budget(tokens=10_000))
@@ -165,19 +145,6 @@ def test_a_prompt_is_bounded_by_bytes_a_template_and_images() -> None:
     assert seen.prompt_tokens is not None
     assert 4 + 4 + 7 + 5 + 256 <= plain.prompt_tokens <= 350
     assert 4_096 + 256 <= seen.prompt_tokens <= 4_096 + 350
-
-
-def test_what_was_lost_counts_and_a_retry_needs_room_of_its_own() -> None:
-    ledger = Ledger(Budget(tokens=250))
-    held = taken(ledger, 2)
-    assert held.begin(2)
-    held.lose(1)
-    assert ledger.lost.completion_tokens == 100
-    assert not held.begin(1)
-    held.give_back(1)
-    assert held.begin(1)
-    held.close()
-    assert (ledger.lost.responses, ledger.lost.completion_tokens) == (2, 200)
 
 
 def test_a_response_of_unknown_length_is_tried_out_and_the_last_ones_are_cut() -> None:

@@ -187,24 +187,6 @@ def test_a_refusal_by_the_next_replica_does_not_lose_what_has_come() -> None:
     assert sorted(response.error is None for response in got) == [False, True, True]
 
 
-def test_a_server_that_is_silent_while_others_answer_is_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("aera.sampling.replicas.SILENT", 0.5)
-
-    async def act(replicas: Replicas) -> tuple[list[bool], list[bool], int]:
-        begun = time.monotonic()
-        got = await asyncio.gather(*(replicas.complete(BODY, 1) for _ in range(10)))
-        assert time.monotonic() - begun < 15
-        cooling = healthy(replicas)
-        await replicas.complete(BODY, 1)
-        return [each.error is None for [each] in got], cooling, len(good.calls)
-
-    silent, good = hung(), FakeUpstream(boxed, delay=lambda call: 0.1)
-    assert among(act, silent, good) == ([True] * 10, [False, True], 11)
-    assert silent.aborted == len(silent.calls) == 5
-
-
 def test_a_dead_server_that_takes_connections_is_left_by_an_only_client_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
