@@ -232,19 +232,23 @@ def ask(
 
 @contextmanager
 def served(
-    port: int, *options: str, folder: Path | None = None, **variables: str
+    port: int,
+    *options: str,
+    folder: Path | None = None,
+    stderr: int = subprocess.PIPE,
+    **variables: str,
 ) -> Iterator["subprocess.Popen[str]"]:
-    """The command as a process, once it answers."""
+    """The command as a process, once it answers or has ended: it refuses to serve."""
     told: Any = {"env": {**os.environ, "AERA_PORT": str(port), **variables}, "cwd": folder}
-    process = subprocess.Popen(
-        command("serve", *options), stderr=subprocess.PIPE, text=True, **told
-    )
+    process = subprocess.Popen(command("serve", *options), stderr=stderr, text=True, **told)
     try:
         for _ in range(400):
             try:
                 ask(port, "/health")
                 break
             except OSError:
+                if process.poll() is not None:
+                    break
                 time.sleep(0.05)
         yield process
     finally:

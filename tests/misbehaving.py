@@ -10,12 +10,9 @@ It imports nothing of aera: what it counts is no opinion of ours.
 import asyncio
 import http.client
 import json
-import os
 import random
 import select
-import socket
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +23,7 @@ from typing import Any
 from aiohttp import web
 from commands import command
 from fakes import in_background, serving
+from gateways import bearer, free_port, served
 
 FAULTS = {"429": (429, "{}"), "500": (500, "{}"), "half": (200, '{"choices": [{"mess')}
 FAULTS |= {"html": (200, "<html>hello</html>")}
@@ -227,38 +225,25 @@ class Gateway:
         port: int = 0,
     ) -> None:
         names = [line.split('"')[1] for line in keys.splitlines() if line.startswith("name")]
-        variables = {f"KEY_{name}": f"key-{name}-of-some-length" for name in names}
-        self._environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1"}
+        self._variables = {f"KEY_{name}": f"key-{name}-of-some-length" for name in names}
         for name in names:
             keys = keys.replace(f'name = "{name}"', f'name = "{name}"\nenv = "KEY_{name}"')
         self._file = folder / "gateway.toml"
         upstream = f'[[upstream]]\nname = "server"\nurls = {json.dumps(urls)}\n'
         models = model if "[[model]]" in model else f'[[model]]\nname = "m"\n{model}\n'
         self._file.write_text(f"{upstream}\n{models}\n{keys}\n[limits]\n{limits}\n")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = port or int(free.getsockname()[1])
-        self.log = folder / "serve.log"
+        self.port = port or free_port()
 
     def __enter__(self) -> "Gateway":
-        line = command("serve", "--config", self._file, "--port", self.port)
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(line, env=self._environment, stderr=log, stdout=log)
-        until = time.monotonic() + 60
-        while self.process.poll() is None:  # one that has ended refused to serve: its log says why
-            try:
-                self.ask("/health")
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    self.__exit__()
-                    raise
-                time.sleep(0.05)
+        options = "--config", str(self._file), "--port", str(self.port)
+        # Nobody reads what it says, and a pipe that is full would stop it.
+        quiet = subprocess.DEVNULL
+        self._running = served(self.port, *options, stderr=quiet, **self._variables)
+        self.process = self._running.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.process.kill()
-        self.process.wait()
+        self._running.__exit__(None, None, None)
 
     def ask(
         self,
@@ -275,7 +260,7 @@ class Gateway:
         """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent |= {"Authorization": f"Bearer key-{key}-of-some-length"} if key else {}
+        sent |= bearer(f"key-{key}-of-some-length") if key else {}
         if body is not None:
             sent = {"Content-Type": "application/json", **sent}
         content = body if body is None or isinstance(body, bytes) else json.dumps(body)
