@@ -187,7 +187,7 @@ class Replicas:
         """As Upstream.complete; what a server could not give, the next one is asked for."""
         got, order = failed_responses(UpstreamError("").after(0), n), self.order()
         for server in order:
-            headers = self._headers_for(server)
+            headers = self._headers_for(server, self._forwarded)
             ask = partial(server.complete, body, deadline=deadline, held=held, headers=headers)
             missing = [place for place, each in enumerate(got) if _failure(each)]
             server.asking += 1
@@ -238,9 +238,11 @@ class Replicas:
         finally:
             await cancel_all([task])
 
-    def _headers_for(self, server: Replica) -> Mapping[str, str]:
+    def _headers_for(self, server: Replica, given: Mapping[str, str]) -> dict[str, str]:
+        """What a client sends beside a server's own headers, which win; a key that it brings does
+        not give way."""
         own = server.session.headers
-        kept = {name: value for name, value in self._forwarded.items() if name not in own}
+        kept = {name: value for name, value in given.items() if name not in own}
         return {**kept, **self._headers}
 
     @asynccontextmanager
@@ -252,7 +254,8 @@ class Replicas:
             server.passing += 1
             try:
                 async with asyncio.timeout(None if last else server.patience):
-                    reply = await _send(server, request, self._headers)
+                    headers = self._headers_for(server, request.headers)
+                    reply = await _send(server, request, headers)
             except aiohttp.ClientConnectorError as error:
                 server.cool_down(connection_error(error))
             except TimeoutError:
@@ -287,12 +290,9 @@ def _failure(response: Response) -> UpstreamError | None:
 
 
 async def _send(
-    server: Replica, request: ProxiedRequest, given: Mapping[str, str]
+    server: Replica, request: ProxiedRequest, headers: Mapping[str, str]
 ) -> aiohttp.ClientResponse:
     """Pass a request on to one server."""
-    # Configured headers win over the client's, and so does the upstream's own key.
-    own = server.session.headers
-    headers = {name: value for name, value in request.headers.items() if name not in own}
     content = request.content
     large = content is not None and len(content) > LARGE
     try:
@@ -300,7 +300,7 @@ async def _send(
             request.method,
             server.endpoint.url(request.target),
             data=BytesIO(content) if content is not None and large else content,
-            headers={**headers, **given},
+            headers=headers,
             skip_auto_headers=("User-Agent", "Content-Type"),
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_read=server.endpoint.timeout),
