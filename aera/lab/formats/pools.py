@@ -74,13 +74,15 @@ NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often 
 
 @dataclass(frozen=True)
 class Imported:
-    """A pool of what was in a file, and what was found out about it."""
+    """A pool of what was in a file, and what was found out about it.
+
+    `lines` say what came in, what did not, and how much of it can be read; `warning` what must be
+    said loudly, where that is little.
+    """
 
     pool: Pool
     lines: Sequence[str]
-    """What came in, what did not, and how much of it can be read."""
     warning: str | None
-    """What must be said loudly, where little can be read."""
 
 
 def import_file(

@@ -322,12 +322,11 @@ def parse_columns(told: Mapped) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fields:
-    """A row by our names, whatever its file calls them."""
+    """A row by our names: those that are mapped to its file's, else the usual ones."""
 
     row: Row
     where: str
     mapped: Mapping[str, str] = field(default_factory=dict)
-    """Ours to theirs, where a user says so; else the usual names count."""
 
     @classmethod
     def of(cls, row: Row, where: str, mapped: Mapping[str, str] = NONE) -> "Fields":
@@ -585,19 +584,19 @@ def choices_of(fields: Fields) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Entry(Record):
-    """One question of a file: where it stands, what came back, and what the file says is right."""
+    """One question of a file: where it stands, what came back, and what the file says is right.
+
+    `truth` is as the file writes it, in the field `truth_name`; `task` is the one it names. Tokens
+    that are `estimated` are guessed from the length of the texts. A `remark` says what was taken
+    for what, where a file does not say.
+    """
 
     where: str
     truth: str | None = None
-    """As the file writes it."""
     truth_name: str = "answer"
-    """The field it stands in."""
     task: object = None
-    """The task the file names."""
     estimated: bool = False
-    """Whether the tokens are guessed from the length of the texts."""
     remark: str | None = None
-    """What was taken for what, where a file does not say."""
 
 
 def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE) -> Iterator[Entry]:
