@@ -36,13 +36,6 @@ def test_a_tally_built_block_by_block_equals_one_built_at_once(votes: list[Vote]
         assert last.completion_tokens == sum(range(16))
 
 
-def test_redos_and_prompts_are_counted() -> None:
-    prefix = Prefix(Question("q", "?"), Schedule()).extend(
-        [Response("", prompt_tokens=9)] * 3, [Vote(None, redo=True), Vote("1"), Vote(None)]
-    )
-    assert (prefix.redos, prefix.prompt_tokens, len(prefix.tally)) == (1, 27, 1)
-
-
 def test_a_long_chain_of_prefixes_grows_without_recursion() -> None:
     prefix = Prefix(Question("q", "?"), Schedule((2_001,)))
     response, vote = Response(""), Vote("a")

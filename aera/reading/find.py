@@ -103,11 +103,11 @@ def is_marked(text: str, own: tuple[str, ...] = ()) -> bool:
     return _markers(own, False)[0].search(text) is not None
 
 
-def unknown_marker(text: str, own: tuple[str, ...] = ()) -> str | None:
+def unknown_marker(text: str) -> str | None:
     """The tag a text begins with, where it is neither thinking nor an answer that is known of."""
     tag = _TAG.match(text)
     name = tag[1].lower() if tag else ""
-    known = not name or _KNOWN_TAG.fullmatch(name) or name in _markers(own, False)[1]
+    known = not name or _KNOWN_TAG.fullmatch(name) or name in _markers((), False)[1]
     return None if known else name
 
 
@@ -358,8 +358,7 @@ DENIAL = {
     "numeric": re.compile(r"\b(?:not|never|cannot|unable)\b|n['\u2019]t\b|\?", re.IGNORECASE),
     "choice": re.compile(
         r"\b(?:not|no|never|wrong|incorrect|neither|either|both|or|cannot|unable"
-        r"|except|rule|exclude|eliminate)\b|n['\u2019]t\b|\?"
-        r"|^[-\s*_(]{0,4}[A-J][*_]{0,2}[).:][^\n]*\n[-\s*_(]{0,4}[A-J][*_]{0,2}[).:]",
+        rf"|except|rule|exclude|eliminate)\b|n['\u2019]t\b|\?|{_LETTERED}[^\n]*\n{_LETTERED}",
         re.IGNORECASE | re.MULTILINE,
     ),
 }

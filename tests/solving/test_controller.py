@@ -15,8 +15,8 @@ from aera.errors import ControllerError, UsageError
 from aera.files import file_hash
 from aera.paper.encoder import StaticEncoder
 from aera.paper.features import NAMES, PaperGate, Projection
-from aera.policies.gate import Gated, Live
-from aera.policies.rules import ASC, UNREADABLE, Bounded, Fixed, Policy, range_of
+from aera.policies.gate import Gated
+from aera.policies.rules import ASC, Bounded, Fixed, Policy, range_of
 from aera.solving.controller import Controller, question_hashes
 from aera.voting.traits import TRAIT_NAMES, UNTRACED
 
@@ -130,15 +130,6 @@ def test_a_label_of_weighted_votes_without_weights_is_refused(tmp_path: Path) ->
     Controller(get_task("numeric"), SCHEDULE, ASC(0.9)).save(tmp_path)
     edit(tmp_path, policy="asc-0.9+weighted")
     assert "other votes" in refusal(tmp_path)
-
-
-def test_the_live_policy_gives_no_answer_without_a_vote(controller: Controller) -> None:
-    responses, votes = [Response("hm", 1)] * 8, [Vote(None)] * 8
-    bold = replace(controller, policy=Gated(controller.policy.gate, 1.0))
-    first, _, last = unfold(Question("q", "?"), responses, votes=votes, schedule=SCHEDULE)
-    assert bold.policy.decide(first).stop
-    assert not Live.of(bold.policy).decide(first).stop
-    assert Live.of(bold.policy).decide(last).reason == UNREADABLE
 
 
 def test_what_could_not_be_loaded_again_is_not_saved(
