@@ -57,7 +57,7 @@ def run_on_virtual_time(
 
     session, loop = SimpleNamespace(post=post, close=close, headers={}), VirtualClock()
     monkeypatch.setattr("time.monotonic", loop.time)
-    monkeypatch.setattr("aera.sampling.client.open_session", lambda url, **settings: session)
+    monkeypatch.setattr("aera.sampling.client.open_session", lambda endpoint: session)
     try:
         return loop.run_until_complete(work), loop.now
     finally:

@@ -325,22 +325,18 @@ def _encode(fields: Mapping[str, Any]) -> bytes:
         ) from None
 
 
-def open_session(
-    base_url: str, *, key: str, headers: Mapping[str, str], ca_file: str | None
-) -> aiohttp.ClientSession:
+def open_session(end: "Endpoint") -> aiohttp.ClientSession:
     """Connections to one server with its own key and headers; what it stores is not sent back."""
-    own = CIMultiDict({"Authorization": f"Bearer {key}"} if key else {})
-    for name, value in headers.items():
-        own[name] = value
+    headers = CIMultiDict({"Authorization": f"Bearer {end.key}"} if end.key else {})
+    headers.update(end.headers)
+    tls = tls_context(end.ca_file)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=0, ssl=tls_context(ca_file), keepalive_timeout=KEPT_OPEN
-        ),
-        headers=own,
+        connector=aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=KEPT_OPEN),
+        headers=headers,
         # A cookie would be one client's, sent along with the requests of all others.
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
-        proxy=_proxy(base_url),
+        proxy=_proxy(end.base_url),
     )
 
 
@@ -575,10 +571,7 @@ class Upstream:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Upstream":
-        end = self.endpoint
-        self._session = open_session(
-            end.base_url, key=end.key, headers=end.headers, ca_file=end.ca_file
-        )
+        self._session = open_session(self.endpoint)
         return self
 
     async def __aexit__(self, *error: object) -> None:
