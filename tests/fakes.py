@@ -7,14 +7,17 @@ async with FakeUpstream(lambda call, place: "\\boxed{7}", faults=faults) as upst
 
 import asyncio
 import itertools
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType, SimpleNamespace
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
+import pytest
 from aiohttp import web
 
 from aera import RecordedUpstream, Response
@@ -184,6 +187,31 @@ Server = FakeUpstream | RecordedUpstream
 
 def _as_response(said: Response | str) -> Response:
     return Response(said, tokens=max(1, len(said) // 4)) if isinstance(said, str) else said
+
+
+def stand_in_for_inspect(patch: pytest.MonkeyPatch) -> None:
+    """Put Inspect's module where there is none."""
+    if find_spec("inspect_ai") is not None:
+        return
+    util = ModuleType("inspect_ai.util")
+    vars(util)["EarlyStop"] = SimpleNamespace
+    patch.setitem(sys.modules, "inspect_ai", ModuleType("inspect_ai"))
+    patch.setitem(sys.modules, "inspect_ai.util", util)
+
+
+def inspect_state(name: str | int, epoch: int, response: Response) -> SimpleNamespace:
+    """As Inspect's TaskState after an epoch; the sum of its logprobs is that of its only token."""
+    token = SimpleNamespace(logprob=response.logprob)
+    listed = None if response.logprob is None else SimpleNamespace(content=[token])
+    output = SimpleNamespace(
+        choices=[] if response.error else [SimpleNamespace(logprobs=listed)],
+        completion=response.text,
+        usage=SimpleNamespace(output_tokens=response.tokens),
+        stop_reason="max_tokens" if response.truncated else "stop",
+        model="recorded",
+        error=response.error,
+    )
+    return SimpleNamespace(sample_id=name, epoch=epoch, output=output)
 
 
 class StandInLLM:

@@ -8,19 +8,17 @@ real sockets, and the adapters for Inspect and vLLM. Nothing may differ.
 import asyncio
 import gzip
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from fakes import StandInLLM, in_background
+from fakes import StandInLLM, in_background, inspect_state, stand_in_for_inspect
 from foreign_questions import DEMO, short_questions
 from gateways import ask, free_port, served
 from typer.testing import CliRunner
@@ -231,28 +229,10 @@ def by_gateway(feed: Feed, case: Case) -> Outcomes:
     return found
 
 
-def _logprobs(response: Response) -> SimpleNamespace | None:
-    """The sum of a response's logprobs as that of its only token."""
-    row = SimpleNamespace(logprob=response.logprob)
-    return None if response.logprob is None else SimpleNamespace(content=[row])
-
-
 def by_inspect(feed: Feed, case: Case) -> Outcomes:
     """Through the hook."""
     stopping = VoteStopping(case.controller)
     said = {record.question.id: record.responses for record in feed.pool}
-
-    def state(name: str, epoch: int) -> SimpleNamespace:
-        response = said[name][epoch - 1]
-        output = SimpleNamespace(
-            choices=[SimpleNamespace(logprobs=_logprobs(response))],
-            completion=response.text,
-            usage=SimpleNamespace(output_tokens=response.tokens),
-            stop_reason="stop" if response.finish_reason != "length" else "max_tokens",
-            model="recorded",
-            error=None,
-        )
-        return SimpleNamespace(sample_id=name, epoch=epoch, output=output)
 
     async def scene() -> Any:
         samples = [
@@ -264,14 +244,12 @@ def by_inspect(feed: Feed, case: Case) -> Outcomes:
             for epoch in range(1, last + 1):
                 if await stopping.schedule_sample(each.id, epoch) is not None:
                     break
-                await stopping.collect(state(each.id, epoch))
+                response = said[each.id][epoch - 1]
+                await stopping.collect(inspect_state(each.id, epoch, response))
         return (await stopping.complete_task())["samples"]
 
     with pytest.MonkeyPatch.context() as patch:
-        if find_spec("inspect_ai") is None:
-            util = SimpleNamespace(EarlyStop=SimpleNamespace)
-            patch.setitem(sys.modules, "inspect_ai.util", cast(ModuleType, util))
-            patch.setitem(sys.modules, "inspect_ai", ModuleType("inspect_ai"))
+        stand_in_for_inspect(patch)
         told = asyncio.run(scene())
     return {
         name: Outcome(each["epochs"], None, each["answer"], each["reason"])

@@ -1,19 +1,18 @@
 """The Inspect adapter, against the interface of its hook, and in Inspect where it is installed."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes import inspect_state, stand_in_for_inspect
 
-from aera import ASC, Controller, Fixed, Schedule, get_task
+from aera import ASC, Controller, Fixed, Response, Schedule, get_task
 from aera.adapters.inspect import VoteStopping
 from aera.errors import UsageError
 
@@ -27,24 +26,9 @@ def controller() -> Controller:
     return Controller(get_task("numeric"), SCHEDULE, ASC(0.85))
 
 
-@dataclass
-class Stop:
-    """As inspect_ai.util.EarlyStop."""
-
-    id: str | int
-    epoch: int
-    reason: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-
 @pytest.fixture(autouse=True)
 def early_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inspect's module where there is none."""
-    if not INSTALLED:
-        stand_in = ModuleType("inspect_ai.util")
-        vars(stand_in)["EarlyStop"] = Stop
-        monkeypatch.setitem(sys.modules, "inspect_ai", ModuleType("inspect_ai"))
-        monkeypatch.setitem(sys.modules, "inspect_ai.util", stand_in)
+    stand_in_for_inspect(monkeypatch)
 
 
 def sample(name: str | int) -> SimpleNamespace:
@@ -52,17 +36,9 @@ def sample(name: str | int) -> SimpleNamespace:
 
 
 def state(name: str | int, epoch: int, text: str | None) -> SimpleNamespace:
-    """As a TaskState after an epoch; None is an epoch that failed."""
-    usage = SimpleNamespace(output_tokens=5)
-    output = SimpleNamespace(
-        choices=[] if text is None else [text],
-        completion=text or "",
-        usage=usage,
-        stop_reason="stop",
-        model="mock",
-        error="broke" if text is None else None,
-    )
-    return SimpleNamespace(sample_id=name, epoch=epoch, output=output)
+    """After an epoch; None is an epoch that failed."""
+    failed = "broke" if text is None else None
+    return inspect_state(name, epoch, Response(text or "", 5, error=failed))
 
 
 def played(
