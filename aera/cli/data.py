@@ -420,10 +420,8 @@ def label(
     loaded = load_controller(controller, equivalence) if controller else None
     records = open_pool(pool, equivalence=loaded.task.equivalence if loaded else equivalence)
     stated = [parse_policy(each) for each in policies.split(",")]
-    if loaded:
-        found = find_candidates(records, [loaded.policy, *stated], loaded.weigher)
-    else:
-        found = find_candidates(records, stated)
+    own = [loaded.policy] if loaded else []
+    found = find_candidates(records, [*own, *stated], loaded.weigher if loaded else None)
     total = len(records.questions)
     if not found:
         say(f"all {total:,} questions are answered alike; no label would decide anything")
