@@ -363,22 +363,15 @@ def with_judgement(made: Evaluation, done: Judgement, table: Any) -> Evaluation:
         told: dict[str, Any] = {"status": status}
     else:
         points = [*done.fixed(), *points, *judged, *done.sweep()]
-        full = done.fixed()[-1].spent
-        told = {
-            "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
-            "calibration": {
-                name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
-                for name, choices in done.choices.items()
-            },
-            "savings": [
-                {
-                    "policy": point.policy,
-                    "family": point.family,
-                    **saved_share(point.spent, full).as_json("percent"),
-                }
-                for point in judged
-            ],
+        told = {"status": "confirmatory for the calibrated rows only; sweeps are post hoc"}
+        told["calibration"] = {
+            name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
+            for name, choices in done.choices.items()
         }
+        full, told["savings"] = done.fixed()[-1].spent, []
+        for point in judged:
+            saved = saved_share(point.spent, full).as_json("percent")
+            told["savings"].append({"policy": point.policy, "family": point.family, **saved})
     graded = known.grades is not None
     points += [oracle_point(known)] if graded else []
     frontier = Frontier(_distinct(points), known, made.readability)

@@ -71,13 +71,6 @@ def test_a_fixed_controller_asks_once(records: HeldRecords) -> None:
     assert any(line.startswith("fixed-4 costs") for line in made.remarks)
 
 
-def test_prices_change_nothing_else(records: HeldRecords) -> None:
-    plain, priced = (aera.evaluate(records, prices=prices) for prices in (None, (0.5, 1.5)))
-    kept = [{n: v for n, v in row.items() if n != "money"} for row in priced.rows()]
-    assert kept == plain.rows()
-    assert "money" not in repr(plain)
-
-
 def judge(records: HeldRecords, **asked: Any) -> Evaluation:
     return aera.evaluate(records, [], rule="re2-vote", **asked)
 

@@ -65,8 +65,8 @@ def test_a_mixture_is_the_best_of_all_pairs(frontier: Frontier, at: float, spend
 
 
 def test_points_are_found_by_policy_or_label() -> None:
-    frontier = frontier_of(0, 2)
-    named = Frontier((Point("asc-0.95", *_rest(frontier)),), frontier.trajectories)
+    frontier = frontier_of(0, 1)
+    named = replace(frontier, points=(replace(frontier.points[0], policy="asc-0.95"),))
     assert named[ASC(0.95)] is named["asc-0.95"]
     with pytest.raises(UsageError, match=r'"esc-5"; there are asc-0\.95'):
         _ = named["esc-5"]
@@ -84,21 +84,13 @@ def test_a_full_budget_nobody_asked_for_is_judged_on_its_own_votes() -> None:
     assert plain.with_point(asked).full_budget() is asked
 
 
-def test_points_are_picked_by_family_and_sweeps_left_out_but_for_the_gates_own() -> None:
-    made = frontier_of(0, 4)
-    kinds = (Kind.SWEPT, Kind.SWEPT, Kind.BASELINE, Kind.CALIBRATED)
-    families = ("asc", "aera", "asc", "asc")
-    points = [
-        replace(point, kind=kind, family=family)
-        for point, kind, family in zip(made.points, kinds, families, strict=True)
-    ]
-    every = Frontier(tuple(points), made.trajectories)
-    assert [point.policy for point in every.without_sweeps().points] == ["p1", "p2", "p3"]
-    assert [point.policy for point in every.only("aera").points] == ["p1"]
-
-
-def _rest(frontier: Frontier) -> tuple[object, Trajectories]:
-    return frontier.points[0].columns, frontier.trajectories
+def test_sweeps_are_left_out_but_for_the_gates_own() -> None:
+    made = frontier_of(0, 3)
+    told = (("asc", Kind.SWEPT), ("aera", Kind.SWEPT), ("asc", Kind.BASELINE))
+    pairs = zip(made.points, told, strict=True)
+    points = [replace(point, family=family, kind=kind) for point, (family, kind) in pairs]
+    every = replace(made, points=tuple(points))
+    assert [point.policy for point in every.without_sweeps().points] == ["p1", "p2"]
 
 
 # --- hindsight ------------------------------------------------------------------------------------
