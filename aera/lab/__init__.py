@@ -42,6 +42,7 @@ from aera.lab.judging import policy_of as policy_of
 from aera.lab.label import open_truths as open_truths
 from aera.lab.leaks import PROVENANCE as PROVENANCE
 from aera.lab.learning.fit import fit_gate as fit_gate
+from aera.lab.learning.folds import Split as Split
 from aera.lab.learning.folds import deal as deal
 from aera.lab.learning.folds import split_rows as split_rows
 from aera.lab.learning.paper import GROUPS as GROUPS

@@ -16,7 +16,7 @@ policy = model.policy(0.3)                               # its own policy at one
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -124,7 +124,7 @@ class Judgement:
     """By name: what calibration chose, once per outer fold; nothing after crossfit."""
     models: tuple[Model, ...] = ()
 
-    @cached_property
+    @property
     def trajectories(self) -> Trajectories:
         """Of the judged questions, in the stored order."""
         return self.measured.stored
@@ -195,8 +195,12 @@ def _crossfit_fold(
 ) -> Judgement:
     held = None if clean else fold.own
     model = learner.fit(table, fold.rest, held=held, seed=seed + fold.number)
-    folds = np.full(len(fold.own), fold.number)
-    seen = model.values(table, fold.own)
+    return _see(learner, table, fold, model)
+
+
+def _see(learner: Learner, table: Any, fold: Fold, model: Model) -> Judgement:
+    """The questions of a fold as a model sees them that learned from others."""
+    seen, folds = model.values(table, fold.own), np.full(len(fold.own), fold.number)
     return Judgement(seen, fold.own, folds, learner.weighted, models=(model,))
 
 
@@ -233,13 +237,11 @@ def _judge(
     """Learn and calibrate every family on the rest, then stop the judged questions, by goal."""
     certified, seed = any(goal.certified for goal in goals), seed + fold.number
     model, tuning = learn_and_tune(learner, table, fold.rest, certified=certified, seed=seed)
-    seen, folds = model.values(table, fold.own), np.full(len(fold.own), fold.number)
-    judged = Judgement(seen, fold.own, folds, learner.weighted, models=(model,))
-    done = []
+    judged, done = _see(learner, table, fold, model), []
     for goal in goals:
-        families = model.families(goal)
+        families, values = model.families(goal), judged.measured.values
         choices = {n: choose(model, tuning, each, goal, seed=seed) for n, each in families.items()}
-        stops = {n: choices[n].stops(f, seen.values[f.name]) for n, f in families.items()}
+        stops = {n: choices[n].stops(f, values[f.name]) for n, f in families.items()}
         told = {name: (choice,) for name, choice in choices.items()}
         done.append(replace(judged, families=families, stops=stops, choices=told))
     return done

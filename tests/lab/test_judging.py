@@ -1,7 +1,6 @@
 """Every learner by every protocol: who is judged, by what, and who may see what."""
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from small_study import Bench
 from aera import Schedule
 from aera.errors import ProtocolError
 from aera.lab import (
-    GATE_FAMILY,
     LossLimit,
     PaperLearner,
     VoteLearner,
@@ -135,17 +133,6 @@ def test_a_point_is_the_mean_over_orders_with_the_stored_one_beside(teacher: str
     assert told["stored_order"]["tokens"] == pytest.approx(spent[:, 0].mean(), abs=1e-4)
     assert sum(told["stops"].values()) == len(done.rows)
     assert [each.responses for each in done.fixed()] == [*SCHEDULE]
-
-
-@pytest.mark.parametrize("protocol", JUDGED)
-def test_the_papers_nine_thresholds_stand_beside_fixed_budgets(protocol: str) -> None:
-    done = judged_by(protocol, "paper")
-    points = done.sweep()
-    assert [point.policy for point in points] == [f"aera-0.{i}0" for i in range(1, 10)]
-    assert all(a.responses >= b.responses for a, b in pairwise(points))
-    np.testing.assert_array_equal(points[2].columns, GATE_FAMILY.stops(done.p_continue, 0.3))
-    assert [point.policy for point in done.fixed()] == [f"fixed-{c}" for c in SCHEDULE]
-    assert {point.policy for point in done.points()} == {f"{n}-calibrated" for n in done.stops}
 
 
 def test_several_goals_give_what_each_gives_alone() -> None:

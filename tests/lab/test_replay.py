@@ -133,17 +133,6 @@ def test_a_question_of_abstentions_is_wrong_and_costs(numeric: Task, record_of: 
     assert frontier["fixed-2"].tokens == 21
 
 
-def test_without_truths_there_is_agreement_but_no_accuracy(
-    numeric: Task, record_of: RecordOf
-) -> None:
-    records = held(record_of, numeric, ["1122", "1222", "...."], Schedule((2, 4)))
-    frontier = evaluate(records, [Fixed(2), Fixed(4)])
-    assert [point.policy for point in frontier.points] == ["fixed-2", "fixed-4"]
-    point = frontier["fixed-2"]
-    assert (point.accuracy, point.re2_mean) == (None, None)
-    assert point.agreement == pytest.approx(200 / 3)
-
-
 def test_too_few_responses_for_the_schedule_name_the_question(
     numeric: Task, record_of: RecordOf
 ) -> None:

@@ -68,9 +68,6 @@ class Responses:
     voted: Flags
     grades: Floats
 
-    def __len__(self) -> int:
-        return len(self.traits)
-
     def taught(self, without: Container[str] = ()) -> tuple[tuple[str, ...], Floats]:
         """The traits of the votes to learn from; those that too few have are missing in all."""
         votes = self.traits[self.voted]

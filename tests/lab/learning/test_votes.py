@@ -28,7 +28,6 @@ from aera.lab import (
     MostUtility,
     Truths,
     VoteLearner,
-    holdout,
     learn_and_tune,
     limit_for,
     nested,
@@ -103,14 +102,6 @@ def test_settings_spend_from_nearly_all_to_few() -> None:
         spent = [np.take_along_axis(own.tokens, s[..., None], 2).mean() for s in stops]
         assert spent == sorted(spent, reverse=True)
         assert len(grid) > 10
-
-
-def test_a_looser_limit_is_cheaper_and_a_limit_nobody_meets_keeps_the_full_budget() -> None:
-    learner, data = LEARNERS["labels"], data_of("labels")
-    limits = [limit_for(learner, 0.01, 0.01), *(limit_for(learner, loss) for loss in (0.02, 0.2))]
-    sure, tight, loose = (holdout(learner, data, limit).point("aera") for limit in limits)
-    assert sure.responses == 8
-    assert tight.tokens >= loose.tokens
 
 
 def test_weights_of_others_are_used_as_they_are() -> None:
