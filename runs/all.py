@@ -22,7 +22,7 @@ from published import ROOT, RUNS, accept, find_changes, names, read, read_tree
 
 HELD = ("crowd_held", "held")
 """They were run once, at the commit that their page names."""
-LONG = ("crowd", "ablations", "beyond", "others")
+LONG = ("promise", "crowd", "ablations", "beyond", "others")
 """They take longest, so they begin first."""
 QUICK = ("transitions", "holdout", "diagnostics", "certified", "best_of_n")
 """Each takes a minute or two."""

@@ -13,6 +13,8 @@ import numpy as np
 from pools import made_once, pools_argument, publish, table, vote_table
 
 from aera.lab import (
+    ASC_FAMILY,
+    GATE_FAMILY,
     Columns,
     Dataset,
     Floats,
@@ -26,8 +28,11 @@ from aera.lab import (
 
 SPLITS, SHARES = 120, (500 / 800, 300 / 800)
 ALLOWED = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.03)
+REALISED = (0.25, 0.5, 1.0, 2.0, 3.0)
+SHOWN = np.geomspace(95, 4, 1000)
+"""Tokens, in percent of the full budget's, between which losses are compared."""
 Row = dict[str, Floats]
-"""What was measured, by the policy and its allowed loss."""
+"""What was measured, by the policy and its allowed loss, and of a family at every setting."""
 
 
 def measure(stops: Columns, seen: Trajectories) -> Floats:
@@ -39,11 +44,14 @@ def measure(stops: Columns, seen: Trajectories) -> Floats:
 
 
 def judge(known: Dataset, number: int) -> Row:
-    """One split: what is chosen at every limit, and what it loses."""
+    """One split: what both families lose at every setting, and what is chosen at every limit."""
     learner, rows = VoteLearner(), np.arange(len(known))
     taught, tested = split_rows(rows, SHARES, groups=known.groups, seed=number)
     model = learner.fit(known, taught, seed=number)
     seen, done = model.values(known, tested), Row()
+    for family in (GATE_FAMILY, ASC_FAMILY):
+        every = [family.stops(seen.values[family.name], each) for each in model.grid(family)]
+        done[family.name] = np.array([measure(stops, seen) for stops in every])
     for loss in ALLOWED:
         limit = limit_for(learner, loss)
         for name, family in model.families(limit).items():
@@ -51,6 +59,23 @@ def judge(known: Dataset, number: int) -> Row:
             stops = choice.stops(family, seen.values[family.name])
             done[f"{name} {loss}"] = measure(stops, seen)
     return done
+
+
+def share_at(rows: list[Row], loss: float) -> float:
+    """The gate's tokens over ASC's where both lose as much in the mean over splits."""
+
+    def tokens(family: str) -> float:
+        points = (np.vstack([row[family], [100.0, 0.0, 0.0]]) for row in rows)
+        curves = [np.interp(SHOWN, *each[each[:, 0].argsort(), :2].T) for each in points]
+        return float(SHOWN[np.argmax(np.mean(curves, axis=0) >= loss)])
+
+    return tokens(GATE_FAMILY.name) / tokens(ASC_FAMILY.name)
+
+
+def equal_row(rows: list[Row], loss: float) -> list[str]:
+    """That share, with its jackknife error over tenths of the splits."""
+    without = [share_at([r for i, r in enumerate(rows) if i % 10 != k], loss) for k in range(10)]
+    return [f"{loss:g}", f"{share_at(rows, loss):.2f} ± {np.sqrt(9 * np.var(without)):.2f}"]
 
 
 def row_of(rows: list[Row], allowed: float) -> list[str]:
@@ -81,7 +106,9 @@ def main(folder: Path) -> None:
     rows = [
         made_once(f"promise/{number}", partial(judge, known, number)) for number in range(SPLITS)
     ]
-    publish("promise", table(HEADER, [row_of(rows, allowed) for allowed in ALLOWED]))
+    chosen = table(HEADER, [row_of(rows, allowed) for allowed in ALLOWED])
+    equal = ["points lost by both", "the gate's tokens over ASC's"]
+    publish("promise", chosen, table(equal, [equal_row(rows, loss) for loss in REALISED]))
 
 
 if __name__ == "__main__":
