@@ -265,6 +265,13 @@ class Shown(Progress):
         """A sentence, above the bar where there is one."""
         say(sentence, console=self.console)
 
+    def answer(self, line: str) -> None:
+        """A line of the output, which stands above the bar where one terminal shows both."""
+        if self.disable or not sys.stdout.isatty():
+            typer.echo(line)
+        else:
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def tell(self, done: int, describe: Callable[[], str]) -> None:
         """So much is done; the rest of the line is made only where it is shown."""
         self._waiting.cancel()
@@ -360,7 +367,7 @@ class _Solving(Job):
                         if out is not None:
                             append(out, [line + "\n"])
                         elif not short:
-                            typer.echo(line)
+                            shown.answer(line)
                         error = allocation.error
                         if error and not any(each.error for each in done):
                             shown.say(f"aera: {error}{self.advice(error)}")
