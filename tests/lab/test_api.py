@@ -76,8 +76,7 @@ def judge(records: HeldRecords, **asked: Any) -> Evaluation:
 
 
 @pytest.mark.parametrize(  # crossfit is always the paper's
-    ("protocol", "paper"),
-    [("crossfit", True), *product(["nested", "holdout"], [True, False])],
+    ("protocol", "paper"), [("crossfit", True), *product(["nested", "holdout"], [True, False])]
 )
 def test_every_protocol_is_judged_by_the_rule_it_is_given(
     records: HeldRecords, protocol: str, *, paper: bool

@@ -10,13 +10,7 @@ from small_study import Bench, Letters
 
 import aera
 from aera import ASC, ESC, Controller, Fixed, Pool
-from aera.lab import (
-    PaperLearner,
-    Truths,
-    VoteLearner,
-    crossfit,
-    evaluate,
-)
+from aera.lab import PaperLearner, Truths, VoteLearner, crossfit, evaluate
 from aera.lab.learning.paper import RecordedEncoder
 from aera.lab.report.page import page_content
 from aera.pools.pool import Plan, Records, hold, write_pool

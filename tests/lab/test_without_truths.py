@@ -105,9 +105,7 @@ def test_the_card_names_whose_weights_they_are(held: HeldRecords) -> None:
         aera.train(held, max_loss=0.1, weigher=default_controller())
 
 
-def test_truths_may_judge_what_was_learned_without_them(
-    graded: HeldRecords,
-) -> None:
+def test_truths_may_judge_what_was_learned_without_them(graded: HeldRecords) -> None:
     done = aera.evaluate(graded, [], protocol="holdout", max_loss=0.1, without_truths=True)
     assert done.headline["gap"]
     assert done.headline["changed"]

@@ -16,12 +16,7 @@ from aera.lab.build import Built
 from aera.lab.frontier import Kind, fixed_points
 from aera.lab.stats import FEW
 from aera.lab.summary import Evaluation
-from aera.lab.words import (
-    certify,
-    certify_controller,
-    make_headline,
-    tell_choice,
-)
+from aera.lab.words import certify, certify_controller, make_headline, tell_choice
 
 TrajectoriesOf = Callable[..., Trajectories]
 HeadlineOf = Callable[..., dict[str, Any]]

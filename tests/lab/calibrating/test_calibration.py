@@ -158,9 +158,7 @@ def test_when_nothing_is_good_enough_the_full_budget_is_kept_loudly(trajectories
     assert choice.stops(GATE_FAMILY, np.zeros((7, 3))).tolist() == [2] * 7
 
 
-def test_a_choice_says_what_it_saves_and_stops_other_questions(
-    trajectories_of: Make,
-) -> None:
+def test_a_choice_says_what_it_saves_and_stops_other_questions(trajectories_of: Make) -> None:
     made = trajectories_of(np.ones((5, 3)))
     choice = chosen(np.full((5, 3), 0.05), made)
     assert choice.setting == 0.1, "a tie goes to the safer setting"

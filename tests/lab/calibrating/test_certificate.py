@@ -7,11 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from aera.lab.calibrating.certificate import (
-    betting_p_values,
-    fixed_sequence,
-    questions_needed,
-)
+from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence, questions_needed
 
 Floats = NDArray[np.float64]
 ALPHA = 0.1

@@ -5,11 +5,7 @@ import pytest
 from small_study import Bench, Letters
 
 from aera.core import Prefix
-from aera.lab.calibrating.families import (
-    GATE_FAMILY,
-    ONE_SHOT_FAMILY,
-    answer_families,
-)
+from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY, answer_families
 from aera.lab.learning.paper import PaperModel, consensus_family
 from aera.policies.rules import Policy
 from aera.solving.run import replay

@@ -111,8 +111,7 @@ def test_cells_may_hold_lists_and_numbers_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "choices",
-    [["tea", 2], {"A": "tea", "B": 2}, {"label": ["A", "B"], "text": ["tea", 2]}],
+    "choices", [["tea", 2], {"A": "tea", "B": 2}, {"label": ["A", "B"], "text": ["tea", 2]}]
 )
 def test_choices_come_as_a_list_by_letter_or_with_labels(choices: Any) -> None:
     row = {"question": "?", "options": choices, "responses": ["A"]}

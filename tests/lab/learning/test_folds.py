@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 
 from aera.arrays import Floats
 from aera.core import Question
-from aera.lab.learning.folds import (
-    Fold,
-    deal,
-    group_questions,
-    out_of_fold,
-    split_rows,
-)
+from aera.lab.learning.folds import Fold, deal, group_questions, out_of_fold, split_rows
 from aera.workers import SERIAL, Processes, Workers
 
 GROUPS = np.arange(1_000)

@@ -18,11 +18,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("--max-loss", "0.1"),
-        ("--max-loss", "0.1", "--without-truths"),
-        ("--policy", "asc-0.9"),
-    ],
+    [("--max-loss", "0.1"), ("--max-loss", "0.1", "--without-truths"), ("--policy", "asc-0.9")],
 )
 def test_training_needs_no_torch(bench: Bench, tmp_path: Path, words: tuple[str, ...]) -> None:
     done = run("train", bench.pool.path, "--out", tmp_path / "made", *words)
