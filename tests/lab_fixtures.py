@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -12,9 +11,8 @@ import pytest
 from small_study import Bench, Letters
 
 import aera
-from aera import Schedule, get_task
-from aera.arrays import Floats
-from aera.lab import LossLimit, PaperLearner, Trajectories, Truths, import_file
+from aera import get_task
+from aera.lab import LossLimit, PaperLearner, Truths, import_file
 from aera.lab.build import BUILD_SHARES, Built, build
 from aera.lab.learning.paper import PaperModel, Perceptron
 from aera.pools.pool import hold
@@ -60,26 +58,6 @@ def built(bench: Bench) -> Built:
     """The paper's controller, built from the table with a generous limit."""
     learner = PaperLearner(perceptron=Perceptron(epochs=20), shares=BUILD_SHARES)
     return build(learner, bench.table, LossLimit(0.5))
-
-
-@pytest.fixture(scope="session")
-def trajectories_of() -> Callable[..., Trajectories]:
-    """Trajectories with these grades; a response costs one token unless said otherwise."""
-
-    def make(
-        grades: Sequence[Sequence[float]] | Floats,
-        tokens: Floats | None = None,
-        evidence: dict[str, Floats] | None = None,
-    ) -> Trajectories:
-        marks = np.array(grades, dtype=np.float64)
-        schedule = Schedule(tuple(4 * 2**i for i in range(marks.shape[1])))
-        spent = np.tile(np.array(schedule.checkpoints, dtype=np.float64), (len(marks), 1))
-        names = tuple(f"q{row}" for row in range(len(marks)))
-        return Trajectories(
-            names, schedule, spent if tokens is None else tokens, marks, evidence or {}, marks
-        )
-
-    return make
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ import numpy as np
 from small_study import Letters
 
 from aera import BestOfN, Question, Record, Response, Schedule, get_task
-from aera.arrays import Columns
+from aera.arrays import Columns, Floats
 from aera.lab import (
     Judgement,
     LossLimit,
     MostUtility,
     PaperLearner,
     PaperModel,
+    Trajectories,
     Truths,
     TruthScorer,
     VoteLearner,
@@ -73,6 +74,19 @@ def table_of(records: list[VotedRecord], truths: Mapping[str, str]) -> Dataset:
 
 def made_table(seed: int = 0, *, questions: int = QUESTIONS, telling: bool = True) -> Dataset:
     return table_of(*made_records(seed, questions=questions, telling=telling))
+
+
+def trajectories_of(
+    grades: Sequence[Sequence[float]] | Floats, tokens: Floats | None = None, **evidence: Floats
+) -> Trajectories:
+    """Trajectories with these grades; a response costs one token unless said otherwise."""
+    marks = np.array(grades, dtype=np.float64)
+    schedule = Schedule(tuple(4 * 2**i for i in range(marks.shape[1])))
+    spent = np.tile(np.array(schedule.checkpoints, dtype=np.float64), (len(marks), 1))
+    names = tuple(f"q{row}" for row in range(len(marks)))
+    return Trajectories(
+        names, schedule, spent if tokens is None else tokens, marks, evidence, marks
+    )
 
 
 # --- who learns from two hundred of them ----------------------------------------------------------

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -6,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from made_questions import trajectories_of
 from small_study import Bench
 
 from aera.arrays import Floats
-from aera.lab import Point, Trajectories
+from aera.lab import Point
 from aera.lab.diagnostics import (
     collapsing,
     counter_examples,
@@ -18,14 +18,13 @@ from aera.lab.diagnostics import (
     worst_group,
 )
 
-Make = Callable[..., Trajectories]
 SHAPE = (9, 4)
 BINARY = arrays(np.float64, SHAPE, elements=st.sampled_from([0.0, 1.0]))
 SHARES = arrays(np.float64, SHAPE, elements=st.integers(0, 20).map(lambda n: n / 20))
 STOPS = arrays(np.int64, SHAPE[0], elements=st.integers(0, 3))
 
 
-def test_opportunity_is_the_best_gain_still_to_come(trajectories_of: Make) -> None:
+def test_opportunity_is_the_best_gain_still_to_come() -> None:
     scores = np.array([[0.0, 1, 0], [0.5, 0.5, 0.25], [0, 0.5, 0.25], [1, 1, 1]])
     point = Point("p", np.array([1, 2, 0, 0]), trajectories_of(scores))
     continued, stopped = residual_opportunity(point, scores)
@@ -39,9 +38,7 @@ def test_opportunity_is_the_best_gain_still_to_come(trajectories_of: Make) -> No
 
 
 @given(BINARY)
-def test_a_question_collapses_when_right_is_followed_by_wrong(
-    trajectories_of: Make, grades: Floats
-) -> None:
+def test_a_question_collapses_when_right_is_followed_by_wrong(grades: Floats) -> None:
     wanted = ["10" in "".join(str(int(g)) for g in row) for row in grades]
     assert collapsing(trajectories_of(grades)).tolist() == wanted
 
@@ -52,9 +49,9 @@ def test_a_question_collapses_when_right_is_followed_by_wrong(
 @settings(deadline=None)
 @given(BINARY, SHARES, STOPS)
 def test_groups_of_difficulty_part_the_questions_and_their_losses_add_up(
-    trajectories_of: Make, grades: Floats, support: Floats, stops: Any
+    grades: Floats, support: Floats, stops: Any
 ) -> None:
-    point = Point("p", stops, trajectories_of(grades, None, {"majority_ratio": support}))
+    point = Point("p", stops, trajectories_of(grades, majority_ratio=support))
     rows = loss_by_difficulty(point)
     assert sum(row["questions"] for row in rows) == len(grades)
     total = 100 * (grades[:, -1] - point.scores).sum()
@@ -66,16 +63,10 @@ def test_groups_of_difficulty_part_the_questions_and_their_losses_add_up(
 
 @pytest.mark.parametrize(
     ("support", "group"),
-    [
-        (0.0, "0.00-0.25"),
-        (0.25, "0.25-0.50"),
-        (0.75, "0.75-0.90"),
-        (0.9, "0.90-1.00"),
-        (1, "0.90-1.00"),
-    ],
+    [(0.0, "0.00-0.25"), (0.25, "0.25-0.50"), (0.75, "0.75-0.90"), (0.9, "0.90-1.00")],
 )
-def test_the_borders_of_difficulty(support: float, group: str, trajectories_of: Make) -> None:
-    made = trajectories_of([[0, 1]], None, {"majority_ratio": np.array([[0.1, support]])})
+def test_the_borders_of_difficulty(support: float, group: str) -> None:
+    made = trajectories_of([[0, 1]], majority_ratio=np.array([[0.1, support]]))
     (row,) = loss_by_difficulty(Point("p", np.array([0]), made))
     assert (row["group"], row["questions"], row["loss"]) == (f"support {group}", 1, 100)
 
@@ -83,13 +74,13 @@ def test_the_borders_of_difficulty(support: float, group: str, trajectories_of: 
 # --- evidence against correctness -----------------------------------------------------------------
 
 
-def test_counter_examples_go_against_the_evidence(trajectories_of: Make) -> None:
+def test_counter_examples_go_against_the_evidence() -> None:
     """A collapse while it strengthens, two recoveries; the last one as the evidence has it."""
     grades = [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
     majority = np.array([[0.5, 0.6, 0.9], [0.6, 0.5, 0.5], [0.1, 0.1, 0.9]])
     entropy = np.array([[0.5, 0.6, 0.9], [0.1, 0.3, 0.3], [0.9, 0.9, 0.1]])
-    tables = {"majority_ratio": majority, "entropy": entropy}
-    collapse, recovery = counter_examples(trajectories_of(grades, None, tables))
+    made = trajectories_of(grades, majority_ratio=majority, entropy=entropy)
+    collapse, recovery = counter_examples(made)
     assert (collapse["count"], collapse["all_against"]) == (1, 0)
     assert collapse["against"] == {"majority_ratio": 1, "entropy": 0}
     assert (recovery["count"], recovery["all_against"]) == (2, 1)

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_questions import trajectories_of
 
-from aera import Schedule
-from aera.lab import Trajectories
 from aera.lab.frontier import SHAPES, shape
 
 rows = st.integers(2, 6).flatmap(
@@ -15,18 +14,6 @@ rows = st.integers(2, 6).flatmap(
         st.lists(st.sampled_from([0.0, 1.0]), min_size=width, max_size=width), min_size=1
     )
 )
-
-
-def trajectories(grades: list[list[float]], **evidence: list[list[float]]) -> Trajectories:
-    right = np.array(grades)
-    return Trajectories(
-        question_ids=tuple(f"q{i}" for i in range(len(right))),
-        schedule=Schedule(tuple(range(1, right.shape[1] + 1))),
-        tokens=np.cumsum(np.ones_like(right), axis=1),
-        agreement=np.ones_like(right),
-        evidence={name: np.array(values) for name, values in evidence.items()},
-        grades=right,
-    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +35,7 @@ def test_a_row_has_one_of_six_shapes(row: str, name: str) -> None:
 
 @given(rows)
 def test_every_question_has_a_shape_and_every_step_a_transition(grades: list[list[float]]) -> None:
-    made = trajectories(grades)
+    made = trajectories_of(grades)
     assert list(made.shapes()) == [*SHAPES]
     assert sum(made.shapes().values()) == len(grades)
     counts = {row["name"]: row["count"] for row in made.transitions()}
@@ -58,7 +45,8 @@ def test_every_question_has_a_shape_and_every_step_a_transition(grades: list[lis
 
 
 def test_transitions_carry_the_mean_change_of_the_evidence() -> None:
-    made = trajectories([[0, 1, 1], [0, 1, 0]], majority=[[0.1, 0.5, 0.6], [0.2, 0.4, 0.1]])
+    majority = np.array([[0.1, 0.5, 0.6], [0.2, 0.4, 0.1]])
+    made = trajectories_of([[0, 1, 1], [0, 1, 0]], majority=majority)
     by_name = {row["name"]: row for row in made.transitions()}
     assert by_name["recovery"]["changes"]["majority"] == pytest.approx((0.4 + 0.2) / 2)
     assert by_name["collapse"]["changes"]["majority"] == pytest.approx(-0.3)
@@ -68,15 +56,14 @@ def test_transitions_carry_the_mean_change_of_the_evidence() -> None:
 
 
 def test_a_grade_of_one_half_counts_as_right() -> None:
-    assert trajectories([[0.49, 0.5, 0.51]]).right.tolist() == [[False, True, True]]
+    assert trajectories_of([[0.49, 0.5, 0.51]]).right.tolist() == [[False, True, True]]
 
 
 def test_cut_at_a_checkpoint_nothing_later_is_left() -> None:
-    made = replace(
-        trajectories([[0, 1, 0], [1, 1, 1]], majority=[[0.1, 0.2, 0.3], [1, 1, 1]]),
-        re2_mean=np.array([[0.2, 0.4, 0.6], [1, 1, 1]]),
-    ).up_to(2)
-    assert made.schedule.checkpoints == (1, 2)
+    means = np.array([[0.2, 0.4, 0.6], [1, 1, 1]])
+    whole = trajectories_of([[0, 1, 0], [1, 1, 1]], majority=0.5 * means)
+    made = replace(whole, re2_mean=means).up_to(8)
+    assert made.schedule.checkpoints == (4, 8)
     counts = {row["name"]: row["count"] for row in made.transitions()}
     assert counts == {"stable wrong": 0, "recovery": 1, "collapse": 0, "stable right": 1}
     assert made.by_mean.known_grades.tolist() == [[0.2, 0.4], [1, 1]]

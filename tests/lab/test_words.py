@@ -1,12 +1,12 @@
 """One headline: as strong as its interval, against what was promised, the same everywhere."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from made_questions import trajectories_of
 from small_study import Bench
 
 import aera
@@ -17,9 +17,6 @@ from aera.lab.frontier import Kind, fixed_points
 from aera.lab.stats import FEW
 from aera.lab.summary import Evaluation
 from aera.lab.words import certify, certify_controller, make_headline, tell_choice
-
-TrajectoriesOf = Callable[..., Trajectories]
-HeadlineOf = Callable[..., dict[str, Any]]
 
 
 def choice(setting: float | None, alpha: float | None, **others: Any) -> dict[str, Any]:
@@ -32,21 +29,16 @@ def spoken(shown: Trajectories, *points: Point, max_loss: float = 0.02) -> dict[
     return make_headline(Frontier(points, shown), **told, sections={})
 
 
-@pytest.fixture
-def headline_of(trajectories_of: TrajectoriesOf) -> HeadlineOf:
+def headline_of(
+    lost: int, *, gained: int = 0, questions: int = 400, allowed: float = 0.02, **point: Any
+) -> dict[str, Any]:
     """The headline of a policy that loses and gains so many questions for a quarter of the cost."""
-
-    def make(
-        lost: int, *, gained: int = 0, questions: int = 400, allowed: float = 0.02, **point: Any
-    ) -> dict[str, Any]:
-        grades = np.ones((questions, 3))
-        grades[:lost, 0] = 0
-        grades[lost : lost + gained, 1:] = 0
-        shown, stops = trajectories_of(grades), np.zeros(questions, dtype=np.int64)
-        own = Point("aera-calibrated", stops, shown, **{"kind": Kind.CALIBRATED, **point})
-        return spoken(shown, own, max_loss=allowed)
-
-    return make
+    grades = np.ones((questions, 3))
+    grades[:lost, 0] = 0
+    grades[lost : lost + gained, 1:] = 0
+    shown, stops = trajectories_of(grades), np.zeros(questions, dtype=np.int64)
+    own = Point("aera-calibrated", stops, shown, **{"kind": Kind.CALIBRATED, **point})
+    return spoken(shown, own, max_loss=allowed)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +53,7 @@ def headline_of(trajectories_of: TrajectoriesOf) -> HeadlineOf:
     ],
 )
 def test_both_figures_the_price_and_how_sure_come_first_then_what_became_of_the_limit(
-    headline_of: HeadlineOf, lost: int, gained: int, allowed: float, claim: str, limit: str
+    lost: int, gained: int, allowed: float, claim: str, limit: str
 ) -> None:
     made = headline_of(lost, gained=gained, allowed=allowed)
     assert made["claim"].startswith(f"{claim} for 16 plain votes, at 25 % of the tokens (95 %: ")
@@ -70,14 +62,14 @@ def test_both_figures_the_price_and_how_sure_come_first_then_what_became_of_the_
 
 
 @pytest.mark.parametrize("questions", [1, 5, FEW - 1])
-def test_few_questions_are_too_few_to_say(headline_of: HeadlineOf, questions: int) -> None:
+def test_few_questions_are_too_few_to_say(questions: int) -> None:
     made = headline_of(0, questions=questions)
     assert "too few to say" in made["claim"]
     assert "within" not in made["grounds"]
     assert made["gap"]["low"] < -8
 
 
-def test_questions_it_was_trained_on_make_no_gain(headline_of: HeadlineOf) -> None:
+def test_questions_it_was_trained_on_make_no_gain() -> None:
     made = headline_of(0, gained=80, kind=Kind.CONTROLLER, in_sample=True)
     assert made["status"] == "in-sample"
     assert (made["gap"], made["beside"]) == (None, [])
@@ -85,9 +77,7 @@ def test_questions_it_was_trained_on_make_no_gain(headline_of: HeadlineOf) -> No
     assert "better" not in made["grounds"]
 
 
-def test_plain_votes_come_first_and_its_own_full_budget_stands_beside(
-    trajectories_of: TrajectoriesOf,
-) -> None:
+def test_plain_votes_come_first_and_its_own_full_budget_stands_beside() -> None:
     plain, weighted = np.ones((100, 3)), np.ones((100, 3))
     plain[:30], weighted[:10, 0] = 0, 0
     own, shown = trajectories_of(plain), trajectories_of(weighted)
@@ -101,7 +91,7 @@ def test_plain_votes_come_first_and_its_own_full_budget_stands_beside(
     assert [row["gap"]["difference"] for row in made["beside"]] == pytest.approx([20, 20, 20])
 
 
-def test_a_policy_that_never_stops_saves_nothing(trajectories_of: TrajectoriesOf) -> None:
+def test_a_policy_that_never_stops_saves_nothing() -> None:
     shown = trajectories_of(np.ones((60, 3)))
     point = Point("aera-calibrated", np.full(60, 2), shown, kind=Kind.CALIBRATED)
     made = spoken(shown, point)

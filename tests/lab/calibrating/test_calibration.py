@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 from math import ceil, sqrt
 
@@ -7,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from made_questions import trajectories_of
 
 from aera.arrays import Floats
 from aera.errors import UsageError
@@ -14,7 +14,6 @@ from aera.lab import Choice, LossLimit, Trajectories
 from aera.lab.calibrating.calibration import ROUGH
 from aera.lab.calibrating.families import GATE_FAMILY, Family
 
-Make = Callable[..., Trajectories]
 SHAPE = (12, 4)
 SURE = LossLimit(alpha=0.1)
 GRADES = arrays(np.float64, SHAPE, elements=st.sampled_from([0.0, 0.5, 1.0]))
@@ -54,15 +53,10 @@ def total(table: Floats, columns: list[int]) -> float:
     VALUES,
     TOKENS,
     st.sampled_from([0.0, 0.02, 0.1, 0.3]),
-    st.sampled_from([None, 0.5, 1.0]),
+    st.sampled_from([None, 0.0, 0.5, 1.0]),
 )
 def test_it_picks_the_cheapest_setting_whose_loss_is_allowed(
-    trajectories_of: Make,
-    grades: Floats,
-    values: Floats,
-    tokens: Floats,
-    max_loss: float,
-    margin: float | None,
+    grades: Floats, values: Floats, tokens: Floats, max_loss: float, margin: float | None
 ) -> None:
     """With a margin on the fine grid, so many standard errors on the safe side."""
     allowed, stops = {}, {}
@@ -84,71 +78,45 @@ def test_it_picks_the_cheapest_setting_whose_loss_is_allowed(
         assert choice.token_saving == pytest.approx(saved)
 
 
-@pytest.mark.parametrize(
-    ("questions", "max_loss", "setting"),
-    [(100, 0.02, 0.01), (400, 0.02, 0.98), (400, 0.0, 0.98), (100, 0.05, 0.98)],
-)
-def test_what_seems_to_gain_on_few_questions_is_left_alone(
-    trajectories_of: Make, questions: int, max_loss: float, setting: float
-) -> None:
-    """Stopping at once gains on 4 % of the questions and loses on 2 %, give or take."""
-    grades = np.ones((questions, 2))
-    grades[: questions // 25, 1] = 0
-    grades[questions // 25 : questions * 6 // 100, 0] = 0
-    values = np.full((questions, 2), 0.97)
-    made = trajectories_of(grades, np.tile([1.0, 8.0], (questions, 1)))
-    choice = chosen(values, made, LossLimit(max_loss, margin=1.0))
-    assert choice.setting == setting
-    assert chosen(values, made, LossLimit(max_loss, margin=0.0)).setting == 0.98
-
-
 AGREED = LossLimit(0.02, margin=1.0, by_agreement=True)
 
 
-def changing(trajectories_of: Make, questions: int, changes: int) -> tuple[Floats, Trajectories]:
+def changing(questions: int, changes: int, limit: LossLimit = AGREED) -> Choice:
     """Stopping at once, which every setting of the gate does, changes so many answers."""
     agreement = np.ones((questions, 2))
     agreement[:changes, 0] = 0
     made = trajectories_of(agreement, np.tile([1.0, 8.0], (questions, 1)))
-    return np.zeros((questions, 2)), made
+    return chosen(np.zeros((questions, 2)), made, limit)
 
 
-def test_few_questions_on_which_no_answer_changes_do_not_show_agreement(
-    trajectories_of: Make,
-) -> None:
-    values, made = changing(trajectories_of, 48, 0)
-    choice = chosen(values, made, AGREED)
+def test_few_questions_on_which_no_answer_changes_do_not_show_agreement() -> None:
+    choice = changing(48, 0)
     assert (choice.setting, choice.token_saving, choice.needed) == (None, 0, 50)
     assert choice.summary == (
         "NOT FEASIBLE: no aera setting that was tried could change at most 2 % of the answers on "
         "48 questions, 1 standard error to spare, so the full budget is kept; about 50 calibration "
         "questions would be needed"
     )
-    assert chosen(*changing(trajectories_of, 50, 0), AGREED).feasible
-    assert chosen(values, made, replace(AGREED, by_agreement=False)).feasible
+    assert changing(50, 0).feasible
+    assert changing(48, 0, replace(AGREED, by_agreement=False)).feasible
 
 
 @pytest.mark.parametrize("changes", [1, 5])
-def test_as_many_questions_as_are_needed_show_agreement(
-    trajectories_of: Make, changes: int
-) -> None:
+def test_as_many_questions_as_are_needed_show_agreement(changes: int) -> None:
     """One answer in sixty changes; as many questions rounded up to sixties, and sixty fewer."""
-    needed = chosen(*changing(trajectories_of, 60 * changes, changes), AGREED).needed
+    needed = changing(60 * changes, changes).needed
     assert needed is not None
     sixties = ceil(needed / 60)
-    feasible = [
-        chosen(*changing(trajectories_of, 60 * many, many), AGREED).feasible
-        for many in (sixties, sixties - 1)
-    ]
-    assert feasible == [True, False]
+    assert changing(60 * sixties, sixties).feasible
+    assert not changing(60 * (sixties - 1), sixties - 1).feasible
 
 
-def test_no_number_of_questions_is_named_where_too_much_changes(trajectories_of: Make) -> None:
-    choice = chosen(*changing(trajectories_of, 100, 3), AGREED)
+def test_no_number_of_questions_is_named_where_too_much_changes() -> None:
+    choice = changing(100, 3)
     assert (choice.feasible, choice.needed) == (False, None)
 
 
-def test_when_nothing_is_good_enough_the_full_budget_is_kept_loudly(trajectories_of: Make) -> None:
+def test_when_nothing_is_good_enough_the_full_budget_is_kept_loudly() -> None:
     values, grades = np.zeros((5, 3)), [[0, 0, 1]] * 5
     choice = chosen(values, trajectories_of(grades), LossLimit(0.02))
     assert (choice.setting, choice.feasible, choice.token_saving) == (None, False, 0)
@@ -158,7 +126,7 @@ def test_when_nothing_is_good_enough_the_full_budget_is_kept_loudly(trajectories
     assert choice.stops(GATE_FAMILY, np.zeros((7, 3))).tolist() == [2] * 7
 
 
-def test_a_choice_says_what_it_saves_and_stops_other_questions(trajectories_of: Make) -> None:
+def test_a_choice_says_what_it_saves_and_stops_other_questions() -> None:
     made = trajectories_of(np.ones((5, 3)))
     choice = chosen(np.full((5, 3), 0.05), made)
     assert choice.setting == 0.1, "a tie goes to the safer setting"
@@ -170,7 +138,7 @@ def test_a_choice_says_what_it_saves_and_stops_other_questions(trajectories_of: 
     assert choice.stops(GATE_FAMILY, others).tolist() == [1, 0, 2]
 
 
-def test_responses_that_cost_nothing_save_nothing(trajectories_of: Make) -> None:
+def test_responses_that_cost_nothing_save_nothing() -> None:
     free = trajectories_of(np.ones((5, 3)), np.zeros((5, 3)))
     choice = chosen(np.zeros((5, 3)), free)
     assert (choice.setting, choice.token_saving) == (0.1, 0)
@@ -181,7 +149,7 @@ def test_responses_that_cost_nothing_save_nothing(trajectories_of: Make) -> None
 
 @pytest.mark.parametrize(("questions", "feasible"), [(113, False), (114, True)])
 def test_with_nothing_but_ties_114_questions_certify_2_points(
-    questions: int, feasible: bool, trajectories_of: Make
+    questions: int, feasible: bool
 ) -> None:
     made = trajectories_of(np.ones((questions, 3)))
     choice = chosen(np.zeros((questions, 3)), made, SURE)
@@ -191,14 +159,14 @@ def test_with_nothing_but_ties_114_questions_certify_2_points(
     assert ("about 114 calibration questions" in choice.summary) == (not feasible)
 
 
-def test_more_questions_than_there_were_are_promised_or_none(trajectories_of: Make) -> None:
+def test_more_questions_than_there_were_are_promised_or_none() -> None:
     bad = np.tile([0.0, 0.0, 1.0], (300, 1))
     choice = chosen(np.zeros((300, 3)), trajectories_of(bad), SURE)
     assert (choice.feasible, choice.needed) == (False, None)
     assert choice.summary.endswith("so the full budget is kept")
 
 
-def test_the_certified_setting_is_the_cheapest_of_those_certified(trajectories_of: Make) -> None:
+def test_the_certified_setting_is_the_cheapest_of_those_certified() -> None:
     """Up to 0.30 nothing is lost; beyond it everything."""
     values = np.tile([0.3, 0.0, 0.0], (400, 1))
     made = trajectories_of(np.tile([0.0, 1.0, 1.0], (400, 1)))
@@ -211,7 +179,7 @@ LADDER = Family("ladder", (0.1, 0.5, 0.9), (0.1, 0.3, 0.5, 0.7, 0.9), GATE_FAMIL
 
 
 def test_a_loss_above_the_limit_is_certified_no_more_often_than_alpha(
-    trajectories_of: Make, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every setting loses 6 points where 5 are allowed: wins 2, regrets 8 in a hundred."""
     monkeypatch.setattr(LossLimit, "_needed", lambda *_: None)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import CHROMIUM, browser_tab
+from made_questions import trajectories_of
 from small_study import Bench
 
 import aera
 from aera.files import palette
-from aera.lab import PaperLearner, Trajectories, write_report
+from aera.lab import PaperLearner, write_report
 from aera.lab.build import Built
 from aera.lab.frontier import Prices
 from aera.lab.learning.paper import Perceptron
@@ -62,9 +62,7 @@ def test_without_truths_it_speaks_of_agreement(bench: Bench) -> None:
 # --- figures ------------------------------------------------------------------------------------
 
 
-def test_reliability_counts_every_decision_but_the_last_checkpoint(
-    trajectories_of: Callable[..., Trajectories],
-) -> None:
+def test_reliability_counts_every_decision_but_the_last_checkpoint() -> None:
     shown = trajectories_of([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]] * 10)
     chances = np.tile([[0.9, 0.1, 0.5], [0.2, np.nan, 0.5]], (10, 1))
     bins = reliability(chances, shown)
@@ -210,55 +208,47 @@ OVERLAPPING = """(() => {
 """Names on the frontier that lie over each other."""
 
 
-async def explored(page: Path, profile: Path) -> dict[str, Any]:
-    """What a reader finds who presses a key, chooses a policy and turns the lights off."""
-    async with browser_tab(profile) as tab:
-        see, seen = tab.value, dict[str, Any]()
-        await tab.look(1200)
-        await tab.open(page.as_uri())
-        seen["charts"] = await see("document.querySelectorAll('figure svg').length")
-        heading = "document.querySelector('#question h3').textContent"
-        seen["first"] = await see(heading)
-        await see("document.getElementById('questions').focus()")
-        await tab.press("ArrowDown", 40)
-        seen["second"] = await see(heading)
-        await see(
-            "const list = document.getElementById('policy'); list.value = 'fixed-4';"
-            "list.dispatchEvent(new Event('change'))"
-        )
-        seen["why"] = await see("document.querySelector('#question .why').textContent")
-        await see("document.querySelector('input[value=responses]').click()")
-        ground = "getComputedStyle(document.body).backgroundColor"
-        seen["light"] = await see(ground)
-        await tab.look(390, "dark")
-        seen["dark"] = await see(ground)
-        seen["width"] = await see("document.documentElement.scrollWidth")
-        seen["unnamed"] = await see(
-            "[...document.querySelectorAll('button,select,input')]"
-            ".filter((one) => !one.ariaLabel && !one.labels?.length).length"
-        )
-        await see("document.querySelectorAll('section > details').forEach(d => d.open = true)")
-        seen["unfolded"] = await see(
-            "new Promise(done => setTimeout(() => done("
-            "document.querySelectorAll('figure svg').length), 1500))"
-        )
-        seen["overlapping"] = await see(OVERLAPPING)
-        return {**seen, "logged": tab.logged, "requested": tab.requested}
+CHARTS = "document.querySelectorAll('figure svg').length"
+HEADING = "document.querySelector('#question h3').textContent"
+GROUND = "getComputedStyle(document.body).backgroundColor"
+CHOOSE = """const list = document.getElementById('policy'); list.value = 'fixed-4';
+    list.dispatchEvent(new Event('change'))"""
+UNFOLD = "document.querySelectorAll('section > details').forEach(d => d.open = true)"
+UNNAMED = """[...document.querySelectorAll('button,select,input')]
+    .filter((one) => !one.ariaLabel && !one.labels?.length).length"""
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 def test_the_page_works_in_a_browser_without_a_network(judged: Evaluation, tmp_path: Path) -> None:
-    page = tmp_path / "r.html"
+    """A reader presses a key, chooses a policy, turns the lights off and unfolds it all."""
+    page, sections = tmp_path / "r.html", make_sections(judged)
     write_report(page, judged)
-    seen = asyncio.run(explored(page, tmp_path / "profile"))
-    assert seen["logged"] == []
-    assert seen["requested"] == [page.as_uri()]
-    shown = [section for section in make_sections(judged) if not section.folded]
-    assert seen["charts"] == sum(len(s.figures) for s in shown) - 1  # one waits its turn
-    assert seen["unfolded"] == sum(len(s.figures) for s in make_sections(judged)) - 1
-    assert not seen["overlapping"]
     first, second = judged.frontier.trajectories.question_ids[:2]
-    assert (seen["first"], seen["second"]) == (first, second)
-    assert "fixed-4 stops after 4 responses" in seen["why"]
-    assert seen["light"] != seen["dark"]
-    assert (seen["width"], seen["unnamed"]) == (390, 0)
+    whole = sum(len(section.figures) for section in sections) - 1  # one waits its turn
+    drawn = whole - sum(len(section.figures) for section in sections if section.folded)
+
+    async def read() -> None:
+        async with browser_tab(tmp_path / "profile") as tab:
+            see = tab.value
+            await tab.look(1200)
+            await tab.open(page.as_uri())
+            assert (await see(CHARTS), await see(HEADING)) == (drawn, first)
+            await see("document.getElementById('questions').focus()")
+            await tab.press("ArrowDown", 40)
+            assert await see(HEADING) == second
+            await see(CHOOSE)
+            why = await see("document.querySelector('#question .why').textContent")
+            assert "fixed-4 stops after 4 responses" in why
+            await see("document.querySelector('input[value=responses]').click()")
+            light = await see(GROUND)
+            await tab.look(390, "dark")
+            assert await see(GROUND) != light
+            assert await see("document.documentElement.scrollWidth") == 390
+            assert await see(UNNAMED) == 0
+            await see(UNFOLD)
+            await asyncio.sleep(1.5)
+            assert await see(CHARTS) == whole
+            assert not await see(OVERLAPPING)
+            assert (tab.logged, tab.requested) == ([], [page.as_uri()])
+
+    asyncio.run(read())
