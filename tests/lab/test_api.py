@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import said
 from made_questions import SCHEDULE, TASK, made_records
-from typer.testing import CliRunner
 
 import aera
-from aera import Response
-from aera.cli import app
+from aera import Pool, Response
 from aera.errors import UsageError
 from aera.lab import Truths
 from aera.lab.summary import Evaluation
-from aera.pools.pool import HeldRecords, Plan, VotedRecord, write_pool
+from aera.pools.pool import HeldRecords, Plan, VotedRecord, hold, write_pool
 
 PROMPT = 30
 """Tokens of every prompt, recorded with the first response of a call."""
@@ -32,10 +31,16 @@ def billed(record: VotedRecord) -> VotedRecord:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> HeldRecords:
+def pool(tmp_path: Path) -> Pool:
     voted, answers = made_records()
-    Truths(dict(answers)).save(tmp_path)
-    return HeldRecords([*map(billed, voted)], TASK, SCHEDULE, folder=tmp_path)
+    pool = write_pool(tmp_path, map(billed, voted), Plan(TASK))
+    Truths(answers).save(pool.path)
+    return pool
+
+
+@pytest.fixture
+def records(pool: Pool) -> HeldRecords:
+    return replace(hold(pool), schedule=SCHEDULE)
 
 
 def bill(made: Evaluation, policy: str) -> float:
@@ -113,15 +118,9 @@ def test_another_rule_is_not_learned_without_truths(records: HeldRecords) -> Non
     ],
 )
 def test_python_and_the_command_say_the_same(
-    tmp_path: Path, words: tuple[str, ...], asked: dict[str, Any]
+    tmp_path: Path, pool: Pool, words: tuple[str, ...], asked: dict[str, Any]
 ) -> None:
-    voted, answers = made_records()
-    (tmp_path / "pool").mkdir()
-    pool = write_pool(tmp_path / "pool", [*map(billed, voted)], Plan(TASK))
-    Truths(dict(answers)).save(pool.path)
-    made = aera.evaluate(pool.path, **asked)
-    file = tmp_path / "evaluation.json"
-    done = CliRunner().invoke(app, ["evaluate", str(pool.path), *words, "--json", str(file)])
-    assert done.exit_code == 0, done.output
+    made, file = aera.evaluate(pool.path, **asked), tmp_path / "evaluation.json"
+    told = " ".join(said("evaluate", pool.path, *words, "--json", file).split())
     assert json.loads(file.read_text("utf-8")) == json.loads(json.dumps(made.summary))
-    assert all(" ".join(line.split()) in " ".join(done.output.split()) for line in made.remarks)
+    assert all(" ".join(line.split()) in told for line in made.remarks)

@@ -35,7 +35,7 @@ def test_a_built_controller_holds_the_calibrated_gate(
     assert "**Learned from** 42 questions, **calibrated on** 18 others" in controller.card
     controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
-    assert str(loaded.policy) == str(controller.policy)
+    assert loaded.label == controller.label
     for record in bench.records.records[:5]:
         one, other = (
             [gate.p_continue(prefix) for prefix in record.prefixes(bench.pool.schedule)]
@@ -142,13 +142,3 @@ def test_an_impossible_certificate_keeps_the_full_budget_and_the_weights(table: 
     assert "NOT FEASIBLE" in made.controller.card
     run = made.controller.start(table.records[0].question)
     assert run.want == 8
-
-
-def test_real_responses_make_the_same_controller_twice(bench: Bench) -> None:
-    made, again = (
-        build(LEARNER, LEARNER.prepare(bench.records, bench.truths), limit_for(LEARNER, 0.05))
-        for _ in range(2)
-    )
-    assert made.controller.gate.identity == again.controller.gate.identity
-    assert (made.choice, made.controller.card) == (again.choice, again.controller.card)
-    assert made.controller.seen == {question_hashes(q)[0] for q in bench.pool.questions.values()}

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_questions import SCHEDULE, TASK, Written, made_records, made_table, table_of
+from nets import network_of
 from small_study import Bench
 
 from aera import ASC, ESC, BestOfN, Lead, Majority, Question, Record, Response, Schedule
@@ -14,9 +15,8 @@ from aera.core import Vote, beta_confidence
 from aera.lab import Dataset, Truths, VoteLearner, evaluate
 from aera.lab.calibrating.families import answer_families
 from aera.lab.replay import ORDERS, ReplaySettings, confidences
-from aera.network import Network
 from aera.policies.features import FEWER_NAMES, VOTE_FEATURE_NAMES, vote_features
-from aera.policies.gate import Gate, Gated
+from aera.policies.gate import Gate
 from aera.policies.rules import Entropy, Policy
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.solving.run import replay
@@ -43,14 +43,6 @@ def in_order(record: VotedRecord, order: list[int]) -> VotedRecord:
     return replace(record, responses=responses, votes=tuple(record.votes[i] for i in order))
 
 
-def gate_of(names: tuple[str, ...]) -> Gate:
-    size, rng = len(names), np.random.default_rng(1)
-    outputs = (rng.normal(size=(1, size)) / size, np.zeros(1))
-    return Gate(
-        Network(np.zeros(size), np.zeros(size), np.ones(size), (), *outputs), features=names
-    )
-
-
 # --- the same as a Run ----------------------------------------------------------------------------
 
 
@@ -68,7 +60,8 @@ def test_every_order_is_what_a_run_makes_of_it(answers: list[str | None], seed: 
     assert found.tokens.shape == (1, 1 + ORDERS, 3)
     assert data.orders[0, 0].tolist() == [*range(8)]
     own = data.records[0].with_weights(weights[0])
-    gates = [Gated(gate_of(names), 0.5) for names in (VOTE_FEATURE_NAMES, FEWER_NAMES)]
+    assert [*found.records] == [own], "weighing changes weights and nothing else"
+    gates = [Gate(network_of(len(n), ()), features=n) for n in (VOTE_FEATURE_NAMES, FEWER_NAMES)]
     families = {family.name: family for family in answer_families()}
     for place, order in enumerate(data.orders[0].tolist()):
         prefixes = in_order(own, order).prefixes(SCHEDULE)
@@ -85,10 +78,9 @@ def test_every_order_is_what_a_run_makes_of_it(answers: list[str | None], seed: 
             stop = len(replay(prefixes, policy, task=TASK).prefix)
             values = found.values[name][0, place][None]
             assert stop == SCHEDULE.checkpoints[families[name].stops(values, setting)[0]], name
-        for policy in gates:
-            assert isinstance(policy.gate, Gate)
-            chances = policy.gate.chances(found.features[0, place, :, : len(policy.gate.features)])
-            wanted = [policy.gate.p_continue(prefix) for prefix in prefixes]
+        for gate in gates:
+            chances = gate.chances(found.features[0, place, :, : len(gate.features)])
+            wanted = [gate.p_continue(prefix) for prefix in prefixes]
             np.testing.assert_allclose(chances, wanted, rtol=0, atol=1e-9)
 
 
@@ -198,12 +190,3 @@ def test_a_dataset_leaves_out_what_the_schedule_does_not_reach() -> None:
     data = VoteLearner().prepare(held, Truths(truths), schedule=Schedule((2, 4)))
     assert data.traits.shape[:2] == data.answers.shape == data.grades.shape == (3, 4)
     assert {len(record.responses) for record in data.records} == {4}
-
-
-def test_weighing_changes_weights_and_nothing_else(table: Dataset) -> None:
-    weights = np.random.default_rng(0).random((2, 8))
-    rows = np.array([3, 8])
-    for own, row, given_ in zip(table.replay(rows, weights).records, rows, weights, strict=True):
-        before = table.records[row]
-        assert [vote.weight for vote in own.votes] == given_.tolist()
-        assert own.with_weights(np.ones(8)) == before.with_weights(np.ones(8))

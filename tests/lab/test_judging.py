@@ -82,13 +82,6 @@ def test_what_is_judged_shapes_nothing_that_judges_it(protocol: str, teacher: st
         assert bytes_of(before.models[1]) != bytes_of(after.models[1])
 
 
-@each_teacher
-def test_learning_is_the_same_by_seed(teacher: str) -> None:
-    learner, data = LEARNERS[teacher], data_of(teacher)
-    one, two = (learner.fit(data, EVERY, seed=0) for _ in range(2))
-    assert bytes_of(one) == bytes_of(two)
-
-
 @pytest.mark.parametrize("protocol", JUDGED)
 def test_another_seed_deals_other_questions(protocol: str) -> None:
     one, other = (judge(protocol, "paper", data_of("paper"), seed=seed) for seed in (1, 2))

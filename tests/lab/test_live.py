@@ -3,22 +3,22 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from commands import said
 from rich.console import Console
-from typer.testing import CliRunner
 
 from aera import Pool
-from aera.cli import app
 from aera.errors import UsageError
 from aera.lab import Truths, grade
 from aera.lab.live import run_demo
 
 
-def test_it_solves_over_http_and_shows_what_that_was_worth(tmp_path: Path) -> None:
+def test_it_solves_over_http_and_shows_what_that_was_worth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The figures of the table are those of the live run, for replay decides alike."""
     out = tmp_path / "pool"
-    call = ["demo", "--questions", "60", "--pace", "0", "--out", str(out)]
-    done = CliRunner().invoke(app, call, catch_exceptions=False)
-    text, quiet = done.output, Console(file=StringIO(), width=80)
+    text = said("demo", "--questions", 60, "--pace", 0, "--out", out)
+    quiet = Console(file=StringIO(), width=80)
     records, live = run_demo(quiet, out, questions=60, pace=0.0)
     assert len({allocation.question_id for allocation in live}) == 60
     assert all(a.error is None and a.calls > 0 and a.prompt_tokens > 0 for a in live)
@@ -34,8 +34,8 @@ def test_it_solves_over_http_and_shows_what_that_was_worth(tmp_path: Path) -> No
     assert "60/60 stopped" in text
     assert re.search(r"60 questions solved live with \d+ calls in [\d.]+ s", text)
     assert "Next: " in text.splitlines()[-1]
-    whole = CliRunner().invoke(app, ["evaluate", str(out), "--all"], env={"COLUMNS": "80"}).output
-    assert "…" not in whole, "no number is cut"
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "…" not in said("evaluate", out, "--all"), "no number is cut"
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", text), "nobody's terminal is steered"
     assert max(map(len, quiet.file.getvalue().splitlines())) <= 80  # type: ignore[attr-defined]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_questions import SCHEDULE, TASK, made_records, table_of
+from made_questions import SCHEDULE, TASK, Long, made_records, table_of
 
 from aera import BestOfN, Controller, Schedule, parse_policy
 from aera.errors import ProtocolError, UsageError
@@ -93,10 +93,6 @@ def test_the_papers_gate_can_be_stated_too(quick: PaperLearner, tmp_path: Path) 
 
 
 def test_best_of_n_is_told_in_rewards(tmp_path: Path) -> None:
-    class Long:
-        def score(self, question: object, responses: list[object]) -> list[float]:
-            return [float(len(r.text)) for r in responses]  # type: ignore[attr-defined]
-
     built = stated("fixed-4", learner=VoteLearner("scores", best_of_n=BestOfN(Long()), price=0.3))
     assert "of reward against fixed-8" in built.controller.calibration["summary"]
     assert built.controller.calibration["price"] == 0.3

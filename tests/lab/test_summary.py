@@ -15,10 +15,6 @@ from aera.pools.pool import Plan, write_pool
 
 RecordOf = Callable[[str, str], Record]
 Summary = Callable[..., dict[str, Any]]
-POINT = {"policy", "accuracy", "re2_mean", "responses", "tokens", "response_saving", "token_saving"}
-COMPARISON = {
-    *["questions", "policy", "reference", "difference", "low", "high", "p", "better", "worse"]
-}
 
 
 @pytest.fixture
@@ -45,14 +41,12 @@ def summary(pool: Pool) -> Summary:
 TRUTHS = Truths({"a": "1", "b": "1", "c": "1"})
 
 
-def test_it_carries_the_names_other_programs_rely_on(summary: Summary, pool: Pool) -> None:
+def test_it_says_what_was_evaluated_and_where_policies_stopped(
+    summary: Summary, pool: Pool
+) -> None:
     made = summary(TRUTHS)
-    assert {"pool", "protocol", "seed", "points", "comparisons"} <= set(made)
     assert (made["protocol"], made["seed"]) == ("replay", 5)
-    assert made["pool"]["name"] == pool.path.name
-    assert made["pool"]["questions"] == 3
-    assert all(set(point) >= POINT | {"stops"} for point in made["points"])
-    assert all(set(comparison) == COMPARISON for comparison in made["comparisons"])
+    assert (made["pool"]["name"], made["pool"]["questions"]) == (pool.path.name, 3)
     points = {point["policy"]: point for point in made["points"]}
     assert list(points) == ["fixed-2", "fixed-8", "asc-0.95", "first-valid", "oracle"]
     assert points["fixed-2"]["response_saving"] == 75

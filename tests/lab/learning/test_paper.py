@@ -166,15 +166,6 @@ def test_bulk_evidence_is_the_live_evidence(bench: Bench) -> None:
         np.testing.assert_allclose(evidence[row], live, atol=1e-9)
 
 
-def test_the_projection_is_learned_from_the_given_questions_only(bench: Bench) -> None:
-    states, rows = bench.table.states, np.arange(30)
-    changed = states.centroids.copy()
-    changed[30:] = 7.0
-    before, after = states.project(rows), States(states.scalars, changed).project(rows)
-    np.testing.assert_array_equal(before.components, after.components)
-    np.testing.assert_array_equal(before.mean, after.mean)
-
-
 def test_the_projection_keeps_the_32_widest_orthogonal_directions(bench: Bench) -> None:
     states, rows = bench.table.states, np.arange(60)
     projection = states.project(rows)
