@@ -10,11 +10,11 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
-from types import MappingProxyType, ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -33,7 +33,7 @@ class Fault:
     connection; null, no content; truncated, choices that are cut off by the token limit."""
     code: int = 500
     seconds: float = 0.0
-    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    retry_after: str | None = None
     body: Any = None
     choices: int | None = None
 
@@ -43,8 +43,7 @@ class Fault:
     ) -> "Fault":
         """An HTTP error with an OpenAI error object."""
         error = {"message": message, "type": f"planned_{code}", "param": None, "code": code}
-        headers = {"Retry-After": retry_after} if retry_after is not None else {}
-        return cls("status", code=code, headers=headers, body={"error": error})
+        return cls("status", code, retry_after=retry_after, body={"error": error})
 
     @classmethod
     def short(cls, choices: int) -> "Fault":
@@ -125,12 +124,12 @@ class FakeUpstream:
         await self._running.__aexit__(None, None, None)
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
-        known = {"/v1/chat/completions": self._handle, "/v1/models": self._list}
-        if request.path not in known:
+        if request.path == "/v1/models":
+            await self._wait()
+            models = [{"id": "recorded", "object": "model"}]
+            return web.json_response({"object": "list", "data": models})
+        if request.path != "/v1/chat/completions":
             raise web.HTTPNotFound
-        return await known[request.path](request)
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
         call = Call(next(self._numbers), await request.json(), dict(request.headers))
         self.calls.append(call)
         self.active += 1
@@ -142,41 +141,36 @@ class FakeUpstream:
         finally:
             self.active -= 1
 
+    async def _wait(self) -> None:
+        while self.mute:
+            await asyncio.sleep(0.01)
+
     async def _reply(
         self, request: web.Request, call: Call, fault: Fault | None
     ) -> web.StreamResponse:
         await asyncio.sleep(self._delay(call))
-        while self.mute:
-            await asyncio.sleep(0.01)
-        kind = fault.kind if fault else ""
-        if fault and kind == "status":
-            return web.json_response(fault.body, status=fault.code, headers=dict(fault.headers))
-        if kind == "html":
+        await self._wait()
+        fault = fault or Fault("")
+        if fault.kind == "status":
+            headers = {"Retry-After": fault.retry_after} if fault.retry_after else {}
+            return web.json_response(fault.body, status=fault.code, headers=headers)
+        if fault.kind == "html":
             return web.Response(text="<html>502 Bad Gateway</html>", content_type="text/html")
-        if kind == "reset":
+        if fault.kind == "reset":
             assert request.transport is not None
             request.transport.abort()
-        if fault and kind == "hang":
-            await asyncio.sleep(fault.seconds)
-        body = self._completion(call, kind, fault.choices if fault else None)
-        return web.json_response(body)
+        await asyncio.sleep(fault.seconds)
+        return web.json_response(self._completion(call, fault))
 
-    async def _list(self, request: web.Request) -> web.Response:
-        while self.mute:
-            await asyncio.sleep(0.01)
-        models = [{"id": "recorded", "object": "model"}]
-        return web.json_response({"object": "list", "data": models})
-
-    def _completion(self, call: Call, kind: str, choices_at_most: int | None) -> dict[str, Any]:
-        n = min(call.n if self._honours_n else 1, choices_at_most or call.n)
+    def _completion(self, call: Call, fault: Fault) -> dict[str, Any]:
+        n = min(call.n if self._honours_n else 1, fault.choices or call.n)
         said = [_as_response(self._answer(call, place)) for place in range(n)]
         body = completion(call, said)
         for choice, response in zip(body["choices"], said, strict=True):
-            if kind == "null":
+            if fault.kind == "null":
                 choice["message"]["content"] = None
-            if kind == "truncated":
-                half = response.text[: len(response.text) // 2]
-                choice["message"]["content"] = half
+            if fault.kind == "truncated":
+                choice["message"]["content"] = response.text[: len(response.text) // 2]
                 choice["finish_reason"] = "length"
         return body
 
@@ -273,11 +267,8 @@ class StandInLLM:
         return [self._output(name, *self._left.pop(name)[1:]) for name in over]
 
     def _output(self, name: str, text: str, params: Any) -> SimpleNamespace:
-        made = self.complete(text, params)
-        tokens = [ord(each) for each in text]
-        return SimpleNamespace(
-            request_id=name, finished=True, outputs=made, prompt_token_ids=tokens
-        )
+        told: Any = {"outputs": self.complete(text, params), "prompt_token_ids": [*map(ord, text)]}
+        return SimpleNamespace(request_id=name, finished=True, **told)
 
 
 class StandInAsyncLLM:

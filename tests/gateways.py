@@ -4,10 +4,11 @@ import asyncio
 import http.client
 import json
 import os
+import select
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -19,7 +20,7 @@ import pytest
 from aiohttp import web
 from commands import command
 from fakes import FakeUpstream, Server, serving
-from live import boxed
+from live import boxed, started
 from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -136,12 +137,6 @@ async def housed(config: Config) -> AsyncIterator[House]:
             await task
 
 
-async def started(stack: AsyncExitStack, *servers: Any) -> list[str]:
-    """Where these servers are, those that are ours started."""
-    up = [s if isinstance(s, str) else await stack.enter_async_context(s) for s in servers]
-    return [each if isinstance(each, str) else each.base_url for each in up]
-
-
 def visit(act: Callable[[House], Awaitable[Seen]], *servers: Server | str, **settings: Any) -> Seen:
     """What somebody sees who visits a gateway in front of these servers; else all say seven."""
 
@@ -213,21 +208,39 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def ask(
-    port: int, path: str, body: Any = None, key: str | None = None, **headers: str
-) -> tuple[int, Any]:
-    """The status and the JSON of one request."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+def exchange(
+    port: int,
+    path: str,
+    body: Any = None,
+    key: str | None = None,
+    timeout: float = 10,
+    leave: Callable[[], bool] | None = None,
+    **headers: str,
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Status, headers and content of one request; a body that is bytes is sent as it is.
+
+    With `leave` the client hangs up as soon as that is true, if no reply came before: 0.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     sent = {} if body is None else {"Content-Type": "application/json"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     sent |= bearer(key) if key else {}
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body)
     try:
-        content = None if body is None else json.dumps(body)
         connection.request("GET" if body is None else "POST", path, content, sent)
+        while leave is not None and not select.select([connection.sock], [], [], 0.02)[0]:
+            if leave():
+                return 0, {}, b""
         reply = connection.getresponse()
-        return reply.status, json.loads(reply.read())
+        return reply.status, dict(reply.getheaders()), reply.read()
     finally:
         connection.close()
+
+
+def ask(port: int, path: str, body: Any = None, **request: Any) -> tuple[int, Any]:
+    """The status and the JSON of one request."""
+    status, _, content = exchange(port, path, body, **request)
+    return status, json.loads(content)
 
 
 @contextmanager

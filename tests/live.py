@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from aiohttp import web
 from fakes import Call, Server
 
 from aera import ASC, Allocation, Policy, Question, Response, Schedule, get_task, solve_many
-from aera.sampling.client import Endpoint, Upstream
+from aera.sampling.client import Endpoint
 from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.solving.controller import Controller
 
@@ -27,15 +28,16 @@ def controller_of(policy: Policy | None = None, schedule: Sequence[int] = (4, 8,
     return Controller(get_task("numeric"), Schedule(tuple(schedule)), policy or ASC(0.95))
 
 
-def sampler_of(server: Server | str, **endpoint: Any) -> OpenAISampler:
-    """A sampler for a server; what is not about the endpoint goes into the request."""
-    url = server if isinstance(server, str) else server.base_url
-    settings = endpoint.pop("settings", {"seed": 0})
-    return OpenAISampler(Endpoint(url, **endpoint), Chat("m", get_task("numeric"), settings))
+def sampler_of(server: Server, **endpoint: Any) -> OpenAISampler:
+    """A sampler for a server; `settings` go into the request."""
+    chat = Chat("m", get_task("numeric"), endpoint.pop("settings", {"seed": 0}))
+    return OpenAISampler(Endpoint(server.base_url, **endpoint), chat)
 
 
-def upstream_of(server: Server | str, **endpoint: Any) -> Upstream:
-    return Upstream(Endpoint(server if isinstance(server, str) else server.base_url, **endpoint))
+async def started(stack: AsyncExitStack, *servers: Any) -> list[str]:
+    """Where these servers are, those that are ours started."""
+    up = [s if isinstance(s, str) else await stack.enter_async_context(s) for s in servers]
+    return [each if isinstance(each, str) else each.base_url for each in up]
 
 
 def completion(*messages: Any, **fields: Any) -> dict[str, Any]:

@@ -8,13 +8,11 @@ It imports nothing of aera: what it counts is no opinion of ours.
 """
 
 import asyncio
-import http.client
 import json
 import random
-import select
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any
 from aiohttp import web
 from commands import command
 from fakes import in_background, serving
-from gateways import bearer, free_port, served
+from gateways import CHAT, exchange, free_port, served
 
 FAULTS = {"429": (429, "{}"), "500": (500, "{}"), "half": (200, '{"choices": [{"mess')}
 FAULTS |= {"html": (200, "<html>hello</html>")}
@@ -148,13 +146,10 @@ class Server:
         self.prompt_tokens += spent
         self.completion_tokens += sum(lengths)
         self.choices += count
+        said_by = [{"role": "assistant", "content": text} for text in texts]
         choices = [
-            {
-                "index": place,
-                "message": {"role": "assistant", "content": text},
-                "finish_reason": "stop",
-            }
-            for place, text in enumerate(texts)
+            {"index": place, "message": message, "finish_reason": "stop"}
+            for place, message in enumerate(said_by)
         ]
         said = self.says if self.says is not None and number == self.after else sum(lengths)
         usage = {"prompt_tokens": spent, "completion_tokens": said, "total_tokens": spent + said}
@@ -246,33 +241,11 @@ class Gateway:
         self._running.__exit__(None, None, None)
 
     def ask(
-        self,
-        path: str = "/v1/chat/completions",
-        body: Any = None,
-        key: str = "",
-        timeout: float = 20,
-        leave: Callable[[], bool] | None = None,
-        **headers: str,
+        self, path: str = CHAT, body: Any = None, key: str = "", **how: Any
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and content of one request; a body that is bytes is sent as it is.
-
-        With `leave` the client hangs up as soon as that is true, if no reply came before: 0.
-        """
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent |= bearer(f"key-{key}-of-some-length") if key else {}
-        if body is not None:
-            sent = {"Content-Type": "application/json", **sent}
-        content = body if body is None or isinstance(body, bytes) else json.dumps(body)
-        try:
-            connection.request("GET" if body is None else "POST", path, content, sent)
-            while leave is not None and not select.select([connection.sock], [], [], 0.02)[0]:
-                if leave():
-                    return 0, {}, b""
-            reply = connection.getresponse()
-            return reply.status, dict(reply.getheaders()), reply.read()
-        finally:
-            connection.close()
+        """Status, headers and content of one request."""
+        secret = f"key-{key}-of-some-length" if key else None
+        return exchange(self.port, path, body, secret, **{"timeout": 20, **how})
 
     def chat(
         self, text: str, *, model: str = "aera/m", key: str = "", how: Any = None, **fields: Any

@@ -1,7 +1,7 @@
 """A model server that lists the tokens of its replies, as far as it likes."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -33,11 +33,10 @@ class TracedUpstream(FakeUpstream):
         *,
         most: int = 20,
         refuses: frozenset[str] = frozenset(),
-        silent: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(answer, **settings)
-        self.most, self.refuses, self.silent = most, refuses, silent
+        self.most, self.refuses = most, refuses
 
     async def _reply(
         self, request: web.Request, call: Call, fault: Fault | None
@@ -48,13 +47,9 @@ class TracedUpstream(FakeUpstream):
             return web.json_response({"error": error}, status=400)
         return await super()._reply(request, call, fault)
 
-    def _completion(self, call: Call, kind: str, choices_at_most: int | None) -> dict[str, Any]:
-        body = super()._completion(call, kind, choices_at_most)
-        asked = bool(call.body.get("logprobs")) and not self.silent
+    def _completion(self, call: Call, fault: Fault) -> dict[str, Any]:
+        body = super()._completion(call, fault)
         top = min(self.most, call.body.get("top_logprobs") or 0)
-        choices = [self._listed(choice, asked, top) for choice in body["choices"]]
-        return {**body, "choices": choices}
-
-    def _listed(self, choice: Mapping[str, Any], asked: bool, top: int) -> dict[str, Any]:
-        rows = rows_of(choice["message"]["content"] or "", top)
-        return {**choice, "logprobs": {"content": rows} if asked else None}
+        for choice in body["choices"] if call.body.get("logprobs") else ():
+            choice["logprobs"] = {"content": rows_of(choice["message"]["content"] or "", top)}
+        return body

@@ -53,20 +53,14 @@ def lines(done: Done) -> list[dict[str, Any]]:
 # --- solve ----------------------------------------------------------------------------------------
 
 
-def test_solve_answers_a_question_as_a_json_line(
+def test_what_is_set_reaches_the_server(
     aera: Aera, solving: list[object], server: FakeUpstream
 ) -> None:
-    request = ["--seed", 5, "--set", "min_p=0.1", "--api-key-env", "MY_KEY"]
-    done = aera("solve", "how many?", *solving, *request, "--header", "X-Team: votes", MY_KEY="k")
-    [line] = lines(done)
-    assert done.returncode == 0
-    assert re.search(r"\naera: 100\.0 % of \d+ responses read\n$", done.stderr)
-    assert (line["answer"], line["responses"], line["tied"]) == ("7", 4, False)
-    assert (line["calls"], line["error"], line["completion_tokens"]) == (1, None, 16)
+    given = ["--seed", 5, "--set", "min_p=0.1", "--api-key-env", "MY_KEY", "--header", "X-Team: a"]
+    assert aera("solve", "how many?", *solving, *given, MY_KEY="k").returncode == 0
     call = server.calls[0]
-    asked = {"min_p": 0.1, "seed": 5, "max_tokens": 16_384}
-    assert call.body.items() >= asked.items()
-    assert (call.headers["Authorization"], call.headers["X-Team"]) == ("Bearer k", "votes")
+    assert {"min_p": 0.1, "seed": 5, "max_tokens": 16_384}.items() <= call.body.items()
+    assert (call.headers["Authorization"], call.headers["X-Team"]) == ("Bearer k", "a")
 
 
 def test_solve_reads_standard_input_also_as_plain_text(
@@ -88,9 +82,8 @@ def test_a_server_that_says_nothing_is_waited_for_aloud(
 
 def test_what_never_came_and_what_came_are_what_was_asked_for(aera: Aera) -> None:
     with in_background(FakeUpstream(boxed, faults=[Fault("reset")] * 2)) as server:
-        done = aera(
-            "solve", "?", "--base-url", server.base_url, "--model", "m", "--task", "numeric"
-        )
+        asked = f"solve ? --base-url {server.base_url} --model m --task numeric"
+        done = aera(*asked.split())
     assert "12 responses asked for, retries counted: 4 came, 8 never came" in done.stderr
 
 
@@ -166,8 +159,6 @@ def test_sample_makes_a_pool_with_truths_apart(
     kept = {"model": "m", "system": "Be brief.", "temperature": 0.6, "top_p": 0.95, "top_k": 20}
     assert pool.manifest.sampler.items() >= kept.items()
     assert pool.manifest.seed == 9
-    assert pool.manifest.as_json()["prompt_template"] == pool.task.template
-    assert [len(record.responses) for record in pool] == [8, 8, 8]
     assert json.loads((tmp_path / "pool/truths.jsonl").read_text().splitlines()[0])["answer"] == "7"
     assert sorted({call.body["seed"] for call in server.calls}) == [9, 13]
     asked = len(server.calls)

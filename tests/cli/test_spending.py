@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Aera, command
+from commands import Aera, command, refused
 from fakes import Call, FakeUpstream, in_background
 from traced import TracedUpstream
 
@@ -158,11 +158,8 @@ def test_another_model_does_not_go_on_with_what_was_paid_for(
     out = ["--out", "answers.jsonl", "--max-responses", 20]
     aera(*solving, *out)
     other = ["other" if each == "m" else each for each in solving]
-    done = aera(*other, *out)
-    assert done.returncode == 2
-    assert "begun with another request for question 1" in done.stderr
-    done = aera(*solving, *out, "--policy", "fixed-4")
-    assert (done.returncode, "holds answers by" in done.stderr) == (2, True)
+    assert "begun with another request for question 1" in refused(aera(*other, *out), 2)
+    assert "holds answers by" in refused(aera(*solving, *out, "--policy", "fixed-4"), 2)
 
 
 # --- what is said, and what is never sent ---------------------------------------------------------
@@ -171,10 +168,9 @@ def test_another_model_does_not_go_on_with_what_was_paid_for(
 def test_a_table_is_asked_by_its_questions_and_no_answer_is_sent(
     aera: Aera, solving: list[object], server: FakeUpstream, tmp_path: Path
 ) -> None:
-    (tmp_path / "exam.csv").write_text(
-        "question,answer\nwhat is six?,SECRET-6\nand two?,SECRET-2\n"
-    )
-    for stdin, more in (("", ["--file", "exam.csv"]), ((tmp_path / "exam.csv").read_text(), [])):
+    table = "question,answer\nwhat is six?,SECRET-6\nand two?,SECRET-2\n"
+    (tmp_path / "exam.csv").write_text(table)
+    for stdin, more in (("", ["--file", "exam.csv"]), (table, [])):
         done = aera("solve", *solving[3:], *more, stdin=stdin)
         assert len(lines(done.stdout)) == 2, done.stderr
     assert "SECRET" not in json.dumps([call.body for call in server.calls])
@@ -182,25 +178,10 @@ def test_a_table_is_asked_by_its_questions_and_no_answer_is_sent(
 
 
 def test_what_is_said_at_the_end_is_the_sum_of_the_lines(aera: Aera, solving: list[object]) -> None:
-    done = aera(*solving, "--prices", "1,2", "--set", "max_tokens=60")
-    first, *others = done.stderr.splitlines()
-    assert "40 questions: 160 to 640 responses, at most 38,400 tokens" in first
+    done = aera(*solving, "--prices", "1,2")
     found = lines(done.stdout)
-    assert f"{sum(line['money'] for line in found):,.4g} in money; saved about" in others[0]
-    assert any(f"{sum(line['tied'] for line in found)} answer" in line for line in others)
-    assert all(line["text"].endswith(f"\\boxed{{{line['answer']}}}") for line in found)
-
-
-@pytest.mark.parametrize(
-    ("policy", "responses"),
-    [("fixed-6", {6}), ("first-valid", {4}), ("esc-3+max8", {4, 8}), ("lead-9", {16})],
-)
-def test_the_policy_that_was_liked_is_run(
-    aera: Aera, solving: list[object], policy: str, responses: set[int]
-) -> None:
-    done = aera(*solving, "--policy", policy)
-    assert {line["responses"] for line in lines(done.stdout)} <= responses
-    assert {line["policy"] for line in lines(done.stdout)} == {f"{policy}+vote"}
+    assert f"{sum(line['money'] for line in found):,.4g} in money; saved about" in done.stderr
+    assert f"{sum(line['tied'] for line in found)} answer" in done.stderr
 
 
 def test_labels_that_cannot_run_are_refused_with_the_reason(
@@ -208,21 +189,17 @@ def test_labels_that_cannot_run_are_refused_with_the_reason(
 ) -> None:
     for label, told in (
         ("oracle", "knows the right answers"),
-        ("eb-0.95", 'no policy is called "eb-0.95"'),
         ("asc-0.9+weighted", "weights come with a trained controller"),
         ("aera-0.2", "needs a gate"),
     ):
-        done = aera(*solving, "--policy", label)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert told in done.stderr
+        assert told in refused(aera(*solving, "--policy", label), 2)
     assert server.calls == []
 
 
 def test_at_most_so_many_samples_are_taken(aera: Aera, solving: list[object]) -> None:
     done = aera(*solving, "--max-samples", 6, "--policy", "lead-99")
     assert {line["responses"] for line in lines(done.stdout)} == {6}
-    done = aera(*solving, "--max-samples", 99)
-    assert (done.returncode, "--schedule sets another" in done.stderr) == (2, True)
+    assert "--schedule sets another" in refused(aera(*solving, "--max-samples", 99), 2)
 
 
 # --- traces ---------------------------------------------------------------------------------------

@@ -74,15 +74,6 @@ def test_what_was_asked_early_is_compared_with_the_full_budget() -> None:
     assert metrics["aera_samples_total",] == 8, "audits are counted apart"
 
 
-def test_answers_leave_before_their_audit() -> None:
-    server = Turning(delay=lambda call: 0.0 if call.number == 0 else 0.5)
-
-    async def scene(house: House) -> Any:
-        return (await house.post(asking("calm")))[0], server.said["calm"]
-
-    assert audited(scene, server) == (200, 4)
-
-
 def test_audits_count_in_the_order_drawn(caplog: pytest.LogCaptureFixture) -> None:
     slow = Turning(delay=lambda call: 0.3 if call.prompt == "slow" and call.number else 0.0)
 
@@ -197,7 +188,9 @@ def test_another_model_behind_the_gateway_raises_the_alarm(
     assert all("early answers change too often" in each["warnings"][0] for each in after)
 
 
-def test_the_end_cancels_what_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_leaves_before_its_audit_which_the_end_cancels(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = Turning(delay=lambda call: 5.0 if server.said[call.prompt] else 0.0)
     with caplog.at_level("INFO", "aera.gateway"):
         audited(lambda house: house.post(asking("calm")), server)

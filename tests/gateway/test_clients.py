@@ -45,20 +45,8 @@ def test_the_money_of_a_key_is_for_a_day(model: str) -> None:
     assert 0 < int(told[-1][1]["Retry-After"]) <= 86_400
 
 
-STREAM = {**BODY, "model": "m", "stream": True, "max_tokens": 40}
-
-
-@pytest.mark.parametrize("asks", [False, True])
-def test_a_stream_that_is_passed_on_is_charged_and_looks_as_it_was_asked_for(asks: bool) -> None:
-    async def act(house: House) -> tuple[list[int], str]:
-        body = {**STREAM, **({"stream_options": {"include_usage": True}} if asks else {})}
-        statuses, text = [], ""
-        for _ in range(40):
-            status, _, content = await house.fetch(CHAT, "POST", json=body, headers=bearer(KEYS[0]))
-            statuses.append(status)
-            text = text or content.decode()
-        return statuses, text
-
+@pytest.mark.parametrize("asks", [{}, {"stream_options": {"include_usage": True}}])
+def test_a_stream_that_is_passed_on_looks_as_it_was_asked_for(asks: Any) -> None:
     async def handler(request: web.Request) -> web.Response:
         body = json.loads(await request.read())
         events = [{"choices": [{"delta": {"content": "seven"}}]}]
@@ -67,11 +55,12 @@ def test_a_stream_that_is_passed_on_is_charged_and_looks_as_it_was_asked_for(ask
         text = "".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n"
         return web.Response(text=text, content_type="text/event-stream")
 
-    (statuses, text), _ = proxied(act, handler, keys=KEYS, key_tokens_per_minute=500)
-    assert (statuses[0], statuses[-1]) == (200, 429)
-    assert "seven" in text
-    assert "[DONE]" in text
-    assert ('"usage"' in text) == asks
+    body = {**BODY, "model": "m", "stream": True, "max_tokens": 40, **asks}
+    act = lambda house: house.fetch(CHAT, "POST", json=body, headers=bearer(KEYS[0]))  # noqa: E731
+    (_, _, content), _ = proxied(act, handler, keys=KEYS, key_tokens_per_minute=500)
+    assert b"seven" in content
+    assert content.endswith(b"[DONE]\n\n")
+    assert (b'"usage"' in content) == bool(asks)
 
 
 def test_what_no_reply_says_is_estimated_and_the_metrics_say_so() -> None:

@@ -54,7 +54,6 @@ def test_a_stream_that_fails_late_says_so_and_is_counted_as_failed(path: str, sa
     "fields",
     [
         {"tools": [{"type": "web_search"}]},
-        {"previous_response_id": "resp_1"},
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
         {"text": {"format": {"type": "json_object"}}},
         {"background": True},

@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from fakes import FakeUpstream
-from gateways import (
-    BODY,
-    SPLIT,
-    House,
-    lines_of,
-    numbers,
-    posted,
-    proxied,
-    visit,
-)
+from gateways import BODY, SPLIT, House, lines_of, numbers, posted, proxied, visit
 from live import boxed
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

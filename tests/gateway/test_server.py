@@ -12,17 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from fakes import Call, FakeUpstream, Fault
-from gateways import (
-    BODY,
-    CHAT,
-    KEYS,
-    NOBODY,
-    House,
-    bearer,
-    numbers,
-    proxied,
-    visit,
-)
+from gateways import BODY, CHAT, KEYS, NOBODY, House, bearer, numbers, proxied, visit
 from live import boxed
 
 from aera.gateway.openai import DEEPEST, MOST_VALUES

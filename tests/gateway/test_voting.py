@@ -6,17 +6,7 @@ from typing import Any
 import openai
 import pytest
 from fakes import FakeUpstream, Fault
-from gateways import (
-    BODY,
-    CONTROLLER,
-    SPLIT,
-    House,
-    account,
-    asked,
-    found,
-    numbers,
-    visit,
-)
+from gateways import BODY, CONTROLLER, SPLIT, House, account, asked, found, numbers, visit
 from live import boxed, seeds
 
 from aera import Schedule, get_task

@@ -7,13 +7,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from aiohttp import web
-from fakes import Call, FakeUpstream, Fault, serving
-from live import BODY, QUESTION, Handler, boxed, completion, seeds, texts
+from fakes import Call, FakeUpstream, Fault, in_background, serving
+from live import BODY, QUESTION, Handler, boxed, completion, seeds, started, texts
 
 from aera import Budget, Chat, OpenAISampler, Response, get_task
 from aera.errors import UpstreamError, UsageError
@@ -37,23 +38,17 @@ def using(
     act: Callable[[Upstream], Awaitable[Seen]],
     *,
     shared: bool = False,
-    site: dict[str, Any] | None = None,
+    site: Any = None,
     **endpoint: Any,
 ) -> Seen:
     """What comes of acting on a server: a fake, one of a handler, or whoever is at an address."""
 
-    async def at(url: str) -> Seen:
-        async with Upstream(Endpoint(url, **endpoint), shared=shared) as upstream:
-            return await act(upstream)
-
     async def scene() -> Seen:
-        if isinstance(server, str):
-            return await at(server)
-        if isinstance(server, FakeUpstream):
-            async with server:
-                return await at(server.base_url)
-        async with serving(server, **(site or {})) as url:
-            return await at(url)
+        async with AsyncExitStack() as stack:
+            own = serving(server, **site or {}) if callable(server) else server
+            [url] = await started(stack, own)
+            upstream = Upstream(Endpoint(url, **endpoint), shared=shared)
+            return await act(await stack.enter_async_context(upstream))
 
     return asyncio.run(scene())
 
@@ -159,9 +154,7 @@ def test_fewer_choices_than_asked_for(
     assert [call.n for call in server.calls] == calls
 
 
-def test_a_server_that_did_not_take_n_is_tried_again_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_did_not_take_n_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aera.sampling.client.N_REMEMBERED", 0.1)
     server = FakeUpstream(boxed, faults=[Fault.short(1)], delay=lambda call: 0.15)
     asked(server, 3, 3)
@@ -219,15 +212,12 @@ def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -
     async def handle(request: web.Request) -> web.Response:
         return web.json_response(completion(f"for {request.host}"))
 
-    async def scene() -> list[Response]:
-        async with serving(handle) as url:
-            monkeypatch.setenv("http_proxy", url.removesuffix("/v1"))
-            for name in ("no_proxy", "NO_PROXY"):
-                monkeypatch.delenv(name, raising=False)
-            async with Upstream(Endpoint("http://model.invalid/v1", tries=1)) as upstream:
-                return await upstream.complete(BODY, 1)
-
-    assert texts(asyncio.run(scene())) == ["for model.invalid"]
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with in_background(serving(handle)) as url:
+        monkeypatch.setenv("http_proxy", url.removesuffix("/v1"))
+        [made] = asked("http://model.invalid/v1", 1, tries=1)
+    assert texts(made) == ["for model.invalid"]
 
 
 def test_what_a_server_stores_is_not_sent_back() -> None:
@@ -239,14 +229,9 @@ def test_what_a_server_stores_is_not_sent_back() -> None:
         reply.set_cookie("session", "first-client")
         return reply
 
-    async def scene() -> None:
-        async with serving(handle) as url:
-            named = url.replace("127.0.0.1", "localhost")  # aiohttp stores none for addresses
-            async with Upstream(Endpoint(named)) as upstream:
-                for _ in range(2):
-                    await upstream.complete(BODY, 1)
-
-    asyncio.run(scene())
+    with in_background(serving(handle)) as url:
+        # aiohttp stores none for addresses
+        asked(url.replace("127.0.0.1", "localhost"), 1, 1)
     assert cookies == [{}, {}]
 
 
@@ -274,25 +259,6 @@ def test_a_self_made_certificate_is_accepted_through_the_ca_file_only(
 
 
 # --- failures -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fault", "told"),
-    [
-        (Fault.status(500), "upstream 500 planned_500: planned"),
-        (Fault("html"), "not JSON"),
-        (Fault.hang(60), "no reply within"),
-        (Fault("reset"), "the connection failed: the server closed it"),
-    ],
-    ids=lambda value: getattr(value, "kind", ""),
-)
-def test_some_failing_samples_are_records_with_an_error(fault: Fault, told: str) -> None:
-    server = FakeUpstream(boxed, faults=[None, fault, None, fault], honours_n=False)
-    [block] = asked(server, 6, tries=1, timeout=1.0)
-    failed = [response for response in block if response.error is not None]
-    assert [told in str(response.error) for response in failed] == [True, True]
-    assert texts([r for r in block if r.error is None]) == ["so it is \\boxed{7}"] * 4
-    assert sum(response.calls for response in block) == len(server.calls) == 6
 
 
 def test_a_server_that_stays_busy_says_how_often_it_was_asked() -> None:
@@ -330,16 +296,6 @@ def test_a_server_that_is_not_there_is_an_error_without_its_address(place: str, 
     assert [(r.error, r.calls) for r in made] == [(told, 2), (told, 0)]
     assert isinstance(made[0].source, UpstreamError)
     assert place.split("/")[2] in str(made[0].source.detail), "for the log only"
-
-
-def test_a_refusal_is_one_call_and_keeps_what_was_said() -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(403, "no such luck")] * 50)
-    error = refused(server)
-    assert len(server.calls) == error.calls == 1
-    assert (error.status, error.kind, error.code) == (403, "planned_403", 403)
-    assert str(error) == "upstream 403 planned_403: no such luck"
-    body: Any = error.body
-    assert body["error"]["param"] is None
 
 
 def test_a_refusal_does_not_lose_what_has_come_before() -> None:
@@ -598,11 +554,11 @@ class Choosy(FakeUpstream):
     """A slow server that refuses every other model or key."""
 
     async def _reply(self, request: web.Request, call: Call, fault: Any) -> web.StreamResponse:
-        key = request.headers.get("Authorization")
-        if call.body["model"] == "m" and key in (None, "Bearer good"):
-            return await super()._reply(request, call, fault)
-        await asyncio.sleep(0.05)
-        return await super()._reply(request, call, Fault.status(401, "not for you"))
+        known = call.body["model"] == "m"
+        if not known or request.headers.get("Authorization") == "Bearer bad":
+            await asyncio.sleep(0.05)
+            fault = Fault.status(401 if known else 404, "not for you")
+        return await super()._reply(request, call, fault)
 
 
 GOOD, BAD = ({"Authorization": f"Bearer {name}"} for name in ("good", "bad"))

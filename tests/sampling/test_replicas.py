@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from fakes import FakeUpstream, Fault
-from live import BODY, boxed, texts
+from live import BODY, boxed, started, texts
 
 from aera.errors import UpstreamError
 from aera.sampling.client import Endpoint
@@ -36,10 +36,7 @@ def among(
 
     async def scene() -> Seen:
         async with AsyncExitStack() as stack:
-            begun = [
-                s if isinstance(s, str) else await stack.enter_async_context(s) for s in servers
-            ]
-            urls = [each if isinstance(each, str) else each.base_url for each in begun]
+            urls = await started(stack, *servers)
             endpoints = [Endpoint(url, "NO_KEY", **endpoint) for url in urls]
             return await act(await stack.enter_async_context(Replicas(endpoints)))
 
@@ -107,11 +104,11 @@ def test_a_refusal_is_not_taken_to_the_next_replica() -> None:
 
 def test_an_impatient_client_does_not_cool_a_replica_down() -> None:
     async def act(replicas: Replicas) -> list[bool]:
-        got = await replicas.complete(BODY, 2, deadline=time.monotonic() + 0.05)
+        got = await replicas.complete(BODY, 2, deadline=time.monotonic() + 0.3)
         assert all(response.error for response in got)
         return healthy(replicas)
 
-    slow = [FakeUpstream(boxed, delay=lambda call: 0.5) for _ in range(2)]
+    slow = [FakeUpstream(boxed, delay=lambda call: 5.0) for _ in range(2)]
     assert among(act, *slow) == [True, True]
     assert sum(len(server.calls) for server in slow) == 1
 
@@ -137,19 +134,6 @@ def test_a_check_tells_of_every_replica() -> None:
     checked = among(lambda replicas: replicas.check(), FakeUpstream(boxed), dead())
     well = {"answers": True, "refused": False, "status": 200, "cooling_down": False, "active": 0}
     assert checked == [well, {**well, "answers": False, "status": None}]
-
-
-def test_one_clients_unknown_model_is_not_held_against_the_others() -> None:
-    async def act(replicas: Replicas) -> Any:
-        wrong = asyncio.create_task(replicas.complete({**BODY, "model": "wrong"}, 1))
-        await asyncio.sleep(0.02)
-        right = asyncio.create_task(replicas.complete(BODY, 1))  # waits for the only permit
-        return await asyncio.gather(wrong, right, return_exceptions=True)
-
-    server = FakeUpstream(boxed, faults=[Fault.status(404)], delay=lambda call: 0.1)
-    wrong, right = among(act, server, concurrency=1)
-    assert isinstance(wrong, UpstreamError)
-    assert right[0].error is None
 
 
 def test_a_try_that_takes_too_long_goes_to_the_next_replica() -> None:

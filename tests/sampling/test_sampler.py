@@ -1,50 +1,35 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fakes import FakeUpstream
-from live import QUESTION, boxed, sampler_of, texts
+from live import QUESTION, boxed, live, sampler_of, texts
 
 from aera import Pool, Question, Record, Response, get_task
 from aera.errors import PoolError, UsageError
 from aera.pools.pool import Plan, write_pool
-from aera.sampling.client import Endpoint
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import Chat, OpenAISampler
 
 NUMERIC = get_task("numeric")
 
 
-def bodies(server: FakeUpstream, **chat: Any) -> list[dict[str, Any]]:
-    """What reaches a server for two blocks of a question."""
-
-    async def scene() -> None:
-        async with server:
-            spoken = Chat("llama", NUMERIC, **chat)
-            async with OpenAISampler(Endpoint(server.base_url), spoken) as sampler:
-                await sampler.sample(QUESTION, 4)
-                await sampler.sample(QUESTION, 4, start=4)
-
-    asyncio.run(scene())
-    return [dict(call.body) for call in server.calls]
-
-
 def test_settings_reach_the_server_unchanged_and_only_the_seed_steps() -> None:
+    """An extra body is spread, wins over what stands beside it and is never sent as such."""
     settings = {"temperature": 0.0, "min_p": 0.1, "stop": None, "guided": {"a": [1]}, "seed": 7}
     user = {"role": "user", "content": NUMERIC.prompt(QUESTION)}
-    plain = {**settings, "model": "llama", "messages": [user], "n": 4}
-    sent = bodies(FakeUpstream(boxed), settings=settings)
-    assert sent == [plain, {**plain, "seed": 11}]
+    plain = {**settings, "model": "m", "messages": [user], "n": 4, "top_k": 20, "min_p": 0.5}
+    settings["extra_body"] = {"top_k": 20, "min_p": 0.5}
+    server = FakeUpstream(boxed)
+
+    async def ask(sampler: OpenAISampler) -> None:
+        for start in (0, 4):
+            await sampler.sample(QUESTION, 4, start=start)
+
+    live(server, ask, settings=settings)
+    assert [dict(call.body) for call in server.calls] == [plain, {**plain, "seed": 11}]
     assert settings["seed"] == 7
-
-
-def test_an_extra_body_is_spread_and_never_sent_as_such() -> None:
-    settings = {"temperature": 1, "extra_body": {"top_k": 20, "temperature": 0.5}}
-    for body in bodies(FakeUpstream(boxed), settings=settings):
-        assert "extra_body" not in body
-        assert (body["top_k"], body["temperature"]) == (20, 0.5)
 
 
 def test_a_seed_that_cannot_be_stepped_is_refused() -> None:

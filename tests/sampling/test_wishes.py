@@ -5,12 +5,12 @@ from math import isnan
 
 import pytest
 from fakes import Call
-from live import BODY, upstream_of
+from live import BODY
 from traced import TracedUpstream
 
 from aera import Response, get_task
 from aera.errors import UpstreamError
-from aera.sampling.client import GIVES, LONG_LISTS, RequestBody
+from aera.sampling.client import GIVES, LONG_LISTS, Endpoint, RequestBody, Upstream
 from aera.sampling.replies import trim_logprobs
 from aera.trace import FULL, TRACE_NAMES
 
@@ -26,7 +26,7 @@ def ask(server: TracedUpstream, *blocks: int, **wishes: object) -> list[Response
 
     async def scene() -> list[Response]:
         got: list[Response] = []
-        async with server, upstream_of(server) as upstream:
+        async with server, Upstream(Endpoint(server.base_url)) as upstream:
             for n in blocks:
                 told = {**BODY, "model": "m", **wishes}
                 body = RequestBody(told, wishes=FULL, task=get_task("numeric"))
@@ -54,8 +54,7 @@ def test_full_traces_are_asked_for_and_kept_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refuses", "asked"),
-    [("top_logprobs", [20, None, None]), ("logprobs", [20, None, None, None])],
+    ("refuses", "asked"), [("top_logprobs", [20, None, None]), ("logprobs", [20, None, None, None])]
 )
 def test_what_is_refused_is_asked_for_once(refuses: str, asked: list[int | None]) -> None:
     server = TracedUpstream(say, refuses=frozenset({refuses}))
@@ -100,7 +99,7 @@ def test_a_client_keeps_its_own_logprobs_and_no_others() -> None:
 def test_a_server_can_be_asked_what_it_gives(most: int, gives: str, takes_n: bool) -> None:
     async def scene() -> dict[str, object]:
         server = TracedUpstream(say, most=most, honours_n=takes_n)
-        async with server, upstream_of(server) as upstream:
+        async with server, Upstream(Endpoint(server.base_url)) as upstream:
             return await upstream.probe("m")
 
     assert asyncio.run(scene()) == {"gives": gives, "takes_n": takes_n}
