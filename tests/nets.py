@@ -3,6 +3,8 @@
 import numpy as np
 
 from aera.network import Layer, Network
+from aera.paper.encoder import Encoder
+from aera.paper.features import PaperGate, Projection
 from aera.voting.traits import UNTRACED
 from aera.voting.weigher import Weigher
 
@@ -25,6 +27,13 @@ def network_of(
     ends = None if reach is None else reach * np.ones(inputs)
     lows = None if ends is None else -ends
     return Network(*frozen, tuple(layers), *head, lows=lows, highs=ends)
+
+
+def paper_gate_of(encoder: Encoder, seed: int = 0) -> PaperGate:
+    """The paper's shape."""
+    rng, size = np.random.default_rng(seed), encoder.dimensions
+    projection = Projection(rng.normal(size=size), rng.normal(size=(32, size)))
+    return PaperGate(network_of(55, (64, 32), seed=seed), projection, encoder)
 
 
 def weigher_of(reach: float = 100.0, seed: int = 0) -> Weigher:

@@ -9,18 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Call, FakeUpstream
-from live import gathered
+from fakes import Call, FakeUpstream, inspect_state
+from live import gathered, live
 
 from aera import (
     ASC,
     Allocation,
     Budget,
-    Chat,
     Controller,
-    Endpoint,
     Fixed,
-    OpenAISampler,
     Policy,
     Question,
     Record,
@@ -28,7 +25,6 @@ from aera import (
     Response,
     Schedule,
     get_task,
-    solve,
 )
 from aera.adapters.inspect import VoteStopping
 from aera.errors import ControllerError
@@ -42,7 +38,6 @@ HANGING = "\\frac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}"
 SQUARE, SUM = "(x+1)^2", "x^2+2x+1"
 TASK = replace(get_task("expression"), equivalence=True)
 SCHEDULE = Schedule((4, 8, 16))
-USER = {"role": "user"}
 
 
 @pytest.fixture(autouse=True)
@@ -71,18 +66,12 @@ def by_turns(call: Call, place: int) -> str:
 
 
 def solved(
-    server: FakeUpstream, questions: Sequence[str], controller: Controller, budget: Budget
+    questions: Sequence[str], policy: Policy, budget: Budget | None = None
 ) -> list[Allocation]:
     """Allocations in the order in which the questions stop."""
-
-    async def scene() -> list[Allocation]:
-        async with server:
-            chat = Chat("m", TASK, {"seed": 0})
-            async with OpenAISampler(Endpoint(server.base_url), chat) as sampler:
-                named = [Question(each, each) for each in questions]
-                return await gathered(named, sampler, controller, budget=budget)
-
-    return asyncio.run(scene())
+    named, controller = [Question(each, each) for each in questions], controller_of(policy)
+    upstream = FakeUpstream(by_turns)
+    return live(upstream, lambda by: gathered(named, by, controller, budget=budget))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +84,7 @@ def solved(
 def test_a_live_solve_counts_equal_answers_together_also_in_an_unfinished_block(
     policy: Policy, budget: Budget, count: int, reason: str
 ) -> None:
-    [made] = solved(FakeUpstream(by_turns), ["what?"], controller_of(policy), budget)
+    [made] = solved(["what?"], policy, budget)
     assert (made.answer, made.votes, made.responses) == (SUM, {SUM: count}, count)
     assert (made.reason, made.error) == (reason, None)
 
@@ -103,9 +92,7 @@ def test_a_live_solve_counts_equal_answers_together_also_in_an_unfinished_block(
 def test_a_hanging_answer_costs_its_deadline_and_no_other_question(shared: Equivalence) -> None:
     shared.deadline = 4.0
     begun = time.monotonic()
-    done = solved(
-        FakeUpstream(by_turns), ["what hangs?", "one?", "two?"], controller_of(Fixed(4)), Budget()
-    )
+    done = solved(["what hangs?", "one?", "two?"], Fixed(4))
     assert {made.question_id for made in done[:2]} == {"one?", "two?"}
     assert [made.error for made in done] == [None] * 3
     assert done[-1].votes == {SUM: 2.0, HANGING: 2.0}
@@ -141,29 +128,19 @@ def test_live_allocations_are_those_of_replay(tmp_path: Path) -> None:
     ]
     assert len({made[3] for made in recorded}) > 1
     assert any(len(made[2]) < len({*w}) for made, w in zip(recorded, ways, strict=True))
-
-    async def live() -> list[Allocation]:
-        sampler = RecordedSampler(pool)
-        return [await solve(question, sampler, controller) for question in pool.questions.values()]
-
-    assert [outline(made) for made in asyncio.run(live())] == recorded
+    again = gathered(pool.questions.values(), RecordedSampler(pool), controller, concurrency=1)
+    assert [outline(made) for made in asyncio.run(again)] == recorded
 
 
 # --- Inspect --------------------------------------------------------------------------------------
 
 
 def test_epochs_in_inspect_are_compared_off_its_event_loop() -> None:
-    def state(epoch: int, text: str) -> SimpleNamespace:
-        usage = SimpleNamespace(output_tokens=5)
-        fields = {"choices": [text], "completion": text, "usage": usage, "error": None}
-        output = SimpleNamespace(**fields, stop_reason="stop", model="mock")
-        return SimpleNamespace(sample_id="q", epoch=epoch, output=output)
-
     async def scene() -> Any:
         stopping = VoteStopping(controller_of(Fixed(6)))
         await stopping.start_task(None, [SimpleNamespace(id="q", input="?", choices=None)], 6)
-        texts = [f"\\boxed{{{SUM if n % 2 else SQUARE}}}" for n in range(6)]
-        epochs = [state(n + 1, text) for n, text in enumerate(texts)]
+        responses = said(*(SQUARE, SUM) * 3)
+        epochs = [inspect_state("q", n, each) for n, each in enumerate(responses, 1)]
         await asyncio.gather(*map(stopping.collect, reversed(epochs)))
         return await stopping.complete_task(), stopping._runs["q"].allocation.votes
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from fakes import StandInLLM, in_background, inspect_state, stand_in_for_inspect
 from foreign_questions import DEMO, short_questions
 from gateways import ask, free_port, served
+from nets import paper_gate_of
 from typer.testing import CliRunner
 
 import aera
@@ -30,9 +30,7 @@ from aera.adapters.vllm import VLLMSampler
 from aera.cli import app
 from aera.lab import grade, import_file, open_truths
 from aera.lab.frontier import Kind
-from aera.network import Layer, Network
 from aera.paper.encoder import StaticEncoder
-from aera.paper.features import PaperGate, Projection
 from aera.policies.gate import Gated
 
 TASK = aera.get_task("gsm8k")
@@ -136,27 +134,14 @@ class Feed:
         options: tuple[str, ...] = ()
         if name == "paper gate":
             folder = self.folder / name
-            _paper_controller().save(folder)
+            gate = paper_gate_of(StaticEncoder.load())
+            Controller(TASK, Schedule((4, 8, 16)), Gated(gate, 0.9745), gate).save(folder)
         elif name == "best of n":
             folder, scorer = self.folder / name, Shortest()
             options = ("--scorer", "test_one_way:Shortest")
             aera.train(self.pool, scorer=scorer, price=0.01).save(folder)
         made = Controller.load(folder, scorer=scorer)
         return made, ("--controller", str(folder), *options)
-
-
-def _paper_controller() -> Controller:
-    """The paper's shape with chance weights, over the shipped encoder; nothing is out of range."""
-    rng, encoder = np.random.default_rng(1), StaticEncoder.load()
-
-    def layer(inputs: int, size: int) -> Layer:
-        return Layer(rng.normal(size=(size, inputs)) / 4, *rng.normal(size=(3, size)))
-
-    frozen = (np.zeros(55), np.zeros(55), np.full(55, 2.0))
-    net = Network(*frozen, (layer(55, 64), layer(64, 32)), rng.normal(size=(1, 32)), np.zeros(1))
-    size = encoder.dimensions
-    gate = PaperGate(net, Projection(np.zeros(size), rng.normal(size=(32, size))), encoder)
-    return Controller(TASK, Schedule((4, 8, 16)), Gated(gate, 0.712), gate)
 
 
 @pytest.fixture(scope="module")

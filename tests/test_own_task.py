@@ -76,22 +76,3 @@ def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(
             account = ask(port, "/v1/chat/completions", body)[1]["aera"]
         assert account["answer"] == no
         assert not account["warnings"]
-
-
-def test_solve_stops_after_two_blocks_that_it_cannot_read_and_says_what_to_do(
-    aera: Aera, tmp_path: Path
-) -> None:
-    (tmp_path / "asked.txt").write_text("".join(f"question {n}?\n" for n in range(5)))
-    prose = FakeUpstream(lambda call, place: "Well, that depends on many things, as always.")
-    with in_background(prose) as upstream:
-        server = ("--base-url", upstream.base_url, "--model", "m", "--task", "numeric")
-        done = aera("solve", "--file", "asked.txt", *server)
-    assert done.returncode == 3
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [row["responses"] for row in rows] == [8] * 5
-    assert all(row["answer"] is None for row in rows)
-    assert "5 of 5 questions stopped after two blocks in which nothing could be read" in (
-        done.stderr.replace("\n", " ")
-    )
-    assert "the task numeric looks for the last box" in done.stderr
-    assert "as always." in done.stderr

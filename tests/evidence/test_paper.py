@@ -1,4 +1,3 @@
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_study import Letters
 
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.arrays import Floats, Vectors
@@ -22,7 +22,6 @@ from aera.paper.features import (
 
 QUESTION = Question("q", "how many?")
 SHORT = Schedule((2, 4, 8))
-DIMENSIONS = 12
 TABLE = {
     "budget and cost": (
         "checkpoint_fraction next_fraction tokens_so_far tokens_per_response tokens_spread"
@@ -35,22 +34,6 @@ TABLE = {
     "projection": " ".join(f"projection_{i:02}" for i in range(32)),
 }
 MAY_BE_MISSING = {*TABLE["semantic state"].split(), *TABLE["projection"].split()}
-
-
-class Toy:
-    """A frozen encoder with a direction for every text."""
-
-    identity, dimensions = "toy", DIMENSIONS
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        return np.stack([self._row(text) for text in texts])
-
-    def _row(self, text: str) -> Vectors:
-        if not text.strip():
-            return np.zeros(self.dimensions, np.float32)
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
-        row = np.random.default_rng(seed).normal(size=self.dimensions) + 0.5
-        return (row / np.linalg.norm(row)).astype(np.float16).astype(np.float32)
 
 
 Said = tuple[Response, Vote]
@@ -70,7 +53,8 @@ SAID = st.builds(
 )
 STREAM = st.lists(SAID, min_size=8, max_size=8)
 PROJECTION = Projection(
-    np.linspace(-1, 1, DIMENSIONS), np.random.default_rng(0).normal(size=(32, DIMENSIONS))
+    np.linspace(-1, 1, Letters.dimensions),
+    np.random.default_rng(0).normal(size=(32, Letters.dimensions)),
 )
 
 
@@ -80,7 +64,7 @@ def prefixes(stream: Sequence[Said], schedule: Schedule = SHORT) -> list[Prefix]
 
 
 def evidence(prefix: Prefix) -> Floats:
-    return characterize(prefix, Toy(), projection=PROJECTION)
+    return characterize(prefix, Letters(), projection=PROJECTION)
 
 
 def by_name(prefix: Prefix) -> dict[str, float]:
@@ -131,7 +115,7 @@ def direction(vectors: Vectors) -> Floats:
 
 def spoken(stream: Sequence[Said]) -> tuple[Vectors, list[str | None]]:
     loud = [(response.text, vote.answer) for response, vote in stream if response.text.strip()]
-    vectors = Toy().encode([text for text, _ in loud]) if loud else np.zeros((0, DIMENSIONS))
+    vectors = Letters().encode([text for text, _ in loud]) if loud else np.zeros((0, 8))
     return vectors, [answer for _, answer in loud]
 
 
@@ -183,7 +167,7 @@ def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> Non
 
 
 def test_without_a_vote_the_answer_features_are_zero() -> None:
-    found = by_name(prefixes([said(f"hm {i}", None, True) for i in range(8)])[-1])
+    found = by_name(prefixes([said(f"so {'n' * i}", None, True) for i in range(8)])[-1])
     assert [found[name] for name in TABLE["answer distribution"].split()] == [0, 0, 0, 0]
     assert (found["redo_rate"], found["top_changed"], found["top_persistence"]) == (1, 0, 3)
     assert {name for name, value in found.items() if np.isnan(value)} == {"answer_separation"}
@@ -195,4 +179,4 @@ def test_without_a_vote_the_answer_features_are_zero() -> None:
 def test_a_chain_of_thousands_of_checkpoints_may_be_asked_at_its_end() -> None:
     stream = [said(f"way {i % 7}", "1") for i in range(1_500)]
     last = prefixes(stream, Schedule.parse("1-1500"))[-1]
-    assert len(semantics(last, Toy()).vectors) == 1_500
+    assert len(semantics(last, Letters()).vectors) == 1_500

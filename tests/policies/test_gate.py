@@ -1,44 +1,25 @@
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from nets import network_of
+from nets import network_of, paper_gate_of
+from small_study import Letters
 
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
-from aera.arrays import Floats, Vectors
+from aera.arrays import Floats
 from aera.errors import ControllerError
 from aera.network import Network
-from aera.paper.features import NAMES, PaperGate, Projection, characterize
+from aera.paper.features import NAMES, characterize
 from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
 from aera.policies.gate import Gate, Gated
 
 SCHEDULE = Schedule((2, 4, 8))
 
 
-@dataclass
-class Toy:
-    """Two directions for long and short texts, and a count of the calls."""
-
-    identity: str = "toy"
-    dimensions: int = 2
-    calls: int = 0
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        self.calls += 1
-        return np.array([[0.6, 0.8] if len(t) > 3 else [1.0, 0.0] for t in texts], np.float32)
-
-
-def gate() -> PaperGate:
-    """The paper's, with random weights."""
-    projection = Projection(np.zeros(2), np.random.default_rng(3).normal(size=(32, 2)))
-    return PaperGate(network_of(55, (64, 32)), projection, Toy())
-
-
 @pytest.fixture
 def prefixes() -> list[Prefix]:
     answers = ["1", "2", "2", "2", "3", None, "2", "2"]
-    responses = [Response("x" * (place % 5 + 1), 3 + place) for place in range(8)]
+    responses = [Response("nor"[: place % 3 + 1], 3 + place) for place in range(8)]
     votes = [Vote(answer, redo=answer is None) for answer in answers]
     return list(unfold(Question("q", "?"), responses, votes=votes, schedule=SCHEDULE))
 
@@ -55,7 +36,7 @@ def prefixes() -> list[Prefix]:
 )
 def test_other_inputs_or_another_order_are_refused(made: str, names: tuple[str, ...]) -> None:
     with pytest.raises(ControllerError, match=r"\A[^\n]*train it again[^\n]*\Z"):
-        replace(gate() if made == "paper" else Gate(linear()), features=names)
+        replace(paper_gate_of(Letters()) if made == "paper" else Gate(linear()), features=names)
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -66,13 +47,13 @@ def chance(net: Network, evidence: Floats) -> float:
 
 
 def test_the_chance_is_that_of_the_evidence(prefixes: list[Prefix]) -> None:
-    made, encoder, votes = gate(), Toy(), Gate(linear())
+    made, encoder, votes = paper_gate_of(Letters()), Letters(), Gate(linear())
     for prefix in prefixes:
         evidence: Floats = characterize(prefix, encoder, projection=made.projection)
         assert made.p_continue(prefix) == pytest.approx(chance(made.network, evidence), abs=1e-12)
         wanted = chance(votes.network, vote_features(prefix)) if len(prefix.tally) else 1.0
         assert votes.p_continue(prefix) == pytest.approx(wanted)
-    assert encoder.calls == len(prefixes), "each response is embedded once"
+    assert len(encoder.asked) == len(prefixes[-1]), "each response is embedded once"
 
 
 # --- the vote gate --------------------------------------------------------------------------------
@@ -113,7 +94,7 @@ def test_a_tie_is_marked_and_a_block_that_was_not_read_is_never_settled() -> Non
 
 
 def test_gates_of_both_kinds_do_not_share_their_chances(prefixes: list[Prefix]) -> None:
-    gates: list[Gate] = [Gate(linear(1)), Gate(linear(2)), gate()]
+    gates: list[Gate] = [Gate(linear(1)), Gate(linear(2)), paper_gate_of(Letters())]
     assert len({made.identity for made in gates}) == 3
     led = next(prefix for prefix in prefixes if prefix.tally.gap)
     assert len({made.p_continue(led) for made in gates}) == 3

@@ -6,24 +6,21 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import said
-from fakes import in_background
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from misbehaving import Server, begin, run_apart, write_questions
 
-from aera import Pool, Question, Record, Response, get_task, open_pool
+from aera import Pool, Question, Response, get_task, open_pool
 from aera.errors import AeraError, PoolError, UpstreamError, UsageError
-from aera.pools.pool import Log, Plan, write_pool
-from aera.sampling.recorded import RecordedUpstream
+from aera.pools.pool import Log, Plan
 from aera.sampling.sampler import record
 
 NUMERIC = get_task("numeric")
@@ -414,39 +411,20 @@ def test_what_cannot_be_dropped_is_refused(
 # --- kills ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RecordedUpstream]:
-    """Serves sixteen recorded responses to each question, slowly enough to be killed amid them."""
-    records = [
-        Record(each, tuple(Response(f"\\boxed{{{j}}} {each.id}", tokens=10 + j) for j in range(16)))
-        for each in QUESTIONS
-    ]
-    source = write_pool(tmp_path / "source", records, Plan(NUMERIC))
-    with in_background(RecordedUpstream(source, pace=0.5)) as started:
-        assert isinstance(started, RecordedUpstream)
-        yield started
-
-
-def test_kills_while_sampling_and_growing_lose_only_the_calls_under_way(
-    server: RecordedUpstream, tmp_path: Path
-) -> None:
-    asked, out = tmp_path / "questions.jsonl", tmp_path / "pool"
-    rows = [{"id": each.id, "question": each.text} for each in QUESTIONS]
-    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ("sample", asked, "--out", out, "--model", "m", "--task", "numeric", "--block", 1)
-    to = ("--concurrency", 3, "--base-url", server.base_url, "--responses")
-    call = [sys.executable, "-m", "aera", *map(str, (*words, *to))]
-    for responses in ("8", "16"):
-        before = len(server.calls)
-        with subprocess.Popen([*call, responses], stderr=subprocess.DEVNULL) as process:
-            while process.poll() is None and len(server.calls) < before + 12:
-                time.sleep(0.001)
-            process.send_signal(signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
-        done = subprocess.run(
-            [*call, responses], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert 48 <= len(server.calls) - before <= 48 + 3
-    assert {len(each.responses) for each in Pool.open(out)} == {16}
-    assert not (out / "growing").exists()
+def test_kills_while_sampling_and_growing_lose_only_the_calls_under_way(tmp_path: Path) -> None:
+    write_questions(tmp_path / "asked.jsonl", [each.text for each in QUESTIONS])
+    words = ("sample", "asked.jsonl", "--out", "pool", "--model", "m", "--task", "numeric")
+    with Server(delay=0.02) as server:
+        to = ("--block", 1, "--concurrency", 3, "--base-url", server.url, "--responses")
+        for responses in (8, 16):
+            before = server.calls
+            with begin(tmp_path, *words, *to, responses) as process:
+                while process.poll() is None and server.calls < before + 12:
+                    time.sleep(0.001)
+                process.kill()
+            assert process.returncode == -signal.SIGKILL
+            done = run_apart(tmp_path, *words, *to, responses)
+            assert done.returncode == 0, done.stderr
+            assert 48 <= server.calls - before <= 48 + 3
+    assert {len(each.responses) for each in Pool.open(tmp_path / "pool")} == {16}
+    assert not (tmp_path / "pool" / "growing").exists()

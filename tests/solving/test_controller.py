@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nets import network_of, weigher_of
+from nets import paper_gate_of, weigher_of
 from safetensors.numpy import load_file, save
 
 from aera import Prefix, Question, Response, Schedule, Vote, get_task, unfold
 from aera.errors import ControllerError, UsageError
 from aera.files import file_hash
 from aera.paper.encoder import StaticEncoder
-from aera.paper.features import NAMES, PaperGate, Projection
+from aera.paper.features import NAMES, PaperGate
 from aera.policies.gate import Gated
 from aera.policies.rules import ASC, Bounded, Fixed, Policy, range_of
 from aera.solving.controller import Controller, question_hashes
@@ -25,11 +25,11 @@ SCHEDULE = Schedule((2, 4, 8))
 
 @pytest.fixture(scope="module")
 def gate() -> PaperGate:
-    """A gate with random weights over the shipped encoder."""
-    encoder, rng = StaticEncoder.load(), np.random.default_rng(0)
-    shape = (32, encoder.dimensions)
-    projection = Projection(rng.normal(size=shape[1]), rng.normal(size=shape))
-    return PaperGate(network_of(55, (64, 32)), projection, encoder)
+    return paper_gate_of(StaticEncoder.load())
+
+
+def hashes_of(*questions: Question) -> frozenset[str]:
+    return frozenset(question_hashes(each)[0] for each in questions)
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,8 @@ def controller(gate: PaperGate) -> Controller:
         gate=gate,
         weigher=weigher_of(),
         calibration={"setting": 0.3, "feasible": True},
-        fitted=frozenset(
-            {question_hashes(Question("a", "one?"))[0], question_hashes(Question("b", "two?"))[0]}
-        ),
-        calibrated=frozenset({question_hashes(Question("c", "three?"))[0]}),
+        fitted=hashes_of(Question("a", "one?"), Question("b", "two?")),
+        calibrated=hashes_of(Question("c", "three?")),
     )
 
 
@@ -94,6 +92,8 @@ def test_a_loaded_controller_is_and_decides_as_the_saved_one(
     assert (loaded.task, loaded.schedule) == (controller.task, controller.schedule)
     assert (str(loaded.policy), loaded.calibration) == ("aera-0.30", controller.calibration)
     assert (loaded.fitted, loaded.calibrated) == (controller.fitted, controller.calibrated)
+    asked = [Question("a", "one?"), Question("x", "new?"), Question("c", "three?")]
+    assert controller.find_seen(asked) == loaded.find_seen(asked) == ["a", "c"]
     assert (saved / "README.md").read_text() == "# A card\n"
     assert loaded.pace == "works"
     seen = np.random.default_rng(4).normal(size=(30, len(TRAIT_NAMES))) * 3
@@ -113,7 +113,7 @@ def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) 
     ("policy", "label"),
     [(ASC(0.71), "asc-0.71+weighted"), (Fixed(8), "weighted-8")],
 )
-def test_a_label_tells_weighted_votes_from_plain_ones(
+def test_a_label_tells_weighted_votes_from_plain_ones_and_must_fit(
     policy: Policy, label: str, tmp_path: Path
 ) -> None:
     plain = Controller(get_task("numeric"), SCHEDULE, policy)
@@ -124,12 +124,9 @@ def test_a_label_tells_weighted_votes_from_plain_ones(
     assert Controller.load(tmp_path).policy == policy
     edit(tmp_path, policy=str(policy))  # as controllers were saved before
     assert Controller.load(tmp_path).label == label
-
-
-def test_a_label_of_weighted_votes_without_weights_is_refused(tmp_path: Path) -> None:
-    Controller(get_task("numeric"), SCHEDULE, ASC(0.9)).save(tmp_path)
-    edit(tmp_path, policy="asc-0.9+weighted")
-    assert "other votes" in refusal(tmp_path)
+    plain.save(tmp_path / "plain")
+    edit(tmp_path / "plain", policy=label)
+    assert "other votes" in refusal(tmp_path / "plain")
 
 
 def test_what_could_not_be_loaded_again_is_not_saved(
@@ -139,23 +136,14 @@ def test_what_could_not_be_loaded_again_is_not_saved(
         def weigh(self, question: object, responses: object, votes: list[Vote]) -> list[Vote]:
             return votes
 
-    policy = Bounded(Gated(gate, 0.3))
+    bounded = replace(controller, policy=Bounded(Gated(gate, 0.3)))
     for made, said in (
-        (replace(controller, policy=policy), str(policy)),
+        (bounded, str(bounded.policy)),
         (replace(controller, weigher=Even()), "cannot keep a Even; save it with weigher=None"),
     ):
         with pytest.raises(ControllerError, match=re.escape(said)):
             made.save(tmp_path / "c")
     assert not (tmp_path / "c").exists()
-
-
-# --- seen questions -------------------------------------------------------------------------------
-
-
-def test_questions_it_was_made_from_are_recognised(controller: Controller, saved: Path) -> None:
-    asked = [Question("a", "one?"), Question("x", "new?"), Question("c", "three?")]
-    assert controller.find_seen(asked) == ["a", "c"]
-    assert Controller.load(saved).find_seen(asked) == ["a", "c"]
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from live import boxed, gathered, live
 
-from aera import Allocation, Bounded, Budget, Fixed, Question
+from aera import Bounded, Budget, Fixed, Question
 from aera.policies.domain import WINDOW, Home, Lookout
 from aera.policies.rules import UNTRAINED
 from aera.solving.controller import Controller
@@ -119,30 +119,22 @@ def test_plain_votes_stand_in_within_the_same_bounds() -> None:
 # --- what is made of it ---------------------------------------------------------------------------
 
 
-def solved(
-    questions: Iterable[Question], controller: Controller = BUNDLED, **options: Any
-) -> list[Allocation]:
-    """Over real sockets."""
-    return live(FakeUpstream(boxed), lambda by: gathered(questions, by, controller, **options))
-
-
-def policies(done: Iterable[Allocation]) -> set[str]:
-    return {each.policy for each in done}
+def decided(questions: Iterable[Question], **options: Any) -> dict[str, str]:
+    """By whom each question was, over real sockets."""
+    done = live(FakeUpstream(boxed), lambda by: gathered(questions, by, BUNDLED, **options))
+    return {each.question_id: each.policy for each in done}
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_questions_are_looked_at_one_after_the_other(
     shared: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    budget, at_home = (
-        Budget(responses=200),
-        "shared-budget+weighted" if shared else GATED,
-    )
-    known: Any = {"shared": True, "budget": budget} if shared else {}
-    assert policies(solved(AT_HOME[:12], **known)) == {at_home}
-    assert not caplog.records
-    done = {each.question_id: each.policy for each in solved(SHORT, **known)}
-    assert done["s0"] == at_home
+    known: Any = {"shared": True, "budget": Budget(responses=200)} if shared else {}
+    at_home = "shared-budget+weighted" if shared else GATED
     away = "shared-budget" if shared else "lead-4+vote"
+    assert {*decided(AT_HOME[:12], **known).values()} == {at_home}
+    assert not caplog.records
+    done = decided(SHORT, **known)
+    assert done["s0"] == at_home
     assert {done[each.id] for each in SHORT[10:]} == {away}
     assert [each.levelno for each in caplog.records] == [logging.WARNING]

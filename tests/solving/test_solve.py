@@ -42,24 +42,14 @@ def various(call: Call, place: int) -> Response:
 
 
 def solved(
-    server: FakeUpstream,
-    policy: Policy | None = None,
-    *,
-    budget: Budget | None = None,
-    watch: Callable[[Run], None] | None = None,
-    **endpoint: Any,
+    server: FakeUpstream, policy: Policy | None = None, told: Any = None, **endpoint: Any
 ) -> Allocation:
-    controller = controller_of(policy)
-    return live(
-        server, lambda by: solve(QUESTION, by, controller, budget=budget, watch=watch), **endpoint
-    )
+    controller, told = controller_of(policy), told or {}
+    return live(server, lambda by: solve(QUESTION, by, controller, **told), **endpoint)
 
 
-def allocated(
-    server: FakeUpstream, questions: list[Question] = QUESTIONS, concurrency: int = 64
-) -> dict[str, Allocation]:
-    known: Any = {"concurrency": concurrency}
-    done = live(server, lambda by: gathered(questions, by, controller_of(), **known))
+def allocated(server: FakeUpstream, **known: Any) -> dict[str, Allocation]:
+    done = live(server, lambda by: gathered(QUESTIONS, by, controller_of(), **known))
     return {made.question_id: made for made in done}
 
 
@@ -69,20 +59,13 @@ def allocated(
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize(
     "fault",
-    [
-        Fault.status(500),
-        Fault("html"),
-        Fault("null"),
-        Fault("truncated"),
-        Fault.hang(60),
-        Fault("reset"),
-    ],
+    [Fault.status(500), *map(Fault, ("html", "null", "truncated", "reset")), Fault.hang(60)],
     ids=lambda fault: fault.kind,
 )
 def test_the_vote_is_over_the_samples_that_did_not_fail(fault: Fault, k: int) -> None:
     server = FakeUpstream(boxed, faults=[None, *[fault] * k], honours_n=False)
     runs: list[Run] = []
-    made = solved(server, Fixed(4), watch=runs.append, tries=1, timeout=0.6)
+    made = solved(server, Fixed(4), {"watch": runs.append}, tries=1, timeout=0.6)
     responses = runs[-1].prefix.responses
     assert (made.answer, made.votes, made.responses) == ("7", {"7": 4 - k}, 4)
     assert len(responses) == made.calls == len(server.calls) == 4
@@ -140,7 +123,7 @@ def test_a_limit_in_seconds_ends_with_the_best_answer_so_far(
 ) -> None:
     server = FakeUpstream(divided, faults=[*before, Fault.hang(60)])
     begun = time.monotonic()
-    made = solved(server, budget=Budget(seconds=0.5))
+    made = solved(server, told={"budget": Budget(seconds=0.5)})
     assert (made.reason, made.answer, made.error) == ("limit: seconds", answer, None)
     assert time.monotonic() - begun < 3
 
@@ -161,13 +144,14 @@ def test_the_order_of_completion_changes_no_decision(honours_n: bool) -> None:
     assert len({allocation.checkpoint for allocation in calm.values()}) > 1
 
 
-def test_a_refused_key_is_not_tried_for_every_question() -> None:
-    questions = [Question(f"q{i}", f"{i}?") for i in range(100)]
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_refused_key_is_not_tried_for_every_question(shared: bool) -> None:
     server = FakeUpstream(boxed, faults=[Fault.status(401, "who?")] * 1000)
-    made = allocated(server, questions)
+    known: Any = {"shared": True, "budget": Budget(tokens=10**9)} if shared else {}
+    made = allocated(server, **known)
     assert len(server.calls) <= 16
     assert {a.error for a in made.values()} == {"upstream 401 planned_401: who?"}
-    assert len(made) == 100
+    assert len(made) == len(QUESTIONS)
 
 
 def test_closing_the_stream_early_cancels_the_work_and_takes_no_more_questions() -> None:

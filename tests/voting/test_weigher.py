@@ -29,15 +29,18 @@ TASK, SCHEDULE = get_task("gsm8k"), Schedule((2, 4, 8))
 QUESTION = Question("q", "Anna has 3 boxes of 12 pens. How many pens?")
 SAID = "3 * 12 = 36, so \\boxed{36}"
 FLAT = tuple(float(place) for place in range(len(TRACE_NAMES)))
-RESPONSES = {
-    "all": Response(SAID, 20, -4.0, trace=FLAT),
-    "no trace": Response(SAID, 20, -4.0),
-    "a trace without confidence": Response(SAID, 20, -4.0, trace=(-0.2, *UNKNOWN[1:])),
-    "no logprob": Response(SAID, 20),
-    "an answer alone": Response("", 20, answer="36"),
-    "an answer and a logprob": Response("", 20, -4.0, answer="36"),
-    "a logprob that is none": Response(SAID, 20, float("-inf")),
+BARE = Response(SAID, 20, -4.0, trace=(-0.2, *UNKNOWN[1:]))
+BRING: dict[str, tuple[Response, set[str]]] = {
+    "all": (Response(SAID, 20, -4.0, trace=FLAT), {TEXT, LOGPROBS, TRACE}),
+    "no trace": (Response(SAID, 20, -4.0), {TEXT, LOGPROBS}),
+    "a trace without confidence": (BARE, {TEXT, LOGPROBS}),
+    "no logprob": (Response(SAID, 20), {TEXT}),
+    "an answer alone": (Response("", 20, answer="36"), set()),
+    "an answer and a logprob": (Response("", 20, -4.0, answer="36"), {LOGPROBS}),
+    "a logprob that is none": (Response(SAID, 20, float("-inf")), {TEXT}),
 }
+"""Responses, and the groups of traits that they bring."""
+RESPONSES = {name: response for name, (response, _) in BRING.items()}
 
 
 def taught_with(features: tuple[str, ...], fixed: tuple[str, ...] = (), seed: int = 0) -> Weigher:
@@ -93,20 +96,10 @@ def test_votes_get_their_weights_and_nothing_else_changes() -> None:
 # --- what a response brings, and who weighs it ----------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "groups"),
-    [
-        ("all", {TEXT, LOGPROBS, TRACE}),
-        ("no trace", {TEXT, LOGPROBS}),
-        ("a trace without confidence", {TEXT, LOGPROBS}),
-        ("no logprob", {TEXT}),
-        ("an answer alone", set()),
-        ("an answer and a logprob", {LOGPROBS}),
-        ("a logprob that is none", {TEXT}),
-    ],
-)
-def test_a_response_and_its_row_of_traits_tell_the_same_groups(name: str, groups: set[str]) -> None:
-    response = RESPONSES[name]
+@pytest.mark.parametrize(("response", "groups"), BRING.values(), ids=BRING)
+def test_a_response_and_its_row_of_traits_tell_the_same_groups(
+    response: Response, groups: set[str]
+) -> None:
     seen = traits(QUESTION, [response], [TASK.read(response)])
     assert brought(response) == groups
     assert {group for group in GROUPS if having(seen, group).all()} == groups
@@ -124,11 +117,8 @@ def test_a_weigher_says_what_it_needs_and_what_to_ask_for() -> None:
 def test_each_response_is_weighed_by_the_best_that_it_brings_enough_for() -> None:
     weigher, responses = tiered(), [*RESPONSES.values()]
     logprobs, text = weigher.lower
-    for by, name in (
-        (replace(weigher, lower=()), "all"),
-        (logprobs, "no trace"),
-        (text, "no logprob"),
-    ):
+    best = replace(weigher, lower=())
+    for by, name in ((best, "all"), (logprobs, "no trace"), (text, "no logprob")):
         assert weight(weigher, RESPONSES[name]) == weight(by, RESPONSES[name])
     votes = [TASK.read(each) for each in responses]
     together = [vote.weight for vote in weigher.weigh(QUESTION, responses, votes)]
