@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import streams
 from commands import Aera, run
+from streams import Answers
 
-from aera import Prefix, Question, Record, Response, Schedule, Task, Vote, get_task, unfold
+from aera import Record, Task, get_task
 
 pytest_plugins = ["lab_fixtures"]
-
-Answers = Sequence[str | None]
-QUESTION = Question("q", "how many?")
 
 
 @pytest.fixture(scope="session")
@@ -52,53 +51,8 @@ def numeric() -> Task:
 
 
 @pytest.fixture(scope="session")
-def responses_of() -> Callable[[Answers], list[Response]]:
-    """Responses that box these answers; a dot or None is one that says nothing."""
-
-    def make(answers: Answers) -> list[Response]:
-        silent = (None, ".")
-        texts = ["no idea" if a in silent else f"so it is \\boxed{{{a}}}" for a in answers]
-        return [Response(text, tokens=10 + place) for place, text in enumerate(texts)]
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def prefixes_of() -> Callable[..., list[Prefix]]:
-    """Every prefix of a stream of answers, by default at the paper's checkpoints.
-
-    Answers are as in "aab" or ["a", None]; a dot in a string is an abstention.
-    """
-
-    def make(answers: Answers, schedule: Schedule | None = None) -> list[Prefix]:
-        votes = [Vote(None if a in (None, ".") else a) for a in answers]
-        responses = [Response("", tokens=1) for _ in votes]
-        schedule = schedule or Schedule().upto(len(votes))
-        return list(unfold(QUESTION, responses, votes=votes, schedule=schedule))
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def prefix_of() -> Callable[..., Prefix]:
-    """One prefix of answers or votes, whole, with more to come after it."""
-
-    def make(votes: Sequence[Vote | str | None], schedule: Schedule | None = None) -> Prefix:
-        cast = [v if isinstance(v, Vote) else Vote(None if v in (None, ".") else v) for v in votes]
-        schedule = schedule or Schedule(tuple(range(1, len(cast) + 2)))
-        return Prefix(QUESTION, schedule).extend([Response("", tokens=1)] * len(cast), cast)
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def record_of(
-    responses_of: Callable[[Answers], list[Response]],
-) -> Callable[[str, Answers], Record]:
-    """A question with responses that box these answers."""
-    return lambda name, answers: Record(
-        Question(name, f"what is {name}?"), (*responses_of(answers),)
-    )
+def record_of() -> Callable[[str, Answers], Record]:
+    return streams.record_of
 
 
 @pytest.fixture(scope="session")

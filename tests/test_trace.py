@@ -1,14 +1,13 @@
 """The numbers of a trace, and that they are the same by whatever way the logprobs come."""
 
 import json
-from collections.abc import Callable
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from foreign import imported
+from foreign import brought
 from hypothesis import given
 from hypothesis import strategies as st
 from traced import rows_of
@@ -22,7 +21,6 @@ from aera.trace import TRACE_NAMES, Trace, measure_trace
 
 NUMERIC = get_task("numeric")
 TEXT = "I take 3 and 4 apples \u2014 that makes \\boxed{7} apples, 7 in all."
-WriteRows = Callable[..., Path]
 
 
 def named(trace: Trace | None) -> dict[str, float]:
@@ -111,7 +109,7 @@ def test_parts_of_characters_are_counted_as_the_server_gives_them() -> None:
     assert named(response.trace)["trace_answer_sum"] == pytest.approx(-2.5)
 
 
-def test_every_way_in_gives_the_same_trace(tmp_path: Path, write_rows: WriteRows) -> None:
+def test_every_way_in_gives_the_same_trace(tmp_path: Path) -> None:
     [live] = parse_reply({"choices": [choice(TEXT)]}, latency_ms=0, task=NUMERIC)
     rows = rows_of(TEXT, 20)
     columns = {
@@ -135,19 +133,12 @@ def test_every_way_in_gives_the_same_trace(tmp_path: Path, write_rows: WriteRows
         "answer": "7",
         "responses": [{"text": TEXT} | choice(TEXT)],
     }
-    files = [
-        write_rows(tmp_path / "batch.jsonl", batch),
-        write_rows(tmp_path / "plain.jsonl", [plain]),
-    ]
-    pools = [imported(file, tmp_path / file.stem) for file in files]
-    pools.append(
-        imported(
-            write_rows(tmp_path / "samples_x.jsonl", [logged]),
-            tmp_path / "logged",
-            format_name="lm-eval",
-        )
-    )
-    found = [each.trace for pool in pools for record in pool for each in record.responses]
+    found = []
+    for rows, about in ((batch, {}), ([plain], {}), ([logged], {"format_name": "lm-eval"})):
+        folder = tmp_path / str(len(found))
+        folder.mkdir()
+        for record in brought(folder, rows, task="numeric", **about).pool:
+            found += [each.trace for each in record.responses]
     assert len(found) == 4
     assert all(json.dumps(each) == json.dumps(live.trace) for each in found)
 

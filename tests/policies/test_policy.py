@@ -1,11 +1,10 @@
 """Rules, limits around them, their labels, and what is added where people get the answer."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streams import prefix_of, prefixes_of
 
 from aera import (
     ASC,
@@ -29,8 +28,6 @@ from aera.policies.gate import Live
 from aera.policies.rules import UNREADABLE, label_of, strip_weighted
 
 LEARNING = [FirstValid(), Majority(0), Entropy(1), Lead(0.1), ASC(0), ESC(1)]
-Prefixes = Callable[..., list[Prefix]]
-PrefixOf = Callable[..., Prefix]
 
 
 def stop_of(policy: Policy, prefixes: list[Prefix]) -> int | None:
@@ -42,7 +39,7 @@ def stop_of(policy: Policy, prefixes: list[Prefix]) -> int | None:
 
 
 @pytest.mark.parametrize("policy", LEARNING, ids=str)
-def test_abstentions_alone_stop_no_policy(policy: Policy, prefixes_of: Prefixes) -> None:
+def test_abstentions_alone_stop_no_policy(policy: Policy) -> None:
     assert stop_of(policy, prefixes_of("." * 128)) is None
 
 
@@ -71,7 +68,7 @@ def test_abstentions_alone_stop_no_policy(policy: Policy, prefixes_of: Prefixes)
     ],
 )
 def test_a_rule_looks_at_its_number_of_the_valid_votes(
-    prefix_of: PrefixOf, policy: Policy, answers: str | list[Vote], stops: bool
+    policy: Policy, answers: str | list[Vote], stops: bool
 ) -> None:
     assert policy.decide(prefix_of(answers)).stop == stops
 
@@ -88,9 +85,7 @@ def test_a_rule_looks_at_its_number_of_the_valid_votes(
         (Bounded(Fixed(4), need_vote=False), "." * 8 + "a" * 8, 4),
     ],
 )
-def test_a_policy_stops_at_its_checkpoint(
-    prefixes_of: Prefixes, policy: Policy, answers: str, stop: int
-) -> None:
+def test_a_policy_stops_at_its_checkpoint(policy: Policy, answers: str, stop: int) -> None:
     assert stop_of(policy, prefixes_of(answers)) == stop
 
 
@@ -103,7 +98,7 @@ def test_a_policy_stops_at_its_checkpoint(
     ],
 )
 def test_asc_needs_as_many_votes_as_the_published_table(
-    prefix_of: PrefixOf, confidence: float, needed: list[int]
+    confidence: float, needed: list[int]
 ) -> None:
     for rivals, least in enumerate(needed):
         stops = [ASC(confidence).decide(prefix_of("a" * n + "b" * rivals)).stop for n in range(30)]
@@ -137,7 +132,7 @@ limits = st.none() | st.integers(1, 64)
     answers=st.text("ab.", min_size=64, max_size=64), low=limits, high=limits, vote=st.booleans()
 )
 def test_limits_change_a_decision_only_where_they_say(
-    prefixes_of: Prefixes, answers: str, low: int | None, high: int | None, vote: bool
+    answers: str, low: int | None, high: int | None, vote: bool
 ) -> None:
     minimum, maximum = sorted((low, high)) if low and high else (low, high)
     bounded = Bounded(Lead(2), minimum=minimum, maximum=maximum, need_vote=vote)
@@ -161,9 +156,7 @@ def test_limits_change_a_decision_only_where_they_say(
         (Bounded(Fixed(4), maximum=4), "....", Decision(True, "maximum reached", forced=True)),
     ],
 )
-def test_a_decision_says_why(
-    prefixes_of: Prefixes, policy: Policy, answers: str, decision: Decision
-) -> None:
+def test_a_decision_says_why(policy: Policy, answers: str, decision: Decision) -> None:
     assert policy.decide(prefixes_of(answers)[0]) == decision
 
 
@@ -174,7 +167,7 @@ def test_a_forced_stop_keeps_the_reason_of_a_gate_that_was_not_trusted() -> None
     assert outside == Decision(True, "never seen", 0.1, forced=True, outside=True)
 
 
-def test_live_a_second_block_that_cannot_be_read_ends_it(prefixes_of: Prefixes) -> None:
+def test_live_a_second_block_that_cannot_be_read_ends_it() -> None:
     live = Live.of(Lead(3))
     first, second = prefixes_of("....", Schedule((2, 4, 8)))[:2]
     assert live.decide(first) == Decision(False, "nothing could be read yet")

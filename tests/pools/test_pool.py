@@ -13,14 +13,15 @@ from foreign import DATA
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_study import Bench
+from streams import record_of
 
-from aera import Pool, Question, Record, Response, Schedule, Task, get_task, open_pool
+from aera import Pool, Question, Record, Response, Schedule, get_task, open_pool
 from aera.errors import AeraError, PoolError
 from aera.lab import HeldRecords, export_pool, hold
 from aera.pools.pool import Plan, read_votes, write_pool
 from aera.pools.stats import name_few, tell_pool
 
-RecordOf = Callable[[str, str], Record]
+NUMERIC = get_task("numeric")
 SEALED = "responses-00000.jsonl.gz"
 FIELDS = "question_id index text tokens logprob finish_reason seed latency_ms error model"
 optional_number = st.none() | st.floats(-1e6, 1e6)
@@ -39,10 +40,10 @@ responses = st.builds(
 
 
 @pytest.fixture
-def pool(tmp_path: Path, numeric: Task, record_of: RecordOf) -> Pool:
+def pool(tmp_path: Path) -> Pool:
     """Three questions with four responses each."""
     records = [record_of(name, "12.1") for name in ("a", "b", "c")]
-    return write_pool(tmp_path, records, Plan(numeric, sampler={"temperature": 0.6}))
+    return write_pool(tmp_path, records, Plan(NUMERIC, sampler={"temperature": 0.6}))
 
 
 def lines_of(pool: Pool) -> list[str]:
@@ -62,30 +63,28 @@ def trouble(pool: Pool) -> str:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.lists(responses, min_size=1, max_size=3), min_size=1, max_size=4))
-def test_what_is_written_is_read_back(
-    tmp_path: Path, numeric: Task, columns: list[list[Response]]
-) -> None:
+def test_what_is_written_is_read_back(tmp_path: Path, columns: list[list[Response]]) -> None:
     own = [((), "", None), (("x",), None, "g"), (("x", "y"), "", None), ((), None, "g")]
     records = [
         Record(Question(f"q{i}", "é\ud83d?", *own[i]), (*column, Response("cut \ude00 short", 3)))
         for i, column in enumerate(columns)
     ]
-    written = write_pool(tmp_path, records, Plan(numeric, 1))
+    written = write_pool(tmp_path, records, Plan(NUMERIC, 1))
     assert list(written) == list(Pool.open(tmp_path)) == records
 
 
 def test_files_say_what_is_documented_and_equal_records_give_equal_bytes(
-    pool: Pool, tmp_path: Path, numeric: Task
+    pool: Pool, tmp_path: Path
 ) -> None:
     opened = Pool.open(pool.path)
-    assert (len(opened), opened.manifest.responses, opened.task) == (3, 12, numeric)
+    assert (len(opened), opened.manifest.responses, opened.task) == (3, 12, NUMERIC)
     fields = json.loads((pool.path / "manifest.json").read_text())
     assert fields["counts"] == {"questions": 3, "responses": 12}
     assert (fields["format"], fields["written_by"]) == (4, metadata.version("aera"))
     assert fields["sampler"] == {"temperature": 0.6}
     assert {"task", "prompt_template", "schedule", "seed", "hashes"} <= set(fields)
     assert all(list(json.loads(line)) == FIELDS.split() for line in lines_of(pool))
-    again = write_pool(tmp_path / "again", list(pool), Plan(numeric, sampler={"temperature": 0.6}))
+    again = write_pool(tmp_path / "again", list(pool), Plan(NUMERIC, sampler={"temperature": 0.6}))
     for file in (SEALED, "questions.jsonl", "manifest.json"):
         assert (again.path / file).read_bytes() == (pool.path / file).read_bytes()
 
@@ -101,21 +100,19 @@ def test_files_say_what_is_documented_and_equal_records_give_equal_bytes(
     ],
 )
 def test_the_pool_is_as_long_as_keeps_most_responses(
-    tmp_path: Path, numeric: Task, record_of: RecordOf, counts: list[int], each: int
+    tmp_path: Path, counts: list[int], each: int
 ) -> None:
     records = [record_of(f"q{i}", "1" * count) for i, count in enumerate(counts)]
-    write_pool(tmp_path, records, Plan(numeric))
+    write_pool(tmp_path, records, Plan(NUMERIC))
     pool = Pool.open(tmp_path)
     assert (pool.manifest.each, pool.schedule) == (each, Schedule.doubling(each))
     assert list(pool) == [record for record in records if len(record.responses) >= each]
 
 
-def test_a_question_with_too_few_responses_is_there_passed_over_and_told(
-    tmp_path: Path, numeric: Task, record_of: RecordOf
-) -> None:
+def test_a_question_with_too_few_responses_is_there_passed_over_and_told(tmp_path: Path) -> None:
     counts = {"a": 8, "short": 2, "b": 8, "empty": 0, "long": 10, "c": 1}
     records = [record_of(name, "1" * count) for name, count in counts.items()]
-    write_pool(tmp_path, records, Plan(numeric))
+    write_pool(tmp_path, records, Plan(NUMERIC))
     pool = Pool.open(tmp_path)
     why = {name: f"has {n} responses, fewer than 8" for name, n in counts.items() if n < 8}
     why["c"] = "has 1 response, fewer than 8"
@@ -135,7 +132,7 @@ def test_a_question_with_too_few_responses_is_there_passed_over_and_told(
     assert name_few(dict.fromkeys("abc", "late")) == "3 questions: a (late), b (late), c (late)"
     assert name_few(dict.fromkeys("abcd", "late")).endswith("c (late), …")
     for many, names in ((10, ["long"]), (2, ["a", "short", "b", "long"])):
-        write_pool(tmp_path / "ten", records, Plan(numeric, many))
+        write_pool(tmp_path / "ten", records, Plan(NUMERIC, many))
         assert [record.question.id for record in Pool.open(tmp_path / "ten")] == names
 
 
@@ -148,11 +145,11 @@ def test_a_question_with_too_few_responses_is_there_passed_over_and_told(
     ],
 )
 def test_a_pool_of_nothing_is_refused(
-    tmp_path: Path, record_of: RecordOf, counts: list[int], responses: int | None, message: str
+    tmp_path: Path, counts: list[int], responses: int | None, message: str
 ) -> None:
-    records, task = [record_of("q", "1" * count) for count in counts], get_task("numeric")
+    records = [record_of("q", "1" * count) for count in counts]
     with pytest.raises(PoolError, match=message):
-        write_pool(tmp_path, records, Plan(task, responses))
+        write_pool(tmp_path, records, Plan(NUMERIC, responses))
 
 
 def test_a_pool_of_format_1_opens(pool: Pool) -> None:
@@ -167,11 +164,11 @@ def test_a_pool_of_format_1_opens(pool: Pool) -> None:
 
 
 def test_parts_are_segments_that_travel_and_are_held_in_memory(
-    tmp_path: Path, numeric: Task, record_of: RecordOf, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 16)
     records = [record_of(f"q{i}", "12345678") for i in range(5)]
-    pool = write_pool(tmp_path, records, Plan(numeric))
+    pool = write_pool(tmp_path, records, Plan(NUMERIC))
     monkeypatch.chdir(pool.path.parent)
     parts = Pool.open(pool.path.name).parts()
     monkeypatch.chdir("/")  # whoever works on it may be somewhere else
@@ -179,22 +176,20 @@ def test_parts_are_segments_that_travel_and_are_held_in_memory(
     assert [[*part] for part in parts] == [records[:2], records[2:4], records[4:]]
     assert len(pickle.dumps(parts[0])) == size  # without what has been read
     assert [*pickle.loads(pickle.dumps(parts[0]))] == records[:2]
-    voted, held = read_votes(records, numeric), hold(pool)
+    voted, held = read_votes(records, NUMERIC), hold(pool)
     assert [*held] == voted
     for name in ("name", "folder", "task", "schedule", "questions"):
         assert getattr(held, name) == getattr(pool, name)
-    made = HeldRecords(voted, numeric, pool.schedule)
-    assert [read_votes(part, numeric) for part in parts] == made.parts()
+    made = HeldRecords(voted, NUMERIC, pool.schedule)
+    assert [read_votes(part, NUMERIC) for part in parts] == made.parts()
 
 
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def test_a_damaged_segment_is_found_when_read_after_its_whole_questions(
-    tmp_path: Path, numeric: Task, record_of: RecordOf
-) -> None:
+def test_a_damaged_segment_is_found_when_read_after_its_whole_questions(tmp_path: Path) -> None:
     records = [record_of(f"q{i}", "12" * 500) for i in range(8)]
-    pool = write_pool(tmp_path, records, Plan(numeric))
+    pool = write_pool(tmp_path, records, Plan(NUMERIC))
     data = (pool.path / SEALED).read_bytes()
     for damaged in (data[: len(data) // 2], b"\x1f\x8bnot gzip", b'{"question_id": "\xff"}\n'):
         (pool.path / SEALED).write_bytes(damaged)

@@ -1,9 +1,9 @@
-from collections.abc import Callable
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streams import QUESTION, responses_of
 
 from aera import (
     ASC,
@@ -16,20 +16,18 @@ from aera import (
     Lead,
     Majority,
     Policy,
-    Question,
     Response,
     Run,
     Schedule,
     Task,
     Vote,
+    get_task,
     unfold,
 )
 from aera.errors import RunError
 from aera.solving.run import replay
 from aera.voting.rules import re2_vote
 
-ResponsesOf = Callable[..., list[Response]]
-QUESTION = Question("q", "how many?")
 SCHEDULE = Schedule((2, 4, 8, 16))
 POLICIES: list[Policy] = [
     Fixed(8),
@@ -41,6 +39,7 @@ POLICIES: list[Policy] = [
     ESC(3),
     Bounded(ASC(0.8), minimum=3, maximum=12),
 ]
+NUMERIC = get_task("numeric")
 policies = st.sampled_from(POLICIES)
 streams = st.text("123.", min_size=16, max_size=16)
 
@@ -59,42 +58,40 @@ def run_blocks(policy: Policy, task: Task, responses: list[Response], most: int 
 
 @given(policies, streams)
 def test_blocks_single_responses_and_replay_give_the_same_allocation(
-    numeric: Task, responses_of: ResponsesOf, policy: Policy, stream: str
+    policy: Policy, stream: str
 ) -> None:
     responses = responses_of(stream)
-    blocks = run_blocks(policy, numeric, responses)
-    assert blocks == run_blocks(policy, numeric, responses, most=1)
-    votes = [numeric.read(response) for response in responses]
+    blocks = run_blocks(policy, NUMERIC, responses)
+    assert blocks == run_blocks(policy, NUMERIC, responses, most=1)
+    votes = [NUMERIC.read(response) for response in responses]
     prefixes = list(unfold(QUESTION, responses, votes=votes, schedule=SCHEDULE))
-    assert blocks == replay(prefixes, policy, task=numeric).allocation
+    assert blocks == replay(prefixes, policy, task=NUMERIC).allocation
 
 
 @settings(max_examples=200)
 @given(policies, streams, streams, st.randoms())
 def test_later_responses_never_change_an_earlier_decision(
-    numeric: Task, responses_of: ResponsesOf, policy: Policy, stream: str, other: str, rng: Random
+    policy: Policy, stream: str, other: str, rng: Random
 ) -> None:
-    steps = run_blocks(policy, numeric, responses_of(stream)).steps
+    steps = run_blocks(policy, NUMERIC, responses_of(stream)).steps
     for count in SCHEDULE:
         known = [step for step in steps if step.checkpoint <= count]
         shuffled = stream[:count] + "".join(rng.sample(stream[count:], 16 - count))
         for changed in (stream[:count] + other[count:], shuffled):
-            again = run_blocks(policy, numeric, responses_of(changed)).steps
+            again = run_blocks(policy, NUMERIC, responses_of(changed)).steps
             assert [step for step in again if step.checkpoint <= count] == known
 
 
-def test_an_allocation_accounts_for_everything(numeric: Task, responses_of: ResponsesOf) -> None:
-    made = run_blocks(Lead(3), numeric, responses_of("1.211..1" + "1" * 8))
+def test_an_allocation_accounts_for_everything() -> None:
+    made = run_blocks(Lead(3), NUMERIC, responses_of("1.211..1" + "1" * 8))
     assert (made.answer, made.responses, made.checkpoint, made.reason) == ("1", 8, 8, "lead")
     assert made.completion_tokens == sum(range(10, 18))
     assert made.votes == {"1": 4, "2": 1}
     assert [(s.checkpoint, s.decision.stop) for s in made.steps] == [(2, 0), (4, 0), (8, 1)]
 
 
-def test_ending_within_a_block_votes_with_what_is_there(
-    numeric: Task, responses_of: ResponsesOf
-) -> None:
-    run = start(Fixed(16), numeric)
+def test_ending_within_a_block_votes_with_what_is_there() -> None:
+    run = start(Fixed(16), NUMERIC)
     run.feed(responses_of("12"))
     run.feed(responses_of("2"))
     run.end("deadline")
@@ -103,7 +100,7 @@ def test_ending_within_a_block_votes_with_what_is_there(
     assert (made.reason, run.want) == ("deadline", 0)
 
 
-def test_a_block_that_cannot_be_read_is_paid_for_and_abstains(responses_of: ResponsesOf) -> None:
+def test_a_block_that_cannot_be_read_is_paid_for_and_abstains() -> None:
     class Broken:
         def read(self, response: Response) -> Vote:
             raise RunError("nobody can compare this")
@@ -116,7 +113,7 @@ def test_a_block_that_cannot_be_read_is_paid_for_and_abstains(responses_of: Resp
     assert run.allocation.completion_tokens > 0
 
 
-def test_the_rule_decides_the_answer_but_not_the_stop(numeric: Task) -> None:
-    run = Run(QUESTION, Fixed(2), task=numeric, schedule=SCHEDULE, rule=re2_vote)
+def test_the_rule_decides_the_answer_but_not_the_stop() -> None:
+    run = Run(QUESTION, Fixed(2), task=NUMERIC, schedule=SCHEDULE, rule=re2_vote)
     run.feed([Response("\\boxed{1/2}"), Response("\\boxed{8}")])
     assert (run.allocation.answer, run.allocation.leaders.tied) == ("8", True)

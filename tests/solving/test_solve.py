@@ -2,15 +2,16 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import Call, FakeUpstream, Fault
 from live import QUESTION, boxed, controller_of, gathered, live
+from streams import record_of
 
-from aera import ASC, Allocation, Fixed, Policy, Question, Record, Response, Schedule, get_task
+from aera import ASC, Allocation, Fixed, Policy, Question, Response, Schedule, get_task
 from aera.core import Vote
 from aera.errors import RunError
 from aera.pools.pool import Plan, write_pool
@@ -183,9 +184,7 @@ def test_closing_the_stream_early_cancels_the_work_and_takes_no_more_questions()
 # --- blocking -------------------------------------------------------------------------------------
 
 
-def test_solve_blocking_needs_no_loop_and_works_inside_one_as_in_a_notebook(
-    tmp_path: Path, record_of: Callable[..., Record]
-) -> None:
+def test_solve_blocking_needs_no_loop_and_works_inside_one_as_in_a_notebook(tmp_path: Path) -> None:
     pool = write_pool(tmp_path, [record_of("q", "7777")], Plan(get_task("numeric")))
     sampler, controller = RecordedSampler(pool), controller_of()
     assert solve_blocking(QUESTION, sampler, controller).answer == "7"

@@ -5,7 +5,7 @@ Published rules stand against scorio too, which shares no code with ours.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, exp, nan
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scorio import aggregate
+from streams import prefix_of
 
 from aera import ASC, Controller, Prefix, Question, Response, Run, Schedule, Vote, get_task
 from aera.cli.options import Deciding
@@ -211,7 +212,7 @@ def naive_re2(votes: list[Vote]) -> tuple[str | None, bool]:
 
 
 @given(re2_votes)
-def test_re2_vote_is_the_written_rule(prefix_of: Callable[..., Prefix], votes: list[Vote]) -> None:
+def test_re2_vote_is_the_written_rule(votes: list[Vote]) -> None:
     chosen = re2_vote(prefix_of(votes))
     assert (chosen.answer, chosen.tied) == naive_re2(votes)
 

@@ -1,8 +1,7 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from small_study import Bench, Letters
+from streams import prefixes_of
 
 from aera.core import Prefix
 from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY, answer_families
@@ -64,9 +63,7 @@ def test_settings_go_from_the_safest_to_the_boldest(name: str, bench: Bench) -> 
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_family_stops_without_a_vote(
-    name: str, bench: Bench, prefixes_of: Callable[[str], list[Prefix]]
-) -> None:
+def test_no_family_stops_without_a_vote(name: str, bench: Bench) -> None:
     family, silent = bench.table.families[name], prefixes_of("." * 8)
     assert family.measure is not None
     values = np.array([[family.measure(prefix) for prefix in silent]])
