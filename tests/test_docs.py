@@ -19,7 +19,7 @@ from runpy import run_path
 from xml.etree import ElementTree
 
 import pytest
-from commands import forget_modules
+from commands import forget_modules, said
 from gateways import free_port
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -103,9 +103,8 @@ class Runner:
         """Execute one command of a console block."""
         name, *given = map(self._moved, words)
         if words[:-1] == IMPORT:  # several pages begin with it, so it is done once and copied
-            shutil.copytree(
-                self.bundle(self.questions).parent / "imported", self.folder / words[-1]
-            )
+            pool = self.bundle(self.questions).parent / "imported"
+            shutil.copytree(pool, self.folder / words[-1])
         elif given[-1] == "&":
             self._start([sys.executable, *["-m", "aera"] * (name == "aera"), *given[:-1]])
         else:
@@ -254,8 +253,7 @@ def test_the_readme_links_every_page() -> None:
 def parts(bundle: Callable[[int], Path], tmp_path: Path) -> dict[str, str]:
     """What the examples take: a small pool of the bundled responses, and its evaluation."""
     pool, file = Pool.open(bundle(CUT).parent / "imported"), str(tmp_path / "evaluation.json")
-    done = CliRunner().invoke(app, ["evaluate", str(pool.path), "--json", file])
-    assert done.exit_code == 0, done.output
+    said("evaluate", pool.path, "--json", file)
     return {
         "POOL": str(pool.path),
         "FILE": file,
@@ -329,12 +327,10 @@ def test_the_readme_lists_every_command_and_pages_name_no_option_that_is_not_the
     commands = get_command(app).commands  # type: ignore[attr-defined]
     listed = written(ROOT / "README.md").partition("## Where things are")[2].partition("\n## ")[0]
     assert not [name for name in commands if f"`aera {name}`" not in listed]
-    known = {each for made in commands.values() for p in made.params for each in p.opts} | {
-        "--help"
-    }
+    known = {each for made in commands.values() for p in made.params for each in p.opts}
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", written(page)))
-        assert named - known <= OTHER_PROGRAMS, page.name
+        assert named - known <= {"--help", *OTHER_PROGRAMS}, page.name
 
 
 def test_the_data_page_names_every_format_and_every_column_of_an_import() -> None:
@@ -367,9 +363,8 @@ def test_the_gateway_page_names_every_metric_with_its_labels_and_no_other() -> N
 def test_the_file_on_the_gateway_page_can_be_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [text] = [
-        text for kind, text in FENCE.findall(written(ROOT / "docs/gateway.md")) if kind == "toml"
-    ]
+    fenced = FENCE.findall(written(ROOT / "docs/gateway.md"))
+    [text] = [text for kind, text in fenced if kind == "toml"]
     (tmp_path / "gateway.toml").write_text(text, "utf-8")
     (tmp_path / "controllers").mkdir()
     (tmp_path / "controllers/mine").symlink_to(ROOT / "aera/demo/controller")

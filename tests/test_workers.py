@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from aera.errors import RunError, UpstreamError, UsageError
+from aera.reading.equivalence import Worker
 from aera.workers import SERIAL, Processes, RayWorkers, Workers, parse_workers, run_in_order
+
+HANGING = "\\frac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}"
 
 
 def squared(number: int) -> int:
@@ -38,11 +41,18 @@ def process_number(part: int) -> int:
     return os.getpid()
 
 
-def sleeping(number: int, *, folder: Path) -> int:
+def staying(number: int, process: int | None = None) -> int:
     """Say which process this is, and stay."""
-    (folder / "pid").write_text(str(os.getpid()))
+    os.write(1, f"{process or os.getpid()}\n".encode())
     time.sleep(60)
     return number
+
+
+def comparing(answer: str) -> None:
+    """Stay while another process compares expressions."""
+    worker = Worker()
+    worker.pipe.send(([answer, "q"], 1.0))
+    staying(0, worker.process.pid)
 
 
 @pytest.mark.parametrize("workers", [SERIAL, Processes(2)])
@@ -70,22 +80,30 @@ def test_a_part_that_kills_every_process_is_given_up() -> None:
         [*Processes(1).map(dying, range(2))]
 
 
-def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
-    script, name = tmp_path / "script.py", tmp_path / "pid"
-    script.write_text(
-        "import sys; sys.path.insert(0, sys.argv[1]); from test_workers import *\n"
-        "if __name__ == '__main__':\n"
-        "    [*Processes(1).map(partial(sleeping, folder=Path(sys.argv[2])), range(2))]\n"
-    )
-    command = [sys.executable, script, Path(__file__).parent, tmp_path]
-    with subprocess.Popen(list(map(str, command))) as parent:
-        while not name.exists() or not name.read_text():
-            time.sleep(0.05)
+def gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie that nobody collects has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+@pytest.mark.parametrize(
+    "started",
+    ["[*Processes(1).map(staying, range(2))]", "comparing('1+q')", f"comparing({HANGING!r})"],
+)
+def test_a_process_ends_with_the_one_that_started_it(started: str) -> None:
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); from test_workers import *; {started}"
+    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
         parent.kill()
-    process, until = Path(f"/proc/{name.read_text()}"), time.monotonic() + 10
-    while process.exists() and time.monotonic() < until:
+    until = time.monotonic() + 20
+    while not gone(worker):
+        assert time.monotonic() < until
         time.sleep(0.05)
-    assert not process.exists()
 
 
 def test_no_more_parts_are_begun_than_are_waited_for() -> None:

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
+from commands import said
 from fakes import FakeUpstream, in_background
 
 import aera
 
-HERE = Path(__file__).parent
-WRITTEN = HERE / "data" / "written"
+WRITTEN = Path(__file__).parent / "data" / "written"
 PINNED: dict[str, Any] = json.loads((WRITTEN / "pinned.json").read_text("utf-8"))
 
 
@@ -32,12 +31,6 @@ class Short:
 def written(tmp_path: Path) -> Path:
     """A copy of all of them: to open a recording may tidy it up."""
     return Path(shutil.copytree(WRITTEN, tmp_path / "written"))
-
-
-def call(*words: object) -> str:
-    done = run(HERE, *words)
-    assert done.returncode == 0, done
-    return done.stdout
 
 
 def seven() -> AbstractContextManager[FakeUpstream]:
@@ -74,21 +67,21 @@ def test_a_pool_written_before_holds_what_it_held(name: str, written: Path) -> N
     pinned = dict(PINNED["pools"][name])
     labels = pinned.pop("labels")
     assert told(aera.open_pool(written / name)) == pinned
-    assert json.loads(call("info", written / name, "--json"))["truths"] == labels
+    assert json.loads(said("info", written / name, "--json"))["truths"] == labels
 
 
 def test_a_pool_in_one_parquet_file_is_imported_as_it_was_and_a_folder_of_them_opens(
     written: Path, tmp_path: Path
 ) -> None:
-    call("import", written / "exported.parquet", "--out", tmp_path / "again")
+    said("import", written / "exported.parquet", "--out", tmp_path / "again")
     for place in (tmp_path / "again", written / "sharded"):
         assert told(aera.open_pool(place)) | {"labels": 3} == PINNED["pools"]["imported"]
 
 
 def test_an_interrupted_pool_says_how_far_it_is(written: Path) -> None:
-    found = json.loads(call("info", written / "interrupted", "--json"))
+    found = json.loads(said("info", written / "interrupted", "--json"))
     assert (found["done"], found["wanted"], found["task"]["name"]) == (10, 24, "numeric")
-    grown = json.loads(call("info", written / "growing", "--json"))["growing"]
+    grown = json.loads(said("info", written / "growing", "--json"))["growing"]
     assert (grown["done"], grown["wanted"]) == (16, 24)
 
 
@@ -101,7 +94,7 @@ def test_a_pool_begun_before_goes_on_and_pays_nothing_twice(
     out, before = written / name, written / "questions.jsonl"
     with seven() as server:
         to = ("--base-url", server.base_url, "--model", "m", "--task", "numeric", "--responses", 8)
-        call("sample", before, *to, "--out", out)
+        said("sample", before, *to, "--out", out)
     assert asked(server) == missing
     pool = aera.open_pool(out)
     texts = [each.text for record in pool for each in record.responses]
@@ -118,7 +111,7 @@ def test_answers_begun_before_go_on_and_pay_nothing_twice(
     with seven() as server:
         to = ("--base-url", server.base_url, "--model", "m", "--file", written / "questions.jsonl")
         how = ("--task", "numeric", "--schedule", "4,8", "--policy", "asc-0.9", "--seed", 0)
-        call("solve", *to, *how, "--out", written / name)
+        said("solve", *to, *how, "--out", written / name)
     assert asked(server) == paid
     lines = [json.loads(line) for line in (written / name).read_text("utf-8").splitlines()]
     found = {line["question_id"]: line["answer"] for line in lines if line["answer"]}

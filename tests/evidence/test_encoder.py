@@ -100,13 +100,6 @@ def test_unusable_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes
     assert str(path) in one_sentence(error)
 
 
-def test_absent_sentence_transformers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(ControllerError) as error:
-        load_encoder("all-MiniLM-L6-v2")
-    assert "sentence-transformers package" in one_sentence(error)
-
-
 class FakeSentenceTransformer:
     """Stands in for the optional package's model."""
 

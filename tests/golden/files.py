@@ -23,10 +23,10 @@ _TEXTS = [
     (r"(Step \d: [\d+= ]+\. ?)+", "STEPS "),  # any of those that agree may be shown
 ]
 
-GONE = {"gives", "since"}
-"""Fields that come with use, or were said of reloading."""
+GONE = "since"
+"""A field that comes with use."""
 MOVING = {
-    *("created", "created_at", "completed_at", "active", "cooling_down"),
+    *("created", "created_at", "active", "cooling_down"),
     *("seconds", "milliseconds", "gate_ms", "encoder_ms"),
 }
 """Times, and what depends on requests before; only what they are called is compared."""
@@ -42,7 +42,7 @@ def plain(text: str) -> str:
 def tidy(value: Any) -> Any:
     """A value without what differs from run to run."""
     if isinstance(value, dict):
-        kept = {plain(key): value[key] for key in sorted(value) if key not in GONE}
+        kept = {plain(key): value[key] for key in sorted(value) if key != GONE}
         return {key: key.upper() if key in MOVING else tidy(each) for key, each in kept.items()}
     if isinstance(value, list):
         return [tidy(each) for each in value]

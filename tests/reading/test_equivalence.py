@@ -1,12 +1,9 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -106,36 +103,6 @@ def test_a_killed_process_is_replaced_and_asked_again(
         process.wait()
         assert asking.result(20) if asking else quick.same("w+1", "1+w")
     assert (quick.hopeless, len(started)) == (set(), 2)
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie that nobody collects has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
-@pytest.mark.parametrize("asked", ["1+q", HANGING])
-def test_the_process_ends_with_the_one_that_started_it(asked: str) -> None:
-    code = (
-        "import sys, threading, time\n"
-        "from aera.reading.equivalence import Worker\n"
-        "worker = Worker()\n"
-        "worker.pipe.send(([sys.argv[1], 'q'], 1.0))\n"
-        "print(worker.process.pid, flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    command = [sys.executable, "-c", code, asked]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        worker = int(parent.stdout.readline())
-        os.kill(parent.pid, signal.SIGKILL)
-    until = time.monotonic() + 20
-    while not gone(worker):
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def test_the_event_loop_is_never_blocked(equivalence: Equivalence) -> None:

@@ -155,15 +155,12 @@ def test_a_bad_file_says_which_key_is_wrong(tmp_path: Path, text: str, trouble: 
         get_task(write(tmp_path, text))
 
 
-def test_a_task_comes_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_tasks.py").write_text(
-        "from aera import Task\n"
-        "shout = Task('shout', 'text', 'SAY {question}', normalise=())\n"
         "def first_word(text):\n    return text.split()[0] if text.split() else None\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    assert get_task("my_tasks:shout").template == "SAY {question}"
     own = get_task("my_tasks:first_word")
     assert own.read(Response("hello world")).answer == "hello"
     assert own.read(Response("  ")).answer is None
