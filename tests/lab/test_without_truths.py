@@ -14,45 +14,34 @@ from aera.lab import LossLimit, Truths, VoteLearner, nested
 from aera.lab.build import build
 from aera.lab.label import read_labels
 from aera.lab.replay import Dataset
-from aera.pools.pool import HeldRecords, VotedRecord
+from aera.pools.pool import HeldRecords
 from aera.solving.controller import default_controller
 
 LEARNER = VoteLearner("majority")
 EVERY = np.arange(300)
-Made = tuple[list[VotedRecord], dict[str, str]]
+VOTED, ANSWERS = made_records(questions=300, shares=(0.6, 0.9, 0.95, 1.0))
+"""Questions whose crowd is mostly right."""
+HELD = HeldRecords(VOTED, TASK, SCHEDULE)
 BUNDLED = Path(__file__).parents[2] / "aera/demo/controller"
 
 
 @pytest.fixture(scope="module")
-def made() -> Made:
-    """Questions whose crowd is mostly right."""
-    return made_records(questions=len(EVERY), shares=(0.6, 0.9, 0.95, 1.0))
-
-
-@pytest.fixture(scope="module")
-def held(made: Made) -> HeldRecords:
-    return HeldRecords(made[0], TASK, SCHEDULE)
-
-
-@pytest.fixture(scope="module")
-def graded(held: HeldRecords, made: Made, tmp_path_factory: pytest.TempPathFactory) -> HeldRecords:
+def graded(tmp_path_factory: pytest.TempPathFactory) -> HeldRecords:
     folder = tmp_path_factory.mktemp("graded")
-    Truths(made[1]).save(folder)
-    return replace(held, folder=folder)
+    Truths(ANSWERS).save(folder)
+    return replace(HELD, folder=folder)
 
 
 @pytest.fixture(scope="module")
-def table(held: HeldRecords) -> Dataset:
-    return LEARNER.prepare(held, None)
+def table() -> Dataset:
+    return LEARNER.prepare(HELD, None)
 
 
-def test_a_clear_crowd_teaches_weights_that_gain(
-    table: Dataset, held: HeldRecords, made: Made
-) -> None:
+def test_a_clear_crowd_teaches_weights_that_gain(table: Dataset) -> None:
     model = LEARNER.fit(table, EVERY, seed=0)
     assert model.weigher is not None
     assert "weights taught by the clear votes" in model.learned
-    graded = LEARNER.prepare(held, Truths(made[1]))
+    graded = LEARNER.prepare(HELD, Truths(ANSWERS))
     weighted = model.values(graded, EVERY).known_grades[..., -1].mean()
     plain = graded.replay(EVERY).known_grades[..., -1].mean()
     assert weighted > plain + 0.01
@@ -72,16 +61,14 @@ def test_a_certificate_of_agreement_rests_on_other_questions(table: Dataset) -> 
     assert all(choice.by_agreement for choice in judged.choices["aera"])
 
 
-def test_training_looks_at_truths_unless_told_not_to(
-    held: HeldRecords, graded: HeldRecords, made: Made
-) -> None:
+def test_training_looks_at_truths_unless_told_not_to(graded: HeldRecords) -> None:
     bare = aera.train(graded, max_loss=0.1, without_truths=True).calibration["learned"]
-    assert bare == aera.train(held, max_loss=0.1).calibration["learned"]
+    assert bare == aera.train(HELD, max_loss=0.1).calibration["learned"]
     assert bare.startswith("without truths: ")
     seen = aera.train(graded, max_loss=0.1).calibration["learned"]
     assert not seen.startswith("without")
     with pytest.raises(UsageError, match="needs no --labels"):
-        aera.train(graded, max_loss=0.1, labels=made[1])
+        aera.train(graded, max_loss=0.1, labels=ANSWERS)
 
 
 def test_labels_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -97,12 +84,12 @@ def test_labels_that_are_none_are_refused(tmp_path: Path) -> None:
     assert dict(read_labels(file)) == {"a": "7"}
 
 
-def test_the_card_names_whose_weights_they_are(held: HeldRecords) -> None:
-    built = aera.train(held, max_loss=0.1, weigher=Controller.load(BUNDLED))
+def test_the_card_names_whose_weights_they_are() -> None:
+    built = aera.train(HELD, max_loss=0.1, weigher=Controller.load(BUNDLED))
     brought = "**Weights** of another controller: aera-0.21, taught on 325 questions"
     assert (brought in built.card) == (built.weigher is not None)
     with pytest.raises(UsageError, match="its votes are plain"):
-        aera.train(held, max_loss=0.1, weigher=default_controller())
+        aera.train(HELD, max_loss=0.1, weigher=default_controller())
 
 
 def test_truths_may_judge_what_was_learned_without_them(graded: HeldRecords) -> None:

@@ -19,6 +19,7 @@ SURE = LossLimit(alpha=0.1)
 GRADES = arrays(np.float64, SHAPE, elements=st.sampled_from([0.0, 0.5, 1.0]))
 VALUES = arrays(np.float64, SHAPE, elements=st.integers(0, 10).map(lambda n: n / 10))
 TOKENS = arrays(np.float64, SHAPE, elements=st.integers(1, 9)).map(lambda t: t.cumsum(axis=1))
+LOSSES, MARGINS = st.sampled_from([0.0, 0.02, 0.1, 0.3]), st.sampled_from([None, 0.0, 0.5, 1.0])
 
 
 def chosen(
@@ -48,13 +49,7 @@ def total(table: Floats, columns: list[int]) -> float:
 
 
 @settings(deadline=None)
-@given(
-    GRADES,
-    VALUES,
-    TOKENS,
-    st.sampled_from([0.0, 0.02, 0.1, 0.3]),
-    st.sampled_from([None, 0.0, 0.5, 1.0]),
-)
+@given(GRADES, VALUES, TOKENS, LOSSES, MARGINS)
 def test_it_picks_the_cheapest_setting_whose_loss_is_allowed(
     grades: Floats, values: Floats, tokens: Floats, max_loss: float, margin: float | None
 ) -> None:

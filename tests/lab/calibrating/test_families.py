@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from small_study import Bench, Letters
@@ -18,6 +20,11 @@ def chains(bench: Bench) -> list[list[Prefix]]:
     return [record.prefixes(bench.pool.schedule) for record in bench.records]
 
 
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest, bench: Bench) -> Any:
+    return bench.table.families[request.param]
+
+
 def replayed(chains: list[list[Prefix]], policy: Policy, bench: Bench) -> list[int]:
     """The columns at which a policy stops when it is shown one prefix after the other."""
     column = {checkpoint: place for place, checkpoint in enumerate(bench.pool.schedule)}
@@ -31,12 +38,10 @@ def test_a_table_measures_every_family(bench: Bench, letters: Letters) -> None:
     assert consensus_family(letters).name == "consensus"
 
 
-@pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_stops_where_its_policy_stops_at_every_setting(
-    name: str, bench: Bench, chains: list[list[Prefix]]
+    family: Any, bench: Bench, chains: list[list[Prefix]]
 ) -> None:
-    family, values = bench.table.families[name], bench.table.trajectories.values[name]
-    assert family.make is not None
+    values = bench.table.trajectories.values[family.name]
     seen = set()
     for setting in family.settings:
         stops = family.stops(values, setting).tolist()
@@ -45,30 +50,23 @@ def test_a_family_stops_where_its_policy_stops_at_every_setting(
     assert len(seen) > 3, "the settings differ in what they do"
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_names_its_settings_as_the_policy_does(name: str, bench: Bench) -> None:
-    family = bench.table.families[name]
-    assert family.make is not None
+def test_a_family_names_its_settings_as_the_policy_does(family: Any) -> None:
     for setting in (*family.settings, *family.fine):
         assert family.label(setting) == str(family.make(setting))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_settings_go_from_the_safest_to_the_boldest(name: str, bench: Bench) -> None:
-    family, values = bench.table.families[name], bench.table.trajectories.values[name]
+def test_settings_go_from_the_safest_to_the_boldest(family: Any, bench: Bench) -> None:
+    values = bench.table.trajectories.values[family.name]
     for grid in (family.settings, family.fine):
         stops = np.stack([family.stops(values, setting) for setting in grid])
         assert (np.diff(stops, axis=0) <= 0).all()
         assert len(set(grid)) == len(grid)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_no_family_stops_without_a_vote(name: str, bench: Bench) -> None:
-    family, silent = bench.table.families[name], prefixes_of("." * 8)
-    assert family.measure is not None
+def test_no_family_stops_without_a_vote(family: Any) -> None:
+    silent = prefixes_of("." * 8)
     values = np.array([[family.measure(prefix) for prefix in silent]])
     assert not family.ready(values, family.fine[-1]).any()
-    assert family.make is not None
     assert not any(family.make(family.fine[-1]).decide(prefix).stop for prefix in silent)
 
 

@@ -71,15 +71,9 @@ def test_a_file_without_answers_becomes_a_dry_run(tmp_path: Path, row_of: RowOf)
 def test_truths_that_are_missing_or_cannot_be_read_leave_their_questions_without_one(
     tmp_path: Path, row_of: RowOf
 ) -> None:
-    truths = {
-        "a": "1",
-        "b": None,
-        "c": "many",
-        "d": ["1", "2"],
-        "e": "so \\boxed{2}",
-        "f": "x #### 3",
-    }
-    found = brought(tmp_path, [{**row_of(n, ["1"] * 4), "answer": t} for n, t in truths.items()])
+    truths = ["1", None, "many", ["1", "2"], "so \\boxed{2}", "x #### 3"]
+    named = zip("abcdef", truths, strict=True)
+    found = brought(tmp_path, [{**row_of(n, ["1"] * 4), "answer": truth} for n, truth in named])
     assert Truths.open(found.pool.path) == Truths({"a": "1", "e": "2", "f": "3"})
     assert found.lines[1] == (
         "without a truth: 3 questions: b (none is given), c ('many' is no numeric answer), "

@@ -68,10 +68,7 @@ SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
     "output.jsonl": ([{"input": TOM, "output": BOXES, "gt": "7"}], {"0": 2}),
     "sharegpt.jsonl": ([SHARED], {"0": 1}),
     "reply.jsonl": ([{"prompt": TOM, "response": completion("c", 7, 8)}], {"0": 2}),
-    "replies.jsonl": (
-        [{"question": TOM, "responses": [completion("c", 7), completion("d", 8)]}],
-        {"0": 2},
-    ),
+    "replies.jsonl": ([{**ROW, "responses": [completion("c", 7), completion("d", 8)]}], {"0": 2}),
     "logged.jsonl": ([{"request": ASKED, "response": completion("c", 7)}], {"0": 1}),
     "calls.jsonl": (REPLIES, {"0": 2, "1": 2}),
     "requests.jsonl": (CALLS, {f"7{TOM}": 2, f"7{SIX}": 2}),
@@ -157,10 +154,7 @@ def test_thinking_that_the_prompt_opened_and_nothing_closes_never_votes(
     [
         ([ROW | {"responses": ["<plan>a</plan> \\boxed{7}"] * 31}], "31 begin with <plan>"),
         ([{"problem": f"{TOM} {n}", "text": "\\boxed{7}"} for n in range(3)], "nothing to vote on"),
-        (
-            [{"question": TOM, "text": text, "model": m} for m in "ABB" for text in BOXES],
-            "responses of 2 models: A (2), B (4); a pool is best of one model",
-        ),
+        ([{"question": TOM, "text": t, "model": m} for m in "ABB" for t in BOXES], "A (2), B (4);"),
         ([{**ROW, "model": "A"}, {**OTHER, "model": "B"}], "2 models: A (2), B (2);"),
     ],
 )
@@ -168,6 +162,7 @@ def test_what_is_strange_is_told(tmp_path: Path, rows: Any, told: str) -> None:
     assert told in "\n".join(brought(tmp_path, rows, task="numeric").lines)
 
 
+TWO = f"question,answer_1,answer_2\n{TOM},so 7,so it is 7\n"
 GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
 
 
@@ -184,11 +179,7 @@ GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
         ("a.jsonl", [requested("a", None, 7)], "there is no question"),
         ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
         ("a.jsonl", [{"problem": TOM, "code": BOXES}], "or give --map responses=code; there"),
-        (
-            "a.csv",
-            f"question,answer_1,answer_2\n{TOM},so 7,so it is 7\n",
-            "or give --map responses=answer_1; there",
-        ),
+        ("a.csv", TWO, "or give --map responses=answer_1; there"),
         ("a.jsonl", [{"asks": TOM, "responses": BOXES}], "or give --map question=asks; there"),
     ],
 )

@@ -7,25 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_questions import made_table
+from made_questions import made_table, trajectories_of
 
-from aera import Schedule
 from aera.arrays import Flags, Floats
 from aera.errors import ProtocolError
 from aera.lab import Trajectories
-from aera.lab.learning.fit import (
-    GATE_RIDGE,
-    OWN,
-    RIDGE,
-    Responses,
-    advantages,
-    fit_gate,
-    fit_shares,
-    fit_tiers,
-    fit_weigher,
-    judge_out_of_fold,
-    logistic,
-)
+from aera.lab.learning import fit
 from aera.lab.learning.folds import deal
 from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.trace import TRACE_NAMES
@@ -35,9 +22,9 @@ EVERY, SIZE = np.arange(60), len(VOTE_FEATURE_NAMES)
 
 
 @pytest.fixture(scope="module")
-def seen() -> Responses:
+def seen() -> fit.Responses:
     table = made_table()
-    return Responses(table.traits, table.voted, table.grades)
+    return fit.Responses(table.traits, table.voted, table.grades)
 
 
 def same(one: Floats, other: Floats) -> bool:
@@ -56,7 +43,7 @@ def objective(weights: Floats, inputs: Floats, grades: Floats, counts: list[int]
         if 0 < grades[start:end].sum() < end - start:
             shares.append(-np.log(right / chance[start:end].sum()))
     own = -np.mean(grades * np.log(chance) + (1 - grades) * np.log(1 - chance))
-    return float(np.mean(shares) + OWN * own + RIDGE * weights[:-1] @ weights[:-1])
+    return float(np.mean(shares) + fit.OWN * own + fit.RIDGE * weights[:-1] @ weights[:-1])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -65,49 +52,49 @@ def test_no_weights_near_the_fit_have_a_smaller_loss(seed: int) -> None:
     inputs, counts = rng.normal(size=(60, 4)) @ rng.normal(size=(4, 4)), [10] * 6
     grades = (inputs[:, 0] + rng.normal(size=60) > 0).astype(float)
     grades[:10] = 1.0  # nothing is contested there
-    found = fit_shares(inputs, grades, np.array(counts))
+    found = fit.fit_shares(inputs, grades, np.array(counts))
     least = objective(found, inputs, grades, counts)
     for step in rng.normal(size=(200, 5)):
         for size in (1e-3, 1e-2, 0.1):
             assert objective(found + size * step, inputs, grades, counts) >= least - 1e-9
 
 
-def test_what_reveals_the_truth_is_learned(seen: Responses) -> None:
-    weights = fit_weigher(seen).weights(seen.traits)
+def test_what_reveals_the_truth_is_learned(seen: fit.Responses) -> None:
+    weights = fit.fit_weigher(seen).weights(seen.traits)
     right, wrong = weights[seen.grades == 1], weights[(seen.grades == 0) & seen.voted]
     assert right.min() > wrong.max()
     assert ((weights >= 0) & (weights <= 1)).all()
 
 
-def test_what_abstainers_look_like_is_not_part_of_the_range(seen: Responses) -> None:
+def test_what_abstainers_look_like_is_not_part_of_the_range(seen: fit.Responses) -> None:
     voted, traits = seen.voted.copy(), seen.traits.copy()
     voted[:, 0] = False
-    plain = fit_weigher(Responses(traits, voted, seen.grades))
+    plain = fit.fit_weigher(fit.Responses(traits, voted, seen.grades))
     traits[:, 0] = 1e6
-    odd = fit_weigher(Responses(traits, voted, seen.grades))
+    odd = fit.fit_weigher(fit.Responses(traits, voted, seen.grades))
     np.testing.assert_array_equal(plain.network.highs, odd.network.highs)
     assert same(plain.weights(seen.traits), odd.weights(seen.traits))
 
 
 @pytest.mark.parametrize("grade", [0.0, 1.0])
 def test_where_everybody_is_right_or_nobody_weights_stay_finite(
-    seen: Responses, grade: float
+    seen: fit.Responses, grade: float
 ) -> None:
-    weigher = fit_weigher(replace(seen, grades=np.full_like(seen.grades, grade)))
+    weigher = fit.fit_weigher(replace(seen, grades=np.full_like(seen.grades, grade)))
     weights = weigher.weights(seen.traits)
     assert np.isfinite(weights).all()
     assert (weights > 0.5).all() == bool(grade)
 
 
-def test_without_a_readable_response_nothing_can_be_weighed(seen: Responses) -> None:
+def test_without_a_readable_response_nothing_can_be_weighed(seen: fit.Responses) -> None:
     with pytest.raises(ProtocolError, match="none of the responses to learn from can be read"):
-        fit_weigher(replace(seen, voted=np.zeros_like(seen.voted)))
+        fit.fit_weigher(replace(seen, voted=np.zeros_like(seen.voted)))
 
 
 # --- what responses bring -------------------------------------------------------------------------
 
 
-def traced(seen: Responses, share: float) -> Responses:
+def traced(seen: fit.Responses, share: float) -> fit.Responses:
     """The same with traces on this share of the responses, which know the grade."""
     traits = seen.traits.copy()
     has = np.random.default_rng(0).random(seen.grades.shape) < share
@@ -117,17 +104,17 @@ def traced(seen: Responses, share: float) -> Responses:
     return replace(seen, traits=traits)
 
 
-def test_traces_are_learned_from_where_nearly_all_have_them(seen: Responses) -> None:
-    assert fit_weigher(traced(seen, 1.0)).features == TRAIT_NAMES
-    assert fit_weigher(traced(seen, 0.9)).features != TRAIT_NAMES
-    assert fit_weigher(traced(seen, 1.0)).tier == "traces"
+def test_traces_are_learned_from_where_nearly_all_have_them(seen: fit.Responses) -> None:
+    assert fit.fit_weigher(traced(seen, 1.0)).features == TRAIT_NAMES
+    assert fit.fit_weigher(traced(seen, 0.9)).features != TRAIT_NAMES
+    assert fit.fit_weigher(traced(seen, 1.0)).tier == "traces"
 
 
-def test_a_weigher_brings_one_for_each_lower_tier(seen: Responses) -> None:
+def test_a_weigher_brings_one_for_each_lower_tier(seen: fit.Responses) -> None:
     learned = traced(seen, 1.0)
-    best = fit_tiers(learned)
+    best = fit.fit_tiers(learned)
     assert [each.tier for each in (best, *best.lower)] == ["traces", "text"]
-    bare = fit_weigher(learned, without={"traces"})
+    bare = fit.fit_weigher(learned, without={"traces"})
     assert same(best.weights(seen.traits), bare.weights(seen.traits))
 
 
@@ -146,7 +133,7 @@ def follow(utility: list[float], rule: tuple[bool, ...], start: int) -> float:
 @given(st.lists(st.floats(-2, 2), min_size=2, max_size=5))
 def test_going_on_is_worth_what_following_the_rule_brings(utility: list[float]) -> None:
     rules = list(product([False, True], repeat=len(utility) - 1))
-    found = advantages(np.array([utility] * len(rules)), np.array(rules))
+    found = fit.advantages(np.array([utility] * len(rules)), np.array(rules))
     for row, rule in zip(found, rules, strict=True):
         for column, worth in enumerate(row):
             wanted = follow(utility, rule, column + 1) - utility[column]
@@ -158,8 +145,8 @@ def test_going_on_is_worth_what_following_the_rule_brings(utility: list[float]) 
 
 def slow(inputs: Floats, wanted: Floats, stakes: Floats) -> Floats:
     """Plain gradient descent, with a step that cannot overshoot."""
-    penalties = np.array([*[GATE_RIDGE] * (inputs.shape[1] - 1), 1e-6])
-    steepest = 0.25 * np.linalg.norm(inputs * np.sqrt(stakes)[:, None], 2) ** 2 + GATE_RIDGE
+    penalties = np.array([*[fit.GATE_RIDGE] * (inputs.shape[1] - 1), 1e-6])
+    steepest = 0.25 * np.linalg.norm(inputs * np.sqrt(stakes)[:, None], 2) ** 2 + fit.GATE_RIDGE
     weights: Floats = np.zeros(inputs.shape[1])
     for _ in range(20_000):
         chance = 1 / (1 + np.exp(-inputs @ weights))
@@ -180,17 +167,17 @@ def problem(seed: int, rows: int = 80) -> tuple[Floats, Flags, Floats]:
 def test_newton_ends_where_slow_descent_ends(seed: int) -> None:
     inputs, wanted, stakes = problem(seed)
     np.testing.assert_allclose(
-        logistic(inputs, wanted, stakes), slow(inputs, wanted, stakes), atol=1e-4
+        fit.logistic(inputs, wanted, stakes), slow(inputs, wanted, stakes), atol=1e-4
     )
 
 
 @pytest.mark.parametrize("same", [True, False])
 def test_one_sided_examples_leave_finite_weights_and_nothing_at_stake_none(same: bool) -> None:
     inputs, wanted, stakes = problem(2)
-    found = logistic(inputs, np.full_like(wanted, same), stakes)
+    found = fit.logistic(inputs, np.full_like(wanted, same), stakes)
     assert np.isfinite(found).all()
     assert (inputs @ found > 0).all() == same
-    assert not logistic(inputs, wanted, 0 * stakes).any()
+    assert not fit.logistic(inputs, wanted, 0 * stakes).any()
 
 
 # --- the gate -------------------------------------------------------------------------------------
@@ -205,24 +192,18 @@ def lessons(seed: int, questions: int = 400) -> Trajectories:
     grades = np.stack([~hopeful, np.ones(questions), np.ones(questions)], axis=1).astype(float)
     # Wrong until the end where the second look is hopeful too.
     grades[:, 1] = np.where(evidence[:, 1, 3] > 0.5, 0.0, 1.0)
-    return known(evidence, grades, np.tile([10.0, 20.0, 40.0], (questions, 1)))
-
-
-def known(features: Floats, grades: Floats, tokens: Floats) -> Trajectories:
-    names = tuple(f"q{row}" for row in range(len(grades)))
-    schedule = Schedule((2, 4, 8))
-    return Trajectories(names, schedule, tokens, grades, {}, grades, features=features)
+    return replace(trajectories_of(grades), features=evidence)
 
 
 def chances(seen: Trajectories, other: Trajectories | None = None) -> Floats:
     """What a gate of these questions says of others, or of them."""
     features = (other or seen).features
     assert features is not None
-    return fit_gate(seen).chances(features)
+    return fit.fit_gate(seen).chances(features)
 
 
 def test_a_gate_learns_the_feature_that_says_when_going_on_pays() -> None:
-    gate, other = fit_gate(lessons(0)), lessons(1)
+    gate, other = fit.fit_gate(lessons(0)), lessons(1)
     goes_on = chances(lessons(0), other)[:, 0] > 0.5
     assert (goes_on == (other.known_grades[:, 0] == 0)).mean() > 0.9
     weights = np.abs(gate.network.weight[0])
@@ -246,7 +227,7 @@ def test_the_full_budget_is_no_example() -> None:
     assert seen.features is not None
     changed = seen.features.copy()
     changed[:, -1] = 1e6
-    one, other = fit_gate(seen), fit_gate(replace(seen, features=changed))
+    one, other = fit.fit_gate(seen), fit.fit_gate(replace(seen, features=changed))
     assert one.identity == other.identity
     assert one.network.highs is not None
     assert (one.network.highs <= 1).all()
@@ -256,8 +237,8 @@ def test_neither_the_order_of_questions_nor_the_unit_of_tokens_matters() -> None
     seen = lessons(0)
     turned = seen.take(np.random.default_rng(0).permutation(400))
     dearer = replace(seen, tokens=1000 * seen.tokens)
-    weights = [fit_gate(each).network.weight for each in (seen, turned, dearer)]
-    assert fit_gate(seen).identity == fit_gate(seen).identity
+    weights = [fit.fit_gate(each).network.weight for each in (seen, turned, dearer)]
+    assert fit.fit_gate(seen).identity == fit.fit_gate(seen).identity
     np.testing.assert_allclose(weights[1], weights[0], atol=1e-6)
     np.testing.assert_allclose(weights[2], weights[0], atol=1e-9)
 
@@ -267,7 +248,7 @@ def test_orders_of_one_question_share_its_stakes() -> None:
     seen = lessons(0)
     assert seen.features is not None
     thrice = seen._each(lambda values: np.repeat(values[:, None], 3, axis=1))
-    one, other = fit_gate(seen), fit_gate(thrice)
+    one, other = fit.fit_gate(seen), fit.fit_gate(thrice)
     np.testing.assert_allclose(other.network.weight, one.network.weight, atol=1e-7)
 
 
@@ -277,12 +258,12 @@ def test_a_feature_that_never_varies_and_free_tokens_are_no_trouble() -> None:
     seen.features[:, :, 0] = 7.0
     free = replace(seen, tokens=0 * seen.tokens)
     assert np.isfinite(chances(free)).all()
-    assert fit_gate(free).network.weight[0, 0] == 0
+    assert fit.fit_gate(free).network.weight[0, 0] == 0
 
 
 def test_out_of_fold_every_question_is_judged_by_a_gate_of_the_others() -> None:
     seen = lessons(0, questions=50)
-    found = judge_out_of_fold(seen, groups=np.arange(50), seed=2)
+    found = fit.judge_out_of_fold(seen, groups=np.arange(50), seed=2)
     for fold in deal(np.arange(50), seed=2):
         wanted = chances(seen.take(fold.rest), seen.take(fold.own))
         np.testing.assert_allclose(found[fold.own], wanted)

@@ -17,24 +17,12 @@ from aera.errors import ProtocolError, UsageError
 from aera.lab import LossLimit, PaperLearner, Truths
 from aera.lab.learning import paper
 from aera.lab.learning.fit import standardize
-from aera.lab.learning.paper import (
-    GROUPS,
-    Examples,
-    PaperModel,
-    PaperTable,
-    Perceptron,
-    RecordedEncoder,
-    States,
-    continuation_labels,
-    one_shot_targets,
-    without_group,
-)
 from aera.network import Network, sigmoid
 from aera.paper.features import SCALARS, characterize
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords
 
-QUICK = Perceptron(epochs=8)
+QUICK = paper.Perceptron(epochs=8)
 FIT, HELD = np.arange(40), np.arange(40, 60)
 
 
@@ -65,7 +53,7 @@ def recoverable(grades: Floats) -> list[list[bool]]:
 def test_a_label_says_that_some_later_checkpoint_gains_more_than_the_margin(
     grades: Floats, costs: Floats, weight: float, margin: float
 ) -> None:
-    labels = continuation_labels(grades, costs, cost_weight=weight, margin=margin)
+    labels = paper.continuation_labels(grades, costs, cost_weight=weight, margin=margin)
     for q in range(4):
         gains = [brute_gain(grades[q], costs[q], weight, c=c) for c in range(4)]
         assume(all(abs(gain - margin) > 1e-9 for gain in gains))
@@ -76,14 +64,14 @@ def test_a_label_says_that_some_later_checkpoint_gains_more_than_the_margin(
 def test_with_right_and_wrong_only_the_label_is_recoverability_whatever_tokens_cost(
     grades: Floats, costs: Floats, weight: float
 ) -> None:
-    labels = continuation_labels(grades, costs, cost_weight=weight)
+    labels = paper.continuation_labels(grades, costs, cost_weight=weight)
     assert labels.tolist() == recoverable(grades)
 
 
 def test_equal_utilities_are_no_gain_and_free_responses_divide_nothing_by_zero() -> None:
     grades, costs = np.array([[0.3, 0.1 + 0.2, 0.3]]), np.array([[1.0, 2.0, 3.0]])
-    assert not continuation_labels(grades, costs, cost_weight=0.0).any()
-    labels = continuation_labels(np.array([[0.0, 1.0]]), np.zeros((1, 2)))
+    assert not paper.continuation_labels(grades, costs, cost_weight=0.0).any()
+    labels = paper.continuation_labels(np.array([[0.0, 1.0]]), np.zeros((1, 2)))
     assert labels.tolist() == [[True, False]]
 
 
@@ -91,7 +79,7 @@ def test_equal_utilities_are_no_gain_and_free_responses_divide_nothing_by_zero()
 def test_one_shot_aims_at_the_cheapest_checkpoint_of_highest_utility(
     grades: Floats, costs: Floats, weight: float
 ) -> None:
-    targets = one_shot_targets(grades, costs, cost_weight=weight)
+    targets = paper.one_shot_targets(grades, costs, cost_weight=weight)
     for row, cost, target in zip(grades, costs, targets, strict=True):
         utility = [g - weight * k / cost[-1] for g, k in zip(row, cost, strict=True)]
         best = max(utility)
@@ -113,7 +101,7 @@ def test_every_response_is_embedded_once_for_all_studies_of_a_pool(
     records = replace(bench.records, folder=pool.path)
     for _ in range(2):
         PaperLearner(letters).prepare(records, bench.truths)
-        recorded = RecordedEncoder(bench.records, letters, pool.path)
+        recorded = paper.RecordedEncoder(bench.records, letters, pool.path)
         np.testing.assert_array_equal(recorded.encode(texts[:60]), Letters().encode(texts[:60]))
         assert (recorded.identity, recorded.dimensions) == ("letters", 8)
     assert letters.asked == texts
@@ -122,8 +110,8 @@ def test_every_response_is_embedded_once_for_all_studies_of_a_pool(
 def test_other_questions_of_a_pool_and_texts_nobody_recorded_get_vectors_of_their_own(
     bench: Bench, pool: Pool, letters: Letters
 ) -> None:
-    RecordedEncoder(bench.records.records[:20], letters, pool.path)
-    other = RecordedEncoder(bench.records.records[20:40], letters, pool.path)
+    paper.RecordedEncoder(bench.records.records[:20], letters, pool.path)
+    other = paper.RecordedEncoder(bench.records.records[20:40], letters, pool.path)
     texts = [response.text for response in bench.records.records[20].responses]
     for asked in (texts, [texts[0], "e"]):
         np.testing.assert_array_equal(other.encode(asked), Letters().encode(asked))
@@ -134,10 +122,10 @@ def test_other_questions_of_a_pool_and_texts_nobody_recorded_get_vectors_of_thei
 def test_damaged_embeddings_are_made_again(
     content: bytes, bench: Bench, pool: Pool, letters: Letters
 ) -> None:
-    RecordedEncoder(bench.records.records[:3], letters, pool.path)
+    paper.RecordedEncoder(bench.records.records[:3], letters, pool.path)
     [file] = pool.path.glob("embeddings-letters*")
     file.write_bytes(content)
-    RecordedEncoder(bench.records.records[:3], letters, pool.path)
+    paper.RecordedEncoder(bench.records.records[:3], letters, pool.path)
     assert len(letters.asked) == 2 * 3 * 32
 
 
@@ -148,7 +136,7 @@ def test_a_pool_that_cannot_be_written_to_is_no_obstacle(
         raise OSError("read-only")
 
     monkeypatch.setattr(np, "save", refuse)
-    recorded = RecordedEncoder(bench.records.records[:2], letters, pool.path)
+    recorded = paper.RecordedEncoder(bench.records.records[:2], letters, pool.path)
     assert recorded.encode(["a"]).shape == (1, 8)
     assert not [*pool.path.glob("embeddings-letters*")]
 
@@ -179,7 +167,7 @@ def test_the_projection_keeps_the_32_widest_orthogonal_directions(bench: Bench) 
 
 
 def test_fewer_centroids_than_directions_still_give_55_features() -> None:
-    states = States(np.zeros((2, 1, 23)), np.random.default_rng(0).normal(size=(2, 1, 40)))
+    states = paper.States(np.zeros((2, 1, 23)), np.random.default_rng(0).normal(size=(2, 1, 40)))
     evidence = states.evidence(states.project(np.arange(2)))
     assert evidence.shape == (2, 1, 55)
     np.testing.assert_allclose(evidence[:, :, 23 + 1 :], 0, atol=1e-9)
@@ -189,18 +177,18 @@ def test_fewer_centroids_than_directions_still_give_55_features() -> None:
 def test_questions_without_a_text_do_not_spoil_the_projection() -> None:
     centroids = np.random.default_rng(0).normal(size=(3, 2, 40))
     centroids[1] = np.nan
-    states = States(np.zeros((3, 2, 23)), centroids)
+    states = paper.States(np.zeros((3, 2, 23)), centroids)
     evidence = states.evidence(states.project(np.arange(3)))
     assert np.isfinite(evidence[[0, 2]]).all()
     assert np.isnan(evidence[1, :, 23:]).all()
-    silent = States(states.scalars, np.full((3, 2, 40), np.nan))
+    silent = paper.States(states.scalars, np.full((3, 2, 40), np.nan))
     assert not silent.project(np.arange(3)).components.any()
 
 
 # --- the perceptron -------------------------------------------------------------------------------
 
 
-def examples(count: int = 200, *, inputs: int = 6, seed: int = 0) -> Examples:
+def examples(count: int = 200, *, inputs: int = 6, seed: int = 0) -> paper.Examples:
     """Rows whose first column decides; one in twenty values is missing."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(count, inputs))
@@ -209,7 +197,11 @@ def examples(count: int = 200, *, inputs: int = 6, seed: int = 0) -> Examples:
 
 
 def fit_network(
-    train: Examples, held: Examples, *, seed: int = 0, settings: Perceptron = QUICK
+    train: paper.Examples,
+    held: paper.Examples,
+    *,
+    seed: int = 0,
+    settings: paper.Perceptron = QUICK,
 ) -> tuple[Network, int, float]:
     return paper.fit_network(train, held, outputs=1, settings=settings, seed=seed)
 
@@ -236,7 +228,7 @@ def test_a_fit_leaves_the_callers_random_numbers_and_threads_alone() -> None:
 
 
 def test_held_out_rows_decide_the_duration_and_nothing_else() -> None:
-    train, once = examples(), Perceptron(epochs=1)
+    train, once = examples(), paper.Perceptron(epochs=1)
     one, *_ = fit_network(train, examples(80, seed=1), settings=once, seed=0)
     other, *_ = fit_network(train, examples(30, seed=9), settings=once, seed=0)
     assert same(one, other)
@@ -264,7 +256,7 @@ def test_a_gate_is_fitted_on_its_own_questions_and_never_on_the_last_checkpoint(
     spoiled[0][:, -1] = 1e3
     wild = table.labels.copy()
     wild[45:], wild[:, -1] = True, True
-    turned = replace(table, states=States(*spoiled))
+    turned = replace(table, states=paper.States(*spoiled))
     vars(turned)["labels"] = wild  # in the place of those that would be made
     with_all, without = (quick.fit(each, rows, held=held, seed=0) for each in (table, turned))
     assert same(with_all.gate.network, without.gate.network)
@@ -274,7 +266,7 @@ def test_one_shot_learns_from_the_first_checkpoint_only(bench: Bench) -> None:
     learner, table = PaperLearner(perceptron=QUICK, one_shot=True), bench.table
     later = table.states.scalars.copy()
     later[:, 1:] = 1e3
-    turned = replace(table, states=States(later, table.states.centroids))
+    turned = replace(table, states=paper.States(later, table.states.centroids))
     one, other = (learner.fit(each, FIT, held=HELD, seed=0).one_shot for each in (table, turned))
     assert one is not None
     assert other is not None
@@ -294,7 +286,7 @@ def test_the_network_has_the_papers_shape(bench: Bench, quick: PaperLearner) -> 
 
 
 def test_it_learns_what_can_be_learned() -> None:
-    longer, test = Perceptron(epochs=60), examples(500, seed=2)
+    longer, test = paper.Perceptron(epochs=60), examples(500, seed=2)
     network, *_ = fit_network(examples(600), examples(200, seed=1), settings=longer, seed=0)
     chance = sigmoid(network.outputs(test[0]))[:, 0]
     order = np.argsort(chance)
@@ -304,7 +296,7 @@ def test_it_learns_what_can_be_learned() -> None:
 
 
 def test_it_ends_once_the_held_out_loss_no_longer_falls() -> None:
-    impatient = Perceptron(epochs=200, patience=3)
+    impatient = paper.Perceptron(epochs=200, patience=3)
     noise = (examples()[0], np.random.default_rng(0).permutation(examples()[1]))
     _, epoch, loss = fit_network(noise, examples(80, seed=1), settings=impatient, seed=0)
     assert 1 <= epoch < 100
@@ -339,13 +331,13 @@ def some(bench: Bench, pool_copy: Path) -> HeldRecords:
 
 
 @pytest.fixture
-def prepared(bench: Bench, some: HeldRecords, letters: Letters) -> PaperTable:
+def prepared(bench: Bench, some: HeldRecords, letters: Letters) -> paper.PaperTable:
     """They again, with a quick encoder."""
     return PaperLearner(letters).prepare(some, bench.truths)
 
 
 def test_shuffled_truths_leave_every_bit_of_the_states(
-    bench: Bench, some: HeldRecords, prepared: PaperTable, letters: Letters
+    bench: Bench, some: HeldRecords, prepared: paper.PaperTable, letters: Letters
 ) -> None:
     answers = [*bench.truths.answers.values()]
     wrong = Truths(dict(zip(bench.truths.answers, answers[1:] + answers[:1], strict=True)))
@@ -385,7 +377,7 @@ def test_without_truths_nothing_can_be_learned(bench: Bench) -> None:
 
 
 def test_a_model_makes_the_policy_of_every_family_it_measures(
-    bench: Bench, fitted: PaperModel
+    bench: Bench, fitted: paper.PaperModel
 ) -> None:
     measured = fitted.values(bench.table, np.arange(40, 60))
     assert next(iter(fitted.families(LossLimit()))) == "aera"
@@ -401,9 +393,9 @@ def test_a_model_makes_the_policy_of_every_family_it_measures(
 # --- ablations ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", [g for g in GROUPS if g != "projection"])
+@pytest.mark.parametrize("group", [g for g in paper.GROUPS if g != "projection"])
 def test_a_group_left_out_is_constant_and_the_rest_is_untouched(group: str, bench: Bench) -> None:
-    before, after = bench.table.states, without_group(bench.table, group).states
+    before, after = bench.table.states, paper.without_group(bench.table, group).states
     for place, feature in enumerate(SCALARS):
         values = after.scalars[:, :, place]
         if feature.group == group:
@@ -414,7 +406,7 @@ def test_a_group_left_out_is_constant_and_the_rest_is_untouched(group: str, benc
 
 
 def test_without_the_projection_its_32_features_are_zero(bench: Bench) -> None:
-    states = without_group(bench.table, "projection").states
+    states = paper.without_group(bench.table, "projection").states
     evidence = states.evidence(states.project(np.arange(40)))
     assert not evidence[:, :, 23:].any()
     np.testing.assert_array_equal(states.scalars, bench.table.states.scalars)
@@ -422,4 +414,4 @@ def test_without_the_projection_its_32_features_are_zero(bench: Bench) -> None:
 
 def test_a_group_that_does_not_exist_is_refused(bench: Bench) -> None:
     with pytest.raises(UsageError, match="semantic state"):
-        without_group(bench.table, "semantics")
+        paper.without_group(bench.table, "semantics")

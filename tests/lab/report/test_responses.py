@@ -2,14 +2,7 @@
 
 from aera import Question, Response
 from aera.core import Vote
-from aera.lab.report.page import (
-    LONGEST_RESPONSE,
-    MOST_CHARACTERS,
-    MOST_RESPONSES,
-    find_room,
-    shorten,
-    show_responses,
-)
+from aera.lab.report import page
 from aera.pools.pool import VotedRecord
 
 
@@ -23,32 +16,32 @@ def record(answers: list[str | None], *, weights: list[float] | None = None) -> 
 
 def test_every_frequent_answer_and_what_was_not_read_are_among_them() -> None:
     said = record(["1"] * 20 + ["2"] * 5 + [None] + ["3"] * 2)
-    shown = show_responses(said, (4, 100), count=28)
+    shown = page.show_responses(said, (4, 100), count=28)
     assert [one["number"] for one in shown] == [1, 21, 26, 27]
     assert [one["answer"] for one in shown] == ["1", "2", None, "3"]
-    assert [one["number"] for one in show_responses(said, (8, 100), count=4)] == [1, 2, 3, 4]
+    assert [one["number"] for one in page.show_responses(said, (8, 100), count=4)] == [1, 2, 3, 4]
     assert shown[2]["why"] == "no answer could be found"
     assert "why" not in shown[0]
 
 
 def test_weights_change_what_is_told_and_not_which_are_shown() -> None:
     answers: list[str | None] = ["1", "2", "2", "3", None]
-    plain = show_responses(record(answers), (3, 100), count=5)
+    plain = page.show_responses(record(answers), (3, 100), count=5)
     heavy = record(answers, weights=[0.1, 0.2, 0.3, 9.0, 1.0])
-    weighed = show_responses(heavy, (3, 100), count=5)
+    weighed = page.show_responses(heavy, (3, 100), count=5)
     assert [one["number"] for one in plain] == [one["number"] for one in weighed]
     assert weighed[0]["weight"] == 0.1
 
 
 def test_a_long_text_loses_its_middle_and_says_so() -> None:
     text = "a" * 500 + "the end"
-    assert shorten(text, 90) == "a" * 30 + " … [417 characters left out] … " + text[-60:]
-    assert shorten("short", 90) == "short"
+    assert page.shorten(text, 90) == "a" * 30 + " … [417 characters left out] … " + text[-60:]
+    assert page.shorten("short", 90) == "short"
 
 
 def test_a_page_has_room_for_so_many_characters_whatever_it_shows() -> None:
     for questions in (1, 5, 150, 1_000, 2_000):
-        responses, characters = find_room(questions)
-        assert questions * responses * characters <= MOST_CHARACTERS
-        assert responses <= MOST_RESPONSES
-        assert characters <= LONGEST_RESPONSE
+        responses, characters = page.find_room(questions)
+        assert questions * responses * characters <= page.MOST_CHARACTERS
+        assert responses <= page.MOST_RESPONSES
+        assert characters <= page.LONGEST_RESPONSE
