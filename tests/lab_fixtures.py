@@ -30,7 +30,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cut), "utf-8")
     pool = import_file(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k")).pool
     records, truths = hold(pool), Truths.open(pool.path)
-    assert truths is not None
     return Bench(pool, records, truths, PaperLearner().prepare(records, truths))
 
 

@@ -21,7 +21,6 @@ from aera.lab import (
     Truths,
     TruthScorer,
     VoteLearner,
-    VoteModel,
     crossfit,
     holdout,
     limit_for,
@@ -159,7 +158,6 @@ def bytes_of(model: object) -> bytes:
     """All that was learned."""
     if isinstance(model, PaperModel):
         return f"{model.gate.identity} {model.learned} {model.loss}".encode()
-    assert isinstance(model, VoteModel)
     parts = [model.learned.encode()]
     if model.gate is not None:
         parts += [array.tobytes() for array in model.gate.tensors().values()]

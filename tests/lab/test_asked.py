@@ -10,7 +10,6 @@ from aera import ASC, Controller, Fixed, Schedule
 from aera.errors import UsageError
 from aera.lab.asked import ask_policies, choose_schedule
 from aera.lab.build import Built
-from aera.policies.gate import Gated
 
 
 @pytest.fixture
@@ -25,7 +24,6 @@ def test_labels_on_a_controllers_votes_are_kept_apart(bench: Bench, bundled: Con
     assert plain == [Fixed(8), ASC(0.8)]
     *others, gated = own
     assert others == [ASC(0.9), Fixed(32)]
-    assert isinstance(gated, Gated)
     assert (gated.gate, gated.threshold) == (bundled.gate, 0.2)
 
 

@@ -11,7 +11,6 @@ from aera.lab import LossLimit, PaperLearner, VoteLearner, build, evaluate, limi
 from aera.lab.build import BUILD_SHARES, Built
 from aera.lab.learning.folds import split_rows
 from aera.lab.replay import Dataset
-from aera.policies.gate import Gated
 from aera.policies.rules import Fixed
 from aera.pools.pool import HeldRecords
 from aera.solving.controller import Controller, question_hashes
@@ -26,7 +25,6 @@ def test_a_built_controller_holds_the_calibrated_gate(
     bench: Bench, built: Built, tmp_path: Path
 ) -> None:
     controller = built.controller
-    assert isinstance(controller.policy, Gated)
     assert controller.policy.threshold == built.choice.setting
     assert controller.policy.gate is controller.gate
     assert (controller.task, controller.schedule) == (bench.pool.task, bench.pool.schedule)
@@ -107,7 +105,6 @@ def taught(table: Dataset) -> Built:
 def test_a_taught_controller_keeps_its_limit_on_other_questions(taught: Built) -> None:
     """Its weights lift the accuracy above the plain full budget, for less."""
     controller, other = taught.controller, made_table(7)
-    assert controller.weigher is not None
     seen = other.replay(np.arange(60), controller.weigher.weights(other.traits))
     ours, full = (
         evaluate(HeldRecords(records, TASK, SCHEDULE), [policy], truths=other.truths).points[0]

@@ -58,7 +58,6 @@ def test_a_mixture_is_the_best_of_all_pairs(frontier: Frontier, at: float, spend
     if best is None:
         assert mixture is None
     else:
-        assert mixture is not None
         assert mixture.accuracy == pytest.approx(best)
         low, high = (getattr(part, spend) for part in mixture.parts)
         assert mixture.share * low + (1 - mixture.share) * high <= at + 1e-9

@@ -164,9 +164,7 @@ def test_the_judged_fold_ends_the_fit_unless_the_crossfit_is_clean(
     fit, held = (34, 6) if clean else (40, 20)
     assert sizes == [(3 * fit, 3 * held, 1), (fit, held, 4)] * 3
     assert np.isfinite(done.p_continue).all()
-    point = done.one_shot()
-    assert point is not None
-    assert point.policy == "one-shot"
+    assert done.one_shot().policy == "one-shot"
     assert crossfit(quick, bench.table, folds=2).one_shot() is None
 
 
@@ -179,7 +177,6 @@ def test_a_built_controller_holds_what_was_learned_from_its_own_rows(teacher: st
     made = build(learner, data, GOALS[teacher], seed=0)
     hashes = {question_hashes(question)[0] for question in data.questions}
     assert made.controller.fitted == made.controller.calibrated == hashes
-    assert made.choice is not None
     assert made.choice.questions == 200
     assert (made.controller.gate is None) == (teacher == "majority")
     assert made.controller.calibration["learned"] in made.controller.card

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_questions import made_table
+from made_questions import made_records, made_table, table_of
 from small_study import Bench
 
 import aera
@@ -13,12 +13,10 @@ from aera import Question
 from aera.lab import VoteLearner, build, limit_for
 from aera.lab.build import Built
 from aera.lab.leaks import Finding, check_controller, check_pool
-from aera.lab.replay import Dataset
 from aera.paper.features import NAMES
 from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.solving.controller import question_hashes
 from aera.voting.traits import TRAIT_NAMES, UNTRACED
-from aera.voting.weigher import Weigher
 
 SHIPPED = Path(aera.__file__).parent / "demo" / "controller"
 APART, CALIBRATION = "fitted and calibrated questions", "calibration.json"
@@ -135,7 +133,6 @@ def test_a_controller_that_cannot_be_loaded_does_not_pass(
 @pytest.fixture
 def taught(tmp_path: Path) -> Path:
     made = build(LEARNER, made_table(), limit_for(LEARNER, 0.1))
-    assert made.controller.weigher is not None
     made.controller.save(tmp_path / "taught")
     return tmp_path / "taught"
 
@@ -183,13 +180,12 @@ def test_questions_that_teach_and_calibrate_in_fold_or_certify_are_a_leak(
 
 def test_weights_that_saw_the_calibration_questions_are_a_leak(tmp_path: Path) -> None:
     """Elsewhere they may be brought along; on their own questions nothing is out of fold."""
-    table = made_table()
+    table, (records, truths) = made_table(), made_records(7, questions=120)
     teacher = build(LEARNER, table, limit_for(LEARNER, 0.1)).controller
-    assert isinstance(teacher.weigher, Weigher)
     brought = replace(LEARNER, given=teacher.weigher)
     for path, again, known in (
         (tmp_path / "same", table, True),
-        (tmp_path / "elsewhere", renamed(made_table(7)), False),
+        (tmp_path / "elsewhere", table_of(records[60:], truths), False),
     ):
         made = build(brought, again, limit_for(brought, 0.1), teacher=teacher)
         made.controller.save(path)
@@ -197,12 +193,3 @@ def test_weights_that_saw_the_calibration_questions_are_a_leak(tmp_path: Path) -
         assert bool(leaks(check_controller(path))) == known
         said = made.controller.calibration["weights_from"]
         assert said.endswith("60 of which calibrate here too") == known
-
-
-def renamed(table: Dataset) -> Dataset:
-    """The same under questions of other words."""
-    records = (
-        replace(each, question=replace(each.question, text=f"elsewhere, {each.question.text}"))
-        for each in table.records
-    )
-    return replace(table, records=tuple(records))

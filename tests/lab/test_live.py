@@ -23,7 +23,6 @@ def test_it_solves_over_http_and_shows_what_that_was_worth(
     assert len({allocation.question_id for allocation in live}) == 60
     assert all(a.error is None and a.calls > 0 and a.prompt_tokens > 0 for a in live)
     truths = Truths.open(out)
-    assert truths is not None
     right = sum(grade(a.answer, truths[a.question_id], task=records.task) for a in live) / 60
     whole = [record for record in Pool.open(out) if record.question.id in records.questions]
     full = sum(response.tokens for record in whole for response in record.responses)

@@ -165,7 +165,6 @@ def means_of(column: Sequence[Vote], task: Task, schedule: Schedule) -> list[flo
     record = VotedRecord(Question("q", "?"), (Response("", tokens=1),) * len(column), (*column,))
     settings = ReplaySettings(task, schedule, Truths({"q": "1"}))
     means = settings.replay([record]).trajectories.re2_mean
-    assert means is not None
     return means[0].tolist()
 
 

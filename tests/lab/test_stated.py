@@ -13,7 +13,6 @@ from aera.lab.asked import check_label
 from aera.lab.build import Built, build_stated
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
 from aera.lab.judging import Learner
-from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords
 
 LEARNER = VoteLearner()
@@ -48,7 +47,6 @@ def test_a_gate_runs_with_the_stated_threshold_and_is_judged_out_of_fold(tmp_pat
     built = stated("aera-0.37")
     built.controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
-    assert isinstance(loaded.policy, Gated)
     assert loaded.policy.threshold == 0.37
     assert loaded.weigher is not None
     table = table_of(VOTED, ANSWERS)

@@ -42,7 +42,6 @@ def test_bounds_and_p_agree_hold_what_was_seen_and_stay_within_what_is_possible(
     assert gap.value - 1e-9 <= gap.high <= 100
     assert gap.low < gap.high
     assert (gap.low, gap.high, gap.p) == pytest.approx((-back.high, -back.low, back.p))
-    assert gap.p is not None
     if abs(gap.p - 0.05) > 1e-9:
         assert (gap.p < 0.05) == (gap.low > 0 or gap.high < 0)
 

@@ -100,7 +100,6 @@ def test_few_questions_on_which_no_answer_changes_do_not_show_agreement() -> Non
 def test_as_many_questions_as_are_needed_show_agreement(changes: int) -> None:
     """One answer in sixty changes; as many questions rounded up to sixties, and sixty fewer."""
     needed = changing(60 * changes, changes).needed
-    assert needed is not None
     sixties = ceil(needed / 60)
     assert changing(60 * sixties, sixties).feasible
     assert not changing(60 * (sixties - 1), sixties - 1).feasible

@@ -1,23 +1,20 @@
 """A sample of bench/fuzz.py: whatever is read or imported, nothing but our own errors is raised."""
 
-import importlib.util
 import logging
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-BENCH = Path(__file__).parents[3] / "bench" / "fuzz.py"
+BENCH = Path(__file__).parents[3] / "bench"
 
 
-@pytest.fixture(scope="module")
-def fuzz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz", BENCH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def fuzz(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCH)
+    import fuzz
+
+    return fuzz
 
 
 @pytest.fixture(autouse=True)

@@ -159,7 +159,6 @@ def test_allocations_become_the_output_of_a_batch(
     said = completion.choices[0].message.content
     assert (first["custom_id"], said) == ("q1", "so it is \\boxed{7}")
     assert first["response"]["body"]["aera"]["reason"] == done.reason
-    assert completion.usage is not None
     assert completion.usage.completion_tokens == done.completion_tokens
     assert (second["response"], second["error"]["message"]) == (None, "upstream: gone")
     pool = imported(tmp_path / "batch.jsonl", tmp_path / "pool")

@@ -1,6 +1,5 @@
 """Pools become one: questions together, responses one pool after the other."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from aera.lab.formats.pools import merge_pools
 from aera.pools.pool import Plan, write_pool
 
 NUMERIC = get_task("numeric")
-Maker = Callable[..., Path]
 
 
 def record(name: str, count: int, *, begin: int = 0, text: str = "", **fields: Any) -> Record:
@@ -24,22 +22,24 @@ def record(name: str, count: int, *, begin: int = 0, text: str = "", **fields: A
     return Record(Question(name, text or f"what is {name}?", **fields), tuple(responses))
 
 
-@pytest.fixture
-def pool(tmp_path: Path) -> Maker:
-    def make(
-        name: str,
-        *records: Record,
-        task: Task = NUMERIC,
-        truths: dict[str, str] | None = None,
-        seed: int | None = None,
-        **sampler: Any,
-    ) -> Path:
-        write_pool(tmp_path / name, records, Plan(task, sampler=sampler, seed=seed))
-        if truths:
-            Truths(truths).save(tmp_path / name)
-        return tmp_path / name
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools are told by their names."""
+    monkeypatch.chdir(tmp_path)
 
-    return make
+
+def pool(
+    name: str,
+    *records: Record,
+    task: Task = NUMERIC,
+    truths: dict[str, str] | None = None,
+    seed: int | None = None,
+    **sampler: Any,
+) -> Path:
+    write_pool(Path(name), records, Plan(task, sampler=sampler, seed=seed))
+    if truths:
+        Truths(truths).save(Path(name))
+    return Path(name)
 
 
 def counts(pool: Pool) -> dict[str, int]:
@@ -47,46 +47,46 @@ def counts(pool: Pool) -> dict[str, int]:
 
 
 def test_a_question_in_several_pools_has_its_responses_one_pool_after_the_other(
-    pool: Maker, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     one = pool("one", record("a", 4), record("b", 4))
     two = pool("two", record("b", 4, begin=10), record("a", 4, begin=10))
-    merged = merge_pools([one, two], tmp_path / "out")
+    merged = merge_pools([one, two], Path("out"))
     seeds = [0, 1, 2, 3, 10, 11, 12, 13]
     assert [[r.seed for r in each.responses] for each in merged] == [seeds, seeds]
     assert ([*merged.questions], merged.manifest.each) == (["a", "b"], 8)
 
 
-def test_short_questions_are_left_out_and_may_count_in_the_end(pool: Maker, tmp_path: Path) -> None:
+def test_short_questions_are_left_out_and_may_count_in_the_end() -> None:
     one = pool("one", record("a", 8), record("b", 8), record("c", 2))
     two = pool("two", record("d", 8), record("c", 3, begin=10))
-    merged = merge_pools([one, two], tmp_path / "out")
+    merged = merge_pools([one, two], Path("out"))
     assert counts(merged) == {"a": 8, "b": 8, "c": 5, "d": 8}
     assert merged.left_out == {"c": "has 5 responses, fewer than 8"}
-    assert len(merge_pools([one, two], tmp_path / "five", responses=5)) == 4
-    merged = merge_pools([one, pool("three", record("c", 6, begin=2))], tmp_path / "whole")
+    assert len(merge_pools([one, two], Path("five"), responses=5)) == 4
+    merged = merge_pools([one, pool("three", record("c", 6, begin=2))], Path("whole"))
     assert (counts(merged), merged.left_out) == ({"a": 8, "b": 8, "c": 8}, {})
 
 
-def test_truths_and_groups_go_along_also_from_exports(pool: Maker, tmp_path: Path) -> None:
+def test_truths_and_groups_go_along_also_from_exports() -> None:
     one = pool("one", record("a", 4), truths={"a": "1,000"})
-    alone = merge_pools([one], tmp_path / "alone")
+    alone = merge_pools([one], Path("alone"))
     assert [*alone] == [*Pool.open(one)]
     assert Truths.open(alone.path) == Truths({"a": "1,000"})
     again = record("a", 4, begin=4, group="g")
     two = pool("two", again, record("b", 8), truths={"a": "1000", "b": "2"})
-    export_pool(Pool.open(two), tmp_path / "export")
-    pools = [one, tmp_path / "export", pool("none", record("c", 8))]
-    merged = merge_pools(pools, tmp_path / "out")
+    export_pool(Pool.open(two), Path("export"))
+    pools = [one, Path("export"), pool("none", record("c", 8))]
+    merged = merge_pools(pools, Path("out"))
     assert counts(merged) == {"a": 8, "b": 8, "c": 8}
     assert merged.questions["a"].group == "g"
     assert Truths.open(merged.path) == Truths({"a": "1,000", "b": "2"})
 
 
-def test_settings_that_differ_are_told_of_each_pool(pool: Maker, tmp_path: Path) -> None:
+def test_settings_that_differ_are_told_of_each_pool() -> None:
     one = pool("one", record("a", 4), seed=0, model="m", temperature=0.6)
     two = pool("two", record("b", 4), seed=9, model="m", temperature=1.0)
-    manifest = merge_pools([one, two], tmp_path / "out").manifest
+    manifest = merge_pools([one, two], Path("out")).manifest
     assert manifest.seed is None
     assert manifest.sampler == {
         "model": "m",
@@ -112,18 +112,18 @@ ANOTHER = 'question a in "two" has another text'
     ],
 )
 def test_what_does_not_go_together_is_refused(
-    pool: Maker, tmp_path: Path, other: Record, made: dict[str, Any], sentence: str
+    other: Record, made: dict[str, Any], sentence: str
 ) -> None:
-    one, two = pool("one", record("a", 4), truths={"a": "1"}), pool("two", other, **made)
+    one, two = (pool("one", record("a", 4), truths={"a": "1"}), pool("two", other, **made))
     with pytest.raises(UsageError, match=sentence) as caught:
-        merge_pools([one, two], tmp_path / "out")
+        merge_pools([one, two], Path("out"))
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "out").exists()
+    assert not (Path("out")).exists()
 
 
-def test_the_command_says_what_became_of_it(pool: Maker, tmp_path: Path) -> None:
+def test_the_command_says_what_became_of_it() -> None:
     one = pool("one", record("a", 8), record("b", 8), record("c", 1))
-    words = ("merge", one, pool("two", record("d", 8)), "--out", tmp_path / "out")
+    words = ("merge", one, pool("two", record("d", 8)), "--out", Path("out"))
     told = said(*words)
     assert "3 questions, 24 responses, task numeric, checkpoints 4, 8" in told
     assert "left out: 1 question: c (has 1 response, fewer than 8)" in told

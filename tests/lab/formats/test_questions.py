@@ -1,4 +1,4 @@
-from collections.abc import Callable
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,37 +9,36 @@ from aera.errors import PoolError
 from aera.lab import Truths
 from aera.lab.formats.rows import read_exam, read_questions
 
-WriteRows = Callable[..., Path]
-Exam = tuple[list[Question], Truths | None]
 COLOURS = {"id": "c", "question": "which?", "choices": ["red", "blue", "green", "grey"]}
 
 
-@pytest.fixture
-def exam_of(tmp_path: Path, write_rows: WriteRows) -> Callable[..., Exam]:
-    """The exam these lines make."""
-
-    def make(*rows: dict[str, Any] | str, task: str = "numeric", seed: int = 0) -> Exam:
-        return read_exam(write_rows(tmp_path / "q.jsonl", rows), get_task(task), seed=seed)
-
-    return make
+def exam_of(
+    tmp_path: Path, *rows: dict[str, Any], task: str = "numeric", seed: int = 0
+) -> tuple[list[Question], Truths | None]:
+    """The exam these lines make, a blank one below each."""
+    (tmp_path / "q.jsonl").write_text("".join(f"{json.dumps(row)}\n\n" for row in rows))
+    return read_exam(tmp_path / "q.jsonl", get_task(task), seed=seed)
 
 
-ExamOf = Callable[..., Exam]
+def test_questions_and_truths_are_parted(tmp_path: Path) -> None:
+    rows = ({"id": "a", "question": "1+1?", "answer": 2}, {"question": "2+2?", "answer": None})
+    assert exam_of(tmp_path, *rows) == (
+        [Question("a", "1+1?"), Question("3", "2+2?")],
+        Truths({"a": "2"}),
+    )
+    assert exam_of(tmp_path, {"question": "?"})[1] is None
 
 
-def test_questions_and_truths_are_parted(exam_of: ExamOf) -> None:
-    rows = ({"id": "a", "question": "1+1?", "answer": 2}, "", {"question": "2+2?", "answer": None})
-    assert exam_of(*rows) == ([Question("a", "1+1?"), Question("3", "2+2?")], Truths({"a": "2"}))
-    assert exam_of({"question": "?"})[1] is None
-
-
-def test_the_truth_moves_with_the_choices_where_the_task_shuffles(exam_of: ExamOf) -> None:
-    [question], truths = exam_of({**COLOURS, "answer": "green"}, task="commonsense", seed=5)
+def test_the_truth_moves_with_the_choices_where_the_task_shuffles(tmp_path: Path) -> None:
+    [question], truths = exam_of(
+        tmp_path, {**COLOURS, "answer": "green"}, task="commonsense", seed=5
+    )
     assert (question.choices, truths) == (tuple(COLOURS["choices"]), Truths({"c": "C"}))
     for answer in ("green", "C", "(C)"):
         for seed in range(6):
-            [question], truths = exam_of({**COLOURS, "answer": answer}, task="gpqa", seed=seed)
-            assert truths is not None
+            [question], truths = exam_of(
+                tmp_path, {**COLOURS, "answer": answer}, task="gpqa", seed=seed
+            )
             assert question.choices["ABCD".index(truths["c"])] == "green"
             assert question == Question("c", "which?", tuple(COLOURS["choices"])).arrange(seed)
 

@@ -76,6 +76,4 @@ def test_repeats_become_responses_in_order(tmp_path: Path, name: str) -> None:
     pool = imported(DATA / name, tmp_path / "pool")
     found = {r.question.text: [each.text for each in r.responses] for r in pool}
     assert found == TEXTS
-    truths = Truths.open(pool.path)
-    assert truths is not None
-    assert [truths[name] for name in pool.questions] == ["7", "36"]
+    assert Truths.open(pool.path) == Truths(dict(zip(pool.questions, ["7", "36"], strict=True)))

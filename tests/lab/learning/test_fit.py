@@ -197,9 +197,7 @@ def lessons(seed: int, questions: int = 400) -> Trajectories:
 
 def chances(seen: Trajectories, other: Trajectories | None = None) -> Floats:
     """What a gate of these questions says of others, or of them."""
-    features = (other or seen).features
-    assert features is not None
-    return fit.fit_gate(seen).chances(features)
+    return fit.fit_gate(seen).chances((other or seen).features)
 
 
 def test_a_gate_learns_the_feature_that_says_when_going_on_pays() -> None:
@@ -224,12 +222,10 @@ def test_the_gate_stops_where_going_on_never_pays_and_goes_on_where_it_does() ->
 
 def test_the_full_budget_is_no_example() -> None:
     seen = lessons(0)
-    assert seen.features is not None
     changed = seen.features.copy()
     changed[:, -1] = 1e6
     one, other = fit.fit_gate(seen), fit.fit_gate(replace(seen, features=changed))
     assert one.identity == other.identity
-    assert one.network.highs is not None
     assert (one.network.highs <= 1).all()
 
 
@@ -246,7 +242,6 @@ def test_neither_the_order_of_questions_nor_the_unit_of_tokens_matters() -> None
 def test_orders_of_one_question_share_its_stakes() -> None:
     """The same order many times over teaches what it teaches once."""
     seen = lessons(0)
-    assert seen.features is not None
     thrice = seen._each(lambda values: np.repeat(values[:, None], 3, axis=1))
     one, other = fit.fit_gate(seen), fit.fit_gate(thrice)
     np.testing.assert_allclose(other.network.weight, one.network.weight, atol=1e-7)
@@ -254,7 +249,6 @@ def test_orders_of_one_question_share_its_stakes() -> None:
 
 def test_a_feature_that_never_varies_and_free_tokens_are_no_trouble() -> None:
     seen = lessons(0)
-    assert seen.features is not None
     seen.features[:, :, 0] = 7.0
     free = replace(seen, tokens=0 * seen.tokens)
     assert np.isfinite(chances(free)).all()

@@ -268,8 +268,6 @@ def test_one_shot_learns_from_the_first_checkpoint_only(bench: Bench) -> None:
     later[:, 1:] = 1e3
     turned = replace(table, states=paper.States(later, table.states.centroids))
     one, other = (learner.fit(each, FIT, held=HELD, seed=0).one_shot for each in (table, turned))
-    assert one is not None
-    assert other is not None
     assert same(one.network, other.network)
     assert one.network.weight.shape == (4, 32)
     alone, beside = replace(learner, one_shot=False), learner
@@ -330,15 +328,10 @@ def some(bench: Bench, pool_copy: Path) -> HeldRecords:
     return replace(bench.records, records=bench.records.records[:20], folder=pool_copy)
 
 
-@pytest.fixture
-def prepared(bench: Bench, some: HeldRecords, letters: Letters) -> paper.PaperTable:
-    """They again, with a quick encoder."""
-    return PaperLearner(letters).prepare(some, bench.truths)
-
-
 def test_shuffled_truths_leave_every_bit_of_the_states(
-    bench: Bench, some: HeldRecords, prepared: paper.PaperTable, letters: Letters
+    bench: Bench, some: HeldRecords, letters: Letters
 ) -> None:
+    prepared = PaperLearner(letters).prepare(some, bench.truths)
     answers = [*bench.truths.answers.values()]
     wrong = Truths(dict(zip(bench.truths.answers, answers[1:] + answers[:1], strict=True)))
     for truths in (wrong, None):

@@ -24,7 +24,6 @@ from aera.errors import ProtocolError, UsageError
 from aera.lab import (
     ASC_FAMILY,
     GATE_FAMILY,
-    Dataset,
     MostUtility,
     Truths,
     VoteLearner,
@@ -65,7 +64,6 @@ def test_what_is_judged_live_is_what_was_measured() -> None:
     data, rows = data_of("labels"), np.arange(40, 60)
     model = LEARNERS["labels"].fit(data, np.arange(40), seed=0)
     measured = model.values(data, rows).stored
-    assert model.gate is not None
     for row, record in enumerate(measured.records):
         prefixes = record.prefixes(SCHEDULE)
         found = [model.gate.p_continue(prefix) for prefix in prefixes]
@@ -107,7 +105,6 @@ def test_settings_spend_from_nearly_all_to_few() -> None:
 def test_weights_of_others_are_used_as_they_are() -> None:
     learner, data = LEARNERS["labels"], data_of("labels")
     given = learner.fit(data, EVERY[:100], seed=0).weigher
-    assert isinstance(given, Weigher)
     model = replace(learner, given=given).fit(data, EVERY[100:], seed=0)
     assert model.weigher is given
     assert model.learned.startswith("weights taught elsewhere gain +")
@@ -169,20 +166,14 @@ def test_labels_decide_where_enough_of_them_differ(right: bool) -> None:
     """Weights taught by right answers, and labels that say what they say, or what votes say."""
     learner, data = LEARNERS["majority"], data_of("majority")
     given = LEARNERS["labels"].fit(data_of("labels"), EVERY, seed=0).weigher
-    assert isinstance(given, Weigher)
-    plain = [str(winner_text(data, row)) for row in EVERY]
-    labels = TRUTHS if right else Truths({f"q{row}": each for row, each in enumerate(plain)})
+    voted = {r.question.id: r.prefixes(SCHEDULE)[-1].tally.leaders.answer for r in data.records}
+    labels = TRUTHS if right else Truths(voted)
     model = replace(learner, given=given, labels=labels).fit(data, EVERY, seed=0)
     assert "labelled questions where they differ" in model.learned
     assert (model.weigher is given) == right
     few = Truths({"q0": labels["q0"]})
     again = replace(learner, given=given, labels=few).fit(data, EVERY, seed=0)
     assert "between halves" in again.learned
-
-
-def winner_text(data: Dataset, row: int) -> str | None:
-    """The answer that the plain votes of a question give."""
-    return data.records[row].prefixes(SCHEDULE)[-1].tally.leaders.answer
 
 
 # --- scores ---------------------------------------------------------------------------------------
