@@ -9,23 +9,8 @@ from typing import Any
 import numpy as np
 from small_study import Letters
 
-from aera import BestOfN, Question, Record, Response, Schedule, get_task
+from aera import BestOfN, Question, Record, Response, Schedule, get_task, lab
 from aera.arrays import Columns, Floats
-from aera.lab import (
-    Judgement,
-    LossLimit,
-    MostUtility,
-    PaperLearner,
-    PaperModel,
-    Trajectories,
-    Truths,
-    TruthScorer,
-    VoteLearner,
-    crossfit,
-    holdout,
-    limit_for,
-    nested,
-)
 from aera.lab.learning.paper import Perceptron
 from aera.lab.replay import Dataset
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
@@ -68,7 +53,7 @@ def made_records(
 
 def table_of(records: list[VotedRecord], truths: Mapping[str, str]) -> Dataset:
     held = HeldRecords(records, TASK, SCHEDULE)
-    return VoteLearner().prepare(held, Truths(dict(truths)))
+    return lab.VoteLearner().prepare(held, lab.Truths(dict(truths)))
 
 
 def made_table(seed: int = 0, *, questions: int = QUESTIONS, telling: bool = True) -> Dataset:
@@ -77,13 +62,13 @@ def made_table(seed: int = 0, *, questions: int = QUESTIONS, telling: bool = Tru
 
 def trajectories_of(
     grades: Sequence[Sequence[float]] | Floats, tokens: Floats | None = None, **evidence: Floats
-) -> Trajectories:
+) -> lab.Trajectories:
     """Trajectories with these grades; a response costs one token unless said otherwise."""
     marks = np.array(grades, dtype=np.float64)
     schedule = Schedule(tuple(4 * 2**i for i in range(marks.shape[1])))
     spent = np.tile(np.array(schedule.checkpoints, dtype=np.float64), (len(marks), 1))
     names = tuple(f"q{row}" for row in range(len(marks)))
-    return Trajectories(
+    return lab.Trajectories(
         names, schedule, spent if tokens is None else tokens, marks, evidence, marks
     )
 
@@ -106,18 +91,19 @@ class Written:
 
 
 EVERY = np.arange(200)
-TRUTHS = Truths(made_records(questions=200)[1])
+TRUTHS = lab.Truths(made_records(questions=200)[1])
+RIGHT = lab.TruthScorer(TASK, TRUTHS)
 LEARNERS: dict[str, Any] = {
-    "labels": VoteLearner(),
-    "majority": VoteLearner("majority"),
-    "scores": VoteLearner("scores", best_of_n=BestOfN(Long()), judge=TruthScorer(TASK, TRUTHS)),
-    "paper": PaperLearner(Letters(), perceptron=Perceptron(epochs=8)),
+    "labels": lab.VoteLearner(),
+    "majority": lab.VoteLearner("majority"),
+    "scores": lab.VoteLearner("scores", best_of_n=BestOfN(Long()), judge=RIGHT),
+    "paper": lab.PaperLearner(Letters(), perceptron=Perceptron(epochs=8)),
 }
-GOALS: dict[str, LossLimit | MostUtility] = {
-    "labels": limit_for(LEARNERS["labels"], 0.05),
-    "majority": limit_for(LEARNERS["majority"], 0.1, by_agreement=True),
-    "scores": MostUtility(0.2),
-    "paper": LossLimit(0.05),
+GOALS: dict[str, lab.LossLimit | lab.MostUtility] = {
+    "labels": lab.limit_for(LEARNERS["labels"], 0.05),
+    "majority": lab.limit_for(LEARNERS["majority"], 0.1, by_agreement=True),
+    "scores": lab.MostUtility(0.2),
+    "paper": lab.LossLimit(0.05),
 }
 
 
@@ -129,9 +115,9 @@ def prepared(teacher: str, turned: Columns | None = None) -> Any:
         for row in turned:
             records[row] = replace(other[row], question=records[row].question)
             truths[f"q{row}"] = wrong[f"q{row}"]
-    known, learner = Truths(truths), LEARNERS[teacher]
+    known, learner = lab.Truths(truths), LEARNERS[teacher]
     if teacher == "scores":
-        learner = replace(learner, judge=TruthScorer(TASK, known))
+        learner = replace(learner, judge=lab.TruthScorer(TASK, known))
     return learner.prepare(HeldRecords(records, TASK, SCHEDULE), known)
 
 
@@ -140,23 +126,23 @@ def data_of(teacher: str) -> Any:
     return prepared(teacher)
 
 
-def judge(protocol: str, teacher: str, data: Any, *, seed: int = 1) -> Judgement:
+def judge(protocol: str, teacher: str, data: Any, *, seed: int = 1) -> lab.Judgement:
     learner, goal = LEARNERS[teacher], GOALS[teacher]
     if protocol == "crossfit":
-        return crossfit(learner, data, folds=3, seed=seed, clean=True)
+        return lab.crossfit(learner, data, folds=3, seed=seed, clean=True)
     if protocol == "nested":
-        return nested(learner, data, [goal], folds=3, seed=seed)[0]
-    return holdout(learner, data, goal, seed=seed)
+        return lab.nested(learner, data, [goal], folds=3, seed=seed)[0]
+    return lab.holdout(learner, data, goal, seed=seed)
 
 
 @cache
-def judged_by(protocol: str, teacher: str) -> Judgement:
+def judged_by(protocol: str, teacher: str) -> lab.Judgement:
     return judge(protocol, teacher, data_of(teacher))
 
 
 def bytes_of(model: object) -> bytes:
     """All that was learned."""
-    if isinstance(model, PaperModel):
+    if isinstance(model, lab.PaperModel):
         return f"{model.gate.identity} {model.learned} {model.loss}".encode()
     parts = [model.learned.encode()]
     if model.gate is not None:

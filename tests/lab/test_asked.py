@@ -1,35 +1,25 @@
 """What may be asked for by name: labels by the votes they look at, and checkpoints."""
 
-from pathlib import Path
-
 import pytest
+from foreign_questions import BUNDLED
 from small_study import Bench
 
-import aera
 from aera import ASC, Controller, Fixed, Schedule
 from aera.errors import UsageError
 from aera.lab.asked import ask_policies, choose_schedule
 from aera.lab.build import Built
 
 
-@pytest.fixture
-def bundled() -> Controller:
-    """The demo's: weights and a gate."""
-    return Controller.load(Path(aera.__file__).parent / "demo" / "controller")
-
-
-def test_labels_on_a_controllers_votes_are_kept_apart(bench: Bench, bundled: Controller) -> None:
+def test_labels_on_a_controllers_votes_are_kept_apart(bench: Bench) -> None:
     labels = "fixed-8, asc-0.9+weighted ,weighted-32,aera-0.2,asc-0.8,oracle"
-    plain, own = ask_policies(labels, bench.pool.schedule, controller=bundled)
+    plain, own = ask_policies(labels, bench.pool.schedule, controller=BUNDLED)
     assert plain == [Fixed(8), ASC(0.8)]
     *others, gated = own
     assert others == [ASC(0.9), Fixed(32)]
-    assert (gated.gate, gated.threshold) == (bundled.gate, 0.2)
+    assert (gated.gate, gated.threshold) == (BUNDLED.gate, 0.2)
 
 
-def test_what_a_controller_has_not_is_refused(
-    bench: Bench, bundled: Controller, built: Built
-) -> None:
+def test_what_a_controller_has_not_is_refused(bench: Bench, built: Built) -> None:
     schedule = bench.pool.schedule
     plain = Controller(bench.pool.task, schedule, ASC(0.9))
     for label, controller, reason in (
@@ -37,7 +27,7 @@ def test_what_a_controller_has_not_is_refused(
         ("aera-0.2", plain, "has none"),
         ("asc-0.9+weighted", None, r'"asc-0\.9"'),
         ("asc-0.9+weighted", built.controller, r'"asc-0\.9"'),
-        ("weighted-20", bundled, "weighted-20 is no checkpoint"),
+        ("weighted-20", BUNDLED, "weighted-20 is no checkpoint"),
     ):
         with pytest.raises(UsageError, match=reason):
             ask_policies(label, schedule, controller=controller)

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from foreign_questions import BUNDLED
 from small_study import Bench, Letters
 
 import aera
-from aera import ASC, ESC, Controller, Fixed, Pool
+from aera import ASC, ESC, Fixed, Pool
 from aera.lab import PaperLearner, Truths, VoteLearner, crossfit, evaluate
 from aera.lab.learning.paper import RecordedEncoder
 from aera.lab.report.page import page_content
@@ -17,7 +18,6 @@ from aera.pools.pool import Plan, Records, hold, write_pool
 from aera.workers import SERIAL, Processes, Workers
 
 WORKERS = [SERIAL, Processes(2)]
-DEMO_CONTROLLER = Path(aera.__file__).parent / "demo" / "controller"
 
 
 @pytest.fixture
@@ -84,8 +84,7 @@ def test_traits_and_vote_features(pool: Pool, truths: Any, workers: Workers) -> 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_report_of_a_weighing_controller(pool: Pool, workers: int) -> None:
-    controller = Controller.load(DEMO_CONTROLLER)
-    known: Any = {"schedule": pool.schedule, "controller": controller}
+    known: Any = {"schedule": pool.schedule, "controller": BUNDLED}
 
     def told(records: Records, workers: int) -> dict[str, Any]:
         plain = [ASC(0.9), Fixed(4)]
@@ -94,7 +93,7 @@ def test_a_report_of_a_weighing_controller(pool: Pool, workers: int) -> None:
     alone, spread = told(hold(pool), 1), told(pool, workers)
     assert {**spread, "pool": None} == {**alone, "pool": None}
     own = alone["points"][0]
-    assert own["policy"] == controller.label
+    assert own["policy"] == BUNDLED.label
     assert own["reasons"][0].startswith("p_continue below 0.")
     first = alone["questions"][0]
     assert first["weights"][0][0] % 1 != 0, "the votes are the weighted ones"

@@ -21,18 +21,8 @@ from made_questions import (
 )
 from small_study import Bench
 
-from aera import Schedule
+from aera import Schedule, lab
 from aera.errors import ProtocolError
-from aera.lab import (
-    LossLimit,
-    PaperLearner,
-    VoteLearner,
-    build,
-    crossfit,
-    holdout,
-    limit_for,
-    nested,
-)
 from aera.lab.learning import paper
 from aera.pools.pool import HeldRecords
 from aera.solving.controller import question_hashes
@@ -102,9 +92,9 @@ def test_too_little_to_learn_from_is_refused(teacher: str) -> None:
         few = learner.prepare(HeldRecords(some, TASK, schedule), TRUTHS)
         for attempt in (
             lambda few=few: learner.fit(few, np.arange(len(few)), seed=0),
-            lambda few=few: crossfit(learner, few),
-            lambda few=few: nested(learner, few, [goal]),
-            lambda few=few: holdout(learner, few, goal),
+            lambda few=few: lab.crossfit(learner, few),
+            lambda few=few: lab.nested(learner, few, [goal]),
+            lambda few=few: lab.holdout(learner, few, goal),
         ):
             with pytest.raises(ProtocolError, match=why) as refusal:
                 attempt()
@@ -130,8 +120,8 @@ def test_a_point_is_the_mean_over_orders_with_the_stored_one_beside(teacher: str
 
 def test_several_goals_give_what_each_gives_alone() -> None:
     alone, learner = judged_by("nested", "paper"), LEARNERS["paper"]
-    goals = [LossLimit(0.3), GOALS["paper"], LossLimit(0.001, alpha=0.1)]
-    loose, one, never = nested(learner, data_of("paper"), goals, folds=3, seed=1)
+    goals = [lab.LossLimit(0.3), GOALS["paper"], lab.LossLimit(0.001, alpha=0.1)]
+    loose, one, never = lab.nested(learner, data_of("paper"), goals, folds=3, seed=1)
     assert one.p_continue.tobytes() == alone.p_continue.tobytes()
     assert one.choices == alone.choices != loose.choices
     for name, choices in never.choices.items():  # a limit nobody meets keeps the full budget
@@ -140,8 +130,8 @@ def test_several_goals_give_what_each_gives_alone() -> None:
 
 
 def test_a_limit_keeps_the_margin_of_the_learner() -> None:
-    assert limit_for(LEARNERS["paper"], 0.05) == LossLimit(0.05, None, None)
-    assert limit_for(VoteLearner(), 0.05, 0.1) == LossLimit(0.05, 0.1, 1.64)
+    assert lab.limit_for(LEARNERS["paper"], 0.05) == lab.LossLimit(0.05, None, None)
+    assert lab.limit_for(lab.VoteLearner(), 0.05, 0.1) == lab.LossLimit(0.05, 0.1, 1.64)
 
 
 # --- the paper's crossfit -------------------------------------------------------------------------
@@ -149,7 +139,7 @@ def test_a_limit_keeps_the_margin_of_the_learner() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_the_judged_fold_ends_the_fit_unless_the_crossfit_is_clean(
-    clean: bool, bench: Bench, quick: PaperLearner, monkeypatch: pytest.MonkeyPatch
+    clean: bool, bench: Bench, quick: lab.PaperLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gate and a one-shot head per fold, of 40 questions at three checkpoints or at the first."""
     sizes, fit_network = [], paper.fit_network
@@ -160,12 +150,12 @@ def test_the_judged_fold_ends_the_fit_unless_the_crossfit_is_clean(
 
     monkeypatch.setattr(paper, "fit_network", watched)
     learner = replace(quick, one_shot=True)
-    done = crossfit(learner, bench.table, folds=3, seed=1, clean=clean)
+    done = lab.crossfit(learner, bench.table, folds=3, seed=1, clean=clean)
     fit, held = (34, 6) if clean else (40, 20)
     assert sizes == [(3 * fit, 3 * held, 1), (fit, held, 4)] * 3
     assert np.isfinite(done.p_continue).all()
     assert done.one_shot().policy == "one-shot"
-    assert crossfit(quick, bench.table, folds=2).one_shot() is None
+    assert lab.crossfit(quick, bench.table, folds=2).one_shot() is None
 
 
 # --- controllers ----------------------------------------------------------------------------------
@@ -174,7 +164,7 @@ def test_the_judged_fold_ends_the_fit_unless_the_crossfit_is_clean(
 @pytest.mark.parametrize("teacher", VOTES)
 def test_a_built_controller_holds_what_was_learned_from_its_own_rows(teacher: str) -> None:
     learner, data = LEARNERS[teacher], data_of(teacher)
-    made = build(learner, data, GOALS[teacher], seed=0)
+    made = lab.build(learner, data, GOALS[teacher], seed=0)
     hashes = {question_hashes(question)[0] for question in data.questions}
     assert made.controller.fitted == made.controller.calibrated == hashes
     assert made.choice.questions == 200
@@ -188,14 +178,14 @@ def test_a_built_controller_holds_what_was_learned_from_its_own_rows(teacher: st
 @pytest.mark.parametrize("teacher", ["labels", "majority"])
 def test_a_certificate_comes_from_questions_that_taught_nothing(teacher: str) -> None:
     learner, data = LEARNERS[teacher], data_of(teacher)
-    goal = limit_for(learner, 0.3, 0.2, by_agreement=teacher == "majority")
-    made = build(learner, data, goal, seed=3).controller
+    goal = lab.limit_for(learner, 0.3, 0.2, by_agreement=teacher == "majority")
+    made = lab.build(learner, data, goal, seed=3).controller
     assert (len(made.fitted), len(made.calibrated)) == (100, 100)
     assert "**Learned from** 100 questions, **calibrated on** 100 others" in made.card
     assert not made.fitted & made.calibrated
     split = learner.split(data, EVERY, certified=True, seed=3)
     turned = prepared(teacher, split.tune)
-    again = build(learner, turned, goal, seed=3).controller
+    again = lab.build(learner, turned, goal, seed=3).controller
     assert made.calibration["learned"] == again.calibration["learned"]
     one, other = (learner.fit(each, split.fit, seed=3) for each in (data, turned))
     assert bytes_of(one) == bytes_of(other)

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foreign_questions import DEMO
 from made_questions import made_records, made_table, table_of
 from small_study import Bench
 
-import aera
 from aera import Question
 from aera.lab import VoteLearner, build, limit_for
 from aera.lab.build import Built
@@ -18,7 +18,7 @@ from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.solving.controller import question_hashes
 from aera.voting.traits import TRAIT_NAMES, UNTRACED
 
-SHIPPED = Path(aera.__file__).parent / "demo" / "controller"
+SHIPPED = DEMO / "controller"
 APART, CALIBRATION = "fitted and calibrated questions", "calibration.json"
 LEARNER = VoteLearner()
 

@@ -2,7 +2,7 @@ import gzip
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -160,14 +160,6 @@ votes = st.builds(
 )
 
 
-def means_of(column: Sequence[Vote], task: Task, schedule: Schedule) -> list[float]:
-    """The score at every checkpoint of a question whose truth is 1."""
-    record = VotedRecord(Question("q", "?"), (Response("", tokens=1),) * len(column), (*column,))
-    settings = ReplaySettings(task, schedule, Truths({"q": "1"}))
-    means = settings.replay([record]).trajectories.re2_mean
-    return means[0].tolist()
-
-
 @given(st.lists(votes, min_size=12, max_size=12))
 def test_re2_means_follow_the_written_rule(numeric: Task, column: list[Vote]) -> None:
     expected = []
@@ -175,7 +167,10 @@ def test_re2_means_follow_the_written_rule(numeric: Task, column: list[Vote]) ->
         first = column[:count]
         kept = [vote for vote in first if not vote.redo] or first
         expected.append(sum(vote.raw == "1" for vote in kept) / len(kept))
-    assert means_of(column, numeric, Schedule((1, 4, 12))) == pytest.approx(expected)
+    record = VotedRecord(Question("q", "?"), (Response("", tokens=1),) * 12, (*column,))
+    settings = ReplaySettings(numeric, Schedule((1, 4, 12)), Truths({"q": "1"}))
+    [means] = settings.replay([record]).trajectories.re2_mean
+    assert means.tolist() == pytest.approx(expected)
 
 
 def test_questions_may_come_in_any_order(numeric: Task, record_of: RecordOf) -> None:

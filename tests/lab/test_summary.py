@@ -14,7 +14,6 @@ from aera.policies.rules import ASC, FirstValid, Fixed
 from aera.pools.pool import Plan, write_pool
 
 RecordOf = Callable[[str, str], Record]
-Summary = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -24,27 +23,20 @@ def pool(tmp_path: Path, numeric: Task, record_of: RecordOf) -> Pool:
     return write_pool(tmp_path, records, Plan(numeric))
 
 
-@pytest.fixture
-def summary(pool: Pool) -> Summary:
+def summary(pool: Pool, truths: Truths | None = None) -> dict[str, Any]:
     """The evaluation of that pool, as it is read back from a strict JSON file."""
-
-    def make(truths: Truths | None = None) -> dict[str, Any]:
-        policies = [Fixed(2), Fixed(8), ASC(0.95), FirstValid()]
-        if truths is not None:
-            truths.save(pool.path)
-        made = aera.evaluate(pool, policies, seed=5, schedule="2,8").summary
-        return dict(json.loads(json.dumps(made, allow_nan=False)))
-
-    return make
+    if truths is not None:
+        truths.save(pool.path)
+    policies = [Fixed(2), Fixed(8), ASC(0.95), FirstValid()]
+    made = aera.evaluate(pool, policies, seed=5, schedule="2,8").summary
+    return dict(json.loads(json.dumps(made, allow_nan=False)))
 
 
 TRUTHS = Truths({"a": "1", "b": "1", "c": "1"})
 
 
-def test_it_says_what_was_evaluated_and_where_policies_stopped(
-    summary: Summary, pool: Pool
-) -> None:
-    made = summary(TRUTHS)
+def test_it_says_what_was_evaluated_and_where_policies_stopped(pool: Pool) -> None:
+    made = summary(pool, TRUTHS)
     assert (made["protocol"], made["seed"]) == ("replay", 5)
     assert (made["pool"]["name"], made["pool"]["questions"]) == (pool.path.name, 3)
     points = {point["policy"]: point for point in made["points"]}
@@ -53,8 +45,8 @@ def test_it_says_what_was_evaluated_and_where_policies_stopped(
     assert points["fixed-2"]["stops"] == {"2": 3, "8": 0}
 
 
-def test_every_policy_is_compared_with_every_other_fixed_budget(summary: Summary) -> None:
-    made = summary(TRUTHS)["comparisons"]
+def test_every_policy_is_compared_with_every_other_fixed_budget(pool: Pool) -> None:
+    made = summary(pool, TRUTHS)["comparisons"]
     pairs = {(row["policy"], row["reference"]) for row in made}
     names = ["fixed-2", "fixed-8", "asc-0.95", "first-valid", "oracle"]
     assert pairs == {(n, r) for n in names for r in names[:2] if n != r}
@@ -63,15 +55,15 @@ def test_every_policy_is_compared_with_every_other_fixed_budget(summary: Summary
     assert {name: row[name] for name in gap} == pytest.approx(gap)
 
 
-def test_a_kind_of_transition_that_never_happens_has_no_number(summary: Summary) -> None:
-    rows = {row["name"]: row for row in summary(TRUTHS)["trajectories"]["transitions"]}
+def test_a_kind_of_transition_that_never_happens_has_no_number(pool: Pool) -> None:
+    rows = {row["name"]: row for row in summary(pool, TRUTHS)["trajectories"]["transitions"]}
     assert rows["collapse"]["count"] == 0
     assert rows["collapse"]["changes"] == {"majority_ratio": None, "entropy": None}
     assert rows["recovery"]["changes"]["majority_ratio"] == pytest.approx(5 / 8 - 1)
 
 
-def test_a_dry_run_has_no_accuracy_and_compares_nothing(summary: Summary) -> None:
-    made = summary(None)
+def test_a_dry_run_has_no_accuracy_and_compares_nothing(pool: Pool) -> None:
+    made = summary(pool)
     assert {(p["accuracy"], p["re2_mean"]) for p in made["points"]} == {(None, None)}
     assert (made["comparisons"], made["trajectories"]) == ([], None)
     assert made["points"][1]["agreement"] == 100

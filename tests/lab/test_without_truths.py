@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from foreign_questions import BUNDLED
 from made_questions import SCHEDULE, TASK, made_records
 
 import aera
-from aera import Controller
 from aera.errors import UsageError
 from aera.lab import LossLimit, Truths, VoteLearner, nested
 from aera.lab.build import build
@@ -22,7 +22,6 @@ EVERY = np.arange(300)
 VOTED, ANSWERS = made_records(questions=300, shares=(0.6, 0.9, 0.95, 1.0))
 """Questions whose crowd is mostly right."""
 HELD = HeldRecords(VOTED, TASK, SCHEDULE)
-BUNDLED = Path(__file__).parents[2] / "aera/demo/controller"
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,7 @@ def test_labels_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_card_names_whose_weights_they_are() -> None:
-    built = aera.train(HELD, max_loss=0.1, weigher=Controller.load(BUNDLED))
+    built = aera.train(HELD, max_loss=0.1, weigher=BUNDLED)
     brought = "**Weights** of another controller: aera-0.21, taught on 325 questions"
     assert (brought in built.card) == (built.weigher is not None)
     with pytest.raises(UsageError, match="its votes are plain"):

@@ -6,7 +6,7 @@ from small_study import Bench, Letters
 from streams import prefixes_of
 
 from aera.core import Prefix
-from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY, answer_families
+from aera.lab.calibrating.families import ONE_SHOT_FAMILY, answer_families
 from aera.lab.learning.paper import PaperModel, consensus_family
 from aera.policies.rules import Policy
 from aera.solving.run import replay
@@ -68,13 +68,6 @@ def test_no_family_stops_without_a_vote(family: Any) -> None:
     values = np.array([[family.measure(prefix) for prefix in silent]])
     assert not family.ready(values, family.fine[-1]).any()
     assert not any(family.make(family.fine[-1]).decide(prefix).stop for prefix in silent)
-
-
-def test_the_last_checkpoint_always_stops() -> None:
-    never = np.full((3, 4), 1.0)
-    assert GATE_FAMILY.stops(never, 0.5).tolist() == [3, 3, 3]
-    assert (never == 1.0).all(), "asking leaves the values alone"
-    assert GATE_FAMILY.stops(np.zeros((3, 4)), 0.5).tolist() == [0, 0, 0]
 
 
 def test_the_gates_bulk_chances_are_its_live_chances(

@@ -46,9 +46,7 @@ def counts(pool: Pool) -> dict[str, int]:
     return {each.question.id: len(each.responses) for each in pool.everything()}
 
 
-def test_a_question_in_several_pools_has_its_responses_one_pool_after_the_other(
-    tmp_path: Path,
-) -> None:
+def test_a_question_in_several_pools_has_its_responses_one_pool_after_the_other() -> None:
     one = pool("one", record("a", 4), record("b", 4))
     two = pool("two", record("b", 4, begin=10), record("a", 4, begin=10))
     merged = merge_pools([one, two], Path("out"))
@@ -114,16 +112,16 @@ ANOTHER = 'question a in "two" has another text'
 def test_what_does_not_go_together_is_refused(
     other: Record, made: dict[str, Any], sentence: str
 ) -> None:
-    one, two = (pool("one", record("a", 4), truths={"a": "1"}), pool("two", other, **made))
+    one, two = pool("one", record("a", 4), truths={"a": "1"}), pool("two", other, **made)
     with pytest.raises(UsageError, match=sentence) as caught:
         merge_pools([one, two], Path("out"))
     assert "\n" not in str(caught.value)
-    assert not (Path("out")).exists()
+    assert not Path("out").exists()
 
 
 def test_the_command_says_what_became_of_it() -> None:
     one = pool("one", record("a", 8), record("b", 8), record("c", 1))
-    words = ("merge", one, pool("two", record("d", 8)), "--out", Path("out"))
+    words = ("merge", one, pool("two", record("d", 8)), "--out", "out")
     told = said(*words)
     assert "3 questions, 24 responses, task numeric, checkpoints 4, 8" in told
     assert "left out: 1 question: c (has 1 response, fewer than 8)" in told

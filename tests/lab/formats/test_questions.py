@@ -22,23 +22,19 @@ def exam_of(
 
 def test_questions_and_truths_are_parted(tmp_path: Path) -> None:
     rows = ({"id": "a", "question": "1+1?", "answer": 2}, {"question": "2+2?", "answer": None})
-    assert exam_of(tmp_path, *rows) == (
-        [Question("a", "1+1?"), Question("3", "2+2?")],
-        Truths({"a": "2"}),
-    )
+    questions = [Question("a", "1+1?"), Question("3", "2+2?")]
+    assert exam_of(tmp_path, *rows) == (questions, Truths({"a": "2"}))
     assert exam_of(tmp_path, {"question": "?"})[1] is None
 
 
 def test_the_truth_moves_with_the_choices_where_the_task_shuffles(tmp_path: Path) -> None:
-    [question], truths = exam_of(
-        tmp_path, {**COLOURS, "answer": "green"}, task="commonsense", seed=5
-    )
+    line = {**COLOURS, "answer": "green"}
+    [question], truths = exam_of(tmp_path, line, task="commonsense", seed=5)
     assert (question.choices, truths) == (tuple(COLOURS["choices"]), Truths({"c": "C"}))
     for answer in ("green", "C", "(C)"):
         for seed in range(6):
-            [question], truths = exam_of(
-                tmp_path, {**COLOURS, "answer": answer}, task="gpqa", seed=seed
-            )
+            line = {**COLOURS, "answer": answer}
+            [question], truths = exam_of(tmp_path, line, task="gpqa", seed=seed)
             assert question.choices["ABCD".index(truths["c"])] == "green"
             assert question == Question("c", "which?", tuple(COLOURS["choices"])).arrange(seed)
 

@@ -19,18 +19,8 @@ from made_questions import (
     made_table,
 )
 
-from aera import BestOfN, Question, Record, Response
+from aera import BestOfN, Question, Record, Response, lab
 from aera.errors import ProtocolError, UsageError
-from aera.lab import (
-    ASC_FAMILY,
-    GATE_FAMILY,
-    MostUtility,
-    Truths,
-    VoteLearner,
-    learn_and_tune,
-    limit_for,
-    nested,
-)
 from aera.lab.calibrating.families import SCORE_FAMILY
 from aera.lab.learning.fit import Responses, fit_weigher
 from aera.policies.gate import Gated
@@ -67,9 +57,9 @@ def test_what_is_judged_live_is_what_was_measured() -> None:
     for row, record in enumerate(measured.records):
         prefixes = record.prefixes(SCHEDULE)
         found = [model.gate.p_continue(prefix) for prefix in prefixes]
-        assert found == pytest.approx(measured.values[GATE_FAMILY.name][row].tolist())
-        stop = replay(prefixes, model.policy(0.8, ASC_FAMILY), task=data.task).prefix
-        column = ASC_FAMILY.stops(measured.values[ASC_FAMILY.name][[row]], 0.8)[0]
+        assert found == pytest.approx(measured.values[lab.GATE_FAMILY.name][row].tolist())
+        stop = replay(prefixes, model.policy(0.8, lab.ASC_FAMILY), task=data.task).prefix
+        column = lab.ASC_FAMILY.stops(measured.values[lab.ASC_FAMILY.name][[row]], 0.8)[0]
         assert len(stop) == SCHEDULE.checkpoints[column]
 
 
@@ -79,22 +69,22 @@ def test_the_family_is_the_cheaper_one_at_the_allowed_loss(
     max_loss: float, alpha: float | None
 ) -> None:
     learner, data = LEARNERS["labels"], data_of("labels")
-    model, _ = learn_and_tune(learner, data, EVERY, certified=alpha is not None, seed=0)
-    families = model.families(limit_for(learner, max_loss, alpha))
-    tried = limit_for(learner, max_loss)
+    model, _ = lab.learn_and_tune(learner, data, EVERY, certified=alpha is not None, seed=0)
+    families = model.families(lab.limit_for(learner, max_loss, alpha))
+    tried = lab.limit_for(learner, max_loss)
     saved = {
         name: tried.choose(families[name], model.own, grid=model.grid(families[name])).token_saving
         for name in ("aera", "gate", "asc")
     }
     assert saved["aera"] == max(saved["gate"], saved["asc"])
     policy = model.policy(0.5, families["aera"])
-    assert isinstance(policy, Gated) == (families["aera"] is GATE_FAMILY)
+    assert isinstance(policy, Gated) == (families["aera"] is lab.GATE_FAMILY)
 
 
 def test_settings_spend_from_nearly_all_to_few() -> None:
     model = LEARNERS["labels"].fit(data_of("labels"), EVERY, seed=0)
     own = model.own.mixed
-    for family in (GATE_FAMILY, ASC_FAMILY):
+    for family in (lab.GATE_FAMILY, lab.ASC_FAMILY):
         grid = model.grid(family)
         stops = [family.stops(own.values[family.name], setting) for setting in grid]
         spent = [np.take_along_axis(own.tokens, s[..., None], 2).mean() for s in stops]
@@ -120,7 +110,7 @@ def test_truths_change_nothing_that_the_majority_teaches() -> None:
     held = HeldRecords(records, TASK, SCHEDULE)
     found = [
         learner.fit(learner.prepare(held, known), EVERY, seed=1)
-        for known in (None, Truths(truths), Truths(dict.fromkeys(truths, "5")))
+        for known in (None, lab.Truths(truths), lab.Truths(dict.fromkeys(truths, "5")))
     ]
     assert len({bytes_of(model) for model in found}) == 1
     assert found[0].gate is None
@@ -167,11 +157,11 @@ def test_labels_decide_where_enough_of_them_differ(right: bool) -> None:
     learner, data = LEARNERS["majority"], data_of("majority")
     given = LEARNERS["labels"].fit(data_of("labels"), EVERY, seed=0).weigher
     voted = {r.question.id: r.prefixes(SCHEDULE)[-1].tally.leaders.answer for r in data.records}
-    labels = TRUTHS if right else Truths(voted)
+    labels = TRUTHS if right else lab.Truths(voted)
     model = replace(learner, given=given, labels=labels).fit(data, EVERY, seed=0)
     assert "labelled questions where they differ" in model.learned
     assert (model.weigher is given) == right
-    few = Truths({"q0": labels["q0"]})
+    few = lab.Truths({"q0": labels["q0"]})
     again = replace(learner, given=given, labels=few).fit(data, EVERY, seed=0)
     assert "between halves" in again.learned
 
@@ -186,10 +176,10 @@ def test_a_higher_price_buys_less_and_the_gate_beats_every_fixed_budget() -> Non
         scores = 0.8 + 0.02 * rng.random(8) if n % 2 else rng.random(8) ** 3
         said = [Response(f"{score:.6f} {n}", tokens=10) for score in scores]
         records.append(Record(Question(f"q{n}", f"what is {n}?"), tuple(said)))
-    learner = VoteLearner("scores", best_of_n=BestOfN(Written()))
+    learner = lab.VoteLearner("scores", best_of_n=BestOfN(Written()))
     data = learner.prepare(HeldRecords(read_votes(records, TASK), TASK, SCHEDULE))
     for price in (0.02, 0.3, 2.0):
-        [done] = nested(replace(learner, price=price), data, [MostUtility(price)], folds=3)
+        [done] = lab.nested(replace(learner, price=price), data, [lab.MostUtility(price)], folds=3)
         own, best = done.point("aera"), max(p.utility(price) for p in done.fixed())
         assert own.utility(price) > best - 0.01
         spent.append(own.responses)
@@ -221,4 +211,4 @@ def test_a_judge_scores_each_text_once() -> None:
 
 def test_a_pool_without_truths_has_no_labels_to_teach() -> None:
     with pytest.raises(ProtocolError, match="no truths to learn weights from"):
-        VoteLearner().prepare(HeldRecords(made_records()[0], TASK, SCHEDULE), None)
+        lab.VoteLearner().prepare(HeldRecords(made_records()[0], TASK, SCHEDULE), None)
