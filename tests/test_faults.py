@@ -108,9 +108,7 @@ def test_choices_that_nobody_asked_for_count(tmp_path: Path, limit: str) -> None
 
 
 @pytest.mark.parametrize("kind", [{"surplus": -2}, {"takes_n": False}], ids=["fewer", "ignores n"])
-def test_servers_that_give_fewer_choices_are_asked_again_within_the_limit(
-    tmp_path: Path, kind: Any
-) -> None:
+def test_who_gives_fewer_choices_is_asked_again_within_the_limit(tmp_path: Path, kind: Any) -> None:
     with Server(**kind) as server:
         spend(tmp_path, server, SOLVE, "--max-responses", 100)
         assert 90 <= server.choices <= 100
@@ -178,8 +176,7 @@ def test_a_client_that_leaves_is_charged(house: House, monkeypatch: pytest.Monke
         how = {"leave": lambda: server.calls > calls}  # noqa: B023
         asked: Any = {"model": "aera/good", "key": "leaving", "max_tokens": 100}
         codes.append(gateway.chat(text, how=how, **asked)[0])
-    assert codes[0] == 0
-    assert codes[-1] == 429
+    assert (codes[0], codes[-1]) == (0, 429)
     assert server.completion_tokens - before <= 2_000
 
 
@@ -201,8 +198,7 @@ def test_a_key_is_charged_for_what_it_got(
         monkeypatch.setattr(server, field, value)
     asked = {"model": "good", "key": name, "max_tokens": 300, **fields}
     codes = [gateway.chat(text, **asked)[0] for text in ASKED[:10]]
-    assert codes[0] == 200
-    assert codes[-1] == 429
+    assert (codes[0], codes[-1]) == (200, 429)
 
 
 @pytest.mark.parametrize("model", ["m", "aera/m"])
@@ -219,8 +215,7 @@ def test_what_a_key_has_spent_outlives_a_restart(tmp_path: Path, model: str, end
                 time.sleep(1.2)
                 gateway.process.send_signal(ends)
                 gateway.process.wait(10)
-    assert codes[0] == 200
-    assert codes[6:] == [429] * 6
+    assert (codes[0], codes[6:]) == (200, [429] * 6)
     assert server.completion_tokens <= 900
 
 
@@ -281,8 +276,8 @@ def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
     with housed(tmp_path) as (_, gateway):
         assert gateway.ask("/state")[0] == 200
         assert gateway.ask("/state", Sec_Fetch_Site="same-origin")[0] == 200
-        codes = [gateway.ask(p, Sec_Fetch_Site="cross-site")[0] for p in ("/state", "/v1/models")]
-        assert codes == [403, 403]
+        for path in ("/state", "/v1/models"):
+            assert gateway.ask(path, Sec_Fetch_Site="cross-site")[0] == 403
 
 
 # --- large requests, servers that hang or refuse --------------------------------------------------

@@ -41,9 +41,7 @@ def state(name: str | int, epoch: int, text: str | None) -> SimpleNamespace:
     return inspect_state(name, epoch, Response(text or "", 5, error=failed))
 
 
-def played(
-    texts: Sequence[str | None], order: Sequence[int] | None = None
-) -> tuple[list[int], Any]:
+def played(texts: Sequence[str | None], order: Sequence[int] = ()) -> tuple[list[int], Any]:
     """Play epochs through the hook, in this order of finishing; which began, and the account."""
 
     async def scene() -> tuple[list[int], Any]:

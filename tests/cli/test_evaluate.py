@@ -17,6 +17,8 @@ from aera.policies.features import VOTE_FEATURE_NAMES
 from aera.policies.gate import Gate
 from aera.solving.controller import Controller
 
+pytestmark = pytest.mark.usefixtures("trained", "others")
+
 
 @dataclass(frozen=True)
 class Shell:
@@ -90,10 +92,7 @@ def test_the_papers_gate_is_trained_on_request(shell: Shell) -> None:
         ("leaks pool pool", 2, '"pool" is no controller'),
     ],
 )
-@pytest.mark.usefixtures("trained", "others")
-def test_a_wrong_call_is_one_line_and_leaves_nothing(
-    shell: Shell, words: str, code: int, said: str
-) -> None:
+def test_a_wrong_call_is_one_line_alone(shell: Shell, words: str, code: int, said: str) -> None:
     assert said in refused(shell(*words.split()), code)
     assert not (shell.folder / "X").exists()
 
@@ -107,7 +106,6 @@ def others(shell: Shell, row_of: Callable[..., Any], write_rows: Callable[..., P
     shell.said("import", write_rows(shell.folder / "few.jsonl", rows), "--out", "few")
 
 
-@pytest.mark.usefixtures("others")
 def test_without_truths_questions_are_judged_by_agreement(shell: Shell) -> None:
     words = ("--protocol", "holdout", "--max-loss", 0.2, "--report", "r.html")
     made = shell.json("evaluate", "blind", *words)
@@ -123,7 +121,6 @@ def test_a_certificate_is_asked_for_by_its_chance_of_error(shell: Shell) -> None
     assert str(loaded.policy) == "fixed-32"
 
 
-@pytest.mark.usefixtures("trained")
 def test_a_controller_on_its_own_questions_is_marked_in_sample(shell: Shell) -> None:
     made = shell.json("evaluate", "pool", "--controller", "C")
     told, label = made["controller"], Controller.load(shell.folder / "C").label
@@ -143,7 +140,6 @@ def test_a_pool_of_another_kind_is_remarked_upon(shell: Shell) -> None:
     assert "not like those" in shell.said("evaluate", "short", *known)
 
 
-@pytest.mark.usefixtures("trained")
 def test_workers_change_nothing(shell: Shell) -> None:
     shell.said("train", "pool", "--out", "D", "--max-loss", 0.5, "--seed", 1, "--workers", 2)
     known = ("evaluate", "pool", "--controller", "C", "--policies", "asc-0.9,lead-3")
@@ -154,7 +150,6 @@ def test_workers_change_nothing(shell: Shell) -> None:
         assert one == other
 
 
-@pytest.mark.usefixtures("trained")
 def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: Shell) -> None:
     shell.said("leaks", "C")
     told = shell.said("leaks", "C", "pool")

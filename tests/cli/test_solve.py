@@ -2,6 +2,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,19 +32,20 @@ def server() -> Iterator[FakeUpstream]:
 
 
 @pytest.fixture
-def solving(tmp_path: Path, server: FakeUpstream) -> list[object]:
-    """The options every `aera solve` here needs."""
+def solve(aera: Aera, tmp_path: Path, server: FakeUpstream) -> Aera:
+    """`aera solve` by a controller."""
     controller_of().save(tmp_path / "controller")
-    return ["--controller", "controller", "--base-url", server.base_url, "--model", "m"]
+    options = ["--controller", "controller", "--base-url", server.base_url, "--model", "m"]
+    return partial(aera, "solve", *options)
 
 
 @pytest.fixture
-def sampling(tmp_path: Path, server: FakeUpstream) -> list[object]:
-    """The arguments every `aera sample` here needs."""
+def sample(aera: Aera, tmp_path: Path, server: FakeUpstream) -> Aera:
+    """`aera sample` for three questions."""
     rows = [{"id": f"q{i}", "question": f"{i}?", "answer": "7"} for i in range(3)]
     (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = "--model m --task numeric --responses 8 --out pool --block 4"
-    return ["sample", "questions.jsonl", "--base-url", server.base_url, *options.split()]
+    options = "questions.jsonl --model m --task numeric --responses 8 --out pool --block 4"
+    return partial(aera, "sample", "--base-url", server.base_url, *options.split())
 
 
 def lines(done: Done) -> list[dict[str, Any]]:
@@ -53,31 +55,27 @@ def lines(done: Done) -> list[dict[str, Any]]:
 # --- solve ----------------------------------------------------------------------------------------
 
 
-def test_what_is_set_reaches_the_server(
-    aera: Aera, solving: list[object], server: FakeUpstream
-) -> None:
+def test_what_is_set_reaches_the_server(solve: Aera, server: FakeUpstream) -> None:
     given = ["--seed", 5, "--set", "min_p=0.1", "--api-key-env", "MY_KEY", "--header", "X-Team: a"]
-    assert aera("solve", "how many?", *solving, *given, MY_KEY="k").returncode == 0
+    assert solve("how many?", *given, MY_KEY="k").returncode == 0
     call = server.calls[0]
     assert {"min_p": 0.1, "seed": 5, "max_tokens": 16_384}.items() <= call.body.items()
     assert (call.headers["Authorization"], call.headers["X-Team"]) == ("Bearer k", "a")
 
 
-def test_solve_reads_standard_input_also_as_plain_text(
-    aera: Aera, solving: list[object], server: FakeUpstream
-) -> None:
-    done = aera("solve", *solving, stdin='one?\n\n{"id": "b", "question": "two?"}\nthree?\n')
+def test_solve_reads_standard_input_also_as_plain_text(solve: Aera, server: FakeUpstream) -> None:
+    done = solve(stdin='one?\n\n{"id": "b", "question": "two?"}\nthree?\n')
     assert done.returncode == 0
     assert {line["question_id"] for line in lines(done)} == {"1", "b", "4"}
     assert {call.prompt.split()[0] for call in server.calls} == {"one?", "two?", "three?"}
 
 
 def test_a_server_that_says_nothing_is_waited_for_aloud(
-    aera: Aera, solving: list[object], server: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+    solve: Aera, server: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aera.cli.ask.EVERY", 0.2)
     server._delay = lambda call: 1.0
-    assert aera("solve", "how many?", *solving).stderr.count("nothing is done after") == 1
+    assert solve("how many?").stderr.count("nothing is done after") == 1
 
 
 def test_what_never_came_and_what_came_are_what_was_asked_for(aera: Aera) -> None:
@@ -102,9 +100,9 @@ def test_what_never_came_and_what_came_are_what_was_asked_for(aera: Aera) -> Non
     ],
 )
 def test_wrong_calls_of_solve_are_one_line(
-    aera: Aera, solving: list[object], words: list[object], code: int, said: str
+    solve: Aera, words: list[object], code: int, said: str
 ) -> None:
-    assert said in refused(aera("solve", *solving, *words, stdin="{}\n"), code)
+    assert said in refused(solve(*words, stdin="{}\n"), code)
 
 
 # --- solve with equal expressions, or a scorer ----------------------------------------------------
@@ -125,7 +123,7 @@ def test_solve_counts_equal_expressions_together_where_that_can_be(
 
 
 def test_a_scorer_from_the_working_directory_goes_exactly_where_one_is_needed(
-    aera: Aera, solving: list[object], server: FakeUpstream, tmp_path: Path
+    aera: Aera, solve: Aera, server: FakeUpstream, tmp_path: Path
 ) -> None:
     length = SimpleNamespace(score=lambda question, responses: [1.0] * len(responses))
     replace(controller_of(Fixed(4)), weigher=BestOfN(length)).save(tmp_path / "scored")
@@ -136,14 +134,14 @@ def test_a_scorer_from_the_working_directory_goes_exactly_where_one_is_needed(
         "    def score(self, question, responses):\n"
         "        return [len(response.text) / 100 for response in responses]\n"
     )
-    named, bare = ["--scorer", "judge:Length"], ["solve", "?", *solving[2:]]
-    scored = [*bare, "--controller", "scored"]
-    assert "--scorer MODULE:NAME" in refused(aera(*scored), 1)
-    assert "takes no scorer" in refused(aera("solve", "?", *solving, *named), 1)
-    assert "--scorer needs --controller" in refused(aera(*bare, *named), 2)
-    assert "no_such" in refused(aera(*scored, "--scorer", "no_such:Judge"), 2)
+    named, scored = ["?", "--scorer", "judge:Length"], ["--controller", "scored"]
+    bare = ["--base-url", server.base_url, "--model", "m"]
+    assert "--scorer MODULE:NAME" in refused(solve("?", *scored), 1)
+    assert "takes no scorer" in refused(solve(*named), 1)
+    assert "--scorer needs --controller" in refused(aera("solve", *bare, *named), 2)
+    assert "no_such" in refused(solve("?", *scored, "--scorer", "no_such:Judge"), 2)
     assert server.calls == []
-    [line] = lines(aera(*scored, *named))
+    [line] = lines(solve(*named, *scored))
     assert (line["answer"], len(line["votes"])) == ("of middling length", 4)
 
 
@@ -151,9 +149,9 @@ def test_a_scorer_from_the_working_directory_goes_exactly_where_one_is_needed(
 
 
 def test_sample_makes_a_pool_with_truths_apart(
-    aera: Aera, sampling: list[object], server: FakeUpstream, tmp_path: Path
+    sample: Aera, server: FakeUpstream, tmp_path: Path
 ) -> None:
-    done = aera(*sampling, "--set", "top_k=20", "--seed", 9, "--system", "Be brief.")
+    done = sample("--set", "top_k=20", "--seed", 9, "--system", "Be brief.")
     assert done.stdout == "pool: 24 responses, 0 were there already\n"
     pool = Pool.open(tmp_path / "pool")
     kept = {"model": "m", "system": "Be brief.", "temperature": 0.6, "top_p": 0.95, "top_k": 20}
@@ -162,22 +160,20 @@ def test_sample_makes_a_pool_with_truths_apart(
     assert json.loads((tmp_path / "pool/truths.jsonl").read_text().splitlines()[0])["answer"] == "7"
     assert sorted({call.body["seed"] for call in server.calls}) == [9, 13]
     asked = len(server.calls)
-    assert "other settings" in refused(aera(*sampling, "--seed", 10), 2)
-    again = aera(*sampling, "--set", "top_k=20", "--seed", 9, "--system", "Be brief.")
+    assert "other settings" in refused(sample("--seed", 10), 2)
+    again = sample("--set", "top_k=20", "--seed", 9, "--system", "Be brief.")
     assert again.stdout == "pool: 24 responses, 24 were there already\n"
     assert len(server.calls) == asked
 
 
-def test_wrong_calls_of_sample_are_one_line_and_leave_nothing(
-    aera: Aera, sampling: list[object], tmp_path: Path
-) -> None:
+def test_wrong_calls_of_sample_are_one_line_and_leave_nothing(sample: Aera, tmp_path: Path) -> None:
     for options, told in (
         (["--task", "cookery"], "cookery"),
         (["--prices", "cheap"], "--prices"),
         (["--base-url", "localhost"], "http://"),
         (["--responses", 0], "responses"),
     ):
-        assert told in refused(aera(*sampling, *options), 2)
+        assert told in refused(sample(*options), 2)
     assert not (tmp_path / "pool").exists()
 
 
@@ -233,12 +229,7 @@ def test_the_first_error_and_what_to_do_stand_on_standard_error(
 
 @pytest.mark.parametrize("verb", ["solve", "sample"])
 def test_the_end_says_that_the_context_has_cut_responses(
-    aera: Aera,
-    server: FakeUpstream,
-    solving: list[object],
-    sampling: list[object],
-    verb: str,
-    monkeypatch: pytest.MonkeyPatch,
+    solve: Aera, sample: Aera, server: FakeUpstream, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest: Any = server._reply
 
@@ -248,6 +239,6 @@ def test_the_end_says_that_the_context_has_cut_responses(
         return await honest(request, call, fault if fits else Fault.status(400, told))
 
     monkeypatch.setattr(server, "_reply", narrow)
-    done = aera(*["solve", "7?", *solving] if verb == "solve" else sampling)
+    done = solve("7?") if verb == "solve" else sample()
     assert done.returncode == 0
     assert "responses had at most 1,200 tokens: the server's context is 1,500\n" in done.stderr

@@ -7,11 +7,12 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Aera, command, refused
+from commands import Aera, Done, command, refused
 from fakes import Call, FakeUpstream, in_background
 from traced import TracedUpstream
 
@@ -34,11 +35,11 @@ def server() -> Iterator[FakeUpstream]:
 
 
 @pytest.fixture
-def solving(tmp_path: Path, server: FakeUpstream) -> list[object]:
-    questions = "".join(f"what is {i}?\n" for i in range(40))
-    (tmp_path / "questions.txt").write_text(questions)
-    options = ["--model", "m", "--task", "numeric", "--seed", "0", "--schedule", "4,8,16"]
-    return ["solve", "--file", "questions.txt", "--base-url", server.base_url, *options]
+def solve(aera: Aera, tmp_path: Path, server: FakeUpstream) -> Aera:
+    """`aera solve` for forty questions."""
+    (tmp_path / "questions.txt").write_text("".join(f"what is {i}?\n" for i in range(40)))
+    options = "--model m --task numeric --seed 0 --schedule 4,8,16 --file questions.txt"
+    return partial(aera, "solve", "--base-url", server.base_url, *options.split())
 
 
 def spent(server: FakeUpstream) -> tuple[int, int]:
@@ -63,11 +64,11 @@ def lines(text: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("concurrency", [1, 16, 256])
 def test_a_limit_in_tokens_is_kept_and_used(
-    aera: Aera, solving: list[object], server: FakeUpstream, concurrency: int, shared: bool
+    solve: Aera, server: FakeUpstream, concurrency: int, shared: bool
 ) -> None:
     limit = 80 * TOKENS
     options = ["--max-tokens-total", limit, "--set", "max_tokens=60", "--concurrency", concurrency]
-    done = aera(*solving, *options, *["--shared-budget"] * shared)
+    done = solve(*options, *["--shared-budget"] * shared)
     tokens = spent(server)[1]
     assert 0.9 * limit <= tokens <= limit
     assert sum(line["completion_tokens"] for line in lines(done.stdout)) == tokens
@@ -83,29 +84,27 @@ def test_a_limit_in_tokens_is_kept_and_used(
     ],
 )
 def test_the_limits_that_strangers_tried_are_kept(
-    aera: Aera, solving: list[object], server: FakeUpstream, options: str, low: Any, high: Any
+    solve: Aera, server: FakeUpstream, options: str, low: Any, high: Any
 ) -> None:
-    aera(*solving, *options.split())
+    solve(*options.split())
     bounds = zip(low, spent(server), high, strict=True)
     assert all(least <= found <= most for least, found, most in bounds)
 
 
 def test_a_shared_budget_spreads_and_says_who_got_nothing(
-    aera: Aera, solving: list[object], server: FakeUpstream
+    solve: Aera, server: FakeUpstream
 ) -> None:
-    done = aera(*solving, "--shared-budget", "--max-responses", 30)
+    done = solve("--shared-budget", "--max-responses", 30)
     counts = Counter(line["responses"] for line in lines(done.stdout))
     assert done.returncode == 3
     assert counts[1] >= 26  # one block showed how long responses are
     assert f"aera: {counts[0]} questions got nothing: " in done.stderr
 
 
-def test_seconds_end_it_and_the_answers_come_at_once(
-    aera: Aera, solving: list[object], server: FakeUpstream
-) -> None:
+def test_seconds_end_it_and_the_answers_come_at_once(solve: Aera, server: FakeUpstream) -> None:
     server._delay = lambda call: 0.0 if call.number < 8 else 30.0
     begun = time.monotonic()
-    done = aera(*solving, "--max-seconds", 1.5, "--concurrency", 4)
+    done = solve("--max-seconds", 1.5, "--concurrency", 4)
     assert time.monotonic() - begun < 12
     assert "limit: seconds" in {line["reason"] for line in lines(done.stdout)}
     assert len(server.calls) <= 13
@@ -116,15 +115,16 @@ def test_seconds_end_it_and_the_answers_come_at_once(
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_kills_lose_no_finished_call_and_double_no_line(
-    aera: Aera, solving: list[object], server: FakeUpstream, tmp_path: Path, shared: bool
+    solve: partial[Done], server: FakeUpstream, tmp_path: Path, shared: bool
 ) -> None:
     server._delay = lambda call: random.Random(call.number).uniform(0.0, 0.1)
     limit = ["--shared-budget", "--max-responses", 500] if shared else []
-    arguments = [*solving, *limit, "--out", "answers.jsonl", "--concurrency", AT_ONCE]
+    options = [*limit, "--out", "answers.jsonl", "--concurrency", AT_ONCE]
+    line = command(*solve.args[1:], *options)
     chance, log = random.Random(0), tmp_path / "answers.jsonl.pool" / "open-00000.jsonl"
     for _ in range(3):
         known, first = paid_for(log), len(server.calls)
-        work = subprocess.Popen(command(*arguments), cwd=tmp_path, stderr=subprocess.DEVNULL)
+        work = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.DEVNULL)
         until = first + chance.randint(1, 12)
         while work.poll() is None and len(server.calls) < until:
             time.sleep(0.01)
@@ -135,12 +135,12 @@ def test_kills_lose_no_finished_call_and_double_no_line(
         lost = [c for c in server.calls[first:] if (c.prompt, c.body["seed"]) not in paid_for(log)]
         assert len(lost) <= AT_ONCE
     server._delay = lambda call: 0.0
-    done = aera(*arguments)
+    done = solve(*options)
     assert done.returncode in (0, 3), done.stderr
     answers = lines((tmp_path / "answers.jsonl").read_text())
     assert sorted(int(line["question_id"]) for line in answers) == list(range(1, 41))
     before = len(server.calls)
-    aera(*arguments)
+    solve(*options)
     assert len(server.calls) == before
 
 
@@ -152,54 +152,51 @@ def paid_for(log: Path) -> set[tuple[str, int]]:
     return {(task.prompt(Question("", text)), index) for text, index in asked}
 
 
-def test_another_model_does_not_go_on_with_what_was_paid_for(
-    aera: Aera, solving: list[object]
-) -> None:
+def test_another_model_does_not_go_on_with_what_was_paid_for(solve: Aera) -> None:
     out = ["--out", "answers.jsonl", "--max-responses", 20]
-    aera(*solving, *out)
-    other = ["other" if each == "m" else each for each in solving]
-    assert "begun with another request for question 1" in refused(aera(*other, *out), 2)
-    assert "holds answers by" in refused(aera(*solving, *out, "--policy", "fixed-4"), 2)
+    solve(*out)
+    assert "begun with another request" in refused(solve(*out, "--model", "other"), 2)
+    assert "holds answers by" in refused(solve(*out, "--policy", "fixed-4"), 2)
 
 
 # --- what is said, and what is never sent ---------------------------------------------------------
 
 
 def test_a_table_is_asked_by_its_questions_and_no_answer_is_sent(
-    aera: Aera, solving: list[object], server: FakeUpstream, tmp_path: Path
+    aera: Aera, solve: partial[Done], server: FakeUpstream, tmp_path: Path
 ) -> None:
     table = "question,answer\nwhat is six?,SECRET-6\nand two?,SECRET-2\n"
     (tmp_path / "exam.csv").write_text(table)
     for stdin, more in (("", ["--file", "exam.csv"]), (table, [])):
-        done = aera("solve", *solving[3:], *more, stdin=stdin)
+        done = aera(*solve.args[1:-2], *more, stdin=stdin)
         assert len(lines(done.stdout)) == 2, done.stderr
     assert "SECRET" not in json.dumps([call.body for call in server.calls])
     assert {call.prompt.split("?")[0] for call in server.calls} == {"what is six", "and two"}
 
 
-def test_what_is_said_at_the_end_is_the_sum_of_the_lines(aera: Aera, solving: list[object]) -> None:
-    done = aera(*solving, "--prices", "1,2")
+def test_what_is_said_at_the_end_is_the_sum_of_the_lines(solve: Aera) -> None:
+    done = solve("--prices", "1,2")
     found = lines(done.stdout)
     assert f"{sum(line['money'] for line in found):,.4g} in money; saved about" in done.stderr
     assert f"{sum(line['tied'] for line in found)} answer" in done.stderr
 
 
 def test_labels_that_cannot_run_are_refused_with_the_reason(
-    aera: Aera, solving: list[object], server: FakeUpstream
+    solve: Aera, server: FakeUpstream
 ) -> None:
     for label, told in (
         ("oracle", "knows the right answers"),
         ("asc-0.9+weighted", "weights come with a trained controller"),
         ("aera-0.2", "needs a gate"),
     ):
-        assert told in refused(aera(*solving, "--policy", label), 2)
+        assert told in refused(solve("--policy", label), 2)
     assert server.calls == []
 
 
-def test_at_most_so_many_samples_are_taken(aera: Aera, solving: list[object]) -> None:
-    done = aera(*solving, "--max-samples", 6, "--policy", "lead-99")
+def test_at_most_so_many_samples_are_taken(solve: Aera) -> None:
+    done = solve("--max-samples", 6, "--policy", "lead-99")
     assert {line["responses"] for line in lines(done.stdout)} == {6}
-    assert "--schedule sets another" in refused(aera(*solving, "--max-samples", 99), 2)
+    assert "--schedule sets another" in refused(solve("--max-samples", 99), 2)
 
 
 # --- traces ---------------------------------------------------------------------------------------

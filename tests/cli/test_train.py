@@ -56,6 +56,7 @@ def points_of(made: dict[str, Any]) -> dict[str, Any]:
     return {point["policy"]: point for point in made["points"]}
 
 
+pytestmark = pytest.mark.usefixtures("folder")
 SCORED = ("--scorer", "training_judges:Short")
 TRAIN, JUDGED = ("train", "pool", "--out", "X"), ("evaluate", "pool", *SCORED)
 
@@ -63,18 +64,6 @@ TRAIN, JUDGED = ("train", "pool", "--out", "X"), ("evaluate", "pool", *SCORED)
 # --- stated policies ------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_stated_policy_is_written_and_said_to_be_stated() -> None:
-    said = call("train", "pool", "--out", "C", "--policy", "asc-0.9")
-    assert Controller.load("C").label == "asc-0.9"
-    assert "asc-0.9 was stated, not chosen" in said
-    assert "few" not in said
-    point = points_of(evaluated("--policies", "asc-0.9"))["asc-0.9"]
-    told = json.loads(Path("C/calibration.json").read_text("utf-8"))
-    assert point["accuracy"] == pytest.approx(100 * told["accuracy"], abs=1e-3)
-
-
-@pytest.mark.usefixtures("folder")
 def test_a_stated_policy_on_weighted_votes_is_evaluated_with_its_own_labels() -> None:
     call("train", "pool", "--out", "C", "--policy", "asc-0.9+weighted", "--max-samples", 6)
     assert Controller.load("C").schedule == Schedule((4, 6))
@@ -89,7 +78,6 @@ def test_a_stated_policy_on_weighted_votes_is_evaluated_with_its_own_labels() ->
     assert "weights belong to a controller" in refused("evaluate", "pool", "--policies", labels)
 
 
-@pytest.mark.usefixtures("folder")
 def test_training_uses_the_checkpoints_that_are_asked_for() -> None:
     call("train", "pool", "--out", "C", "--policy", "aera-0.4", "--schedule", "1,3,5")
     loaded = Controller.load("C")
@@ -123,12 +111,10 @@ def test_training_uses_the_checkpoints_that_are_asked_for() -> None:
         ((*JUDGED, "--policies", "aera-0.3"), "belongs to a --controller"),
     ],
 )
-@pytest.mark.usefixtures("folder")
 def test_what_does_not_go_together_is_refused(words: tuple[object, ...], reason: str) -> None:
     assert reason in refused(*words)
 
 
-@pytest.mark.usefixtures("folder")
 def test_without_truths_too_few_questions_keep_the_full_budget_and_say_how_many_it_takes() -> None:
     """No answer of these sixty changes at the safest setting, and sixty still cannot show 1 %."""
     said = call("train", "pool", "--out", "C", "--without-truths", "--max-loss", 0.01)
@@ -143,7 +129,6 @@ def test_without_truths_too_few_questions_keep_the_full_budget_and_say_how_many_
 # --- money ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("folder")
 def test_money_is_told_and_what_prompts_nobody_recorded() -> None:
     assert "money" not in call("evaluate", "pool")
     prices = ("--prices", "0.5,1.5")
@@ -158,7 +143,6 @@ def test_money_is_told_and_what_prompts_nobody_recorded() -> None:
 # --- best-of-n ------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("folder")
 def test_best_of_n_is_trained_saved_and_evaluated() -> None:
     said = call("train", "pool", "--out", "C", *SCORED, "--price", 0.3)
     assert "the truth is the judge" in said
@@ -175,7 +159,6 @@ def test_best_of_n_is_trained_saved_and_evaluated() -> None:
     assert "made for a scorer" in refused("evaluate", "pool", "--controller", "C")
 
 
-@pytest.mark.usefixtures("folder")
 def test_the_judge_of_a_returned_response_is_the_truth_or_its_score() -> None:
     """Here short responses are right, and the shortest is worth one over its length."""
     right, scored = (points_of(evaluated(*SCORED, "--judge", who)) for who in ("truth", "score"))
@@ -199,7 +182,6 @@ def test_without_truths_the_score_is_the_reward(folder: Path) -> None:
     assert "has no truths" in refused("train", "pool", "--out", "X", "--paper")
 
 
-@pytest.mark.usefixtures("folder")
 def test_no_policy_is_worth_more_than_the_oracle_of_best_of_n() -> None:
     points = points_of(evaluated(*SCORED, "--protocol", "holdout", "--price", 0.5))
     best = points["oracle"]["utility"]

@@ -19,6 +19,7 @@ from aera.lab import import_file
 from aera.sampling.recorded import RecordedUpstream
 
 Act = Callable[[House], Awaitable[Any]]
+Log = pytest.LogCaptureFixture
 
 
 class Turning(FakeUpstream):
@@ -74,7 +75,7 @@ def test_what_was_asked_early_is_compared_with_the_full_budget() -> None:
     assert metrics["aera_samples_total",] == 8, "audits are counted apart"
 
 
-def test_audits_count_in_the_order_drawn(caplog: pytest.LogCaptureFixture) -> None:
+def test_audits_count_in_the_order_drawn(caplog: Log) -> None:
     slow = Turning(delay=lambda call: 0.3 if call.prompt == "slow" and call.number else 0.0)
 
     async def scene(house: House) -> Any:
@@ -154,7 +155,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_another_model_behind_the_gateway_raises_the_alarm(
-    pool: Pool, full: bool, caplog: pytest.LogCaptureFixture
+    pool: Pool, full: bool, caplog: Log
 ) -> None:
     server = Replaced(pool)
     questions = [question.text for question in pool.questions.values()]
@@ -188,9 +189,7 @@ def test_another_model_behind_the_gateway_raises_the_alarm(
     assert all("early answers change too often" in each["warnings"][0] for each in after)
 
 
-def test_an_answer_leaves_before_its_audit_which_the_end_cancels(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_answer_leaves_before_its_audit_and_the_end_cancels_that(caplog: Log) -> None:
     server = Turning(delay=lambda call: 5.0 if server.said[call.prompt] else 0.0)
     with caplog.at_level("INFO", "aera.gateway"):
         audited(lambda house: house.post(asking("calm")), server)

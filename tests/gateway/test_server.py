@@ -1,4 +1,4 @@
-"""The gateway as a server: pass-through, keys, limits, leaving clients, readiness."""
+"""The gateway as a server: what passes through, who may ask for how much, leaving clients."""
 
 import asyncio
 import io
@@ -6,15 +6,18 @@ import json
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Call, FakeUpstream, Fault
-from gateways import BODY, CHAT, KEYS, NOBODY, House, bearer, numbers, proxied, visit
-from live import boxed
+from fakes import Call, FakeUpstream, Fault, serving
+from gateways import BODY, CHAT, KEYS, NOBODY, House, bearer, housed, numbers, proxied, visit
+from live import boxed, controller_of
 
+from aera import Fixed
+from aera.gateway.config import Config, ModelConfig, UpstreamConfig
 from aera.gateway.openai import DEEPEST, MOST_VALUES
 
 
@@ -149,6 +152,26 @@ def test_a_reply_keeps_what_an_upstream_says_beside_its_choices() -> None:
     assert told["usage"]["completion_tokens_details"] == {"reasoning_tokens": 10}
 
 
+def test_fields_beside_the_error_object_come_along() -> None:
+    fault = Fault("status", code=422, body={"detail": [{"loc": ["n"]}], "error": "odd"})
+    server = FakeUpstream(boxed, faults=[fault] * 9)
+    status, _, told = visit(lambda house: house.post(), server)
+    assert (status, told["detail"], told["error"]["message"]) == (422, [{"loc": ["n"]}], "odd")
+
+
+def test_a_choice_that_fails_leaves_the_others() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["seed"] >= 128:
+            return web.json_response({"error": {"message": "unlucky"}}, status=400)
+        return web.json_response({"choices": [{"message": {"content": "\\boxed{7}"}}] * body["n"]})
+
+    body = {**BODY, "n": 2, "seed": 0}
+    (_, _, told), _ = proxied(lambda house: house.post(body), handler)
+    assert (len(told["choices"]), told["aera"]["answer"]) == (1, "7")
+    assert told["aera"]["warnings"] == ["1 of 2 choices could not be had: upstream 400: unlucky"]
+
+
 # --- keys and limits ------------------------------------------------------------------------------
 
 
@@ -172,9 +195,7 @@ def nested(levels: int, wrap: Any) -> Any:
     ],
     ids=["lists", "deep lists", "objects", "deep objects", "values", "many values"],
 )
-def test_a_request_has_so_many_levels_and_values_and_no_more(
-    value: Any, status: int, said: str
-) -> None:
+def test_a_request_has_so_many_levels_and_values(value: Any, status: int, said: str) -> None:
     content = json.dumps({**BODY, "model": "m", "x": value}, separators=(",", ":")).encode()
     sent = {"data": io.BytesIO(content), "headers": {"content-type": "application/json"}}
     got, _, told = visit(lambda house: house.fetch(CHAT, "POST", **sent))
@@ -210,6 +231,74 @@ def test_neither_logs_nor_errors_hold_keys_or_prompts(
         told = visit(act, FakeUpstream(boxed, faults=faults), keys=KEYS)
     for secret in (*KEYS, "upstream-secret", "wrong-secret", "secret prompt"):
         assert secret not in caplog.text + told
+
+
+def test_bodies_that_do_not_come_of_one_key_leave_room_for_the_other() -> None:
+    async def act(house: House) -> tuple[int, int]:
+        port, head = house.url.rpartition(":")[2], f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Authorization: Bearer {KEYS[0]}\r\nContent-Length: 1000\r\n\r\n{{"
+        writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(30)]
+        for writer in writers:
+            writer.write(head.encode())
+        await asyncio.sleep(0.1)
+        other, same = [await house.post(BODY, headers=bearer(KEYS[place])) for place in (1, 0)]
+        assert same[2]["error"]["code"] == "too_many_requests"
+        for writer in writers:
+            writer.close()
+        return other[0], same[0]
+
+    assert visit(act, keys=KEYS, max_requests=20) == (200, 429)
+
+
+def test_two_authorization_headers_are_one_too_many() -> None:
+    headers = [("Authorization", f"Bearer {key}") for key in KEYS]
+    status, _, told = visit(lambda house: house.post(headers=headers), keys=KEYS)
+    assert (status, told["error"]["code"]) == (400, "invalid_header")
+
+
+@pytest.mark.parametrize("model", ["m", "aera/m"])
+def test_the_money_of_a_key_is_for_a_day(model: str) -> None:
+    async def act(house: House) -> list[Any]:
+        body = {**BODY, "model": model}
+        return [await house.post(body, headers=bearer(KEYS[0])) for _ in range(40)]
+
+    money = {"key_money_per_day": 0.0008, "prices": (1.0, 10.0)}
+    told = visit(act, keys=KEYS, **money)
+    assert (told[0][0], told[-1][0]) == (200, 429)
+    assert "its money of the day" in told[-1][2]["error"]["message"]
+    assert 0 < int(told[-1][1]["Retry-After"]) <= 86_400
+
+
+@pytest.mark.parametrize("asks", [{}, {"stream_options": {"include_usage": True}}])
+def test_a_stream_that_is_passed_on_looks_as_it_was_asked_for(asks: Any) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        body = json.loads(await request.read())
+        events = [{"choices": [{"delta": {"content": "seven"}}]}]
+        if body.get("stream_options", {}).get("include_usage"):
+            events.append({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 30}})
+        text = "".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n"
+        return web.Response(text=text, content_type="text/event-stream")
+
+    body = {**BODY, "model": "m", "stream": True, "max_tokens": 40, **asks}
+    act = lambda house: house.fetch(CHAT, "POST", json=body, headers=bearer(KEYS[0]))  # noqa: E731
+    (_, _, content), _ = proxied(act, handler, keys=KEYS, key_tokens_per_minute=500)
+    assert b"seven" in content
+    assert content.endswith(b"[DONE]\n\n")
+    assert (b'"usage"' in content) == bool(asks)
+
+
+def test_what_no_reply_says_is_estimated_and_the_metrics_say_so() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"choices": [{"message": {"content": "x" * 200}}]})
+
+    async def act(house: House) -> Any:
+        plain, key = {**BODY, "model": "m"}, bearer(KEYS[0])
+        statuses = [(await house.post(plain, headers=key))[0] for _ in range(2)]
+        return statuses, (await house.get("/metrics"))[1]
+
+    (statuses, metrics), _ = proxied(act, handler, keys=KEYS, key_tokens_per_minute=600)
+    assert statuses == [200, 429]
+    assert "aera_key_tokens_estimated_total{" in metrics
 
 
 # --- readiness and metrics ------------------------------------------------------------------------
@@ -276,9 +365,7 @@ def test_metrics_and_state_add_up_without_a_word_of_what_was_asked_or_said() -> 
     {"model": "aera/m", "n": 3}, {"model": "aera/m", "stream": True},
 ])  # fmt: skip
 @pytest.mark.parametrize("keep_alive", [0.02, 5.0])
-def test_when_the_client_leaves_all_upstream_calls_end_at_once(
-    fields: dict[str, Any], keep_alive: float
-) -> None:
+def test_when_the_client_leaves_all_upstream_calls_end(fields: Any, keep_alive: float) -> None:
     server = FakeUpstream(boxed, delay=lambda call: 5.0)
 
     async def act(house: House) -> float:
@@ -310,3 +397,125 @@ def test_fifty_requests_at_once_keep_their_options_apart() -> None:
 
     server = FakeUpstream(answer, delay=lambda call: 0.01 * (call.number % 3))
     visit(lambda house: asyncio.gather(*[one(house, number) for number in range(50)]), server)
+
+
+# --- many models ----------------------------------------------------------------------------------
+
+
+def team(one: str, two: str) -> Config:
+    """A small model under another name, and a large one on another server."""
+    small = ModelConfig("small", "one", "qwen-7b")
+    large = ModelConfig("large", "two", controller=controller_of(Fixed(8)))
+    servers = (UpstreamConfig("one", (one,)), UpstreamConfig("two", (two,)))
+    return Config(upstream=servers, model=(small, large))
+
+
+def test_a_name_goes_to_its_server_in_that_servers_words() -> None:
+    servers = one, two = FakeUpstream(boxed), FakeUpstream(boxed)
+
+    async def scene() -> list[Any]:
+        names = ("small", "aera/small", "large", "aera/large")
+        async with one, two, housed(team(one.base_url, two.base_url)) as house:
+            return [(await house.post({**BODY, "model": name}))[2] for name in names]
+
+    told = asyncio.run(scene())
+    seen = [[call.body["model"] for call in server.calls] for server in servers]
+    assert seen == [["qwen-7b", "qwen-7b"], ["large", "large"]]
+    assert [reply["model"] for reply in told[1::2]] == ["aera/small", "aera/large"]
+    assert [reply["aera"]["samples"] for reply in told[1::2]] == [4, 8]
+
+
+def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:
+    seen = []
+
+    def named(name: str) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.Response:
+            seen.append((name, request.path, await request.read()))
+            return web.json_response({})
+
+        return handle
+
+    async def scene() -> list[int]:
+        async with (
+            serving(named("one")) as one,
+            serving(named("two")) as two,
+            housed(team(one, two)) as house,
+        ):
+            replies = [
+                await house.fetch("/v1/embeddings", "POST", json={"model": name, "input": "x"})
+                for name in ("large", "small", "other")
+            ]
+            replies += [await house.fetch("/v1/audio", "POST", data=b"\xff\x00")]
+            replies += [await house.fetch("/v1/files")]
+            return [reply[0] for reply in replies]
+
+    assert asyncio.run(scene()) == [200, 200, 404, 200, 200]
+    assert [(name, path) for name, path, _ in seen] == [
+        ("two", "/v1/embeddings"), ("one", "/v1/embeddings"), ("one", "/v1/audio"),
+        ("one", "/v1/files"),
+    ]  # fmt: skip
+    assert json.loads(seen[1][2]) == {"model": "qwen-7b", "input": "x"}
+    assert seen[2][2] == b"\xff\x00"
+
+
+# --- /v1/responses: what asks for text is voted on ------------------------------------------------
+
+
+ASKED: dict[str, Any] = {"model": "aera/m", "input": "how many?"}
+
+
+async def respond(house: House, **fields: Any) -> Any:
+    """The official client's response."""
+    return await house.client.responses.create(**{**ASKED, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "messages"),
+    [
+        ({"instructions": "Be brief."}, [("system", "Be brief."), ("user", "how many?")]),
+        (
+            {"input": [{"role": "developer", "content": "Be kind."},
+                       {"role": "user", "content": [{"type": "input_text", "text": "how?"}]}]},
+            [("system", "Be kind."), ("user", "how?")],
+        ),
+    ],
+)  # fmt: skip
+def test_a_chat_asks_for_the_same(fields: Any, messages: Any) -> None:
+    server = FakeUpstream(boxed)
+    more = {"max_output_tokens": 50, "reasoning": {"effort": "low"}, "temperature": 0.5}
+    visit(lambda house: respond(house, **fields, **more), server)
+    body = server.calls[0].body
+    assert [(m["role"], m["content"]) for m in body["messages"]] == messages
+    assert (body["max_completion_tokens"], body["reasoning_effort"]) == (50, "low")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("chat/completions", b'"error"'), ("responses", b"event: error")]
+)
+def test_a_stream_that_fails_late_says_so_and_is_counted_as_failed(path: str, said: bytes) -> None:
+    async def act(house: House) -> Any:
+        body = {**(ASKED if path == "responses" else BODY), "stream": True}
+        _, _, told = await house.fetch(f"/v1/{path}", "POST", json=body)
+        assert said in told
+        return await house.metrics()
+
+    server = FakeUpstream(boxed, delay=lambda call: 0.2, faults=[Fault.status(503)] * 9)
+    metrics = visit(act, server, keep_alive=0.02)
+    assert metrics["aera_requests_total", "m", "stream", "503"] == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [{"type": "web_search"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+        {"text": {"format": {"type": "json_object"}}},
+        {"background": True},
+    ],
+)
+def test_what_is_more_than_text_passes_through(fields: Any) -> None:
+    body = {**ASKED, **fields}
+    act = lambda house: house.fetch("/v1/responses", "POST", json=body)  # noqa: E731
+    status, headers, _ = visit(act, FakeUpstream(boxed))
+    note = headers.get("x-aera-not-voted")
+    assert (status, note) == (404, "only text is voted on here")  # the stand-in has no such path

@@ -171,9 +171,7 @@ def test_no_method_path_or_header_makes_the_gateway_fail(
 
 @fuzzed(200)
 @given(reply | junk, st.sampled_from([200, 200, 200, 201, 304, 400, 404, 429, 500]))
-def test_no_reply_of_an_upstream_makes_the_gateway_fail(
-    target: Target, told: Any, status: int
-) -> None:
+def test_no_reply_of_an_upstream_makes_it_fail(target: Target, told: Any, status: int) -> None:
     target.told, target.status = json.dumps(told).encode(), status
     sent = json.dumps({"model": "aera/m", "messages": [], "aera": {"policy": "fixed-3"}}).encode()
     allowed = {200, 502, status} if status != 304 else {502}

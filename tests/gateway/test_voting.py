@@ -1,17 +1,22 @@
-"""What the gateway decides: options, votes, quorum, escalation, the guard."""
+"""What the gateway decides: options, votes, escalation, the guard, drift, tool calls and JSON."""
 
+import json
+import logging
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 import openai
 import pytest
 from fakes import FakeUpstream, Fault
-from gateways import BODY, CONTROLLER, SPLIT, House, account, asked, found, numbers, visit
+from foreign_questions import BUNDLED, GATED, short_questions
+from gateways import BODY, CONTROLLER, SPLIT, House, account, asked, found, numbers, saying, visit
 from live import boxed, seeds
 
-from aera import Schedule, get_task
+from aera import Question, Schedule, get_task
 from aera.gateway.openai import add_instruction
-from aera.policies.gate import OUTSIDE, Gated
+from aera.gateway.vote import DOUBT, DRIFTED
+from aera.policies.gate import NO_AGREEMENT, OUTSIDE, Gated
 from aera.solving.controller import Controller, default_controller
 
 # --- options --------------------------------------------------------------------------------------
@@ -61,9 +66,7 @@ def test_temperature_zero_is_one_sample_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(("n", "answers"), [(1, SPLIT), (3, ["7"])])
-def test_choices_are_independent_votes_and_no_two_samples_have_one_seed(
-    n: int, answers: list[str]
-) -> None:
+def test_choices_are_votes_apart_and_no_two_samples_have_one_seed(n: int, answers: Any) -> None:
     server = numbers(*answers)
     reply = asked(server, n=n, seed=7, extra_body={"aera": {"max_samples": 16}})
     assert [choice.index for choice in reply.choices] == [*range(n)]
@@ -135,3 +138,149 @@ def test_the_instruction_goes_behind_the_last_user_message_of_any_form() -> None
     assert "boxed" in changed[0]["content"][1]["text"]
     assert messages[0]["content"] == parts
     assert changed[1] == messages[1]
+
+
+# --- what was paid for is never lost --------------------------------------------------------------
+
+
+FAULTS = {
+    "429": (Fault.status(429, "slow down", retry_after="9"), "slow down"),
+    "400": (Fault.status(400, "enough"), "enough"),
+    "401": (Fault.status(401, "no such key"), "no such key"),
+    "503": (Fault.status(503, "overloaded"), "overloaded"),
+    "reset": (Fault("reset"), "connection"),
+    "hang": (Fault.hang(30), "no reply within"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("good", [1, 3])
+def test_a_failure_after_some_blocks_leaves_the_best_answer_so_far(kind: str, good: int) -> None:
+    fault, said = FAULTS[kind]
+    server = numbers("5", "6", "5", "6", *SPLIT, faults=[*[None] * good, *[fault] * 99])
+    told = found(server, serving={"timeout": 0.5})
+    assert (told["answer"], told["reason"]) == ("5", "upstream failed")
+    assert any(said in warning for warning in told["warnings"]), told["warnings"]
+    assert (told["escalate"], told["tokens_saved"]) == (True, 0)
+
+
+# --- questions that it was not taught on ----------------------------------------------------------
+
+
+SHORT = short_questions(40)
+
+
+async def ask(house: House, question: Question, **options: object) -> dict[str, object]:
+    said = [{"role": "user", "content": BUNDLED.task.prompt(question)}]
+    return account(await house.ask(messages=said, extra_body={"aera": options}))
+
+
+async def visit_all(house: House) -> tuple[list[dict[str, object]], Any, str]:
+    accounts = [await ask(house, each) for each in SHORT]
+    state = await house.state()
+    return accounts, state, (await house.get("/metrics"))[1]
+
+
+def test_a_gateway_out_of_distribution_votes_plainly_counts_it_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "aera.gateway")
+    accounts, state, metrics = visit(visit_all, FakeUpstream(boxed), controller=BUNDLED)
+    assert accounts[0]["policy"] == GATED
+    assert accounts[-1]["policy"] == "lead-4+vote"
+    warned = [each["warnings"] for each in accounts]
+    assert [DOUBT] in warned
+    assert warned[-1] == [DRIFTED]
+    assert state["models"][0]["drifted"] is True
+    assert f"aera_drifted_total {warned.count([DRIFTED])}.0" in metrics
+    said = [each.getMessage() for each in caplog.records if "taught on" in each.getMessage()]
+    assert len(said) == 1
+
+
+def test_what_a_request_names_it_gets_wherever_it_is() -> None:
+    async def act(house: House) -> set[object]:
+        await visit_all(house)
+        named = [await ask(house, SHORT[-1], policy="aera-0.30")]
+        named += [await ask(house, SHORT[-1], threshold=0.3)]
+        return {each["policy"] for each in named}
+
+    assert visit(act, FakeUpstream(boxed), controller=BUNDLED) == {"aera-0.30+vote"}
+
+
+# --- tool calls and JSON --------------------------------------------------------------------------
+
+
+TOOLS = [{"type": "function", "function": {"name": name}} for name in ("weather", "news")]
+JSON = {"type": "json_object"}
+
+
+class Calling(FakeUpstream):
+    """An upstream whose replies make these calls, one each, the last for ever; None is text."""
+
+    finish = "stop"
+
+    def __init__(self, *calls: tuple[str | None, Any]) -> None:
+        self.left = chain(calls, repeat(calls[-1]))
+        super().__init__(lambda call, place: "")
+
+    def _completion(self, *given: Any) -> dict[str, Any]:
+        whole = super()._completion(*given)
+        for choice in whole["choices"]:
+            name, told = next(self.left)
+            written = told if isinstance(told, str) else json.dumps(told)
+            made = {"id": "x", "function": {"name": name, "arguments": written}}
+            message = {"content": told} if name is None else {"tool_calls": [made]}
+            choice |= {"message": message, "finish_reason": self.finish}
+        return whole
+
+
+WINNER = 'weather\n[{"city":"Rome","unit":"C"}]'
+ROME, OSLO = {"city": "Rome", "unit": "C"}, {"unit": "C", "city": "Oslo"}
+LONG = "a text of which no two are alike, for it is long enough to say anything at all: "
+
+
+@pytest.mark.parametrize(
+    ("calls", "answer"),
+    [
+        ([("weather", ROME), ("weather", dict(reversed(ROME.items())))], WINNER),
+        ([("news", ROME), ("weather", OSLO), ("weather", ROME), ("weather", ROME)], WINNER),
+        ([("weather", {**ROME, "why": LONG + str(place)}) for place in range(4)], WINNER),
+        ([("weather", "no JSON")], 'weather\n["no JSON"]'),
+        ([(None, "It is \\boxed{7}."), (None, "So \\boxed{7}")], "(text)\n7"),
+    ],
+    ids=["order of fields", "name first", "long strings", "no JSON", "text"],
+)  # fmt: skip
+def test_what_most_replies_call_is_returned(calls: list[Any], answer: str) -> None:
+    told = found(Calling(*calls), {"policy": "fixed-4"}, tools=TOOLS)
+    assert told["answer"] == answer
+
+
+def test_the_name_wins_before_the_arguments() -> None:
+    parted = [("news", {"n": 1})] * 3 + [("weather", {"n": n}) for n in range(5)]
+    told = found(Calling(*parted), {"policy": "fixed-8"}, tools=TOOLS)
+    assert told["answer"].startswith("weather\n")
+
+
+@pytest.mark.parametrize(
+    ("texts", "answer"),
+    [
+        (['{"a": 1.0, "b": "x"}', '{"b": "x", "a": 1}'], '{"a":1,"b":"x"}'),
+        (["no JSON", '{"a": 3}'], '{"a":3}'),
+    ],
+)
+def test_json_is_voted_on_by_its_value(texts: list[str], answer: str) -> None:
+    told = found(saying(*texts), {"policy": "fixed-4"}, response_format=JSON)
+    assert told["answer"] == answer
+
+
+def test_replies_of_which_no_two_agree_end_early() -> None:
+    parted = [("weather", {"n": place}) for place in range(200)]
+    told = found(Calling(*parted), tools=TOOLS)
+    assert (told["reason"], told["samples"], told["escalate"]) == (NO_AGREEMENT, 8, True)
+
+
+def test_a_call_that_was_cut_off_has_no_vote() -> None:
+    server = Calling(("weather", ROME))
+    server.finish = "length"
+    told = found(server, {"policy": "fixed-4"}, tools=TOOLS)
+    assert (told["answer"], told["unread"]) == (None, 4)

@@ -5,10 +5,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from live import texts
 
-from aera import Pool, Record, get_task
+from aera import Pool, Question, Record, Response, get_task
+from aera.errors import PoolError
 from aera.pools.pool import Plan, write_pool
-from aera.sampling.recorded import RecordedUpstream
+from aera.sampling.recorded import RecordedSampler, RecordedUpstream
 
 NUMERIC = get_task("numeric")
 Reply = tuple[int, Any]
@@ -52,9 +54,7 @@ def test_a_recorded_upstream_serves_by_seed_or_in_order(pool: Pool) -> None:
     assert said(posted(RecordedUpstream(pool), *asked)) == "123ab45"
 
 
-def test_it_reports_the_recorded_tokens_and_cuts_a_reply_at_the_limit_of_its_request(
-    pool: Pool,
-) -> None:
+def test_it_reports_the_recorded_tokens_and_cuts_a_reply_at_its_limit(pool: Pool) -> None:
     asked = [request_of(pool, "a", seed=2, n=n, max_tokens=most) for n, most in ((3, 99), (1, 6))]
     [(_, whole), (_, cut)] = posted(RecordedUpstream(pool), *asked)
     assert [c["usage"]["completion_tokens"] for c in whole["choices"]] == [12, 13, 14]
@@ -69,3 +69,16 @@ def test_a_question_that_was_not_recorded_is_not_found(pool: Pool) -> None:
     [(status, reply)] = posted(server, asked)
     assert (status, reply["error"]["message"]) == (404, "no such question was recorded")
     assert [call.prompt for call in server.calls] == ["something else?"]
+
+
+def test_a_recorded_sampler_gives_what_was_recorded_in_order(pool: Pool) -> None:
+    async def scene() -> tuple[list[Response], list[Response]]:
+        async with RecordedSampler(pool) as sampler:
+            with pytest.raises(PoolError, match="question stranger is not in"):
+                await sampler.sample(Question("stranger", "?"), 1)
+            question = pool.questions["b"]
+            return await sampler.sample(question, 3), await sampler.sample(question, 4, start=3)
+
+    first, rest = asyncio.run(scene())
+    assert texts(first) == [f"so it is \\boxed{{{answer}}}" for answer in "abc"]
+    assert texts(rest) == ["so it is \\boxed{d}"]
