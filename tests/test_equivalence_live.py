@@ -12,24 +12,12 @@ import pytest
 from fakes import Call, FakeUpstream, inspect_state
 from live import gathered, live
 
-from aera import (
-    ASC,
-    Allocation,
-    Budget,
-    Controller,
-    Fixed,
-    Policy,
-    Question,
-    Record,
-    RecordedSampler,
-    Response,
-    Schedule,
-    get_task,
-)
+from aera import ASC, Allocation, Budget, Controller, Fixed, Policy, RecordedSampler, get_task
 from aera.adapters.inspect import VoteStopping
+from aera.core import Question, Response, Schedule
 from aera.errors import ControllerError
 from aera.policies.gate import Live
-from aera.pools.pool import Plan, read_votes, write_pool
+from aera.pools.pool import Plan, Record, read_votes, write_pool
 from aera.reading import equivalence as module
 from aera.reading.equivalence import Equivalence
 from aera.solving.run import replay

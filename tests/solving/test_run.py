@@ -5,27 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import QUESTION, responses_of
 
-from aera import (
-    ASC,
-    ESC,
-    Allocation,
-    Bounded,
-    Entropy,
-    FirstValid,
-    Fixed,
-    Lead,
-    Majority,
-    Policy,
-    Response,
-    Run,
-    Schedule,
-    Task,
-    Vote,
-    get_task,
-    unfold,
-)
+from aera import ASC, ESC, Bounded, Entropy, FirstValid, Fixed, Lead, Majority, Policy
+from aera.core import Response, Schedule, Vote, unfold
 from aera.errors import RunError
-from aera.solving.run import replay
+from aera.reading.task import Task, get_task
+from aera.solving.run import Allocation, Run, replay
 from aera.voting.rules import re2_vote
 
 SCHEDULE = Schedule((2, 4, 8, 16))

@@ -12,26 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live import gathered
 
-from aera import (
-    BestOfN,
-    Budget,
-    Controller,
-    Fixed,
-    Lead,
-    Pool,
-    Prefix,
-    Question,
-    Record,
-    RecordedSampler,
-    Response,
-    Run,
-    Schedule,
-    Vote,
-    get_task,
-    solve,
-)
+from aera import BestOfN, Budget, Controller, Fixed, Lead, RecordedSampler, Run, get_task, solve
+from aera.core import Prefix, Question, Response, Schedule, Vote
 from aera.errors import ControllerError, UsageError
-from aera.pools.pool import Plan, write_pool
+from aera.pools.pool import Plan, Pool, Record, write_pool
 from aera.voting.rules import load_scorer
 from aera.voting.traits import traits
 from aera.voting.weigher import ChanceRight
