@@ -9,7 +9,7 @@ import http.client
 import json
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -61,23 +61,16 @@ def ask(port: int, request: Any) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", **headers}
     if isinstance(body, str):
         body = body.replace("LONG", "long " * 1000)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        connection.request(
-            request.get("method", "POST" if body else "GET"), request["path"], body, headers
-        )
+    method = request.get("method", "POST" if body else "GET")
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request(method, request["path"], body, headers)
         reply = connection.getresponse()
         content = reply.read().decode()
-    finally:
-        connection.close()
-    told = {
-        name.lower(): value
-        for name, value in reply.getheaders()
-        if PROMISED.fullmatch(name.lower())
-    }
+    seen = sorted((name.lower(), value) for name, value in reply.getheaders())
+    told = {name: value for name, value in seen if PROMISED.fullmatch(name)}
     return {
         "status": reply.status,
-        "headers": {name: tidy_header(name, told[name]) for name in sorted(told)},
+        "headers": {name: tidy_header(name, value) for name, value in told.items()},
         "body": tidy_body(request, told.get("content-type", ""), content),
     }
 

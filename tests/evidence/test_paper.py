@@ -11,14 +11,7 @@ from small_study import Letters
 
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.arrays import Floats, Vectors
-from aera.paper.features import (
-    FEATURES,
-    NAMES,
-    SCALARS,
-    Projection,
-    characterize,
-    semantics,
-)
+from aera.paper.features import FEATURES, NAMES, SCALARS, Projection, characterize, semantics
 
 QUESTION = Question("q", "how many?")
 SHORT = Schedule((2, 4, 8))

@@ -6,26 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import prefix_of, prefixes_of
 
-from aera import (
-    ASC,
-    ESC,
-    Bounded,
-    Decision,
-    Entropy,
-    FirstValid,
-    Fixed,
-    Lead,
-    Majority,
-    Policy,
-    Prefix,
-    Schedule,
-    Vote,
-    parse_policy,
-)
-from aera.core import beta_confidence
+from aera import ASC, ESC, Bounded, Entropy, FirstValid, Fixed, Lead, Majority, Policy
+from aera.core import Prefix, Schedule, Vote, beta_confidence
 from aera.errors import UsageError
 from aera.policies.gate import Live
-from aera.policies.rules import UNREADABLE, label_of, strip_weighted
+from aera.policies.rules import UNREADABLE, Decision, label_of, parse_policy, strip_weighted
 
 LEARNING = [FirstValid(), Majority(0), Entropy(1), Lead(0.1), ASC(0), ESC(1)]
 

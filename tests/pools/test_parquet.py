@@ -12,17 +12,9 @@ import pytest
 from pyarrow import parquet
 from small_study import Bench, Letters
 
-from aera import Pool, Question, Record, Response, open_pool
+from aera import Pool, Question, Record, Response, evaluate, open_pool
 from aera.errors import AeraError, PoolError, UsageError
-from aera.lab import (
-    PaperLearner,
-    Truths,
-    VoteLearner,
-    evaluate,
-    export_pool,
-    import_file,
-    open_truths,
-)
+from aera.lab import PaperLearner, Truths, VoteLearner, export_pool, import_file, open_truths
 from aera.pools.parquet import METADATA, ParquetPool, show_address
 from aera.pools.pool import Plan, hold, write_pool
 from aera.workers import Processes

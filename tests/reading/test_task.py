@@ -4,18 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from aera.core import Question, Response, Vote
+from aera import Question, Response, Task, Vote, get_task
 from aera.errors import UsageError
-from aera.reading.task import (
-    REDO_NOTE,
-    TASKS,
-    Task,
-    get_task,
-    needs_redo,
-    readable_answer,
-    task_from_json,
-    with_redo,
-)
+from aera.lab import TASKS
+from aera.reading.task import REDO_NOTE, needs_redo, readable_answer, task_from_json, with_redo
 
 PAPER = with_redo(get_task("gsm8k"))
 

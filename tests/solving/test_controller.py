@@ -110,8 +110,7 @@ def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("policy", "label"),
-    [(ASC(0.71), "asc-0.71+weighted"), (Fixed(8), "weighted-8")],
+    ("policy", "label"), [(ASC(0.71), "asc-0.71+weighted"), (Fixed(8), "weighted-8")]
 )
 def test_a_label_tells_weighted_votes_from_plain_ones_and_must_fit(
     policy: Policy, label: str, tmp_path: Path
@@ -203,10 +202,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "features in another order": (lambda path: edit(path, features=[*NAMES[::-1]]), INPUTS),
     "a feature too few": (lambda path: edit(path, features=[*NAMES[1:]]), INPUTS),
     "another feature": (lambda path: edit(path, features=[*NAMES[:-1], "z_next"]), INPUTS),
-    "another encoder": (
-        lambda path: edit(path, encoder={"name": None, "identity": "http-other"}),
-        "http-other",
-    ),
+    "another encoder": (lambda p: edit(p, encoder={"name": None, "identity": "other"}), "other"),
     "no tensors at all": (lambda path: rewrite(path, b"not a model"), "cannot be read"),
     "missing config": (lambda path: (path / "config.json").unlink(), "there is no controller"),
     "missing calibration": (lambda path: (path / "calibration.json").unlink(), "is missing"),
@@ -217,21 +213,23 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a later format": (lambda path: edit(path, format=2), "format 2"),
     "a later version": (
         lambda path: edit(path, format=3, written_by="9.1"),
-        "format 3, which aera 9.1 wrote, and this version reads up to format 1; update aera",
+        "format 3, which aera 9.1 wrote, and this version reads up to format 1",
     ),
     "a schedule that falls": (lambda path: edit(path, schedule=[8, 4]), "increasing"),
     "an unknown policy": (lambda path: edit(path, threshold=None, policy="luck-7"), "luck-7"),
     "an impossible threshold": (lambda path: edit(path, threshold=7), "between 0 and 1"),
+    "unknown weights": (lambda path: edit(path, weights="gone"), "gone"),
     "an unknown task": (lambda path: edit(path, task={"name": "x", "kind": "y"}), '"y"'),
     "a damaged home": (lambda path: edit(path, home={"questions": 3}), "of this version"),
     "a home of no facts": (lambda path: edit(path, home={"spread": {}, "questions": 3}), "a home"),
     "a home that is none": (lambda path: edit(path, home=7), "of this version"),
-    "a threshold without a gate": (
-        lambda path: edit(path, model_sha256=None, traits=[]),
-        "without a gate",
-    ),
+    "no gate": (lambda path: edit(path, model_sha256=None, traits=[]), "without a gate"),
     "traits without their arrays": (lambda path: edit(path, model_sha256=None), WEIGHER),
 }
+
+
+WAYS_OUT = ("aera train POOL --out DIRECTORY", "copy the whole controller again", "-U aera")
+UNREADABLE = ("cannot be read", "is missing", "there is no controller")
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -240,6 +238,7 @@ def test_a_damaged_or_foreign_controller_is_refused_in_one_sentence(name: str, s
     damage(saved)
     sentence = refusal(saved)
     assert complaint in sentence
+    assert sentence.endswith(WAYS_OUT) or complaint in UNREADABLE
     assert "Error(" not in sentence
 
 

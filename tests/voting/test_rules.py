@@ -100,8 +100,7 @@ def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size:
 
 
 @pytest.mark.parametrize(
-    ("policy", "label"),
-    [(None, "lead-4"), ("asc-0.9", "asc-0.9"), ("asc-0.9+weighted", "asc-0.9")],
+    ("policy", "label"), [(None, "lead-4"), ("asc-0.9", "asc-0.9"), ("asc-0.9+weighted", "asc-0.9")]
 )
 def test_weights_that_were_asked_for_stay_under_every_policy(
     policy: str | None, label: str
