@@ -59,100 +59,91 @@ def test_an_ending_is_read_as_its_author_meant_it(row: dict) -> None:  # type: i
 
 
 CITIES = ("London", "Berlin", "Paris", "Madrid")
+SILENT = {
+    "numeric": r"""\boxed{none} The answer is 2|it is \$5.50 each|The answer is 15 or 16
+        |Answer: 5 to 6|the answer is 2x|The answer is 5 (or 6).|Answer: 5 (maybe 6)
+        |the answer is not 5|#### 2. Add them up|answers: 5|the answer is 3\sqrt{2}
+        |The answer isn't 5|answer is 5-6|<answer>The total is 45 dollars</answer>
+        |Answer: 5 apples and 6 pears|The answer is one hundred.|The answer is twenty-five.
+        |The answer is two of the three.|Answer: 5 100-gram bags|Answer: 2^10|Answer: $12k
+        |Answer: 5'11"|The answer is 45 minutes 30 seconds|The answer is 12, but that is unclear.
+        |The answer is 3.5 x 10^4|it makes 7|The values are \boxed{3}, \boxed{4}, and \boxed{5}.
+        |Answer: 5, or perhaps 6|Answer: 5, maybe 6|**Answer: 5** or **6**|Answer: 12 or more
+        |Answer: 3! = 6|Answer: 4 R 2|Answer: 10 mod 3|Answer: 0x1F|Answer: 2³|Answer: 2π
+        |Answer: 5 ± 1|Answer: 101_2|The answer is 7 times 6|Answer: 12 divided by three
+        |The answer is 9 minus $4""",
+    "choice": r"""answer is not B|Answer: 5|Answer: I think so|the answer is a bit unclear
+        |Answer: B, C|Answer: I'd say|Answer: A or B?|answer is B/C|Answer: A bank|Answer: Bank
+        |Answer: (A) and (C)|the answer is c of the list|perhaps B|Answer: B or maybe C
+        |Neither A nor B is correct.|B is not the right answer.|If asked about Spain, D is correct.
+        |It's clear that B is incorrect.|Option B is correct? No. Option C is correct.
+        |Another option is B|Answer: (A) (B)|Answer: B. Wait, it is C|every answer choice: B
+        |Answer: C major|Answer: E = mc^2|C. Paris""",
+    "expression": r"""Answer: 2 or more|the answer is a bit unclear|Answer: I think
+        |The answer is 7 times 6|the answer is unknown|Answer: see above|Answer: $x$ or $y$""",
+}
+"""What says nothing to be read, by task."""
 NUMERIC = [
-    *((r"\boxed{1} The answer is 2", "1"), (r"\boxed{none} The answer is 2", None)),
-    *(("The answer is $1,080.", "1080"), ("answer is $1{,}080$", "1080"), ("Answer = -3", "-3")),
-    *(("**Answer:** 18", "18"), ("answer is:\n\n\\[18\\]", "18"), (r"it is \$5.50 each", None)),
+    *((r"\boxed{1} The answer is 2", "1"), ("The answer is $1,080.", "1080")),
+    *(("answer is $1{,}080$", "1080"), ("Answer = -3", "-3"), ("answer is:\n\n\\[18\\]", "18")),
     *(("the answer is 5 + 3 = 8.", "8"), ("Answer: x = 5", "5"), (r"answer is \$5.50 each", "5.5")),
-    *((r"answer is $\frac{1}{2}$", "0.5"), ("the answer is about 7", "7"), ("Answer: .50", "0.5")),
+    *((r"answer is $\frac{1}{2}$", "0.5"), ("the answer is about 7", "7")),
     *(("The answer is 5. No: the answer is 6", "6"), ("The answer is not 5. The answer is 6", "6")),
     *(("Answer: 5\n#### 6", "6"), ("#### 5\nAnswer: 6", "6")),
-    ("the answer is 6. Answer: none", "6"),
-    *(("The answer is 15 or 16", None), ("Answer: 5 to 6", None), ("the answer is 2x", None)),
-    *(("The answer is 5 (or 6).", None), ("Answer: 5 (maybe 6)", None)),
-    *(("the answer is not 5", None), ("#### 2. Add them up", None), ("answers: 5", None)),
-    *((r"the answer is 3\sqrt{2}", None), ("The answer isn't 5", None), ("answer is 5-6", None)),
-    *(("Adding up:\n\n**42**", "42"), ("Adding up\nwe have 42 apples and 3 pears left", None)),
+    *(("the answer is 6. Answer: none", "6"), ("Adding up:\n\n**42**", "42")),
+    ("Adding up\nwe have 42 apples and 3 pears left", None),
     *(("The answer is 25.\n1. Check: 5*5 = 25", "25"), ("Answer: 18\n- 5 were eaten", "18")),
-    *(("<answer>$1,200</answer>", "1200"), ("<answer>The total is 45 dollars</answer>", None)),
-    *(("Answer: 5 apples and 6 pears", None), ("The answer is 5, not 6.", "5")),
+    *(("<answer>$1,200</answer>", "1200"), ("The answer is 5, not 6.", "5")),
     *(("The answer is 10 because 5 + 5 = 10.", "10"), ("answer is 12 since 3 boxes hold 4", "12")),
-    *(("The answer is 3 1/2 hours", "3.5"), ("The answer is one hundred.", None)),
-    *(("The answer is twenty-five.", None), ("The answer is two of the three.", None)),
-    *(("Answer: 5 100-gram bags", None), ("Answer: 2^10", None), ("Answer: $12k", None)),
-    *(("Answer: 5'11\"", None), ("The answer is 45 minutes 30 seconds", None)),
-    *(("The answer is 12, but that is unclear.", None), ("The answer is 3.5 x 10^4", None)),
-    *(("Answer: 5\n\nProblem 2: 3+3\nThe answer is 6", "5"), ("it makes 7", None)),
-    *((r"The values are \boxed{3}, \boxed{4}, and \boxed{5}.", None), ("#### 0.5", "0.5")),
-    *((r"First \boxed{3}. Then, finally, \boxed{4}", "4"), (r"\boxed{3} and again \boxed{3}", "3")),
-    *(("Answer: 5 or maybe 6", None), ("Answer: 5, or perhaps 6", None)),
-    ("Answer: 5, maybe 6", None),
-    *(("**Answer: 5** or **6**", None), ("Answer: 12 or more", None), ("Answer: 3! = 6", None)),
-    *(("Answer: 4 R 2", None), ("Answer: 10 mod 3", None), ("Answer: 0x1F", None)),
-    *(("Answer: 2\u00b3", None), ("Answer: 2\u03c0", None), ("Answer: 5 \u00b1 1", None)),
-    *(("Answer: 101_2", None), ("Each costs 5 each\nAnswer: 20", "20"), ("Answer: 5!", "5")),
-    *(("That makes twenty-one\nAnswer: 21", "21"), ("Answer: 5, and 3 of them are red", "5")),
-    *(("The answer is 7 times 6", None), ("The answer is 7 times as many", "7")),
-    *(("Answer: 12 divided by three", None), ("The answer is 9 minus $4", None)),
+    *(("The answer is 3 1/2 hours", "3.5"), ("Answer: 5\n\nProblem 2: 3+3\nThe answer is 6", "5")),
+    *(("#### 0.5", "0.5"), (r"First \boxed{3}. Then, finally, \boxed{4}", "4")),
+    *((r"\boxed{3} and again \boxed{3}", "3"), ("Each costs 5 each\nAnswer: 20", "20")),
+    *(("Answer: 5!", "5"), ("That makes twenty-one\nAnswer: 21", "21")),
+    *(("Answer: 5, and 3 of them are red", "5"), ("The answer is 7 times as many", "7")),
     *((r"\boxed{7}" + " Feel free to ask for more." * 8, "7"), (r"\boxed{1/2}", "0.5")),
 ]
 CHOICE = [
-    *(("The answer is B.", "B"), ("**Answer: B**", "B"), ("Answer:\n\nC", "C")),
-    ("Answer: 'A'", "A"),
-    *(("The correct answer is (C) bank", "C"), ("Answer: **(D)**", "D"), (r"answer is $B$", "B")),
-    *((r"answer is \text{B}", "B"), ("The correct option is: [b]", "B"), ("answer is b.", "B")),
+    *(("The answer is B.", "B"), ("Answer:\n\nC", "C"), ("Answer: 'A'", "A")),
+    *(("The correct answer is (C) bank", "C"), ("Answer: **(D)**", "D"), ("answer is $B$", "B")),
+    *((r"answer is \text{B}", "B"), ("The correct option is: [b]", "B")),
     *(("The answer is A because", "A"), ("Answer: A\nIt fits.", "A"), ("Answer: A, the bank", "A")),
     *(("answer is option C.", "C"), ("answer is likely (B)", "B"), ("Answer: I.", "I")),
-    *(("The answer is C. The answer is not B.", "C"), ("answer is not B", None)),
-    ("Answer: 5", None),
-    *(("Answer: I think so", None), ("the answer is a bit unclear", None), ("Answer: B, C", None)),
-    *(("Answer: I'd say", None), ("Answer: A or B?", None), ("answer is B/C", None)),
-    *(("Answer: A bank", None), ("Answer: Bank", None), ("Answer: (A) and (C)", None)),
-    *(("the answer is c of the list", None), ("perhaps B", None), ("It is blue.\nA dog", None)),
-    *((r"\boxed{\text{(B)}}", "B"), ("It is blue.\n\n(B)", "B"), ("Answer: B or maybe C", None)),
-    *(("Neither A nor B is correct.", None), ("B is not the right answer.", None)),
-    *(("If asked about Spain, D is correct.", None), ("It's clear that B is incorrect.", None)),
-    *(("Option B is correct? No. Option C is correct.", None), ("The answer is B, not C.", "B")),
-    *(("Let us check each option:\n\nA. is wrong\nB. fits", None), ("Another option is B", None)),
-    *(("Answer: (A) (B)", None), ("Answer: B. Wait, it is C", None)),
-    *(("every answer choice: B", None), ("Answer: C major", None), ("Answer: E = mc^2", None)),
+    *(("The answer is C. The answer is not B.", "C"), ("It is blue.\nA dog", None)),
+    *((r"\boxed{\text{(B)}}", "B"), ("The answer is B, not C.", "B")),
+    ("Let us check each option:\n\nA. is wrong\nB. fits", None),
     ("A. London - wrong\nB. Berlin - wrong\nC. Paris - right", None),
 ]
 EXPRESSION = [
     *(("The answer is $x+1$.", "x+1"), (r"answer is \(\frac{1}{2}\).", "0.5")),
-    *((r"Answer: \[ x^2 \]", "x^2"), ("#### 18", "18"), ("answer is 18 inches.", "18")),
+    *((r"Answer: \[ x^2 \]", "x^2"), ("answer is 18 inches.", "18")),
     *(("Answer: x = 5 or x = 6", "5, 6"), ("answer: 2.5x+1. So", "2.5x+1"), ("answer is $x$", "x")),
     *((r"answer is 3\pi", r"3\pi"), ("**Answer: 2x+3**", "2x+3"), ("Answer: (1, 2)", "(1,2)")),
-    *(("Answer: 2 or more", None), ("the answer is a bit unclear", None)),
-    *(("Answer: I think", None), ("The answer is 7 times 6", None)),
-    *(("the answer is unknown", None), ("Answer: see above", None)),
-    ("<answer>$x^2$</answer>", "x^2"),
-    *((r"\boxed{x = \dfrac{1}{2}}", "0.5"), ("Solving:\n\n$x^2 + 1$", "x^2+1")),
-    *(("Solving gives\nno more than that", None), ("Answer: $x$ or $y$", None)),
+    *(("<answer>$x^2$</answer>", "x^2"), (r"\boxed{x = \dfrac{1}{2}}", "0.5")),
+    *(("Solving:\n\n$x^2 + 1$", "x^2+1"), ("Solving gives\nno more than that", None)),
     ("### Final Answer\n\\[\n\\boxed{}\n\\]", None),
 ]
 OTHERS = [
     *(("gpqa", r"\boxed{E}", None), ("mmlu-pro", r"\boxed{E}", "E")),
-    ("gsm8k", "so 7\n#### 7", "7"),
     ("text", r"so \boxed{The Eiffel Tower!}", "eiffel tower"),
     ("text", "Thinking.\nParis", "paris"),
-    *(("text", "The answer is Paris. It is in France.", "paris"), ("yes-no", "Hm.\nTrue", "yes")),
-    *(("text", "<answer>Paris</answer>", "paris"), ("yes-no", r"\boxed{\text{Yes}}", "yes")),
-    *(("yes-no", "The answer is: **No**, because", "no"), ("yes-no", "perhaps", None)),
-    *(("yes-no", "Answer: No idea", None), ("yes-no", "True or false? Hard to say", None)),
-    *(("yes-no", "No information is given", None), ("yes-no", "No, it is not", "no")),
-    *(("json", 'Here: {"answer": 4.0, "why": "so"} bye', "4"), ("json", '{"other": 1}', None)),
-    *(("json", '```json\n{"answer": " Paris "}\n```', "Paris"), ("json", "no object", None)),
-    *(("numeric-loose", "3 and 4 make 7 of them.", None), ("numeric-loose", "It makes 7.", "7")),
-    *(("numeric-loose", "4+5 = 9 apples.", "9"), ("choice-loose", "It could be B.", "B")),
-    *(("choice-loose", "I would rule out B.", None), ("choice-loose", "Plan B, vitamin D.", None)),
-    *(("choice-loose", "C. Paris", "C"), ("choice-loose", "It is known.\nA) Rome", "A")),
-    *(("choice-loose", "(C) Paris\n\nIt lies on a river.", "C"), ("choice", "C. Paris", None)),
-    *(("choice-loose", f"{each}B. Oslo", None) for each in ("A. Rome\n", "A. Rome\n\n")),
+    ("text", "The answer is Paris. It is in France.", "paris"),
+    *(("text", "<answer>Paris</answer>", "paris"), ("yes-no", "Hm.\nTrue", "yes")),
+    *(("yes-no", r"\boxed{\text{Yes}}", "yes"), ("yes-no", "The answer is: **No**, because", "no")),
+    *(("yes-no", "perhaps", None), ("yes-no", "Answer: No idea", None)),
+    *(("yes-no", "True or false? Hard to say", None), ("yes-no", "No information is given", None)),
+    *(("yes-no", "No, it is not", "no"), ("json", 'Here: {"answer": 4.0, "why": "so"} bye', "4")),
+    *(("json", '{"other": 1}', None), ("json", '```json\n{"answer": " Paris "}\n```', "Paris")),
+    *(("json", "no object", None), ("numeric-loose", "3 and 4 make 7 of them.", None)),
+    *(("numeric-loose", "It makes 7.", "7"), ("numeric-loose", "4+5 = 9 apples.", "9")),
+    *(("choice-loose", "It could be B.", "B"), ("choice-loose", "I would rule out B.", None)),
+    *(("choice-loose", "Plan B, vitamin D.", None), ("choice-loose", "It is known.\nA) Rome", "A")),
+    ("choice-loose", "(C) Paris\n\nIt lies on a river.", "C"),
+    *(("choice-loose", "A. Rome\nB. Oslo", None), ("choice-loose", "A. Rome\n\nB. Oslo", None)),
     ("choice-loose", "A. Rome is old.\nB. Oslo is new.\n\nSo:\nA. Rome", "A"),
     ("choice-loose", "A. Let me think.\n\nSo it must be B.", "B"),
 ]
 SAID = [
+    *((task, text.strip(), None) for task, texts in SILENT.items() for text in texts.split("|")),
     *(("numeric", *each) for each in NUMERIC),
     *(("choice", *each) for each in CHOICE),
     *(("expression", *each) for each in EXPRESSION),
