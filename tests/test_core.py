@@ -70,9 +70,7 @@ def test_text_that_is_no_schedule_is_refused_in_one_sentence(text: str) -> None:
 
 
 @given(schedules, st.integers(1, 400))
-def test_a_shorter_pool_cuts_it_but_keeps_its_whole_length_in_use(
-    schedule: Schedule, responses: int
-) -> None:
+def test_a_shorter_pool_cuts_it_and_is_used_to_the_end(schedule: Schedule, responses: int) -> None:
     cut = schedule.upto(responses)
     assert cut.last == min(responses, schedule.last)
     assert set(cut) - {cut.last} == {c for c in schedule if c < cut.last}

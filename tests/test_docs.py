@@ -267,9 +267,7 @@ def parts(bundle: Callable[[int], Path], tmp_path: Path) -> dict[str, str]:
 
 @SHORT
 @pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
-def test_an_example_runs_as_its_first_line_says(
-    example: Path, parts: dict[str, str], runner: Runner
-) -> None:
+def test_an_example_runs_as_it_says(example: Path, parts: dict[str, str], runner: Runner) -> None:
     usage = written(example).splitlines()[0].strip('"').rpartition(": ")[2]
     words = [parts.get(word, word) for word in usage.split()]
     if example.stem == "client":
@@ -315,9 +313,7 @@ def test_the_tree_in_the_readme_names_every_room_once_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", ["commands", "evidence", "policies"])
-def test_a_generated_page_is_what_its_recipe_writes(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_what_its_recipe_writes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "runs")
     recipe = import_module(f"{name}_page")
     assert recipe.PAGE.read_text("utf-8") == recipe.render()
@@ -360,9 +356,7 @@ def test_the_gateway_page_names_every_metric_with_its_labels_and_no_other() -> N
     assert {name: each for name, each in shown.items() if each or name in labels} == labels
 
 
-def test_the_file_on_the_gateway_page_can_be_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gateways_file_can_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fenced = FENCE.findall(written(ROOT / "docs/gateway.md"))
     [text] = [text for kind, text in fenced if kind == "toml"]
     (tmp_path / "gateway.toml").write_text(text, "utf-8")

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,9 +52,7 @@ def by_turns(call: Call, place: int) -> str:
 # --- solving --------------------------------------------------------------------------------------
 
 
-def solved(
-    questions: Sequence[str], policy: Policy, budget: Budget | None = None
-) -> list[Allocation]:
+def solved(questions: list[str], policy: Policy, budget: Budget | None = None) -> list[Allocation]:
     """Allocations in the order in which the questions stop."""
     named, controller = [Question(each, each) for each in questions], controller_of(policy)
     upstream = FakeUpstream(by_turns)

@@ -10,9 +10,7 @@ from aera.files import whole_file, whole_folder
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_written_appears_when_it_is_whole_and_else_leaves_nothing(
-    tmp_path: Path, fails: bool
-) -> None:
+def test_what_is_written_appears_whole_or_leaves_nothing(tmp_path: Path, fails: bool) -> None:
     out = tmp_path / "out"
     with (
         suppress(InterruptedError),

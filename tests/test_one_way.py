@@ -289,9 +289,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("way", "name", "stream", "order"), [*cases()])
-def test_the_same_responses_lead_to_the_same(
-    feed: Feed, way: str, name: str, stream: str, order: str
-) -> None:
+def test_all_ways_decide_the_same(feed: Feed, way: str, name: str, stream: str, order: str) -> None:
     expected, made = feed.outcomes("by hand", name, order), feed.outcomes(way, name, order)
     truths = open_truths(feed.pool)
     assert truths is not None

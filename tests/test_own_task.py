@@ -41,7 +41,7 @@ def answering(say: Any) -> FakeUpstream:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_task_of_ones_own_goes_from_questions_to_the_gateway(
+def test_an_own_task_goes_from_questions_to_a_gateway(
     name: str, aera: Aera, tmp_path: Path
 ) -> None:
     content, say, (yes, no) = WAYS[name]

@@ -74,9 +74,7 @@ def read_tables(published: ModuleType) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_an_interval_and_a_number_in_a_sentence_stand_in_a_table(
-    page: str, published: ModuleType
-) -> None:
+def test_numbers_of_a_sentence_stand_in_a_table(page: str, published: ModuleType) -> None:
     prose, tables = read_prose(page, published), read_tables(published)
     told = re.findall(r"\[[-+]?\d+\.\d+, [-+]?\d+\.\d+\]", prose)
     assert told
@@ -103,9 +101,7 @@ def test_the_picture_of_the_readme_shows_the_published_tables(published: ModuleT
     assert f"<desc>{picture.drawn_from()}</desc>" in figure, "run python runs/picture.py"
 
 
-def test_a_result_is_up_to_date_until_its_recipe_or_the_code_changes(
-    small: ModuleType, tmp_path: Path
-) -> None:
+def test_a_result_holds_until_recipe_or_code_changes(small: ModuleType, tmp_path: Path) -> None:
     page = (tmp_path / "docs/page.md").read_text()
     assert "|  | y |\n| --- | ---: |\n| a | 2 |\n<!-- end" in page
     assert small.show("one", "").endswith("| b | 3 | 4 |\n\nSaid.")

@@ -20,14 +20,7 @@ BUDGET = {
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-BLANK = (
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-)
+BLANK = ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER")
 
 
 def module_name(path: Path) -> str:
@@ -87,7 +80,7 @@ def count_code(path: Path) -> int:
         if documented and ast.get_docstring(node, clean=False) is not None:
             prose.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in BLANK:
+        if tokenize.tok_name[token.type] not in BLANK:
             told.update(range(token.start[0], token.end[0] + 1))
     return len(told - prose)
 

@@ -70,11 +70,9 @@ def test_a_pool_written_before_holds_what_it_held(name: str, written: Path) -> N
     assert json.loads(said("info", written / name, "--json"))["truths"] == labels
 
 
-def test_a_pool_in_one_parquet_file_is_imported_as_it_was_and_a_folder_of_them_opens(
-    written: Path, tmp_path: Path
-) -> None:
-    said("import", written / "exported.parquet", "--out", tmp_path / "again")
-    for place in (tmp_path / "again", written / "sharded"):
+def test_a_pool_in_one_parquet_file_is_imported_and_a_folder_of_them_opens(written: Path) -> None:
+    said("import", written / "exported.parquet", "--out", written / "again")
+    for place in (written / "again", written / "sharded"):
         assert told(aera.open_pool(place)) | {"labels": 3} == PINNED["pools"]["imported"]
 
 
@@ -88,9 +86,7 @@ def test_an_interrupted_pool_says_how_far_it_is(written: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "missing"), [("interrupted", 14), ("growing", 8), ("sampled", 12)]
 )
-def test_a_pool_begun_before_goes_on_and_pays_nothing_twice(
-    name: str, missing: int, written: Path
-) -> None:
+def test_a_pool_begun_before_goes_on_and_pays_once(name: str, missing: int, written: Path) -> None:
     out, before = written / name, written / "questions.jsonl"
     with seven() as server:
         to = ("--base-url", server.base_url, "--model", "m", "--task", "numeric", "--responses", 8)

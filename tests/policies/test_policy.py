@@ -82,9 +82,7 @@ def test_a_policy_stops_at_its_checkpoint(policy: Policy, answers: str, stop: in
         (0.99, [6, 9, 11, 13, 14, 16, 18, 19, 21, 23, 24]),
     ],
 )
-def test_asc_needs_as_many_votes_as_the_published_table(
-    confidence: float, needed: list[int]
-) -> None:
+def test_asc_needs_the_votes_of_the_published_table(confidence: float, needed: list[int]) -> None:
     for rivals, least in enumerate(needed):
         stops = [ASC(confidence).decide(prefix_of("a" * n + "b" * rivals)).stop for n in range(30)]
         assert next(n for n in range(rivals, 30) if stops[n]) == least
@@ -191,9 +189,7 @@ bounded = st.builds(
         (Bounded(Lead(3), 8, 64, False), "lead-3+min8+max64", "lead-3+min8+max64+weighted"),
     ],
 )
-def test_a_label_names_its_policy_and_the_votes_it_looks_at(
-    policy: Policy, label: str, weighted: str
-) -> None:
+def test_a_label_names_its_policy_and_its_votes(policy: Policy, label: str, weighted: str) -> None:
     assert parse_policy(label) == policy
     assert label_of(policy, weighted=False) == str(policy) == label
     assert label_of(policy, weighted=True) == weighted

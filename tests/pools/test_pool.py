@@ -73,9 +73,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, columns: list[list[Respons
     assert list(written) == list(Pool.open(tmp_path)) == records
 
 
-def test_files_say_what_is_documented_and_equal_records_give_equal_bytes(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_files_are_as_documented_and_of_equal_records_equal(pool: Pool, tmp_path: Path) -> None:
     opened = Pool.open(pool.path)
     assert (len(opened), opened.manifest.responses, opened.task) == (3, 12, NUMERIC)
     fields = json.loads((pool.path / "manifest.json").read_text())
@@ -99,9 +97,7 @@ def test_files_say_what_is_documented_and_equal_records_give_equal_bytes(
         ([3, 0], 3),
     ],
 )
-def test_the_pool_is_as_long_as_keeps_most_responses(
-    tmp_path: Path, counts: list[int], each: int
-) -> None:
+def test_a_pool_is_cut_where_it_keeps_most(tmp_path: Path, counts: list[int], each: int) -> None:
     records = [record_of(f"q{i}", "1" * count) for i, count in enumerate(counts)]
     write_pool(tmp_path, records, Plan(NUMERIC))
     pool = Pool.open(tmp_path)
@@ -187,7 +183,7 @@ def test_parts_are_segments_that_travel_and_are_held_in_memory(
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def test_a_damaged_segment_is_found_when_read_after_its_whole_questions(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_segment_is_found_when_it_is_read(tmp_path: Path) -> None:
     records = [record_of(f"q{i}", "12" * 500) for i in range(8)]
     pool = write_pool(tmp_path, records, Plan(NUMERIC))
     data = (pool.path / SEALED).read_bytes()
@@ -198,6 +194,8 @@ def test_a_damaged_segment_is_found_when_read_after_its_whole_questions(tmp_path
         assert trouble(opened).startswith(f"{SEALED}, line ")
         if damaged == data[: len(data) // 2]:
             assert next(iter(opened)) == records[0]
+    (pool.path / SEALED).unlink()
+    assert f'{SEALED}" is missing; bring it back' in trouble(Pool.open(pool.path))
 
 
 def changed(line: str, name: str, *value: Any) -> str:
@@ -226,11 +224,6 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "error": ({},),
     "model": (7,),
 }
-
-
-def test_a_segment_that_is_missing_is_named(pool: Pool) -> None:
-    (pool.path / SEALED).unlink()
-    assert f'{SEALED}" is missing; bring it back' in trouble(Pool.open(pool.path))
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES)
@@ -317,9 +310,7 @@ def test_a_directory_with_a_manifest_is_a_pool(bench: Bench, pool_copy: Path) ->
         ("tables", "make a pool of it with aera import"),
     ],
 )
-def test_what_is_no_pool_is_refused_in_one_sentence(
-    tmp_path: Path, name: str, message: str
-) -> None:
+def test_what_is_no_pool_is_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n")
     for folder in ("empty", "tables"):
         (tmp_path / folder).mkdir()

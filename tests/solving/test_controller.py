@@ -112,9 +112,7 @@ def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("policy", "label"), [(ASC(0.71), "asc-0.71+weighted"), (Fixed(8), "weighted-8")]
 )
-def test_a_label_tells_weighted_votes_from_plain_ones_and_must_fit(
-    policy: Policy, label: str, tmp_path: Path
-) -> None:
+def test_labels_tell_weighted_from_plain_votes(policy: Policy, label: str, tmp_path: Path) -> None:
     plain = Controller(get_task("numeric"), SCHEDULE, policy)
     weighted = replace(plain, weigher=weigher_of())
     assert (plain.label, weighted.label) == (str(policy), label)
@@ -129,13 +127,13 @@ def test_a_label_tells_weighted_votes_from_plain_ones_and_must_fit(
 
 
 def test_what_could_not_be_loaded_again_is_not_saved(
-    controller: Controller, gate: PaperGate, tmp_path: Path
+    controller: Controller, tmp_path: Path
 ) -> None:
     class Even:
         def weigh(self, question: object, responses: object, votes: list[Vote]) -> list[Vote]:
             return votes
 
-    bounded = replace(controller, policy=Bounded(Gated(gate, 0.3)))
+    bounded = replace(controller, policy=Bounded(controller.policy))
     for made, said in (
         (bounded, str(bounded.policy)),
         (replace(controller, weigher=Even()), "cannot keep a Even; save it with weigher=None"),
@@ -242,9 +240,7 @@ def test_a_damaged_or_foreign_controller_is_refused_in_one_sentence(name: str, s
     assert "Error(" not in sentence
 
 
-def test_another_threshold_keeps_the_bounds_and_both_bounds_hold_exactly(
-    controller: Controller,
-) -> None:
+def test_another_threshold_keeps_the_bounds_and_both_hold_exactly(controller: Controller) -> None:
     other = controller.bounded(3, 6).at(0.9)
     assert [*other.schedule] == [2, 3, 4, 6, 8]
     assert (str(other.policy), range_of(other.policy, 8)) == ("aera-0.90+min3+max6", (3, 6))

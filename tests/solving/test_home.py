@@ -126,9 +126,7 @@ def decided(questions: Iterable[Question], **options: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_questions_are_looked_at_one_after_the_other(
-    shared: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_questions_are_looked_at_in_order(shared: bool, caplog: pytest.LogCaptureFixture) -> None:
     known: Any = {"shared": True, "budget": Budget(responses=200)} if shared else {}
     at_home = "shared-budget+weighted" if shared else GATED
     away = "shared-budget" if shared else "lead-4+vote"

@@ -41,9 +41,7 @@ def run_blocks(policy: Policy, task: Task, responses: list[Response], most: int 
 
 
 @given(policies, streams)
-def test_blocks_single_responses_and_replay_give_the_same_allocation(
-    policy: Policy, stream: str
-) -> None:
+def test_blocks_responses_and_replay_give_the_same_allocation(policy: Policy, stream: str) -> None:
     responses = responses_of(stream)
     blocks = run_blocks(policy, NUMERIC, responses)
     assert blocks == run_blocks(policy, NUMERIC, responses, most=1)

@@ -119,9 +119,7 @@ def test_an_allocation_counts_what_the_server_counted(honours_n: bool) -> None:
 
 
 @pytest.mark.parametrize(("before", "answer"), [([None], "1"), ([], None)])
-def test_a_limit_in_seconds_ends_with_the_best_answer_so_far(
-    before: list[None], answer: str | None
-) -> None:
+def test_a_limit_in_seconds_leaves_the_best_answer(before: list[None], answer: str | None) -> None:
     server = FakeUpstream(divided, faults=[*before, Fault.hang(60)])
     begun = time.monotonic()
     made = solved(server, told={"budget": Budget(seconds=0.5)})

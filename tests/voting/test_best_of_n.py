@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from live import gathered
+from streams import record_of
 
 from aera import BestOfN, Budget, Controller, Fixed, Lead, RecordedSampler, Run, get_task, solve
 from aera.core import Prefix, Question, Response, Schedule, Vote
 from aera.errors import ControllerError, UsageError
-from aera.pools.pool import Plan, Pool, Record, write_pool
+from aera.pools.pool import Plan, Pool, write_pool
 from aera.voting.rules import load_scorer
 from aera.voting.traits import traits
 from aera.voting.weigher import ChanceRight
@@ -163,13 +164,7 @@ def test_an_unfinished_block_is_scored_off_the_event_loop_too(pool: Pool) -> Non
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Pool:
-    records = [
-        Record(
-            Question(f"q{n}", f"how good is {n}?"),
-            tuple(replies(*("ab" * (7 * n * i % 11 + 1) for i in range(1, 9)))),
-        )
-        for n in range(1, 7)
-    ]
+    records = [record_of(f"q{n}", "1" * 8) for n in range(1, 7)]
     return write_pool(tmp_path, records, Plan(get_task("numeric")))
 
 
@@ -192,11 +187,10 @@ def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, sai
             return scores if bad else [1.0] * len(responses)
 
     controller = controller_of(BestOfN(Moody()), Lead(9))
-    questions = list(pool.questions.values())
-
     for shared in (False, True):
         known: Any = {"budget": Budget(tokens=10_000), "shared": shared}
-        done = asyncio.run(gathered(questions, RecordedSampler(pool), controller, **known))
+        work = gathered(pool.questions.values(), RecordedSampler(pool), controller, **known)
+        done = asyncio.run(work)
         [bad] = [made for made in done if made.error is not None]
         assert (bad.question_id, bad.reason, len(done)) == ("q2", "failed", 6)
         assert said in str(bad.error)

@@ -102,9 +102,7 @@ def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size:
 @pytest.mark.parametrize(
     ("policy", "label"), [(None, "lead-4"), ("asc-0.9", "asc-0.9"), ("asc-0.9+weighted", "asc-0.9")]
 )
-def test_weights_that_were_asked_for_stay_under_every_policy(
-    policy: str | None, label: str
-) -> None:
+def test_weights_that_are_asked_for_stay_under_every_policy(policy: str | None, label: str) -> None:
     made = Deciding(None, "gsm8k", policy=policy, weights="traces").load()
     assert (made.weigher, made.label, made.pace) == (TraceWeights(), f"{label}+weighted", "quick")
     assert made.asks == {"logprobs": True, "top_logprobs": 20}

@@ -61,9 +61,7 @@ def test_all_sums_of_a_text_are_counted() -> None:
     st.integers(0, 999),
     st.sampled_from(["", " "]),
 )
-def test_a_chain_is_worth_what_python_says(
-    tail: list[tuple[str, int]], first: int, space: str
-) -> None:
+def test_a_chain_is_what_python_says(tail: list[tuple[str, int]], first: int, space: str) -> None:
     chain = str(first) + "".join(f"{space}{sign}{space}{number}" for sign, number in tail)
     value = eval(chain)
     if abs(value) >= 1e11:

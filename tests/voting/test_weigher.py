@@ -97,9 +97,7 @@ def test_votes_get_their_weights_and_nothing_else_changes() -> None:
 
 
 @pytest.mark.parametrize(("response", "groups"), BRING.values(), ids=BRING)
-def test_a_response_and_its_row_of_traits_tell_the_same_groups(
-    response: Response, groups: set[str]
-) -> None:
+def test_a_response_and_its_traits_tell_equal_groups(response: Response, groups: set[str]) -> None:
     seen = traits(QUESTION, [response], [TASK.read(response)])
     assert brought(response) == groups
     assert {group for group in GROUPS if having(seen, group).all()} == groups
