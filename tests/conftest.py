@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 import streams
 from commands import Aera, run
+from hypothesis import HealthCheck, settings
 from streams import Answers
 
 from aera import Record, Task, get_task
 
 pytest_plugins = ["lab_fixtures"]
+settings.register_profile(
+    "aera", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("aera")
 
 
 @pytest.fixture(scope="session")

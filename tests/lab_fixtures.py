@@ -11,11 +11,11 @@ import pytest
 from small_study import Bench, Letters
 
 import aera
-from aera import get_task
+from aera import Pool, get_task
 from aera.lab import LossLimit, PaperLearner, Truths, import_file
 from aera.lab.build import BUILD_SHARES, Built, build
 from aera.lab.learning.paper import PaperModel, Perceptron
-from aera.pools.pool import hold
+from aera.pools.pool import Plan, hold, write_pool
 
 DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
 QUESTIONS, RESPONSES = 60, 32
@@ -31,6 +31,17 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     pool = import_file(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k")).pool
     records, truths = hold(pool), Truths.open(pool.path)
     return Bench(pool, records, truths, PaperLearner().prepare(records, truths))
+
+
+@pytest.fixture(scope="session")
+def parted(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Pool:
+    """Thirty of its questions in three segments."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
+        plan = Plan(bench.pool.task, sampler={"top_p": 0.9})
+        pool = write_pool(tmp_path_factory.mktemp("parted"), islice(bench.pool, 30), plan)
+    Truths({name: bench.truths[name] for name in pool.questions}).save(pool.path)
+    return pool
 
 
 @pytest.fixture

@@ -3,19 +3,18 @@
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_study import Bench, Letters
+from small_study import Letters
 from test_workers import dying, refusing
 
-from aera import ASC, ESC, Fixed, open_pool
+from aera import ASC, ESC, Fixed, Pool, open_pool
 from aera.errors import RunError, UpstreamError, UsageError
-from aera.lab import PaperLearner, Truths, crossfit, evaluate, export_pool, open_truths
+from aera.lab import PaperLearner, crossfit, evaluate, export_pool, open_truths
 from aera.pools.parquet import ParquetPool
-from aera.pools.pool import Plan, Records, write_pool
+from aera.pools.pool import Records
 from aera.workers import SERIAL, RayWorkers
 
 pytestmark = [
@@ -35,17 +34,15 @@ def workers() -> Iterator[RayWorkers]:
 
 
 @pytest.fixture(scope="module")
-def stored(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> tuple[Records, ...]:
+def stored(parted: Pool, tmp_path_factory: pytest.TempPathFactory) -> tuple[Records, ...]:
     """Thirty questions in three parts, as a pool and as Parquet."""
     folder = tmp_path_factory.mktemp("stored")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
-        pool = write_pool(folder / "pool", islice(bench.pool, 30), Plan(bench.pool.task))
-        Truths({name: bench.truths[name] for name in pool.questions}).save(pool.path)
-        export_pool(pool, folder / "export")
+        export_pool(parted, folder / "export")
     exported = open_pool((folder / "export").as_uri())
     assert isinstance(exported, ParquetPool)
-    return pool, exported
+    return parted, exported
 
 
 def test_an_evaluation_and_a_training_are_those_of_one_process(

@@ -79,7 +79,7 @@ def test_there_are_55_features_in_the_order_of_the_design() -> None:
 # --- nothing but the prefix -----------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(STREAM, STREAM, st.lists(SAID, max_size=4), st.integers(0, 2))
 def test_other_responses_later_on_change_no_bit(
     stream: list[Said], other: list[Said], beyond: list[Said], column: int
@@ -139,7 +139,7 @@ def naive_semantics(stream: Sequence[Said], before: Sequence[Said]) -> dict[str,
     }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(STREAM)
 def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> None:
     for prefix in prefixes(stream):

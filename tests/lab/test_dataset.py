@@ -46,7 +46,7 @@ def in_order(record: VotedRecord, order: list[int]) -> VotedRecord:
 # --- the same as a Run ----------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(["1", "2", "3", None]), min_size=8, max_size=8), st.integers(0, 99))
 def test_every_order_is_what_a_run_makes_of_it(answers: list[str | None], seed: int) -> None:
     """Ties go to the answer seen first in that order; abstentions never win."""
@@ -99,7 +99,6 @@ def test_the_stored_order_is_what_an_evaluation_shows(bench: Bench) -> None:
         np.testing.assert_allclose(seen.evidence[name], values, atol=1e-12)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 300), st.floats(0, 300)), min_size=1, max_size=5))
 def test_confidences_are_those_of_single_pairs(pairs: list[tuple[float, float]]) -> None:
     first, second = np.array(pairs).T

@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from made_questions import trajectories_of
@@ -39,7 +39,6 @@ def test_a_question_collapses_when_right_is_followed_by_wrong(grades: Floats) ->
 # --- difficulty -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(BINARY, SHARES, STOPS)
 def test_groups_of_difficulty_part_the_questions_and_their_losses_add_up(
     grades: Floats, support: Floats, stops: Any

@@ -50,7 +50,7 @@ def best_pair(frontier: Frontier, at: float, spend: str) -> float | None:
     return best
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(frontiers, st.floats(0.5, 12), st.sampled_from(["responses", "tokens"]))
 def test_a_mixture_is_the_best_of_all_pairs(frontier: Frontier, at: float, spend: str) -> None:
     at = at * 20 if spend == "tokens" else at

@@ -31,7 +31,7 @@ def test_p_is_that_of_mcnemar_with_half_a_question_taken_off() -> None:
     assert gap.p == pytest.approx(math.erfc(z / math.sqrt(2)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(GRADES)
 def test_bounds_and_p_agree_hold_what_was_seen_and_stay_within_what_is_possible(
     pairs: list[tuple[float, float]],

@@ -94,7 +94,7 @@ def quadrature(first: float, second: float) -> float:
     return float(density[x > 0.5].sum() / density.sum())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(0, 60), st.floats(0, 60), st.floats(1e-3, 4))
 def test_the_confidence_is_the_beta_integral(first: float, second: float, more: float) -> None:
     confidence = beta_confidence(first, second)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands import said
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from misbehaving import Server, begin, run_apart, write_questions
 
@@ -91,9 +91,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the same as at once --------------------------------------------------------------------------
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15
-)
+@settings(max_examples=15)
 @given(
     steps=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 6)), min_size=2, max_size=4),
     order=st.permutations(QUESTIONS),

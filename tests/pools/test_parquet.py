@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +19,15 @@ from aera.pools.pool import Plan, hold, write_pool
 from aera.workers import Processes
 
 
-@pytest.fixture
-def pool(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
-    """Thirty questions in three segments."""
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
-    records = islice(bench.pool, 30)
-    made = write_pool(tmp_path / "pool", records, Plan(bench.pool.task, sampler={"top_p": 0.9}))
-    Truths({name: bench.truths[name] for name in made.questions}).save(made.path)
-    return made
 
 
 @pytest.fixture
-def truths(pool: Pool) -> Truths:
-    found = Truths.open(pool.path)
-    assert found is not None
-    return found
-
-
-@pytest.fixture
-def folder(pool: Pool, tmp_path: Path) -> Path:
+def folder(parted: Pool, tmp_path: Path) -> Path:
     """A folder of three files, to be damaged."""
-    export_pool(pool, tmp_path / "export")
+    export_pool(parted, tmp_path / "export")
     return tmp_path / "export"
 
 
@@ -49,27 +36,27 @@ def folder(pool: Pool, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["path", "file", "memory"])
 @pytest.mark.parametrize("name", ["my export", "one.parquet"])
-def test_it_says_and_holds_the_same(pool: Pool, kind: str, name: str, tmp_path: Path) -> None:
+def test_it_says_and_holds_the_same(parted: Pool, kind: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     known = {"path": str(path), "file": path.as_uri(), "memory": f"memory:/{path}"}
     address = known[kind]
-    export_pool(pool, address)
+    export_pool(parted, address)
     found = open_pool(address)
     assert isinstance(found, ParquetPool)
-    assert (found.task, found.schedule, len(found)) == (pool.task, pool.schedule, len(pool))
+    assert (found.task, found.schedule, len(found)) == (parted.task, parted.schedule, len(parted))
     assert (found.manifest.responses, found.name) == (960, name)
     assert found.folder == (path if kind != "memory" and path.is_dir() else None)
     assert [len([*part]) for part in found.parts()] == [10, 10, 10]
-    assert [*found] == [*pool]
-    assert found.questions == pool.questions
-    assert open_truths(found) == open_truths(pool)
-    assert [*import_file(address, tmp_path / "again").pool] == [*pool]
+    assert [*found] == [*parted]
+    assert found.questions == parted.questions
+    assert open_truths(found) == open_truths(parted)
+    assert [*import_file(address, tmp_path / "again").pool] == [*parted]
     with pytest.raises(UsageError, match="exists already"):
-        export_pool(pool, address)
+        export_pool(parted, address)
 
 
-def test_its_parts_travel_to_other_processes(pool: Pool, folder: Path) -> None:
-    assert list(hold(open_pool(folder), workers=Processes(2))) == list(hold(pool))
+def test_its_parts_travel_to_other_processes(parted: Pool, folder: Path) -> None:
+    assert list(hold(open_pool(folder), workers=Processes(2))) == list(hold(parted))
 
 
 def test_bare_answers_systems_groups_and_some_truths_go_along(tmp_path: Path, bench: Bench) -> None:
@@ -89,10 +76,10 @@ def test_bare_answers_systems_groups_and_some_truths_go_along(tmp_path: Path, be
     assert open_truths(open_pool(tmp_path / "bare")) is None
 
 
-def test_what_is_left_out_is_not_exported(pool: Pool, tmp_path: Path) -> None:
-    short, *records = pool
+def test_what_is_left_out_is_not_exported(parted: Pool, tmp_path: Path) -> None:
+    short, *records = parted
     short = replace(short, responses=short.responses[:4])
-    made = write_pool(tmp_path / "uneven", [short, *records], Plan(pool.task, 32))
+    made = write_pool(tmp_path / "uneven", [short, *records], Plan(parted.task, 32))
     export_pool(made, tmp_path / "export")
     found = open_pool(tmp_path / "export")
     assert [*found] == records == [*made]
@@ -113,24 +100,24 @@ def rewrite(file: Path, *less: str, change: Change = lambda table: table, **more
     parquet.write_table(change(table).replace_schema_metadata(told), file)
 
 
-def test_a_folder_that_an_older_version_exported_opens(folder: Path, pool: Pool) -> None:
+def test_a_folder_that_an_older_version_exported_opens(folder: Path, parted: Pool) -> None:
     newer = ["system", "group", "response_answer", "prompt_tokens", "trace"]
     for number, file in enumerate(sorted(folder.iterdir())):
         part = {"number": number, "ends": 10 * number + 10, "responses": 320}
         less = ("each", "written_by", "format")
         rewrite(file, *less, change=lambda table: table.drop_columns(newer), part=part)
-    assert [*open_pool(folder)] == [*pool]
-    assert open_pool(folder).questions == pool.questions
+    assert [*open_pool(folder)] == [*parted]
+    assert open_pool(folder).questions == parted.questions
 
 
 def test_an_export_that_says_too_little_or_too_much_of_itself_is_refused(
-    folder: Path, pool: Pool, tmp_path: Path
+    folder: Path, parted: Pool, tmp_path: Path
 ) -> None:
     for file in folder.iterdir():
         rewrite(file, "schedule", "questions", "responses")
     with pytest.raises(UsageError, match="make a pool of it with aera import"):
         open_pool(folder)
-    assert [*import_file(folder, tmp_path / "again").pool] == [*pool]
+    assert [*import_file(folder, tmp_path / "again").pool] == [*parted]
     for file in folder.iterdir():
         rewrite(file, format=5, colour="red")
     for work in (open_pool, lambda path: import_file(path, tmp_path / "more").pool):
@@ -197,19 +184,19 @@ def again(*stretches: tuple[int, int]) -> Change:
     ],
 )
 def test_what_is_not_whole_is_refused(
-    damage: Callable[[Path], None], told: str, folder: Path, truths: Truths
+    damage: Callable[[Path], None], told: str, folder: Path, bench: Bench
 ) -> None:
     damage(folder)
     works: list[Callable[[Any], object]] = [list, hold, lambda found: evaluate(found, ())]
     learners = (PaperLearner(Letters()), VoteLearner())
-    works += [lambda found, each=each: each.prepare(found, truths) for each in learners]
+    works += [lambda found, each=each: each.prepare(found, bench.truths) for each in learners]
     for work in works:
         with pytest.raises(PoolError, match=told):
             work(open_pool(folder))
 
 
 def test_half_an_upload_is_noticed_by_who_reads_it(
-    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parted: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, address = parquet.ParquetWriter, f"memory:/{tmp_path}/export"
 
@@ -220,7 +207,7 @@ def test_half_an_upload_is_noticed_by_who_reads_it(
 
     monkeypatch.setattr(parquet, "ParquetWriter", breaking)
     with pytest.raises(UsageError, match="cannot be reached or read: broken pipe"):
-        export_pool(pool, address)
+        export_pool(parted, address)
     with pytest.raises(PoolError, match="holds 640 of the 960 responses"):
         open_pool(address)
 

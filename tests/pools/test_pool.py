@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from foreign import DATA
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_study import Bench
 from streams import record_of
@@ -61,7 +61,6 @@ def trouble(pool: Pool) -> str:
 # --- reading what was written ---------------------------------------------------------------------
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.lists(responses, min_size=1, max_size=3), min_size=1, max_size=4))
 def test_what_is_written_is_read_back(tmp_path: Path, columns: list[list[Response]]) -> None:
     own = [((), "", None), (("x",), None, "g"), (("x", "y"), "", None), ((), None, "g")]

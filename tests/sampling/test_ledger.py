@@ -47,7 +47,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(acts, st.sampled_from(["responses", "tokens", "money", "both"]), st.booleans())
 def test_no_order_of_events_takes_more_than_the_limit(
     acts: list[tuple[str, int, int, int]], kind: str, with_prompts: bool

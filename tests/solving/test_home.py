@@ -75,7 +75,7 @@ def test_a_change_late_in_life_is_noticed_and_so_is_the_way_back() -> None:
     assert lookout.tell() is not None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.text(), st.text())
 def test_any_text_has_a_place(one: str, other: str) -> None:
     lookout = BUNDLED.make_lookout()

@@ -3,7 +3,7 @@ from math import isnan, log, log1p
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aera import Question, Response, Vote
@@ -73,7 +73,6 @@ def test_a_chain_is_what_python_says(tail: list[tuple[str, int]], first: int, sp
 # --- any text at all ------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(texts, st.sampled_from(ANSWERS), texts, st.integers(0, 5), st.none() | st.floats())
 def test_no_text_is_too_odd_and_no_trait_infinite(
     text: str, answer: str | None, asks: str, tokens: int, logprob: float | None

@@ -3,7 +3,7 @@ from math import ceil, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from made_questions import trajectories_of
@@ -48,7 +48,6 @@ def total(table: Floats, columns: list[int]) -> float:
 # --- the paper's rule -----------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(GRADES, VALUES, TOKENS, LOSSES, MARGINS)
 def test_it_picks_the_cheapest_setting_whose_loss_is_allowed(
     grades: Floats, values: Floats, tokens: Floats, max_loss: float, margin: float | None

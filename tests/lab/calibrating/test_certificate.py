@@ -97,7 +97,7 @@ def test_settings_are_tested_independently_of_their_neighbours() -> None:
     assert betting_p_values(losses, 0.02, seed=9).tolist() == alone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=60), st.floats(-0.5, 0.9))
 def test_p_is_always_a_probability_and_never_zero(losses: list[float], max_loss: float) -> None:
     assert 0 < betting_p_value(np.array(losses), max_loss, seed=0) <= 1

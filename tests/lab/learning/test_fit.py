@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_questions import made_table, trajectories_of
 
@@ -129,7 +129,6 @@ def follow(utility: list[float], rule: tuple[bool, ...], start: int) -> float:
     return utility[column]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-2, 2), min_size=2, max_size=5))
 def test_going_on_is_worth_what_following_the_rule_brings(utility: list[float]) -> None:
     rules = list(product([False, True], repeat=len(utility) - 1))
