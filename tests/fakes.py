@@ -33,14 +33,12 @@ class Fault:
     connection; null, no content; truncated, choices that are cut off by the token limit."""
     code: int = 500
     seconds: float = 0.0
-    retry_after: str | None = None
+    retry_after: str = ""
     body: Any = None
     choices: int | None = None
 
     @classmethod
-    def status(
-        cls, code: int, message: str = "planned", *, retry_after: str | None = None
-    ) -> "Fault":
+    def status(cls, code: int, message: str = "planned", *, retry_after: str = "") -> "Fault":
         """An HTTP error with an OpenAI error object."""
         error = {"message": message, "type": f"planned_{code}", "param": None, "code": code}
         return cls("status", code, retry_after=retry_after, body={"error": error})

@@ -59,9 +59,8 @@ class House:
 
     async def ask(self, model: str = "aera/m", **fields: Any) -> Any:
         """One chat request through the official client."""
-        return await self.client.chat.completions.create(
-            **{"model": model, "messages": USER, **fields}
-        )
+        body = {"model": model, "messages": USER, **fields}
+        return await self.client.chat.completions.create(**body)
 
     async def post(self, body: Any = BODY, **request: Any) -> tuple[int, Any, Any]:
         """One chat request in plain HTTP: status, headers and content."""
@@ -200,6 +199,13 @@ def proxied(
 
 
 # --- the command as a process ---------------------------------------------------------------------
+
+
+def wait_for(true: Any, seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while not (found := true()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return bool(found)
 
 
 def free_port() -> int:

@@ -6,15 +6,16 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from aiohttp import web
-from fakes import Call, Server
+from fakes import Call, FakeUpstream, Server, serving
 
 from aera import ASC, Allocation, Policy, Question, Response, Schedule, get_task, solve_many
-from aera.sampling.client import Endpoint
+from aera.sampling.client import Endpoint, Upstream
 from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.solving.controller import Controller
 
 QUESTION = Question("q", "how many?")
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "how many?"}]}
+SEEDED = {**BODY, "seed": 100}
 Made = TypeVar("Made")
 Handler = Callable[[web.Request], Any]
 
@@ -70,3 +71,37 @@ def texts(responses: Sequence[Response]) -> list[str]:
 def seeds(server: Server) -> list[int]:
     """Every seed the calls covered, with repetitions, for a server that honours `n`."""
     return [call.body["seed"] + place for call in server.calls for place in range(call.n)]
+
+
+def using(
+    server: FakeUpstream | Handler | str,
+    act: Callable[[Upstream], Awaitable[Made]],
+    *,
+    shared: bool = False,
+    site: Any = None,
+    **endpoint: Any,
+) -> Made:
+    """What comes of acting on a server: a fake, one of a handler, or whoever is at an address."""
+
+    async def scene() -> Made:
+        async with AsyncExitStack() as stack:
+            own = serving(server, **site or {}) if callable(server) else server
+            [url] = await started(stack, own)
+            upstream = Upstream(Endpoint(url, **endpoint), shared=shared)
+            return await act(await stack.enter_async_context(upstream))
+
+    return asyncio.run(scene())
+
+
+def asked(
+    server: FakeUpstream | Handler | str, *blocks: int, body: Any = SEEDED, **options: Any
+) -> list[list[Response]]:
+    """What it gives for these blocks of one question, asked for one after the other."""
+
+    async def act(upstream: Upstream) -> list[list[Response]]:
+        made: list[list[Response]] = []
+        for n in blocks:
+            made.append(await upstream.complete(body, n, start=sum(map(len, made))))
+        return made
+
+    return using(server, act, **options)

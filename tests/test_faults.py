@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from commands import run
+from gateways import wait_for
 from misbehaving import Gateway, Server, begin, run_apart, write_questions
 
 PLAIN = "how many ways are there to do this, given that nobody has ever tried it before, and why?"
@@ -55,13 +56,6 @@ def housed(folder: Path, *others: str, told: Any = None, **kind: Any) -> Iterato
     """A gateway before a server of this kind, and before others that are there already."""
     with Server(**kind) as server, Gateway(folder, *others, server.url, **told or {}) as gateway:
         yield server, gateway
-
-
-def wait_for(true: Any, seconds: float = 5.0) -> bool:
-    until = time.monotonic() + seconds
-    while not (found := true()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return bool(found)
 
 
 # --- limits of a command --------------------------------------------------------------------------
@@ -292,11 +286,8 @@ def test_hostile_bodies_at_once_take_little_memory(tmp_path: Path) -> None:
     with housed(tmp_path) as (_, gateway), ThreadPoolExecutor(4) as many:
         # Too many values, and as many as are taken: of a list, and with long names.
         named = ",".join(f'{{"{place:08}":0}}' for place in range(199_000)).encode()
-        for values, code in (
-            (b"[]," * 5_000_000 + b"[]", 413),
-            (b"[]," * 490_000 + b"[]", 400),
-            (named, 400),
-        ):
+        lists = b"[]," * 490_000 + b"[]"
+        for values, code in ((b"[]," * 5_000_000 + b"[]", 413), (lists, 400), (named, 400)):
             body = b'{"model": "aera/m", "messages": 5, "x": [' + values + b"]}"
             codes = many.map(lambda _: gateway.ask(body=body, timeout=120)[0], range(4))  # noqa: B023
             assert [*codes] == [code] * 4

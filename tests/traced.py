@@ -18,9 +18,8 @@ def rows_of(text: str, top: int = 0) -> list[dict[str, Any]]:
     for piece in [*re.findall(r"\s*\w+|\s*[^\w\s]", text), "<|im_end|>"]:
         first = UNSURE if piece.strip().isdigit() else SURE
         likely = [{"token": "x", "logprob": first - place} for place in range(top)]
-        made.append(
-            {"token": piece, "logprob": first, "bytes": [*piece.encode()], "top_logprobs": likely}
-        )
+        row = {"token": piece, "logprob": first, "bytes": [*piece.encode()]}
+        made.append({**row, "top_logprobs": likely})
     return made
 
 

@@ -100,9 +100,8 @@ def test_a_request_that_is_refused_leaves_the_others_alone() -> None:
     async def scene() -> list[Any]:
         asking = sampler(llm)
         asked = [Question("long", 5_000 * "?"), Question("short", "?")]
-        return await asyncio.gather(
-            *[asking.sample(each, 1) for each in asked], return_exceptions=True
-        )
+        works = [asking.sample(each, 1) for each in asked]
+        return await asyncio.gather(*works, return_exceptions=True)
 
     refused, [fine] = asyncio.run(scene())
     assert isinstance(refused, UpstreamError)

@@ -24,9 +24,8 @@ WriteRows = Callable[..., Path]
 def rows(tmp_path: Path, row_of: RowOf, write_rows: WriteRows) -> Path:
     """A file of three questions with eight responses each."""
     streams = (["1"] * 8, ["2", "1"] * 4, ["2", "2", "2", "1", "1", "1", "1", None])
-    return write_rows(
-        tmp_path / "rows.jsonl.gz", [row_of(f"q{i}", s) for i, s in enumerate(streams)]
-    )
+    rows = [row_of(f"q{i}", stream) for i, stream in enumerate(streams)]
+    return write_rows(tmp_path / "rows.jsonl.gz", rows)
 
 
 def test_import_then_evaluate_then_json(aera: Aera, rows: Path, tmp_path: Path) -> None:

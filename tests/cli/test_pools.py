@@ -64,9 +64,7 @@ def accuracy(pool: Path, file: Path, *options: str) -> Any:
     return evaluation["pool"]["equivalence"], evaluation["points"][0]["accuracy"]
 
 
-def test_equivalence_merges_votes_and_grades_where_asked_for(
-    tmp_path: Path, row_of: Any, write_rows: Any
-) -> None:
+def test_equal_answers_merge_where_asked_for(tmp_path: Path, row_of: Any, write_rows: Any) -> None:
     answers = ["x^2+2x+1", "(1+x)^2", "7", "(x+1)(x+1)"]
     row = {**row_of("a", answers, "(x+1)^2"), "task": "expression"}
     aera("import", write_rows(tmp_path / "rows.jsonl", [row]), "--out", tmp_path / "pool")

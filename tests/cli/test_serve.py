@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from aiohttp import web
 from fakes import FakeUpstream, in_background, serving
 from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed
+from misbehaving import run_apart
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
@@ -85,7 +84,7 @@ def called(*words: object, **variables: str) -> Result:
     return CliRunner().invoke(app, ["serve", *map(str, words)], env=variables)
 
 
-def test_what_cannot_be_served_is_one_sentence_and_nothing_is_announced() -> None:
+def test_what_cannot_be_served_is_told_in_one_sentence_alone(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for variables, told in (
@@ -93,8 +92,7 @@ def test_what_cannot_be_served_is_one_sentence_and_nothing_is_announced() -> Non
             ({"AERA_PORT": port}, f"cannot listen on 127.0.0.1, port {port}: "),
         ):
             known = {**os.environ, "AERA_UPSTREAM": UPSTREAM[1], **variables}
-            line = [sys.executable, "-m", "aera", "serve"]
-            done = subprocess.run(line, env=known, capture_output=True, text=True, check=False)
+            done = run_apart(tmp_path, "serve", env=known)
             assert (done.returncode, done.stderr.count("\n")) == (2, 1)
             assert done.stderr.startswith(f"aera: {told}")
             assert KEY not in done.stderr
@@ -163,15 +161,13 @@ def test_everything_can_be_printed_and_read_again(monkeypatch: pytest.MonkeyPatc
     assert write_config(read_config(printed)) == said.rstrip("\n")
 
 
-@pytest.mark.parametrize(
-    ("url", "key"), [("http://one.test/v2", ("ONE_KEY",)), ("http://two.test/v1", ())]
-)
+@pytest.mark.parametrize(("place", "key"), [("one.test/v2", ("ONE_KEY",)), ("two.test/v1", ())])
 def test_the_key_of_the_first_server_stays_at_its_address(
-    url: str, key: Any, monkeypatch: pytest.MonkeyPatch
+    place: str, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONE_KEY", "k")
     options = ["--upstream", "http://one.test/v1", "--api-key-env", "ONE_KEY"]
-    more = ["--escalate-to", f"{url}#large", "--print-config"]
+    more = ["--escalate-to", f"http://{place}#large", "--print-config"]
     printed = tomllib.loads(called(*options, *more).output)
     assert printed["model"][0]["escalate"] == {"upstream": "second", "model": "large"}
     assert tuple(printed["upstream"][1].get("api_key_env", ())) == key
@@ -306,13 +302,11 @@ def test_a_check_asks_the_model_servers(server: Any, code: int, said: str) -> No
 
 
 def test_a_server_that_cannot_work_is_warned_of_while_the_gateway_starts() -> None:
-    with (
-        listing("other") as url,
-        served(port := free_port(), "--upstream", url, "--model", "m") as p,
-    ):
+    options, port = ("--model", "m", "--upstream"), free_port()
+    with listing("other") as url, served(port, *options, url) as process:
         assert ask(port, "/health")[0] == 200
-        assert p.stderr is not None
-        lines = iter(p.stderr.readline, "")
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
         assert any(line == f'{url} does not list the model "m": it has "other"\n' for line in lines)
 
 

@@ -99,9 +99,7 @@ def test_what_never_came_and_what_came_are_what_was_asked_for(aera: Aera) -> Non
         ([], 1, "line 1: there is no question"),
     ],
 )
-def test_wrong_calls_of_solve_are_one_line(
-    solve: Aera, words: list[object], code: int, said: str
-) -> None:
+def test_wrong_calls_of_solve_are_one_line(solve: Aera, words: Any, code: int, said: str) -> None:
     assert said in refused(solve(*words, stdin="{}\n"), code)
 
 
@@ -148,9 +146,7 @@ def test_a_scorer_from_the_working_directory_goes_exactly_where_one_is_needed(
 # --- sample ---------------------------------------------------------------------------------------
 
 
-def test_sample_makes_a_pool_with_truths_apart(
-    sample: Aera, server: FakeUpstream, tmp_path: Path
-) -> None:
+def test_a_pool_has_its_truths_apart(sample: Aera, server: FakeUpstream, tmp_path: Path) -> None:
     done = sample("--set", "top_k=20", "--seed", 9, "--system", "Be brief.")
     assert done.stdout == "pool: 24 responses, 0 were there already\n"
     pool = Pool.open(tmp_path / "pool")

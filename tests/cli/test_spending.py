@@ -91,9 +91,7 @@ def test_the_limits_that_strangers_tried_are_kept(
     assert all(least <= found <= most for least, found, most in bounds)
 
 
-def test_a_shared_budget_spreads_and_says_who_got_nothing(
-    solve: Aera, server: FakeUpstream
-) -> None:
+def test_a_shared_budget_spreads_and_says_who_got_nothing(solve: Aera) -> None:
     done = solve("--shared-budget", "--max-responses", 30)
     counts = Counter(line["responses"] for line in lines(done.stdout))
     assert done.returncode == 3
@@ -181,9 +179,7 @@ def test_what_is_said_at_the_end_is_the_sum_of_the_lines(solve: Aera) -> None:
     assert f"{sum(line['tied'] for line in found)} answer" in done.stderr
 
 
-def test_labels_that_cannot_run_are_refused_with_the_reason(
-    solve: Aera, server: FakeUpstream
-) -> None:
+def test_labels_that_cannot_run_are_refused(solve: Aera, server: FakeUpstream) -> None:
     for label, told in (
         ("oracle", "knows the right answers"),
         ("asc-0.9+weighted", "weights come with a trained controller"),

@@ -154,9 +154,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_another_model_behind_the_gateway_raises_the_alarm(
-    pool: Pool, full: bool, caplog: Log
-) -> None:
+def test_another_model_behind_it_raises_the_alarm(pool: Pool, full: bool, caplog: Log) -> None:
     server = Replaced(pool)
     questions = [question.text for question in pool.questions.values()]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakes import FakeUpstream, Fault
 from gateways import BODY, SPLIT, House, numbers, visit
-from live import boxed
+from live import boxed, controller_of
 
 from aera import ASC, BestOfN, Controller, Schedule, get_task
 from aera.reading import equivalence as module
@@ -64,9 +64,7 @@ def test_scoring_ends_with_the_deadline() -> None:
             time.sleep(2.5 if self.asked > 1 else 0.0)
             return [0.5] * len(responses)
 
-    controller = Controller(
-        get_task("numeric"), Schedule((4, 8)), ASC(0.99), weigher=BestOfN(Judge())
-    )
+    controller = replace(controller_of(ASC(0.99), (4, 8)), weigher=BestOfN(Judge()))
     told, took = timed(numbers(*SPLIT), controller=controller)
     assert took < SOON + SPARE
     assert (told["reason"], told["samples"]) == ("limit: seconds", 8)
@@ -75,7 +73,7 @@ def test_scoring_ends_with_the_deadline() -> None:
 
 def test_escalation_ends_with_the_deadline() -> None:
     second = FakeUpstream(boxed, faults=[Fault.hang(9)] * 9)
-    short = Controller(get_task("numeric"), Schedule((4,)), ASC(0.95))
+    short = controller_of(schedule=(4,))
     told, took = timed(numbers(*SPLIT), second=(second, "large"), controller=short)
     assert took < SOON + SPARE
     assert (told["escalate"], told["escalated"]) == (True, False)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from fakes import FakeUpstream, in_background
-from gateways import BODY, CHAT, House, ask, free_port, served, visit
+from gateways import BODY, CHAT, House, ask, free_port, served, visit, wait_for
 from live import boxed
 
 from aera.gateway.app import IDLE, bind
@@ -29,12 +29,6 @@ def asking(port: int, body: Any = BODY) -> "Future[tuple[int, Any]]":
     return THREADS.submit(ask, port, CHAT, body)
 
 
-def wait_for_calls(server: FakeUpstream, count: int = 1) -> None:
-    end = time.monotonic() + 10
-    while len(server.calls) < count and time.monotonic() < end:
-        time.sleep(0.01)
-
-
 # --- the end --------------------------------------------------------------------------------------
 
 
@@ -44,7 +38,7 @@ def test_a_signal_turns_readiness_off_and_finishes_what_is_under_way(number: int
     with in_background(server), served(port, AERA_UPSTREAM=server.base_url) as process:
         assert ask(port, "/ready")[0] == 200
         early = asking(port)
-        wait_for_calls(server)
+        assert wait_for(lambda: server.calls)
         process.send_signal(number)
         time.sleep(0.3)
         status, told = ask(port, "/ready")
@@ -72,7 +66,7 @@ def test_a_call_that_hangs_keeps_the_process_no_longer_than_was_said_or_a_second
         file = told_by(tmp_path, server.base_url, f"drain_seconds = {seconds}")
         with served(port, "--config", file) as process:
             waiting = [asking(port), asking(port, {**BODY, "model": "m"})]
-            wait_for_calls(server, 2)
+            assert wait_for(lambda: len(server.calls) == 2)
             for _ in range(signals):
                 assert process.poll() is None
                 process.send_signal(signal.SIGINT)

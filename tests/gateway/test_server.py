@@ -99,11 +99,9 @@ def test_a_reply_that_breaks_off_breaks_off_for_the_client() -> None:
         fetched(handler, "/v1/half")
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/../admin", "/v1/%2e%2e/admin", "/v1/a/..%2f..%2fadmin", "/v1/a/%5c..%5cadmin"]
-)
+@pytest.mark.parametrize("path", ["../x", "%2e%2e/x", "a/..%2f..%2fx", "a/%5c..%5cx"])
 def test_a_path_cannot_climb_out_of_the_upstream(path: str) -> None:
-    (status, _, _), seen = fetched(fine, path)
+    (status, _, _), seen = fetched(fine, f"/v1/{path}")
     assert (status, seen) == (404, [])
 
 
@@ -489,14 +487,12 @@ def test_a_chat_asks_for_the_same(fields: Any, messages: Any) -> None:
     assert (body["max_completion_tokens"], body["reasoning_effort"]) == (50, "low")
 
 
-@pytest.mark.parametrize(
-    ("path", "said"), [("chat/completions", b'"error"'), ("responses", b"event: error")]
-)
-def test_a_stream_that_fails_late_says_so_and_is_counted_as_failed(path: str, said: bytes) -> None:
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+def test_a_stream_that_fails_late_says_so_and_is_counted_as_failed(path: str) -> None:
     async def act(house: House) -> Any:
-        body = {**(ASKED if path == "responses" else BODY), "stream": True}
-        _, _, told = await house.fetch(f"/v1/{path}", "POST", json=body)
-        assert said in told
+        body = {**(BODY if path == CHAT else ASKED), "stream": True}
+        _, _, told = await house.fetch(path, "POST", json=body)
+        assert (b'"error"' if path == CHAT else b"event: error") in told
         return await house.metrics()
 
     server = FakeUpstream(boxed, delay=lambda call: 0.2, faults=[Fault.status(503)] * 9)

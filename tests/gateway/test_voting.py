@@ -105,18 +105,16 @@ def test_evidence_outside_the_training_range_continues_and_is_counted() -> None:
 
 
 def test_an_undecided_vote_goes_to_the_second_upstream() -> None:
-    second = numbers("99")
-    options = {"aera": {"max_samples": 8}}
-    reply = asked(
-        numbers(*SPLIT), serving={"second": (second, "large")}, extra_body=options, temperature=0.4
-    )
+    serving = {"second": (second := numbers("99"), "large")}
+    options: Any = {"extra_body": {"aera": {"max_samples": 8}}, "temperature": 0.4}
+    reply = asked(numbers(*SPLIT), serving=serving, **options)
     told = account(reply)
     assert reply.choices[0].message.content == "so \\boxed{99}"
     assert (told["escalate"], told["escalated"], told["answer"]) == (True, True, "99")
     assert reply.usage.completion_tokens == 9 * 3
     [call] = second.calls
     assert (call.body["model"], call.body["temperature"], call.n) == ("large", 0.4, 1)
-    told = found(serving={"second": (second, "large")})
+    told = found(serving=serving)
     assert (told["escalate"], told["escalated"], len(second.calls)) == (False, False, 1)
 
 

@@ -6,23 +6,20 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from aiohttp import web
 from fakes import Call, FakeUpstream, Fault, in_background, serving
-from live import BODY, QUESTION, Handler, boxed, completion, seeds, started, texts
+from live import BODY, QUESTION, SEEDED, Handler, asked, boxed, completion, seeds, texts, using
 
 from aera import Budget, Chat, OpenAISampler, Response, get_task
 from aera.errors import UpstreamError, UsageError
 from aera.sampling.budget import Ledger
 from aera.sampling.client import LARGE, STRICT, Endpoint, RequestBody, Upstream
 
-Seen = TypeVar("Seen")
-SEEDED = {**BODY, "seed": 100}
 OTHER = {**BODY, "model": "other"}
 BIG = {**BODY, "messages": [{"role": "user", "content": "x" * 2_000_000}]}
 
@@ -31,40 +28,6 @@ BIG = {**BODY, "messages": [{"role": "user", "content": "x" * 2_000_000}]}
 def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance that never makes a retry wait."""
     monkeypatch.setattr("aera.sampling.client.random.uniform", lambda low, high: 0.0)
-
-
-def using(
-    server: FakeUpstream | Handler | str,
-    act: Callable[[Upstream], Awaitable[Seen]],
-    *,
-    shared: bool = False,
-    site: Any = None,
-    **endpoint: Any,
-) -> Seen:
-    """What comes of acting on a server: a fake, one of a handler, or whoever is at an address."""
-
-    async def scene() -> Seen:
-        async with AsyncExitStack() as stack:
-            own = serving(server, **site or {}) if callable(server) else server
-            [url] = await started(stack, own)
-            upstream = Upstream(Endpoint(url, **endpoint), shared=shared)
-            return await act(await stack.enter_async_context(upstream))
-
-    return asyncio.run(scene())
-
-
-def asked(
-    server: FakeUpstream | Handler | str, *blocks: int, body: Any = SEEDED, **options: Any
-) -> list[list[Response]]:
-    """What it gives for these blocks of one question, asked for one after the other."""
-
-    async def act(upstream: Upstream) -> list[list[Response]]:
-        made: list[list[Response]] = []
-        for n in blocks:
-            made.append(await upstream.complete(body, n, start=sum(map(len, made))))
-        return made
-
-    return using(server, act, **options)
 
 
 def refused(server: FakeUpstream | Handler, n: int = 4, **options: Any) -> UpstreamError:

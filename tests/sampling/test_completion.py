@@ -47,14 +47,9 @@ def test_what_was_billed_beyond_the_listed_tokens_is_counted() -> None:
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 def test_a_reasoning_field_is_kept_and_never_votes(field: str) -> None:
     thought = {field: "perhaps \\boxed{3}"}
-    assert votes({**thought, "content": BOX}, {**thought, "content": None}, thought) == [
-        "7",
-        None,
-        None,
-    ]
-    assert texts(parsed({**thought, "content": BOX})) == [
-        f"<think>perhaps \\boxed{{3}}</think>{BOX}"
-    ]
+    told = {**thought, "content": BOX}
+    assert votes(told, {**thought, "content": None}, thought) == ["7", None, None]
+    assert texts(parsed(told)) == [f"<think>perhaps \\boxed{{3}}</think>{BOX}"]
 
 
 @pytest.mark.parametrize(

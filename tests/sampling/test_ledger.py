@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +16,8 @@ from aera.sampling.sampler import request_bound
 
 
 def said(*tokens: int, prompt: int = 0) -> list[Response]:
-    return [
-        Response("x", tokens=each, prompt_tokens=prompt if i == 0 else 0)
-        for i, each in enumerate(tokens)
-    ]
+    first, *others = (Response("x", tokens=each) for each in tokens)
+    return [replace(first, prompt_tokens=prompt), *others]
 
 
 def taken(ledger: Ledger, want: int, bound: Bound | None = None) -> Held:
@@ -236,9 +235,7 @@ def test_what_is_held_below_is_held_above_and_its_end_wakes_the_others() -> None
     scene(work, tokens=500)
 
 
-def test_a_ledger_with_a_period_forgets_and_says_how_long_to_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_period_forgets_and_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     key = Ledger(Budget(tokens=600, with_prompts=True), period=60.0)

@@ -11,6 +11,8 @@ from virtual import run_on_virtual_time
 from aera import Allocation, Chat, Endpoint, OpenAISampler, Question, Schedule
 from aera.sampling.client import Permits
 
+Patch = pytest.MonkeyPatch
+
 
 async def hold(permits: Permits) -> None:
     async with permits.hold():
@@ -55,7 +57,7 @@ def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
 
 
 def solved(
-    engine: Engine, questions: int, concurrency: int | None, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, questions: int, concurrency: int | None, monkeypatch: Patch
 ) -> tuple[float, list[Allocation]]:
     """Seconds on a virtual clock in which an engine serves so many questions, and the answers."""
     controller = controller_of(schedule=Schedule())
@@ -76,7 +78,7 @@ SIZES = pytest.mark.parametrize(("places", "questions"), [(8, 80), (64, 150), (5
 
 @SIZES
 def test_a_server_of_any_size_is_kept_as_busy_as_by_the_best_number(
-    places: int, questions: int, monkeypatch: pytest.MonkeyPatch
+    places: int, questions: int, monkeypatch: Patch
 ) -> None:
     told, _ = solved(Engine(places), questions, places, monkeypatch)
     found, done = solved(Engine(places), questions, None, monkeypatch)
@@ -86,7 +88,7 @@ def test_a_server_of_any_size_is_kept_as_busy_as_by_the_best_number(
 
 @SIZES
 def test_a_server_that_refuses_what_is_too_much_refuses_a_handful(
-    places: int, questions: int, monkeypatch: pytest.MonkeyPatch
+    places: int, questions: int, monkeypatch: Patch
 ) -> None:
     engine = Engine(places, refuses=True)
     _, done = solved(engine, questions, None, monkeypatch)
@@ -95,9 +97,7 @@ def test_a_server_that_refuses_what_is_too_much_refuses_a_handful(
     assert engine.most >= places
 
 
-def test_a_small_server_is_soon_given_no_more_than_it_has_places_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_small_server_is_soon_given_what_it_has_places_for(monkeypatch: Patch) -> None:
     """What waits at the server could be billed, and nobody can put it into a better order."""
 
     def waiting(concurrency: int | None) -> float:
@@ -115,7 +115,7 @@ def test_a_small_server_is_soon_given_no_more_than_it_has_places_for(
     assert waiting(None) < 0.3 * waiting(512)
 
 
-def test_first_blocks_come_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_blocks_come_before_all_others(monkeypatch: Patch) -> None:
     engine = Engine(64)
     solved(engine, 100, None, monkeypatch)
     assert len(set(engine.begun[:105])) == 100

@@ -29,9 +29,7 @@ def dead() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
 
 
-def among(
-    act: Callable[[Replicas], Awaitable[Seen]], *servers: FakeUpstream | str, **endpoint: Any
-) -> Seen:
+def among(act: Callable[[Replicas], Awaitable[Seen]], *servers: Any, **endpoint: Any) -> Seen:
     """What comes of acting on replicas at these servers; a string is an address."""
 
     async def scene() -> Seen:
@@ -155,9 +153,7 @@ def test_only_the_samples_that_failed_are_asked_of_the_next_replica() -> None:
     one = FakeUpstream(boxed, honours_n=False, faults=faults)
     other = FakeUpstream(boxed)
     got = among(lambda replicas: replicas.complete({**BODY, "seed": 5}, 4), one, other, tries=1)
-    assert [(response.error, response.seed) for response in got] == [
-        (None, 5 + i) for i in range(4)
-    ]
+    assert [(each.error, each.seed) for each in got] == [(None, 5 + i) for i in range(4)]
     assert (len(one.calls), len(other.calls)) == (4, 2)
     assert sum(response.calls for response in got) == 6
 
@@ -169,9 +165,7 @@ def test_a_refusal_by_the_next_replica_does_not_lose_what_has_come() -> None:
     assert sorted(response.error is None for response in got) == [False, True, True]
 
 
-def test_a_dead_server_that_takes_connections_is_left_by_an_only_client_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_mute_server_is_left_by_an_only_client_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aera.sampling.replicas.UNHEARD", 0.5)
     monkeypatch.setattr("aera.sampling.replicas.CHECK_SECONDS", 0.2)
     dead_one, busy = FakeUpstream(boxed), FakeUpstream(boxed, delay=lambda call: 2.5)

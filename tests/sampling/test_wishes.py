@@ -1,16 +1,15 @@
 """What is wished for beside a request: full traces, else logprobs, else nothing."""
 
-import asyncio
 from math import isnan
 
 import pytest
 from fakes import Call
-from live import BODY
+from live import BODY, asked, using
 from traced import TracedUpstream
 
 from aera import Response, get_task
 from aera.errors import UpstreamError
-from aera.sampling.client import GIVES, LONG_LISTS, Endpoint, RequestBody, Upstream
+from aera.sampling.client import GIVES, LONG_LISTS, RequestBody
 from aera.sampling.replies import trim_logprobs
 from aera.trace import FULL, TRACE_NAMES
 
@@ -23,17 +22,8 @@ def say(call: Call, place: int) -> str:
 
 def ask(server: TracedUpstream, *blocks: int, **wishes: object) -> list[Response]:
     """What came of these blocks."""
-
-    async def scene() -> list[Response]:
-        got: list[Response] = []
-        async with server, Upstream(Endpoint(server.base_url)) as upstream:
-            for n in blocks:
-                told = {**BODY, "model": "m", **wishes}
-                body = RequestBody(told, wishes=FULL, task=get_task("numeric"))
-                got += await upstream.complete(body, n, start=len(got))
-        return got
-
-    return asyncio.run(scene())
+    body = RequestBody({**BODY, **wishes}, wishes=FULL, task=get_task("numeric"))
+    return [each for block in asked(server, *blocks, body=body) for each in block]
 
 
 def trace_of(response: Response) -> dict[str, float]:
@@ -54,12 +44,12 @@ def test_full_traces_are_asked_for_and_kept_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refuses", "asked"), [("top_logprobs", [20, None, None]), ("logprobs", [20, None, None, None])]
+    ("refuses", "tops"), [("top_logprobs", [20, None, None]), ("logprobs", [20, None, None, None])]
 )
-def test_what_is_refused_is_asked_for_once(refuses: str, asked: list[int | None]) -> None:
+def test_what_is_refused_is_asked_for_once(refuses: str, tops: list[int | None]) -> None:
     server = TracedUpstream(say, refuses=frozenset({refuses}))
     got = ask(server, 1, 1)
-    assert [call.body.get("top_logprobs") for call in server.calls] == asked
+    assert [call.body.get("top_logprobs") for call in server.calls] == tops
     assert [response.text for response in got] == [say(server.calls[0], 0)] * 2
     assert [response.trace is not None for response in got] == [refuses == "top_logprobs"] * 2
 
@@ -97,9 +87,6 @@ def test_a_client_keeps_its_own_logprobs_and_no_others() -> None:
 
 @pytest.mark.parametrize(("most", "gives", "takes_n"), [(20, FULLY, True), (3, TOKENS, False)])
 def test_a_server_can_be_asked_what_it_gives(most: int, gives: str, takes_n: bool) -> None:
-    async def scene() -> dict[str, object]:
-        server = TracedUpstream(say, most=most, honours_n=takes_n)
-        async with server, Upstream(Endpoint(server.base_url)) as upstream:
-            return await upstream.probe("m")
-
-    assert asyncio.run(scene()) == {"gives": gives, "takes_n": takes_n}
+    server = TracedUpstream(say, most=most, honours_n=takes_n)
+    told = using(server, lambda upstream: upstream.probe("m"))
+    assert told == {"gives": gives, "takes_n": takes_n}
