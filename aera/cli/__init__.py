@@ -40,13 +40,13 @@ COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "tasks": (tasks, "Every task that may be named."),
     },
 }
-BEGIN = """AERA decides, after every block of sampled answers, whether another is worth its price.
+BEGIN = """AERA decides after every block of sampled answers whether another is worth it.
 
-  aera demo                                       see it work: no network, no key
-  aera import FILE --task numeric --out pool      bring answers you have sampled
-  aera evaluate pool                              what stopping early saves and loses
-  aera train pool --out controller                learn when to stop, for a loss you allow
-  aera solve --base-url URL --model M QUESTION    ask a server no more than is worth it
+  aera demo                                     see it work: no network, no key
+  aera import FILE --task numeric --out pool    bring answers you have sampled
+  aera evaluate pool                            what stopping early saves and loses
+  aera train pool --out controller              learn when to stop, at what loss
+  aera solve --base-url URL --model M QUESTION  ask a server for no more than needed
 
 aera --help lists every command, and aera COMMAND --help says what one takes.
 """

@@ -20,6 +20,7 @@ from aera.cli.options import (
 )
 from aera.errors import ProtocolError, UsageError
 from aera.files import already_there, write_json
+from aera.policies.rules import UNTRAINED
 from aera.reading.task import Readability, Task
 from aera.voting.rules import BestOfN, Scorer, load_scorer
 
@@ -183,11 +184,18 @@ def evaluate(
 
 def _advise(pool: str, made: "Evaluation", controller: Path | None) -> str:
     """The command that goes on from here."""
-    if controller is not None:
+    from aera.lab.stats import FEW
+
+    abroad = made.sections.get("controller", {}).get("abroad")
+    if controller is not None and not abroad:
         return f'aera solve --controller {controller} --base-url URL --model M "a question"'
     if made.truths is None and made.scoring is None:
         return f"aera label {pool} names the questions to look at"
-    return f"aera train {pool} --out controller"
+    train, questions = f"aera train {pool} --out controller", len(made.records)
+    if made.scoring is None and questions < FEW:
+        few = "1 question is" if questions == 1 else f"{questions} questions are"
+        return f"{train} --policy {UNTRAINED} ({few} too few to learn from)"
+    return train
 
 
 def _show(made: "Evaluation", *, whole: bool, advice: str) -> None:
@@ -287,7 +295,11 @@ def _tell_built(
         say(scoring.told(graded.truths))
     for sentence in built.advice:
         say(sentence, style="yellow")
-    say(f'Next: aera solve --controller {out} --base-url URL --model M "a question"', style="bold")
+    advice = f'aera solve --controller {out} --base-url URL --model M "a question"'
+    if built.advice:
+        paper = " --paper" if given.paper else ""
+        advice = f"aera evaluate {given.pool} --protocol nested{paper} (on questions kept apart)"
+    say(f"Next: {advice}", style="bold")
 
 
 @grouped

@@ -155,6 +155,11 @@ class Deciding:
         """A saved controller, or ASC on plain votes, under the policy that was stated."""
         if self.controller is not None:
             made = load_controller(self.controller, self.equivalence, self.scorer)
+            if self.task not in (made.task.name, setting_of(ModelConfig, "task").default):
+                raise UsageError(
+                    f"--task {self.task} goes without --controller, which was made for "
+                    f"{made.task.name}"
+                )
         elif self.scorer is not None:
             raise UsageError("--scorer needs --controller: one that was saved with a scorer")
         else:

@@ -253,8 +253,7 @@ def _names_at(upstream: UpstreamConfig, config: Config) -> list[str]:
     """What a model server is asked for; a model that takes all names may have one of no meaning."""
     names = []
     for each in config.model:
-        unnamed = each.other_names and (each.model or each.name) == ModelConfig.name
-        if config.find(each.upstream) is upstream and not unnamed:
+        if config.find(each.upstream) is upstream and not _unnamed(each):
             names.append(each.model or each.name)
         if each.escalate and config.find(each.escalate["upstream"]) is upstream:
             names.append(each.escalate["model"])
@@ -289,15 +288,21 @@ def _diagnose(url: str, status: int | None, listing: bytes, names: list[str]) ->
     return f"does not list the model {', '.join(lacking)}: it has {has}" if lacking else ""
 
 
+def _unnamed(model: ModelConfig) -> bool:
+    """Whether nobody said which model it is, so that clients name one of the server's."""
+    return model.other_names and (model.model or model.name) == ModelConfig.name
+
+
 def _describe(model: ModelConfig, config: Config) -> str:
     """A model in one line."""
     theirs = f' as "{model.model}"' if model.model else ""
     told = [f"policy {model.decider.label}", f"checkpoints {model.decider.schedule}"]
     told += ["votes by default"] * model.vote_by_default
     told += [f'undecided ones to "{name}"' for name in [model.escalate.get("model")] if name]
-    told += ["and every other name"] * model.other_names
+    told += ["and every other name"] * (model.other_names and not _unnamed(model))
     told += [f"{model.audit_share:.3g} of the votes audited"] if model.audit_share else []
-    return f'"{model.name}"{theirs} at {_places(model, config)}, {", ".join(told)}'
+    name = "any model" if _unnamed(model) else f'"{model.name}"{theirs}'
+    return f"{name} at {_places(model, config)}, {', '.join(told)}"
 
 
 def _places(model: ModelConfig, config: Config) -> str:
@@ -318,6 +323,8 @@ def _announce(config: Config, listening: socket.socket) -> None:
             where = f"{model.record}, up to {model.record_max:,} bytes"
             say(f"audited requests are recorded in {where}: {kept}", stderr=True)
     names = " or ".join(f'"aera/{model.name}"' for model in config.model)
+    if _unnamed(first):
+        names = '"aera/MODEL", MODEL as the server calls it (--model names one for who does not)'
     say(f"ask for {names}; the page is at {place}", stderr=True)
 
 

@@ -484,7 +484,7 @@ def hindsight_point(label: str, columns: Columns, trajectories: Trajectories) ->
 
 def oracle_point(trajectories: Trajectories) -> Point:
     """The cheapest checkpoint with the best grade, question by question."""
-    columns: Columns = np.argmax(trajectories.known_grades, axis=1)
+    columns: Columns = np.argmax(trajectories.known_grades, axis=-1)
     return hindsight_point("oracle", columns, trajectories)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from aera.arrays import Columns
 from aera.errors import UsageError
 from aera.lab.calibrating.calibration import MostUtility
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
+from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, answer_families
 from aera.lab.diagnostics import (
     collapsing,
     counter_examples,
@@ -25,6 +25,7 @@ from aera.lab.frontier import (
     Kind,
     Point,
     Prices,
+    Trajectories,
     fixed_points,
     hindsight_point,
     oracle_point,
@@ -32,6 +33,7 @@ from aera.lab.frontier import (
 )
 from aera.lab.judging import Judgement
 from aera.lab.learning.votes import SCORES, VoteLearner
+from aera.lab.replay import Dataset
 from aera.lab.stats import (
     matched_random,
     paired_bootstrap,
@@ -41,7 +43,7 @@ from aera.lab.stats import (
 )
 from aera.lab.truths import Truths, TruthScorer, need_truths
 from aera.lab.words import (
-    DEFAULT,
+    CAREFUL,
     SHOWN_THRESHOLD,
     changed_gap,
     headline_point,
@@ -352,6 +354,9 @@ def with_judgement(made: Evaluation, done: Judgement, table: Any) -> Evaluation:
         for p in made.frontier.points
         if p.kind is not Kind.HINDSIGHT
     ]
+    if isinstance(table, Dataset) and made.scoring is None:
+        plain = table.replay(done.rows, mixed=table.exchangeable)
+        points = [_in_orders(point, plain) for point in points]
     judged = done.sweep() if swept else done.points()
     if swept:
         once, shown = done.one_shot(), done.at(SHOWN_THRESHOLD)
@@ -373,7 +378,7 @@ def with_judgement(made: Evaluation, done: Judgement, table: Any) -> Evaluation:
             saved = saved_share(point.spent, full).as_json("percent")
             told["savings"].append({"policy": point.policy, "family": point.family, **saved})
     graded = known.grades is not None
-    points += [oracle_point(known)] if graded else []
+    points += [oracle_point(done.measured)] if graded else []
     frontier = Frontier(_distinct(points), known, made.readability)
     if made.scoring is not None:
         frontier, price = with_oracle(frontier, made.scoring.price), made.scoring.price
@@ -391,6 +396,22 @@ def with_judgement(made: Evaluation, done: Judgement, table: Any) -> Evaluation:
                 for point in judged
             ]
     return replace(made, frontier=frontier, sections={**made.sections, **told}, done=done)
+
+
+def _in_orders(point: Point, seen: Trajectories) -> Point:
+    """A policy on plain votes in every order of the responses, as those beside it are judged.
+
+    One that is more than a setting of a family keeps the stored order.
+    """
+    family = {each.name: each for each in answer_families()}.get(point.family)
+    if point.kind is Kind.FIXED:
+        ends = np.broadcast_to(point.columns[:, None], seen.tokens.shape[:2])
+    elif family is not None and point.setting is not None:
+        ends = family.stops(seen.values[family.name], point.setting)
+    else:
+        return point
+    alike = np.array_equal(ends[:, 0], point.columns)
+    return replace(point, ends=ends, seen=seen) if alike else point
 
 
 def _distinct(points: Sequence[Point]) -> tuple[Point, ...]:
@@ -423,7 +444,7 @@ def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any
     scores = point.trajectories.known_grades
     members = collapsing(point.trajectories)
     difficulty, subset = loss_by_difficulty(point), None
-    for asc in (p for p in frontier.points if p.policy == DEFAULT and members.any()):
+    for asc in (p for p in frontier.points if p.policy == CAREFUL and members.any()):
         ours, theirs = (100 * each.scores[members] for each in (point, asc))
         subset = paired_bootstrap(ours, theirs, seed=seed).as_json("difference")
     return {

@@ -23,11 +23,13 @@ from aera.lab.frontier import (
     write_money,
 )
 from aera.lab.stats import FEW, Estimate, paired_gap, spent_share
+from aera.policies.rules import UNTRAINED
 from aera.solving.controller import Controller
 from aera.voting.rules import BestOfN
 
-DEFAULT = "asc-0.95"
-"""Spoken of where nothing was learned: what the gateway does without a controller."""
+DEFAULT, CAREFUL = str(UNTRAINED), "asc-0.95"
+"""Spoken of where nothing was learned: what solve and serve do without a controller. The careful
+rule stands beside it."""
 SHOWN_THRESHOLD = 0.3
 """The threshold whose diagnostics are shown, as in the paper."""
 ALPHA = 0.1
@@ -93,7 +95,7 @@ def shown_points(frontier: Frontier, asked: Collection[str] = ()) -> list[Point]
     """What was asked for, and the policy spoken of between what it should be compared with."""
     fixed = [p.policy for p in frontier.points if p.kind is Kind.FIXED and not p.weighted]
     spoken, middle = headline_point(frontier).policy, fixed[(len(fixed) - 1) // 2 :][:1]
-    wanted = {*fixed[:1], *fixed[-1:], DEFAULT, spoken, "oracle"}
+    wanted = {*fixed[:1], *fixed[-1:], CAREFUL, spoken, "oracle"}
     known = {point.policy for point in frontier.points}
     kept = wanted & known if len(wanted & known) >= SHOWN else wanted | {*middle}
     order = {Kind.FIXED: 0, Kind.HINDSIGHT: 2}
@@ -113,7 +115,12 @@ def remark(point: Point) -> str:
         Kind.CALIBRATED: "calibrated on other questions",
         Kind.SWEPT: "read off afterwards",
     }
-    rules = {"asc": "stops on a clear leader", "oracle": "the best stop, in hindsight"}
+    rules = {
+        "asc": "stops on a clear leader",
+        "lead": "stops on a lead in votes",
+        "esc": "stops when the last agree",
+        "oracle": "the best stop, in hindsight",
+    }
     return known.get(point.kind, rules.get(point.family, ""))
 
 
@@ -128,7 +135,7 @@ def headline_point(frontier: Frontier) -> Point:
         if chosen:
             return chosen[0]
     known = {point.policy: point for point in points}
-    for label in (GATE_FAMILY.label(SHOWN_THRESHOLD), DEFAULT):
+    for label in (GATE_FAMILY.label(SHOWN_THRESHOLD), DEFAULT, CAREFUL):
         if label in known:
             return known[label]
     plain = (Kind.FIXED, Kind.HINDSIGHT)
@@ -219,7 +226,13 @@ def _claim(point: Point, full: Point, plain: Point, apart: Estimate | None, *, p
     """The policy against all plain votes: what is right, for how much, and how sure that is."""
     questions, votes = len(point.columns), f"{plain.responses:.0f} plain votes"
     if not np.any(point.columns != full.columns):
-        return "The full budget is kept, so nothing is saved"
+        kept = f"All {full.responses:.0f} samples are kept, so nothing is saved"
+        if apart is None or full.policy == plain.policy:
+            return kept
+        return (
+            f"{kept}: {point.accuracy:.1f} % right against {plain.accuracy:.1f} % for {votes} "
+            f"(95 %: {bracket(apart.low, apart.high)} points)"
+        )
     if not point.graded:
         return f"{point.agreement:.1f} % of the answers equal those of {full.policy}, for {price}"
     if apart is None:

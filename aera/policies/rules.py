@@ -332,7 +332,7 @@ def standard_policies(schedule: Schedule) -> list[Policy]:
     """What an evaluation shows when nobody says otherwise."""
     fixed = [Fixed(checkpoint) for checkpoint in schedule]
     asc = [ASC(confidence) for confidence in (0.8, 0.9, 0.95, 0.99)]
-    return [*fixed, *asc, ESC(3), ESC(5), Lead(3), FirstValid()]
+    return [*fixed, *asc, ESC(3), ESC(5), UNTRAINED, FirstValid()]
 
 
 def parse_policy(label: str, more: Mapping[str, Maker] = MappingProxyType({})) -> Policy:

@@ -122,7 +122,8 @@ class VotedRecord(Record):
         if len(self.responses) < count:
             raise PoolError(
                 f"question {self.question.id} has {len(self.responses)} responses, but the "
-                f"schedule goes to {count}; sample more or give a shorter --schedule"
+                f"schedule goes to {count}; sample more, or decide earlier, as with "
+                f"--max-samples {len(self.responses)}"
             )
         return replace(self, responses=self.responses[:count], votes=self.votes[:count])
 

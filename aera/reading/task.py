@@ -481,7 +481,7 @@ def _check(key: str, value: Any, path: Path) -> None:
 EXAMPLES = 3
 SHOWN = 80
 """Characters of an example: the end of a response, where an answer would stand."""
-LITTLE = 0.5
+LITTLE = 0.75
 """A share read below which nothing that follows should be believed."""
 
 

@@ -37,7 +37,7 @@ def test_import_then_evaluate_then_json(aera: Aera, rows: Path, tmp_path: Path) 
     made = json.loads((tmp_path / "out.json").read_text())
     points = {point["policy"]: point for point in made["points"]}
     assert (made["protocol"], made["seed"], made["pool"]["questions"]) == ("replay", 3, 3)
-    assert {"fixed-4", "fixed-8", "asc-0.95", "esc-5", "lead-3", "oracle"} <= set(points)
+    assert {"fixed-4", "fixed-8", "asc-0.95", "esc-5", "lead-4", "oracle"} <= set(points)
     assert points["fixed-4"]["accuracy"] == pytest.approx(33.3333)
     assert points["fixed-8"]["accuracy"] == pytest.approx(66.6667)
     assert "fixed-8" in done.stdout

@@ -64,7 +64,7 @@ def test_every_row_bills_its_prompts(records: HeldRecords, options: dict[str, ob
     ]
     assert not [line for line in made.remarks if "recorded its prompt tokens" in line]
     [line] = [line for line in made.remarks if " costs " in line]
-    assert line.startswith("aera-calibrated costs" if options else "asc-0.95 costs")
+    assert line.startswith("aera-calibrated costs" if options else "lead-4 costs")
 
 
 def test_a_fixed_controller_asks_once(records: HeldRecords) -> None:

@@ -95,7 +95,7 @@ def test_a_policy_that_never_stops_saves_nothing() -> None:
     shown = trajectories_of(np.ones((60, 3)))
     point = Point("aera-calibrated", np.full(60, 2), shown, kind=Kind.CALIBRATED)
     made = spoken(shown, point)
-    assert made["claim"] == "The full budget is kept, so nothing is saved"
+    assert made["claim"] == "All 16 samples are kept, so nothing is saved"
     assert made["spent"]["percent"] == 100
 
 
@@ -104,18 +104,19 @@ def test_a_policy_that_never_stops_saves_nothing() -> None:
 
 def test_a_table_has_five_rows_and_what_was_asked_for(replayed: Evaluation, bench: Bench) -> None:
     rows = replayed.table()
-    assert [row[0] for row in rows[1:]] == ["fixed-4", "fixed-8", "fixed-32", "asc-0.95", "oracle"]
+    assert [row[0] for row in rows[1:]] == ["fixed-4", "fixed-32", "asc-0.95", "lead-4", "oracle"]
     assert [row[-1] for row in rows] == [
         "what it is",
-        *(f"always {n} plain votes" for n in (4, 8, 32)),
+        *(f"always {n} plain votes" for n in (4, 32)),
         "stops on a clear leader",
+        "stops on a lead in votes",
         "the best stop, in hindsight",
     ]
     assert [row[0] for row in replayed.table(whole=True)[1:]] == [
         point.policy for point in replayed.frontier.points
     ]
-    asked = replace(replayed, policies=[parse_policy("esc-3"), parse_policy("lead-3")])
-    assert {"esc-3", "lead-3"} < {row[0] for row in asked.table()}
+    asked = replace(replayed, policies=[parse_policy("esc-3"), parse_policy("esc-5")])
+    assert {"esc-3", "esc-5"} < {row[0] for row in asked.table()}
     assert repr(replayed).startswith(replayed.headline["claim"])
 
 

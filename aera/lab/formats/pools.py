@@ -15,10 +15,12 @@ from aera.files import already_there, whole_folder
 from aera.lab.formats.foreign import LOGS, read_batch
 from aera.lab.formats.rows import (
     MAYBE,
+    SHOWN_COLUMNS,
     SOURCES,
     Entry,
     Mapped,
     Rows,
+    is_unknown,
     parse_columns,
     read_rows,
     read_table,
@@ -111,7 +113,8 @@ def import_file(
     with whole_folder(out) as folder:
         read = _choose_reader(place, name, format_name, mapped, questions)
         origin = _read_origin(place) if read is read_table else {}
-        entries = read_rows(read(place), mapped)  # type: ignore[arg-type]
+        names = dict[str, None]()
+        entries = read_rows(_noting(read(place), names), mapped)  # type: ignore[arg-type]
         first = next(entries, None)
         if first is None:
             raise PoolError(f"{name} holds no question")
@@ -134,6 +137,10 @@ def import_file(
             raise PoolError(f"{name} holds nothing to read: every response failed or is empty")
         readability.check(found, name)
         lines = [*tell_pool(pool.manifest, out), *_save_truths(seen.values(), found, folder)]
+        unused = [each for each in names if is_unknown(each) and each not in mapped.values()]
+        if NO_TRUTHS in lines and unused:
+            shown_names = ", ".join(unused[:SHOWN_COLUMNS])
+            lines.append(f"columns without a use: {shown_names}; --map answer=NAME says which is right")
         if sampler.get("tokens") == ESTIMATED:
             lines.append(f"tokens are {ESTIMATED}: the file does not count them")
         if pool.manifest.each == 1 < pool.manifest.questions:
@@ -148,6 +155,13 @@ def import_file(
         lines += [each.remark for each in seen.values() if each.remark][:1]
     told = [*lines, *readability.lines(found)]
     return Imported(Pool.open(out), told, readability.warning(found))
+
+
+def _noting(rows: Rows, names: dict[str, None]) -> Rows:
+    """The same rows, whose columns are noted."""
+    for where, row in rows:
+        names.update(dict.fromkeys(row))
+        yield where, row
 
 
 def _records(

@@ -55,7 +55,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "sample_id request_id",
         "choices": "choices options",
         "answer": "answer target ground_truth gold solution label correct_answer gold_answer gt "
-        "expected_answer reference_answer correct reference",
+        "expected_answer expected reference_answer correct reference",
         "group": "group",
         "responses": "responses completions generations samples outputs model_outputs "
         "generated_texts",
@@ -68,6 +68,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """What a column may be called; the first that holds anything counts."""
 _KNOWN = {name for names in NAMES.values() for name in names}
+_OF_RESPONSES = {"model", "task", "trace", "logprobs", *RESPONSE_FIELDS, *SOMETIMES}
 MAYBE = ("correct", "reference")
 """Columns that may as well hold something else than what is right."""
 _GRADES = {"", "none", "nan", "0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
@@ -597,6 +598,12 @@ class Entry(Record):
     task: object = None
     estimated: bool = False
     remark: str | None = None
+
+
+def is_unknown(name: str) -> bool:
+    """Whether nobody reads a column of that name."""
+    known = name in _KNOWN or name in _OF_RESPONSES
+    return not (known or _NUMBERED.fullmatch(name) or _LETTERED.fullmatch(name))
 
 
 def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE) -> Iterator[Entry]:

@@ -134,7 +134,7 @@ def test_tokens_are_the_axis_and_money_where_there_are_prices(bench: Bench) -> N
     assert names[0] == ["frontier-tokens", "frontier-responses"]
     assert names[1] == ["frontier-money", *names[0]]
     content = page_content(paid)
-    money = paid.frontier["asc-0.95"].money(Prices(0.1, 0.4))
+    money = paid.frontier["lead-4"].money(Prices(0.1, 0.4))
     assert content["boxes"]["money per 1,000 questions"] == f"{money:,.2f}"
     assert content["prices"] == {"prompt": 0.1, "completion": 0.4}
 
