@@ -62,6 +62,7 @@ def test_training_writes_a_controller_and_says_what_it_is(shell: Shell, trained:
     files = {file.name for file in (shell.folder / "C").iterdir()}
     assert files == {"config.json", "model.safetensors", "calibration.json", "README.md"}
     assert isinstance(loaded.gate, Gate)
+    assert "Next: aera evaluate pool --protocol nested" in trained, "its questions are few"
     assert " ".join(loaded.calibration["learned"].split()) in trained
 
 
@@ -137,7 +138,9 @@ def test_a_pool_of_another_kind_is_remarked_upon(shell: Shell) -> None:
     known = ("--controller", DEMO / "controller", "--schedule", "2,4")
     told = shell.json("evaluate", "short", *known)["controller"]["abroad"]
     assert told.startswith("these questions are not like those it was taught on: they are ")
-    assert "not like those" in shell.said("evaluate", "short", *known)
+    said_of_it = shell.said("evaluate", "short", *known)
+    assert "not like those" in said_of_it
+    assert "Next: aera train short" in said_of_it, "and not: run it"
 
 
 def test_workers_change_nothing(shell: Shell) -> None:

@@ -301,6 +301,17 @@ def test_a_check_asks_the_model_servers(server: Any, code: int, said: str) -> No
     assert "hidden" not in done.output
 
 
+def test_where_no_model_is_named_clients_are_told_to_name_one() -> None:
+    with listing("other") as url:
+        done = called("--upstream", url, "--check")
+        with served(port := free_port(), "--upstream", url) as process:
+            assert ask(port, "/health")[0] == 200
+            assert process.stderr is not None
+            lines = iter(process.stderr.readline, "")
+            assert any(line.startswith('ask for "aera/MODEL"') for line in lines)
+    assert done.stdout.startswith("any model at ")
+
+
 def test_a_server_that_cannot_work_is_warned_of_while_the_gateway_starts() -> None:
     options, port = ("--model", "m", "--upstream"), free_port()
     with listing("other") as url, served(port, *options, url) as process:

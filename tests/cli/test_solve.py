@@ -136,6 +136,8 @@ def test_a_scorer_from_the_working_directory_goes_exactly_where_one_is_needed(
     bare = ["--base-url", server.base_url, "--model", "m"]
     assert "--scorer MODULE:NAME" in refused(solve("?", *scored), 1)
     assert "takes no scorer" in refused(solve(*named), 1)
+    other = aera("solve", *bare, "?", "--controller", DEMO / "controller", "--task", "choice")
+    assert "--task choice goes without --controller" in refused(other, 2)
     assert "--scorer needs --controller" in refused(aera("solve", *bare, *named), 2)
     assert "no_such" in refused(solve("?", *scored, "--scorer", "no_such:Judge"), 2)
     assert server.calls == []

@@ -52,6 +52,18 @@ def bill(made: Evaluation, policy: str) -> float:
     return (1000 * PROMPT * sum(blocks) / 60 + 10 * point.tokens) / 1000
 
 
+def test_plain_votes_are_judged_in_the_orders_of_what_was_learned(records: HeldRecords) -> None:
+    made = aera.evaluate(records, protocol="nested", max_loss=0.1)
+    orders = made.frontier["aera-calibrated"].ends.shape
+    assert orders[1] > 20
+    for point in made.frontier.points:
+        assert point.ends.shape == orders or point.policy == "first-valid"
+    once = aera.evaluate(records).frontier
+    for policy in ("fixed-4", "asc-0.95", "esc-5", "lead-4"):
+        there, here = made.frontier[policy].stored, once[policy]
+        assert (there.accuracy, there.tokens) == (here.accuracy, here.tokens)
+
+
 @pytest.mark.parametrize("options", [{}, {"protocol": "nested", "paper": True}])
 def test_every_row_bills_its_prompts(records: HeldRecords, options: dict[str, object]) -> None:
     made = aera.evaluate(records, prices=(1000, 10), **options)  # type: ignore[arg-type]

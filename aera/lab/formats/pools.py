@@ -140,7 +140,9 @@ def import_file(
         unused = [each for each in names if is_unknown(each) and each not in mapped.values()]
         if NO_TRUTHS in lines and unused:
             shown_names = ", ".join(unused[:SHOWN_COLUMNS])
-            lines.append(f"columns without a use: {shown_names}; --map answer=NAME says which is right")
+            lines.append(
+                f"columns without a use: {shown_names}; --map answer=NAME says which is right"
+            )
         if sampler.get("tokens") == ESTIMATED:
             lines.append(f"tokens are {ESTIMATED}: the file does not count them")
         if pool.manifest.each == 1 < pool.manifest.questions:

@@ -61,8 +61,10 @@ def test_two_imports_give_the_same_bytes_and_truths_are_kept_apart(
 
 
 def test_a_file_without_answers_becomes_a_dry_run(tmp_path: Path, row_of: RowOf) -> None:
-    rows = [row_of("a", ["1"] * 4, None), {**row_of("b", ["1"] * 4), "answer": None}]
-    pool = brought(tmp_path, rows).pool
+    rows = [row_of("a", ["1"] * 4, None), {**row_of("b", ["1"] * 4), "answer": None, "truest": 1}]
+    done = brought(tmp_path, rows)
+    pool, said = done.pool, " ".join(done.lines)
+    assert "columns without a use: truest; --map answer=NAME" in said
     frontier = evaluate(pool, [Fixed(4)], truths=Truths.open(pool.path))
     assert Truths.open(pool.path) is None
     assert (frontier["fixed-4"].accuracy, frontier["fixed-4"].agreement) == (None, 100)
