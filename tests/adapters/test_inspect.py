@@ -83,14 +83,12 @@ def test_epochs_vote_in_their_order_whichever_ends_first() -> None:
 
 
 def test_an_epoch_tried_again_votes_once() -> None:
-    async def scene() -> int:
+    async def scene() -> Any:
         stopping = VoteStopping(controller())
         await stopping.start_task(None, [sample(3)], 8)
         for _ in range(3):
             await stopping.collect(state(3, 1, "\\boxed{42}"))
-        told = await stopping.complete_task()
-        epochs: int = told["samples"]["3"]["epochs"]
-        return epochs
+        return (await stopping.complete_task())["samples"]["3"]["epochs"]
 
     assert asyncio.run(scene()) == 1
 

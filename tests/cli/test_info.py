@@ -54,17 +54,12 @@ def test_a_pool_says_what_is_in_it_as_values_and_in_lines(pool: Path) -> None:
     assert (found["prompt"], found["growing"]) == (prompt, None)
     shown = info(pool)
     for line in (
-        "2 questions with 4 responses each, 8 in all; checkpoints 4",
-        NUMERIC.describe(),
-        'system: "think"',
         "1 questions have a system message of their own",
         "50.0 % of 8 responses read, 25.0 % without an answer",
         "not read: a: I cannot say",
-        "tokens: 71, 8.9 a response",
         "models: m (4), other (2)",
-        "texts: 6 responses have one, 1 with only an answer",
-        "truths: for 1 questions",
         "groups: 1",
+        "texts: 6 responses have one, 1 with only an answer",
         "left out: 1 question: c (has 1 response, fewer than 4)",
     ):
         assert line in shown, shown

@@ -14,10 +14,6 @@ def parsed(*messages: Any, **fields: Any) -> list[Response]:
     return parse_reply(completion(*messages, **fields), latency_ms=1.26)
 
 
-def votes(*messages: Any) -> list[str | None]:
-    return [get_task("numeric").read(response).answer for response in parsed(*messages)]
-
-
 def test_a_plain_reply_is_read_in_full() -> None:
     usage = {"prompt_tokens": 12, "completion_tokens": 5}
     reply = completion(BOX, usage=usage, model="m")
@@ -48,7 +44,8 @@ def test_what_was_billed_beyond_the_listed_tokens_is_counted() -> None:
 def test_a_reasoning_field_is_kept_and_never_votes(field: str) -> None:
     thought = {field: "perhaps \\boxed{3}"}
     told = {**thought, "content": BOX}
-    assert votes(told, {**thought, "content": None}, thought) == ["7", None, None]
+    made = parsed(told, {**thought, "content": None}, thought)
+    assert [get_task("numeric").read(each).answer for each in made] == ["7", None, None]
     assert texts(parsed(told)) == [f"<think>perhaps \\boxed{{3}}</think>{BOX}"]
 
 

@@ -1,11 +1,19 @@
-import asyncio
+"""What a sampler asks of a server, and recorded responses in the place of one."""
 
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
 import pytest
 from fakes import FakeUpstream
-from live import QUESTION, boxed, live, sampler_of
+from live import QUESTION, boxed, live, sampler_of, texts
 
-from aera import get_task
-from aera.errors import UsageError
+from aera import Pool, Question, Record, Response, get_task
+from aera.errors import PoolError, UsageError
+from aera.pools.pool import Plan, write_pool
+from aera.sampling.recorded import RecordedSampler, RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler
 
 NUMERIC = get_task("numeric")
@@ -43,3 +51,76 @@ def test_a_sampler_can_be_entered_again_after_it_was_left() -> None:
                     assert len(await sampler.sample(QUESTION, 2)) == 2
 
     asyncio.run(scene())
+
+
+# --- recorded -------------------------------------------------------------------------------------
+
+
+Reply = tuple[int, Any]
+
+
+def posted(server: RecordedUpstream, *bodies: dict[str, Any]) -> list[Reply]:
+    """Status and content of calls made one after the other."""
+
+    async def scene() -> list[Reply]:
+        async with server, aiohttp.ClientSession() as session:
+            made = []
+            for body in bodies:
+                async with session.post(f"{server.base_url}/chat/completions", json=body) as reply:
+                    made.append((reply.status, await reply.json()))
+            return made
+
+    return asyncio.run(scene())
+
+
+@pytest.fixture
+def pool(tmp_path: Path, record_of: Callable[..., Record]) -> Pool:
+    records = [record_of("a", "12345678"), record_of("b", "abcd")]
+    return write_pool(tmp_path, records, Plan(NUMERIC))
+
+
+def request_of(pool: Pool, name: str, **fields: Any) -> dict[str, Any]:
+    prompt = NUMERIC.prompt(pool.questions[name])
+    return {"model": "m", "messages": [{"role": "user", "content": prompt}], **fields}
+
+
+def said(replies: list[Reply]) -> str:
+    choices = [choice for _, reply in replies for choice in reply["choices"]]
+    return "".join(choice["message"]["content"][-2] for choice in choices)
+
+
+def test_a_recorded_upstream_serves_by_seed_or_in_order(pool: Pool) -> None:
+    asked = [request_of(pool, "a", seed=6, n=2), request_of(pool, "a", seed=0, n=3)]
+    assert said(posted(RecordedUpstream(pool), *asked)) == "78123"
+    asked = [request_of(pool, name, n=n) for name, n in (("a", 3), ("b", 2), ("a", 2))]
+    assert said(posted(RecordedUpstream(pool), *asked)) == "123ab45"
+
+
+def test_it_reports_the_recorded_tokens_and_cuts_a_reply_at_its_limit(pool: Pool) -> None:
+    asked = [request_of(pool, "a", seed=2, n=n, max_tokens=most) for n, most in ((3, 99), (1, 6))]
+    [(_, whole), (_, cut)] = posted(RecordedUpstream(pool), *asked)
+    assert [c["usage"]["completion_tokens"] for c in whole["choices"]] == [12, 13, 14]
+    assert whole["usage"]["completion_tokens"] == 39
+    [choice] = cut["choices"]
+    assert (choice["finish_reason"], choice["usage"]) == ("length", {"completion_tokens": 6})
+
+
+def test_a_question_that_was_not_recorded_is_not_found(pool: Pool) -> None:
+    server = RecordedUpstream(pool)
+    asked = {"model": "m", "messages": [{"role": "user", "content": "something else?"}]}
+    [(status, reply)] = posted(server, asked)
+    assert (status, reply["error"]["message"]) == (404, "no such question was recorded")
+    assert [call.prompt for call in server.calls] == ["something else?"]
+
+
+def test_a_recorded_sampler_gives_what_was_recorded_in_order(pool: Pool) -> None:
+    async def scene() -> tuple[list[Response], list[Response]]:
+        async with RecordedSampler(pool) as sampler:
+            with pytest.raises(PoolError, match="question stranger is not in"):
+                await sampler.sample(Question("stranger", "?"), 1)
+            question = pool.questions["b"]
+            return await sampler.sample(question, 3), await sampler.sample(question, 4, start=3)
+
+    first, rest = asyncio.run(scene())
+    assert texts(first) == [f"so it is \\boxed{{{answer}}}" for answer in "abc"]
+    assert texts(rest) == ["so it is \\boxed{d}"]
