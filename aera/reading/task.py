@@ -222,7 +222,7 @@ class Task:
         for said, _, end in find.statements(self.kind, text, options):
             return None if find.DOUBT.search(text, end) else said
         line = find.last_said(find.lines(text)) or ""
-        bare, alone = line.strip(find.EDGES), _ALONE.get(self.kind, _ANYTHING)
+        bare, alone = _SO.sub("", line.strip(find.EDGES)), _ALONE.get(self.kind, _ANYTHING)
         if len(bare) <= LONGEST_LINE and alone.fullmatch(bare) and self.canonical(bare):
             return bare
         if self.kind in ("numeric", "choice") and (bold := self._bold(line, text)):
@@ -304,6 +304,8 @@ _FORMULA_ONLY = re.compile(
 )
 _LETTER_ONLY = re.compile(r"[(\[]?[A-Za-z][)\].]?")
 _ANYTHING = re.compile(".*", re.DOTALL)
+_SO = re.compile(r"^(?:=?>|->|=|\u2192|\u21d2)[ \t]+(?=[-\w$\\(])")
+"""What a last line may begin with that only says that it follows."""
 _ALONE = {"expression": _FORMULA_ONLY, "choice": _LETTER_ONLY}
 """What a last line must be where an answer cannot be told from prose."""
 _RUN_ON = re.compile(r"\n(?:Q|Question|Problem) ?\d{0,3}:")

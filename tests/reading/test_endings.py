@@ -99,6 +99,7 @@ NUMERIC = [
     *(("#### 0.5", "0.5"), (r"First \boxed{3}. Then, finally, \boxed{4}", "4")),
     *((r"\boxed{3} and again \boxed{3}", "3"), ("Each costs 5 each\nAnswer: 20", "20")),
     *(("Answer: 5!", "5"), ("That makes twenty-one\nAnswer: 21", "21")),
+    *(("=> 131", "131"), ("So in all:\n\u2192 131", "131"), ("so x => 5", None)),
     *(("Answer: 5, and 3 of them are red", "5"), ("The answer is 7 times as many", "7")),
     *((r"\boxed{7}" + " Feel free to ask for more." * 8, "7"), (r"\boxed{1/2}", "0.5")),
 ]
