@@ -1,11 +1,16 @@
 """Short ways to write responses and votes: "aab" or ["a", None]; a dot is one that says nothing."""
 
+import gzip
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from aera import Prefix, Question, Record, Response, Schedule, Vote, unfold
+from aera import Prefix, Question, Record, Response, Schedule, Vote, get_task, unfold
 
 Answers = Sequence[str | None]
 QUESTION = Question("q", "how many?")
+NUMERIC = get_task("numeric")
 
 
 def responses_of(answers: Answers) -> list[Response]:
@@ -35,3 +40,18 @@ def prefix_of(answers: Sequence[Vote | str | None]) -> Prefix:
     """One prefix, whole, with more to come after it."""
     empty = Prefix(QUESTION, Schedule(tuple(range(1, len(answers) + 2))))
     return empty.extend([Response("", tokens=1)] * len(answers), votes_of(answers))
+
+
+def row_of(name: str, answers: Answers, truth: str | None = "1") -> dict[str, Any]:
+    """One line of a file to import; a truth of None leaves the answer out."""
+    responses = [{"text": f"\\boxed{{{a}}}" if a else "hm", "tokens": 7} for a in answers]
+    told = {} if truth is None else {"answer": truth}
+    return {"id": name, "question": "?", "task": "numeric", **told, "responses": responses}
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any] | str]) -> Path:
+    """Write rows, or raw text for damaged ones, as a file to import."""
+    text = "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows)
+    data = text.encode("utf-8")
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path

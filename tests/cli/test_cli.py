@@ -1,12 +1,11 @@
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import Aera, refused
 from small_study import Bench
+from streams import row_of, write_rows
 from typer.testing import CliRunner
 
 from aera import parse_policy
@@ -16,12 +15,9 @@ from aera.lab import import_file
 from aera.lab.asked import ask_policies
 from aera.reading.task import TASKS
 
-RowOf = Callable[..., dict[str, Any]]
-WriteRows = Callable[..., Path]
-
 
 @pytest.fixture
-def rows(tmp_path: Path, row_of: RowOf, write_rows: WriteRows) -> Path:
+def rows(tmp_path: Path) -> Path:
     """A file of three questions with eight responses each."""
     streams = (["1"] * 8, ["2", "1"] * 4, ["2", "2", "2", "1", "1", "1", "1", None])
     rows = [row_of(f"q{i}", stream) for i, stream in enumerate(streams)]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from commands import Done, refused, run
 from foreign_questions import DEMO, short_questions
 from small_study import Bench
+from streams import row_of, write_rows
 
 from aera.paper.features import NAMES, PaperGate
 from aera.policies.features import VOTE_FEATURE_NAMES
@@ -99,7 +99,7 @@ def test_a_wrong_call_is_one_line_alone(shell: Shell, words: str, code: int, sai
 
 
 @pytest.fixture(scope="module")
-def others(shell: Shell, row_of: Callable[..., Any], write_rows: Callable[..., Path]) -> None:
+def others(shell: Shell) -> None:
     """The pool without its truths, and three questions."""
     copied = shutil.copytree(shell.folder / "pool", shell.folder / "blind")
     (copied / "truths.jsonl").unlink()

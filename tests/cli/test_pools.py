@@ -9,6 +9,7 @@ import pytest
 from commands import said as aera
 from foreign import DATA
 from small_study import Bench
+from streams import row_of, write_rows
 
 from aera import Controller, Fixed, Pool, Schedule, get_task
 from aera.errors import AeraError, UsageError
@@ -37,7 +38,7 @@ def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:
             aera(*call, "--out", tmp_path / "none", *names[:2], "--map", wrong)
 
 
-def test_answers_alone_come_in_go_out_and_are_evaluated(tmp_path: Path, write_rows: Any) -> None:
+def test_answers_alone_come_in_go_out_and_are_evaluated(tmp_path: Path) -> None:
     said = [{"answer": "33", "tokens": 9}, {"answer": None, "tokens": 5}, {"answer": "34"}]
     row = {"id": "aime-0", "question": "aime-0", "answer": "33", "task": "numeric"}
     file = write_rows(tmp_path / "others.jsonl.gz", [{**row, "responses": said * 4}])
@@ -64,7 +65,7 @@ def accuracy(pool: Path, file: Path, *options: str) -> Any:
     return evaluation["pool"]["equivalence"], evaluation["points"][0]["accuracy"]
 
 
-def test_equal_answers_merge_where_asked_for(tmp_path: Path, row_of: Any, write_rows: Any) -> None:
+def test_equal_answers_merge_where_asked_for(tmp_path: Path) -> None:
     answers = ["x^2+2x+1", "(1+x)^2", "7", "(x+1)(x+1)"]
     row = {**row_of("a", answers, "(x+1)^2"), "task": "expression"}
     aera("import", write_rows(tmp_path / "rows.jsonl", [row]), "--out", tmp_path / "pool")

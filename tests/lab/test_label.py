@@ -1,13 +1,13 @@
 """Labels where they decide: the questions on which two ways to answer differ."""
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from small_study import Bench
+from streams import NUMERIC, record_of
 
-from aera import ASC, Fixed, Record, Schedule, Task
+from aera import ASC, Fixed, Schedule
 from aera.errors import UsageError
 from aera.lab import Truths
 from aera.lab.label import check_labels, find_candidates, write_labels
@@ -17,11 +17,9 @@ from aera.pools.pool import HeldRecords
 SAID = {"turns": "11222222", "same": "11111111", "slow": "12222222"}
 
 
-def test_only_questions_that_are_answered_differently_are_listed(
-    tmp_path: Path, numeric: Task, record_of: Callable[[str, str], Record]
-) -> None:
-    voted = [record_of(name, said).read(numeric) for name, said in SAID.items()]
-    records = HeldRecords(voted, numeric, Schedule((2, 8)))
+def test_only_questions_that_are_answered_differently_are_listed(tmp_path: Path) -> None:
+    voted = [record_of(name, said).read(NUMERIC) for name, said in SAID.items()]
+    records = HeldRecords(voted, NUMERIC, Schedule((2, 8)))
     found = find_candidates(records, [Fixed(2), ASC(0.99)])
     assert [question.id for question, _ in found] == ["turns", "slow"]
     assert found[0][1] == {"fixed-8": "2", "fixed-2": "1", "asc-0.99": "2"}

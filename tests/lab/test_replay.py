@@ -2,7 +2,6 @@ import gzip
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -11,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lab_fixtures import DEMO
+from streams import NUMERIC, record_of
 
-from aera import Pool, Question, Record, Response, Schedule, Task, Vote, get_task, standard_policies
+from aera import Pool, Question, Response, Schedule, Vote, get_task, standard_policies
 from aera.errors import PoolError
 from aera.lab import Frontier, Truths, evaluate, import_file
 from aera.lab.replay import ReplaySettings
@@ -20,8 +20,6 @@ from aera.policies.rules import ASC, FirstValid, Fixed, Lead
 from aera.pools.pool import HeldRecords, VotedRecord, hold, read_votes
 from aera.reading.task import with_redo
 from aera.voting.rules import re2_vote
-
-RecordOf = Callable[[str, str], Record]
 
 
 @dataclass(frozen=True)
@@ -113,14 +111,14 @@ def test_the_trajectories_of_the_demo_stay(demo: Demo) -> None:
 # --- small pools ----------------------------------------------------------------------------------
 
 
-def held(record_of: RecordOf, task: Task, streams: list[str], schedule: Schedule) -> HeldRecords:
+def held(streams: list[str], schedule: Schedule) -> HeldRecords:
     records = [record_of(f"q{i}", stream) for i, stream in enumerate(streams)]
-    return HeldRecords(read_votes(records, task), task, schedule)
+    return HeldRecords(read_votes(records, NUMERIC), NUMERIC, schedule)
 
 
-def test_a_question_of_abstentions_is_wrong_and_costs(numeric: Task, record_of: RecordOf) -> None:
+def test_a_question_of_abstentions_is_wrong_and_costs() -> None:
     frontier = evaluate(
-        held(record_of, numeric, ["....", "1111"], Schedule((2, 4))),
+        held(["....", "1111"], Schedule((2, 4))),
         [Fixed(2), FirstValid(), Lead(1)],
         truths=Truths({"q0": "1", "q1": "1"}),
     )
@@ -129,23 +127,21 @@ def test_a_question_of_abstentions_is_wrong_and_costs(numeric: Task, record_of: 
     assert frontier["fixed-2"].tokens == 21
 
 
-def test_too_few_responses_for_the_schedule_name_the_question(
-    numeric: Task, record_of: RecordOf
-) -> None:
-    records = held(record_of, numeric, ["1111", "111"], Schedule((2, 4)))
+def test_too_few_responses_for_the_schedule_name_the_question() -> None:
+    records = held(["1111", "111"], Schedule((2, 4)))
     with pytest.raises(PoolError, match=r"q1 has 3 responses, but the schedule goes to 4"):
         evaluate(records, [Fixed(4)])
 
 
-def test_a_question_without_truth_is_named(numeric: Task, record_of: RecordOf) -> None:
-    records = held(record_of, numeric, ["11", "22"], Schedule((2,)))
+def test_a_question_without_truth_is_named() -> None:
+    records = held(["11", "22"], Schedule((2,)))
     with pytest.raises(PoolError, match="no truth for question q1"):
         evaluate(records, [Fixed(2)], truths=Truths({"q0": "1"}))
 
 
-def test_the_rule_changes_the_answers_but_not_the_stops(numeric: Task, record_of: RecordOf) -> None:
+def test_the_rule_changes_the_answers_but_not_the_stops() -> None:
     record = record_of("q0", ["1/2", "0.5", "3", "3", "3.0", "."])
-    records = HeldRecords([record.read(numeric)], numeric, Schedule((4, 6)))
+    records = HeldRecords([record.read(NUMERIC)], NUMERIC, Schedule((4, 6)))
     truths = Truths({"q0": "0.5"})
     ours = evaluate(records, [FirstValid()], truths=truths)["first-valid"]
     theirs = evaluate(records, [FirstValid()], truths=truths, rule=re2_vote)["first-valid"]
@@ -161,24 +157,24 @@ votes = st.builds(
 
 
 @given(st.lists(votes, min_size=12, max_size=12))
-def test_re2_means_follow_the_written_rule(numeric: Task, column: list[Vote]) -> None:
+def test_re2_means_follow_the_written_rule(column: list[Vote]) -> None:
     expected = []
     for count in (1, 4, 12):
         first = column[:count]
         kept = [vote for vote in first if not vote.redo] or first
         expected.append(sum(vote.raw == "1" for vote in kept) / len(kept))
     record = VotedRecord(Question("q", "?"), (Response("", tokens=1),) * 12, (*column,))
-    settings = ReplaySettings(numeric, Schedule((1, 4, 12)), Truths({"q": "1"}))
+    settings = ReplaySettings(NUMERIC, Schedule((1, 4, 12)), Truths({"q": "1"}))
     [means] = settings.replay([record]).trajectories.re2_mean
     assert means.tolist() == pytest.approx(expected)
 
 
-def test_questions_may_come_in_any_order(numeric: Task, record_of: RecordOf) -> None:
+def test_questions_may_come_in_any_order() -> None:
     rng, schedule = Random(0), Schedule((2, 4, 8))
     streams = ["".join(rng.choices("12.", k=8)) for _ in range(30)]
-    records = held(record_of, numeric, streams, schedule)
+    records = held(streams, schedule)
     policies, truths = standard_policies(schedule), Truths({f"q{i}": "1" for i in range(30)})
     one = evaluate(records, policies, truths=truths)
-    turned = HeldRecords(records.records[::-1], numeric, schedule)
+    turned = HeldRecords(records.records[::-1], NUMERIC, schedule)
     other = evaluate(turned, policies, truths=truths)
     assert [p.as_json() for p in one.points] == [p.as_json() for p in other.points]

@@ -1,26 +1,24 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from streams import NUMERIC, record_of
 
 import aera
-from aera import Pool, Record, Task
+from aera import Pool
 from aera.lab import Truths, log_evaluation
 from aera.lab.stats import paired_gap
 from aera.policies.rules import ASC, FirstValid, Fixed
 from aera.pools.pool import Plan, write_pool
 
-RecordOf = Callable[[str, str], Record]
-
 
 @pytest.fixture
-def pool(tmp_path: Path, numeric: Task, record_of: RecordOf) -> Pool:
+def pool(tmp_path: Path) -> Pool:
     """Three questions: one right throughout, one that recovers, one that stays wrong."""
     records = [record_of("a", "11111111"), record_of("b", "22211111"), record_of("c", "23232323")]
-    return write_pool(tmp_path, records, Plan(numeric))
+    return write_pool(tmp_path, records, Plan(NUMERIC))
 
 
 def summary(pool: Pool, truths: Truths | None = None) -> dict[str, Any]:

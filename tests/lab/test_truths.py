@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 from small_study import Bench
+from streams import NUMERIC
 
-from aera import Task
 from aera.errors import PoolError
 from aera.lab import Truths, grade, open_truths
 from aera.lab.truths import Grader
@@ -41,10 +41,10 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, second: str, mess
     [("18", "18.0", 1), ("18", "19", 0), (None, "18", 0), ("?", "18", 0), ("2125", "2,125", 1)],
 )
 def test_grades_compare_meaning_and_no_answer_is_wrong(
-    numeric: Task, answer: str | None, truth: str, expected: float
+    answer: str | None, truth: str, expected: float
 ) -> None:
-    assert grade(answer, truth, task=numeric) == expected
-    assert Grader(numeric, truth).grade(iter([answer, None, answer])) == [expected, 0, expected]
+    assert grade(answer, truth, task=NUMERIC) == expected
+    assert Grader(NUMERIC, truth).grade(iter([answer, None, answer])) == [expected, 0, expected]
 
 
 def test_records_in_memory_have_the_truths_of_their_pool(bench: Bench) -> None:

@@ -13,15 +13,14 @@ from foreign import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 from small_study import Bench
-from streams import record_of
+from streams import NUMERIC, record_of
 
-from aera import Pool, Question, Record, Response, Schedule, get_task, open_pool
+from aera import Pool, Question, Record, Response, Schedule, open_pool
 from aera.errors import AeraError, PoolError
 from aera.lab import HeldRecords, export_pool, hold
 from aera.pools.pool import Plan, read_votes, write_pool
 from aera.pools.stats import name_few, tell_pool
 
-NUMERIC = get_task("numeric")
 SEALED = "responses-00000.jsonl.gz"
 FIELDS = "question_id index text tokens logprob finish_reason seed latency_ms error model"
 optional_number = st.none() | st.floats(-1e6, 1e6)

@@ -1,7 +1,6 @@
 """What a sampler asks of a server, and recorded responses in the place of one."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,13 @@ import aiohttp
 import pytest
 from fakes import FakeUpstream
 from live import QUESTION, boxed, live, sampler_of, texts
+from streams import NUMERIC, record_of
 
-from aera import Pool, Question, Record, Response, get_task
+from aera import Pool, Question, Response
 from aera.errors import PoolError, UsageError
 from aera.pools.pool import Plan, write_pool
 from aera.sampling.recorded import RecordedSampler, RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler
-
-NUMERIC = get_task("numeric")
 
 
 def test_settings_reach_the_server_unchanged_and_only_the_seed_steps() -> None:
@@ -74,7 +72,7 @@ def posted(server: RecordedUpstream, *bodies: dict[str, Any]) -> list[Reply]:
 
 
 @pytest.fixture
-def pool(tmp_path: Path, record_of: Callable[..., Record]) -> Pool:
+def pool(tmp_path: Path) -> Pool:
     records = [record_of("a", "12345678"), record_of("b", "abcd")]
     return write_pool(tmp_path, records, Plan(NUMERIC))
 

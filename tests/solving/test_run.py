@@ -3,12 +3,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import QUESTION, responses_of
+from streams import NUMERIC, QUESTION, responses_of
 
 from aera import ASC, ESC, Bounded, Entropy, FirstValid, Fixed, Lead, Majority, Policy
 from aera.core import Response, Schedule, Vote, unfold
 from aera.errors import RunError
-from aera.reading.task import Task, get_task
+from aera.reading.task import Task
 from aera.solving.run import Allocation, Run, replay
 from aera.voting.rules import re2_vote
 
@@ -23,7 +23,6 @@ POLICIES: list[Policy] = [
     ESC(3),
     Bounded(ASC(0.8), minimum=3, maximum=12),
 ]
-NUMERIC = get_task("numeric")
 policies = st.sampled_from(POLICIES)
 streams = st.text("123.", min_size=16, max_size=16)
 

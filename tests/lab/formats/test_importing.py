@@ -2,24 +2,22 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from foreign import brought
+from streams import row_of
 
 from aera import Pool, Question, Record, Response, get_task
 from aera.lab import Truths, evaluate, export_pool, import_file
 from aera.policies.rules import Fixed
 from aera.pools.pool import Plan, write_pool
 
-RowOf = Callable[..., dict[str, Any]]
-
 
 @pytest.fixture
-def rows(row_of: RowOf) -> list[dict[str, Any]]:
+def rows() -> list[dict[str, Any]]:
     """Two good lines of four responses."""
     return [row_of("a", ["1", "1", None, "2"], "1"), row_of("b", ["3"] * 4, "4")]
 
@@ -34,9 +32,7 @@ def test_plain_and_gzipped_files_come_in_whole(tmp_path: Path, rows: Any, name: 
     assert Truths.open(pool.path) == Truths({"a": "1", "b": "4"})
 
 
-def test_every_field_of_a_response_is_kept_and_a_text_may_be_null(
-    tmp_path: Path, row_of: RowOf
-) -> None:
+def test_every_field_of_a_response_is_kept_and_a_text_may_be_null(tmp_path: Path) -> None:
     full = Response("\\boxed{1} é cut \ud83d", 9, -1.5, "stop", 4, 12.5, None, "m")
     failed = replace(full, text="", error="boom")
     names = ["text", "tokens", "logprob", "finish_reason", "seed", "latency_ms", "error", "model"]
@@ -60,7 +56,7 @@ def test_two_imports_give_the_same_bytes_and_truths_are_kept_apart(
     assert b'"answer"' in (one / "truths.jsonl").read_bytes()
 
 
-def test_a_file_without_answers_becomes_a_dry_run(tmp_path: Path, row_of: RowOf) -> None:
+def test_a_file_without_answers_becomes_a_dry_run(tmp_path: Path) -> None:
     rows = [row_of("a", ["1"] * 4, None), {**row_of("b", ["1"] * 4), "answer": None, "truest": 1}]
     done = brought(tmp_path, rows)
     pool, said = done.pool, " ".join(done.lines)
@@ -71,7 +67,7 @@ def test_a_file_without_answers_becomes_a_dry_run(tmp_path: Path, row_of: RowOf)
 
 
 def test_truths_that_are_missing_or_cannot_be_read_leave_their_questions_without_one(
-    tmp_path: Path, row_of: RowOf
+    tmp_path: Path,
 ) -> None:
     truths = ["1", None, "many", ["1", "2"], "so \\boxed{2}", "x #### 3"]
     named = zip("abcdef", truths, strict=True)
@@ -87,7 +83,7 @@ def test_truths_that_are_missing_or_cannot_be_read_leave_their_questions_without
     assert Truths.open(pool.path) == Truths({"0": "B"})
 
 
-def test_what_was_found_out_is_told_in_sentences(tmp_path: Path, row_of: RowOf) -> None:
+def test_what_was_found_out_is_told_in_sentences(tmp_path: Path) -> None:
     rows = [row_of("a", ["1", None], "1"), row_of("b", [None, None], None)]
     rows[0]["responses"][0] = "\\boxed{1}"
     found = brought(tmp_path, rows, task="gsm8k", columns=["answer=answer"])
@@ -104,7 +100,7 @@ def test_what_was_found_out_is_told_in_sentences(tmp_path: Path, row_of: RowOf) 
 
 
 def test_an_empty_directory_is_filled_and_too_short_questions_are_left_out(
-    tmp_path: Path, row_of: RowOf, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = {"a": 8, "b": 8, "c": 3, "d": 0}
     rows = [row_of(name, ["1"] * count) for name, count in counts.items()]

@@ -3,7 +3,6 @@
 import gzip
 import json
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,15 @@ from typing import Any
 import pytest
 from foreign import APPLES, DATA, PENS, TEXTS, brought, imported
 from openai.types.chat import ChatCompletion
+from streams import NUMERIC, record_of, write_rows
 
-from aera import ASC, Question, Response, Run, Schedule, Task
+from aera import ASC, Question, Response, Run, Schedule
 from aera.cli.ask import allocation_line
 from aera.errors import PoolError
 from aera.lab import Truths
 from aera.lab.formats.foreign import export_allocations
 from aera.lab.formats.pools import ESTIMATED
 
-WriteRows = Callable[..., Path]
 Row = dict[str, Any]
 OUTPUT, INPUT = DATA / "batch_output.jsonl", DATA / "batch_input.jsonl"
 LOG: Row = json.loads((DATA / "inspect.json").read_text("utf-8"))
@@ -113,9 +112,7 @@ def test_requests_with_one_prompt_are_one_question(tmp_path: Path) -> None:
     assert (bare.text, bare.tokens) == ("\\boxed{8}", 5)
 
 
-def test_questions_by_id_bring_their_truths_and_what_is_missing_failed(
-    tmp_path: Path, write_rows: WriteRows
-) -> None:
+def test_questions_by_id_bring_their_truths_and_what_is_missing_failed(tmp_path: Path) -> None:
     names = ("apples", "pens", "cakes", "pies")
     rows = [{"id": name, "question": f"{name}?", "answer": 7} for name in names]
     questions = write_rows(tmp_path / "questions.jsonl", rows)
@@ -143,11 +140,9 @@ def test_a_line_that_failed_is_a_failed_response(tmp_path: Path) -> None:
 # --- allocations out ------------------------------------------------------------------------------
 
 
-def test_allocations_become_the_output_of_a_batch(
-    tmp_path: Path, numeric: Task, record_of: Callable[..., Any]
-) -> None:
+def test_allocations_become_the_output_of_a_batch(tmp_path: Path) -> None:
     record = record_of("q1", ["7"] * 4)
-    run = Run(record.question, ASC(0.95), task=numeric, schedule=Schedule((4,)))
+    run = Run(record.question, ASC(0.95), task=NUMERIC, schedule=Schedule((4,)))
     run.feed(record.responses)
     done = run.allocation
     failed = replace(done, question_id="q2", error="upstream: gone")
@@ -162,7 +157,7 @@ def test_allocations_become_the_output_of_a_batch(
     assert completion.usage.completion_tokens == done.completion_tokens
     assert (second["response"], second["error"]["message"]) == (None, "upstream: gone")
     pool = imported(tmp_path / "batch.jsonl", tmp_path / "pool")
-    assert [numeric.read(r.responses[0]).answer for r in pool] == ["7", None]
+    assert [NUMERIC.read(r.responses[0]).answer for r in pool] == ["7", None]
 
 
 @pytest.mark.parametrize(
@@ -173,9 +168,7 @@ def test_allocations_become_the_output_of_a_batch(
         ({"question_id": "a", "answer": 7}, 'solved, line 1: the field "answer" is 7'),
     ],
 )
-def test_what_is_no_allocation_is_refused(
-    tmp_path: Path, write_rows: WriteRows, row: Row | None, message: str
-) -> None:
+def test_what_is_no_allocation_is_refused(tmp_path: Path, row: Row | None, message: str) -> None:
     file = write_rows(tmp_path / "solved", [] if row is None else [row])
     with pytest.raises(PoolError) as caught:
         export_allocations(file, tmp_path / "out")
