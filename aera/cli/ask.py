@@ -30,6 +30,7 @@ from aera.cli.options import (
 from aera.core import Leaders, Question, Response, Schedule
 from aera.errors import PoolError, UpstreamError, UsageError
 from aera.files import take_field, write_whole
+from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, range_of
 from aera.pools.pool import Log, Plan, Pool, append, health_of, mend, read_votes
 from aera.reading.task import Readability, Task, get_task
@@ -478,6 +479,8 @@ class _Solving(Job):
                 f"{_many(aside, 'question')} decided by plain votes, for they are not clearly like "
                 "those that the controller was taught on (--trust keeps it)"
             )
+        if kept := sum(any(step.decision.outside for step in each.steps) for each in done):
+            yield f"{_many(kept, 'question')} asked for more because of {OUTSIDE}"
         read = Readability().join(each.readability for each in done)
         if read.responses:
             yield read.summary(task)

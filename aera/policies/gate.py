@@ -70,10 +70,15 @@ class Gate:
         return digest.hexdigest()[:16]
 
     def strays(self, prefix: Prefix) -> tuple[str, ...]:
-        """The inputs that lie outside the range seen in training, with a tenth of it to spare."""
+        """The inputs that lie outside the range seen in training, with a tenth of it to spare.
+
+        At the full budget, where nothing is decided or learned, those that may have led there.
+        """
         lows, highs = self.network.lows, self.network.highs
-        if lows is None or highs is None or prefix.next_checkpoint is None:
-            return ()  # nothing is decided at the full budget, so nothing was learned there
+        if lows is None or highs is None:
+            return ()
+        if prefix.next_checkpoint is None:
+            return self.strays(prefix.previous) if prefix.previous else ()
         evidence = self.evidence(prefix)
         margin = SPARE * (highs - lows) + 1e-9
         outside = (evidence < lows - margin) | (evidence > highs + margin)
@@ -111,9 +116,15 @@ class Gated:
         chance = self.gate.p_continue(prefix)
         if chance >= self.threshold:
             return rules.Decision(False, "continuing may pay", chance)
-        if self.guarded and self.gate.strays(prefix):
+        if self._strays(prefix):
             return rules.Decision(False, OUTSIDE, chance, outside=True)
         return rules.Decision(True, ON_A_TIE if _is_tied(prefix) else "little left to gain", chance)
+
+    def _strays(self, prefix: Prefix) -> bool:
+        """Whether it may not stop here; the full budget is named after what led there."""
+        if prefix.next_checkpoint is None and prefix.previous:
+            return self.decide(prefix.previous).outside
+        return self.guarded and bool(self.gate.strays(prefix))
 
     def __str__(self) -> str:
         return f"aera-{self.threshold:.2f}"
