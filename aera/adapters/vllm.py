@@ -10,11 +10,11 @@ is no longer wanted is taken out of it. `bench/engine.py` runs this against vLLM
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from inspect import isawaitable
 from itertools import count
-from queue import SimpleQueue
 from typing import Any
 
 from aera.core import Question, Response
@@ -83,70 +83,46 @@ class VLLMSampler:
 
 
 class _Stepped:
-    """The engine of a `vllm.LLM`, stepped in a thread for as long as anybody waits."""
+    """The engine of a `vllm.LLM`, which one thread alone touches, stepped while anybody waits."""
 
     def __init__(self, engine: Any) -> None:
-        self._engine = engine
-        # What comes, and the names of what is no longer wanted, for the thread that alone touches
-        # the engine.
-        self._news: SimpleQueue[tuple[Any, Any, str] | str] = SimpleQueue()
+        self._engine, self._thread = engine, ThreadPoolExecutor(1, "aera-engine")
         self._replies: dict[str, asyncio.Future[Any]] = {}
-        self._busy: asyncio.Task[None] | None = None
+        self._stepping: asyncio.Task[None] | None = None
 
     async def ask(self, prompt: Any, params: Any, name: str) -> Any:
         """The output of one request, once it is whole."""
-        loop = asyncio.get_running_loop()
+        loop, add = asyncio.get_running_loop(), self._engine.add_request
         reply = self._replies[name] = loop.create_future()
-        self._news.put((prompt, params, name))
-        if self._busy is None or self._busy.done():
-            self._busy = loop.create_task(self._work(loop))
         try:
+            # Refused are a prompt that is too long, and settings it does not know.
+            await loop.run_in_executor(self._thread, add, name, prompt, params)
+            if self._stepping is None or self._stepping.done():
+                self._stepping = loop.create_task(self._answer_all())
             return await reply
         except asyncio.CancelledError:
-            self._news.put(name)
+            self._thread.submit(self._engine.abort_request, [name])
             raise
         finally:
             del self._replies[name]
 
-    async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        while not self._news.empty():
+    async def _answer_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._replies:
             try:
-                await asyncio.to_thread(self._step, loop)
+                outputs = await loop.run_in_executor(self._thread, self._step)
             except Exception as error:  # noqa: BLE001  an engine that is dead answers nobody
-                for name in self._replies:
-                    self._settle(name, error)
-
-    def _step(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Work until nothing is left; in the thread."""
-        while True:
-            self._take_news(loop)
-            if not self._engine.has_unfinished_requests():
+                for reply in self._replies.values():
+                    if not reply.done():
+                        reply.set_exception(error)
                 return
-            for output in self._engine.step():
-                if output.finished:
-                    loop.call_soon_threadsafe(self._settle, output.request_id, output)
+            for output in outputs:
+                waiting = self._replies.get(output.request_id)
+                if output.finished and waiting is not None and not waiting.done():
+                    waiting.set_result(output)
 
-    def _take_news(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hand on what came meanwhile."""
-        while not self._news.empty():
-            news = self._news.get()
-            if isinstance(news, str):
-                self._engine.abort_request([news])
-                continue
-            prompt, params, name = news
-            try:
-                self._engine.add_request(name, prompt, params)
-            except ValueError as error:  # a prompt that is too long, settings it does not know
-                loop.call_soon_threadsafe(self._settle, name, error)
-
-    def _settle(self, name: str, told: Any) -> None:
-        reply = self._replies.get(name)
-        if reply is None or reply.done():
-            return
-        if isinstance(told, Exception):
-            reply.set_exception(told)
-        else:
-            reply.set_result(told)
+    def _step(self) -> Any:
+        return self._engine.step() if self._engine.has_unfinished_requests() else ()
 
 
 def _responses(output: Any, model: str, *, seed: int | None) -> list[Response]:
