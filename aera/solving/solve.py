@@ -7,10 +7,11 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import count
 from math import inf
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from aera.policies.domain import Lookout
 from aera.policies.gate import Gated
 from aera.policies.rules import ON_WEIGHTS, Decision, Policy
 from aera.pools.pool import Log
-from aera.sampling.budget import NO_ROOM, Budget, Held, Ledger
+from aera.sampling.budget import NO_ROOM, Bound, Budget, Held, Ledger
 from aera.sampling.client import cancel_all
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import OpenAISampler, Sampler, bound_of, sample_held
@@ -39,6 +40,8 @@ FEW, MANY = 64, 4_096
 """Questions under way at once where nobody knows the server, and where it has enough to do."""
 Done = TypeVar("Done")
 Watch = Callable[[Run], None]
+Answer = asyncio.Future[Held | None]
+Reserve = Callable[[Run, int, Bound], Awaitable[Held | None]]
 
 
 async def drive(
@@ -48,16 +51,16 @@ async def drive(
     *,
     kept: Log | None = None,
     watch: Watch | None = None,
-    turn: Callable[[Run], float] = lambda run: 0.0,
+    reserve: Reserve | None = None,
 ) -> Allocation:
     """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
 
     What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
-    Where a limit or the server leaves too little for all, runs with a lower `turn` go first.
+    `reserve` says when it is the turn of this run, where others want the same room.
     """
     begun, first, bound = time.monotonic(), True, bound_of(sampler, run.question, ledger)
     while want := await recall(run, kept):
-        held = await ledger.reserve(want, bound, turn=turn(run))
+        held = await (reserve(run, want, bound) if reserve else ledger.reserve(want, bound))
         if held is None:
             await _end_at_limit(run, ledger)
             break
@@ -235,30 +238,45 @@ async def solve_many(
         ledger.book(kept.paid)
     decided = ((each, look_at(each, controller, lookout)) for each in questions)
     asked = ((each, by) for each, by in decided if not skip(each))
+    runs: Iterable[Run] = (by.start(question) for question, by in asked)
+    queue: SharedBudget | None = None
     if shared:
-        made = SharedBudget([*asked], ledger, sampler, kept)
-        for allocation in await made.spend(concurrency or FEW, watch):
-            yield allocation
-        return
+        runs = [_start_unstopped(question, by) for question, by in asked]
+        queue = SharedBudget(runs, ledger, concurrency or FEW)
+        for run in runs:
+            await recall(run, kept)
+    in_order = ledger.limited or ledger.deadline is not None
     refusal: AeraError | None = None
+
+    async def reserve(place: int, run: Run, want: int, bound: Bound) -> Held | None:
+        held = None
+        if queue is not None:
+            held = await queue.reserve(run, want, bound)
+        elif refusal is None:
+            turn = float(place) if in_order else _turn(run)
+            held = await ledger.reserve(want, bound, turn=turn)
+        if refusal is None:
+            return held
+        run.fail(refusal)  # a wrong key, model or address is wrong for every question
+        if held is not None:
+            held.close()
+        return None
 
     async def solve_one(place: int, run: Run) -> Allocation:
         nonlocal refusal
-        if refusal is not None:  # a wrong key, model or address is wrong for every question
-            run.fail(refusal)
-            return run.make_allocation()
-        in_order = ledger.limited or ledger.deadline is not None
-        turn = (lambda run: float(place)) if in_order else _turn
-        done = await drive(run, sampler, ledger, kept=kept, watch=watch, turn=turn)
+        own = partial(reserve, place)
+        done = await drive(run, sampler, ledger, kept=kept, watch=watch, reserve=own)
         if isinstance(run.error, UpstreamError) and run.error.final:
             refusal = run.error.after(0)
+        if queue is not None:
+            queue.leave(run)
         return done
 
-    waiting = enumerate(by.start(question) for question, by in asked)
+    waiting = enumerate(runs)
     active, done = set[asyncio.Task[Allocation]](), asyncio.Queue[asyncio.Task[Allocation]]()
     try:
         while True:
-            most = concurrency or _at_once(sampler, controller, ledger)
+            most = inf if shared else concurrency or _at_once(sampler, controller, ledger)
             while len(active) < most and (next_one := next(waiting, None)) is not None:
                 active.add(task := asyncio.create_task(solve_one(*next_one)))
                 task.add_done_callback(done.put_nowait)
@@ -306,6 +324,13 @@ def shared_label(controller: Controller) -> str:
     return "shared-budget" + (ON_WEIGHTS if gives_weights(controller.weigher) else "")
 
 
+def _start_unstopped(question: Question, controller: Controller) -> Run:
+    """A run that stops only where its limit, or all there is, is spent."""
+    gate = controller.gate
+    policy: Policy = Gated(gate, 0.0) if gate else Unstopped()  # neither ever stops
+    return replace(controller, policy=policy).start(question, label=shared_label(controller))
+
+
 class SharedBudget:
     """One limit over many questions, spent where it promises most.
 
@@ -316,108 +341,61 @@ class SharedBudget:
     by them again.
     """
 
-    def __init__(
-        self,
-        asked: Sequence[tuple[Question, Controller]],
-        ledger: Ledger,
-        sampler: Sampler,
-        kept: Log | None,
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], ledger: Ledger, at_once: int) -> None:
         if not ledger.budget.limited:
             raise UsageError("a shared budget needs a limit in tokens, responses or money")
-        self.runs: list[Run] = []
-        for question, by in asked:
-            policy: Policy = Gated(by.gate, 0.0) if by.gate else Unstopped()  # neither ever stops
-            unstopped = replace(by, policy=policy)
-            self.runs.append(unstopped.start(question, label=shared_label(by)))
-        self._controllers = [by for _, by in asked]
-        self._bounds = [bound_of(sampler, each, ledger) for each, _ in asked]
-        self._wants = [0] * len(asked)
-        """How many responses complete the block of each, less those paid for before."""
-        self._ledger, self._sampler, self._kept = ledger, sampler, kept
-        self._out: set[int] = set()
-        self._waiting: list[tuple[float, int, int]] = []
+        self._runs, self._ledger, self._at_once = runs, ledger, at_once
+        self._out: set[Run] = set()
+        """Those that are held room for, until they are back or at their end."""
+        self._numbers = count()
+        self._waiting: list[tuple[float, int, int, Run, int, Bound, Answer]] = []
 
-    async def spend(self, concurrency: int, watch: Watch | None) -> list[Allocation]:
-        """Spend the limit, and return what every question got of it."""
-        begun = time.monotonic()
-        for place in range(len(self.runs)):
-            await self._feed(place, None)
-            self._put(place)
-        active: dict[asyncio.Task[None], int] = {}
-        try:
-            while True:
-                while len(active) < concurrency and (taken := self._take()) is not None:
-                    active[asyncio.create_task(self._feed(*taken))] = taken[0]
-                if not active:
-                    break
-                done, _ = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    place = active.pop(task)
-                    task.result()
-                    self._put(place)
-                    if watch is not None:
-                        watch(self.runs[place])
-        finally:
-            await cancel_all(active)
-        return [run.make_allocation(seconds=time.monotonic() - begun) for run in self.runs]
+    async def reserve(self, run: Run, want: int, bound: Bound) -> Held | None:
+        """Room for a block, once it is this run's turn; of those without one the least fed first.
 
-    async def _feed(self, place: int, held: Held | None) -> None:
-        """Feed a run what is held for it, and what was paid for before."""
-        run = self.runs[place]
-        if held is not None:
-            await step(run, self._sampler, held, kept=self._kept)
-        self._wants[place] = await recall(run, self._kept)
-
-    def _put(self, place: int) -> None:
-        """Line up a run; of those without a first block, the least fed go first.
-
-        A wrong key, model or address is wrong for every question that waits.
+        Those that come back together are compared before any of them gets it.
         """
-        self._out.discard(place)
-        run, gate = self.runs[place], self._controllers[place].gate
-        if isinstance(run.error, UpstreamError) and run.error.final:
-            for _, _, other in self._waiting:
-                self.runs[other].fail(run.error.after(0))
-            self._waiting.clear()
-        if run.want:
-            urgency = inf  # before the first block
-            if len(run.prefix):
-                leaders = run.prefix.tally.leaders
-                urgency = gate.p_continue(run.prefix) if gate else 1 - leaders.confidence
-            heapq.heappush(self._waiting, (-urgency, run.delivered, place))
+        loop = asyncio.get_running_loop()
+        answer: Answer = loop.create_future()
+        order = _turn(run), run.delivered, next(self._numbers)
+        heapq.heappush(self._waiting, (*order, run, want, bound, answer))
+        self._out.discard(run)
+        loop.call_soon(self._hand_out)
+        return await answer
 
-    def _take(self) -> tuple[int, Held] | None:
-        """The place of the most urgent run and what is held for it; None if nothing is now.
+    def leave(self, run: Run) -> None:
+        """A run is over."""
+        self._out.discard(run)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give room to the most urgent runs.
 
         What has no room beside nobody else will have none later: then all who wait end. Beyond the
         first blocks only few are under way at once, for those may come back more urgent than all
         that wait.
         """
-        ledger = self._ledger
-        while self._waiting:
-            urgency, _, place = self._waiting[0]
-            first = urgency == -inf
-            if not first and len(self._out) >= max(1, len(self.runs) // AT_ONCE):
-                return None
-            if ledger.usual is None and self._out:
-                return None  # one block tells how long responses are
+        ledger, out = self._ledger, self._out
+        while self._waiting and len(out) < self._at_once:
+            turn, _, _, run, want, bound, answer = self._waiting[0]
+            if answer.cancelled():
+                heapq.heappop(self._waiting)
+                continue
+            first = turn == -inf
+            if not first and len(out) >= max(1, len(self._runs) // AT_ONCE):
+                return
+            if ledger.usual is None and out:
+                return  # one block tells how long responses are
             scarce = first and ledger.usual is not None and not self._enough_for_first_blocks()
-            held = ledger.take(1 if scarce else self._wants[place], self._bounds[place])
-            if held is None and self._out and not ledger.late:
-                return None
+            held = ledger.take(1 if scarce else want, bound)
+            if held is None and out and not ledger.late:
+                return
             heapq.heappop(self._waiting)
             if held is not None:
-                self._out.add(place)
-                return place, held
-            self.runs[place].end(f"limit: {ledger.limit}")
-        return None
+                out.add(run)
+            answer.set_result(held)
 
     def _enough_for_first_blocks(self) -> bool:
         """Whether all first blocks that are missing fit, as far as anybody can tell."""
-        lacking = [
-            max(0, by.schedule.first - run.delivered)
-            for run, by in zip(self.runs, self._controllers, strict=True)
-            if run.want
-        ]
-        return self._ledger.leaves_room_for(sum(lacking))
+        lacking = [run.prefix.schedule.first - run.delivered for run in self._runs if run.want]
+        return self._ledger.leaves_room_for(sum(max(0, each) for each in lacking))

@@ -38,8 +38,11 @@ class Scripted:
 
 
 def solved(sampler: Scripted, tokens: int | None = None, **more: Any) -> list[Allocation]:
-    questions, limit = [Question(key, key) for key in sampler.answers], Budget(tokens=tokens)
-    return asyncio.run(gathered(questions, sampler, CONTROLLER, budget=limit, shared=True, **more))
+    """What every question got, in their order."""
+    known: Any = {"budget": Budget(tokens=tokens), "shared": True, **more}
+    questions = [Question(key, key) for key in sampler.answers]
+    made = asyncio.run(gathered(questions, sampler, CONTROLLER, **known))
+    return sorted(made, key=lambda each: [*sampler.answers].index(each.question_id))
 
 
 AGREED, SPLIT = said(*[7] * 8), said(*range(8))
