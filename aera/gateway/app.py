@@ -87,8 +87,6 @@ class Exchange:
         # Whether it is counted and logged, which is done once.
         self.counts = self.path.startswith("/v1/") or self.path == "/state"
         self._over = False
-        # The vote behind a stream, which ends with it.
-        self.work: asyncio.Task[Any] | None = None
 
     async def reply(self, reply: ASGIApp) -> None:
         """Answer with this."""
@@ -292,8 +290,6 @@ class Gateway:
         try:
             yield
         finally:
-            if exchange.work is not None:
-                exchange.work.cancel()
             client.active -= 1
             self.under_way.discard(task)
 
@@ -405,30 +401,39 @@ class Gateway:
 
         if not body.get("stream"):
             return json_reply(await answer())
-        work = exchange.work = asyncio.create_task(answer())
-        patience = self.config.server.keep_alive
-        await asyncio.wait([work], timeout=patience)
-        if work.done():
-            work.result()  # what fails at once is an HTTP error
 
-        async def events() -> AsyncIterator[bytes]:
-            """Keep-alive comments while voting, then the reply."""
-            while not work.done():
-                yield b": keep-alive\n\n"
-                await asyncio.wait([work], timeout=patience)
+        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+            work = asyncio.create_task(answer())
             try:
-                told = work.result()
-            except AeraError as error:
-                # The status went out as 200; what became of it is counted apart.
-                status, label = str(openai.status_of(error)), self.metrics.label(name)
-                self.metrics.count("requests", "stream", status, label)
-                yield openai.failed_event(error, is_chat=is_chat)
-                return
-            for each in openai.chunks(told, body) if is_chat else openai.response_events(told):
-                yield each
+                await asyncio.wait([work], timeout=self.config.server.keep_alive)
+                if work.done():
+                    work.result()  # what fails at once is an HTTP error
+                events = self._events(work, exchange, body)
+                reply = StreamingResponse(events, media_type="text/event-stream")
+                await reply.stream_response(send)
+            finally:
+                work.cancel()
 
-        made = StreamingResponse(events(), media_type="text/event-stream")
-        return lambda scope, receive, send: made.stream_response(send)
+        return stream
+
+    async def _events(
+        self, work: asyncio.Task[dict[str, Any]], exchange: Exchange, body: Json
+    ) -> AsyncIterator[bytes]:
+        """Keep-alive comments while voting, then the reply."""
+        is_chat = exchange.path == CHAT
+        while not work.done():
+            yield b": keep-alive\n\n"
+            await asyncio.wait([work], timeout=self.config.server.keep_alive)
+        try:
+            told = work.result()
+        except AeraError as error:
+            # The status went out as 200; what became of it is counted apart.
+            status, label = str(openai.status_of(error)), self.metrics.label(exchange.model)
+            self.metrics.count("requests", "stream", status, label)
+            yield openai.failed_event(error, is_chat=is_chat)
+            return
+        for each in openai.chunks(told, body) if is_chat else openai.response_events(told):
+            yield each
 
     def _record(self, exchange: Exchange, voted: list[VotedChoice]) -> None:
         """Count what was voted, and tell of it in the headers of the reply."""

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from aera.errors import AeraError
 from aera.gateway.config import FULL_BUDGET, ModelConfig
-from aera.gateway.openai import Json, RequestOptions, is_structured
+from aera.gateway.openai import Json, RequestOptions, structure_of
 from aera.pools.pool import Log, Plan
 from aera.pools.stats import Detector, interval
 from aera.sampling.budget import Bound, Budget, Ledger
@@ -221,4 +221,4 @@ def _is_own(body: Json, options: RequestOptions) -> bool:
     """
     own = RequestOptions(vote=options.vote, min_samples=options.min_samples) != options
     several = body.get("n") not in (None, 1) or body.get("temperature") == 0
-    return own or several or is_structured(body)
+    return own or several or any(structure_of(body))

@@ -283,17 +283,11 @@ class RequestOptions:
         told = own_headers(headers)
         chosen: dict[str, Any] = {name.replace("-", "_"): value for name, value in told.items()}
         chosen |= {name: value for name, value in (given or {}).items() if value is not None}
-        if not chosen:
-            return SILENT
-        unknown = sorted(chosen.keys() - KNOWN)
-        if unknown:
-            known = ", ".join(KNOWN)
+        names = [each.name for each in fields(cls)]
+        if unknown := sorted(chosen.keys() - names):
+            known = ", ".join(names)
             raise UsageError(f'no option is called "{unknown[0]:.40}"; known are {known}')
         return cls(**{name: _parse_option(name, value) for name, value in chosen.items()})
-
-
-KNOWN = tuple(field.name for field in fields(RequestOptions))
-SILENT = RequestOptions()
 
 
 def _parse_option(name: str, value: Any) -> Any:
@@ -346,15 +340,11 @@ def count_choices(body: Json, most: int) -> int:
     return wanted
 
 
-def wants_json(body: Json) -> bool:
-    """Whether the reply is to be JSON."""
+def structure_of(body: Json) -> tuple[bool, bool]:
+    """Whether the reply is to be JSON, and whether it may call tools."""
     wanted = body.get("response_format")
-    return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
-
-
-def is_structured(body: Json) -> bool:
-    """Whether a request is answered by tool calls or JSON."""
-    return wants_json(body) or bool(body.get("tools") or body.get("functions"))
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    return kind in ("json_object", "json_schema"), bool(body.get("tools") or body.get("functions"))
 
 
 def _last_asked(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -365,8 +355,13 @@ def find_last_words(body: Json) -> str:
     """The text of the last user message."""
     content = _last_asked(body["messages"]).get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
-    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return "\n".join(_texts(parts))
+
+
+def _texts(parts: Sequence[Any]) -> list[str]:
+    """The texts of the parts of a message."""
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def find_system(body: Json) -> str | None:
@@ -450,16 +445,13 @@ READ = frozenset({
 })  # fmt: skip
 # Parts of a message that are text.
 TEXTS = ("input_text", "output_text", "text")
-# Fields of a request that its response repeats, and what they are where it is silent.
-ECHOED: Json = {
+# What a response says where its request is silent, of which it repeats whatever is read here.
+BLANK: Json = {
+    "object": "response", "background": False, "error": None, "previous_response_id": None,
     "instructions": None, "max_output_tokens": None, "metadata": {}, "parallel_tool_calls": True,
     "reasoning": {"effort": None, "summary": None}, "temperature": None, "top_p": None,
     "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "user": None,
-}  # fmt: skip
-# What is the same in every response that was voted on.
-ALIKE: Json = {
-    "object": "response", "background": False, "error": None, "previous_response_id": None,
-    "store": False, "truncation": "disabled",
+    "truncation": "disabled",
 }  # fmt: skip
 
 
@@ -493,8 +485,7 @@ def _to_message(item: Any) -> dict[str, Any] | None:
         return None
     content, role = item.get("content"), item.get("role")
     if isinstance(content, list):
-        parts = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") in TEXTS]
-        texts = [text for text in parts if isinstance(text, str)]
+        texts = _texts([p for p in content if isinstance(p, dict) and p.get("type") in TEXTS])
         content = "\n".join(texts) if len(texts) == len(content) else None
     # Not every server knows developers, and all know what a system message is.
     told = {"role": "system" if role == "developer" else role, "content": content}
@@ -516,18 +507,19 @@ def to_response(reply: Json, asked: Json) -> dict[str, Any]:
     if asked.get("store"):
         note = "a voted response is not stored, so no later one can refer to it"
         account["warnings"] = [*account["warnings"], note]
-    own = {name: asked.get(name) for name in ECHOED}
+    repeated = asked.keys() & (READ | SAME)
     cached = {"cached_tokens": 0, "cache_write_tokens": 0}
     thought = {"reasoning_tokens": 0, **usage.get("completion_tokens_details", {})}
     return {
-        **ALIKE,
+        **BLANK,
+        **{name: asked[name] for name in BLANK.keys() & repeated if asked[name] is not None},
+        "store": False,
         "id": f"{OWN_ID}{mark}",
         "created_at": reply["created"],
         "status": status,
         "incomplete_details": {"reason": reason} if reason else None,
         "model": reply["model"],
         "output": [{**item, "content": [{**said, "annotations": [], "logprobs": []}]}],
-        **{name: ECHOED[name] if value is None else value for name, value in own.items()},
         **({"service_tier": s} if (s := reply.get("service_tier")) else {}),
         "usage": {
             "input_tokens": usage["prompt_tokens"],

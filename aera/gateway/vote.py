@@ -20,9 +20,8 @@ from aera.gateway.openai import (
     count_choices,
     find_last_words,
     find_system,
-    is_structured,
+    structure_of,
     used_up,
-    wants_json,
 )
 from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, Fixed, range_of
@@ -283,7 +282,8 @@ class Model:
         `size` is what the request took in bytes; `upstream` carries the caller's headers; `above`
         are the ledgers of the caller's key. With `full` nobody stops early.
         """
-        wanted, structured = count_choices(body, self.config.max_n), is_structured(body)
+        wanted, (wants_json, tools) = count_choices(body, self.config.max_n), structure_of(body)
+        structured = wants_json or tools
         words = self.controller.task.question_in(find_last_words(body))
         asked = Question(f"chatcmpl-{os.urandom(16).hex()}", words, system=find_system(body))
         notes: list[str] = []
@@ -306,8 +306,7 @@ class Model:
         limits = Budget(tokens=allowed.max_tokens_total, seconds=allowed.deadline_s)
         ledger, reader = Ledger(limits, above=above), question_reader(self.controller.task)
         if structured:
-            tools = bool(body.get("tools") or body.get("functions"))
-            reader = StructureReader(reader, wants_json(body), tools)
+            reader = StructureReader(reader, wants_json, tools)
         shared = chosen, reader, upstream, request, ledger
         made = []
         for place in range(wanted):
@@ -485,8 +484,8 @@ def completion(voted: Sequence[VotedChoice], model: str, asked: Json) -> dict[st
 
 def _reply_of(response: Response) -> Json:
     """The fields of the reply that a choice came in, where they were kept."""
-    found = getattr(response.source, "reply", None)
-    return found if isinstance(found, Mapping) else {}
+    found: Json = getattr(response.source, "reply", {})
+    return found
 
 
 def _sum_details(voted: Sequence[VotedChoice]) -> dict[str, dict[str, int]]:
