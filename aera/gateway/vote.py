@@ -81,18 +81,23 @@ class VotedChoice:
     waited: float = 0.0
     # Every reply by its place in the order asked, counted or too late.
     heard: dict[int, Response] = field(default_factory=dict)
-    held: Held | None = None
     # Once it is decided.
     allocation: Allocation = field(init=False)
 
     # --- asking -----------------------------------------------------------------------------------
 
     async def sample(
-        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+        self,
+        question: Question,
+        n: int,
+        *,
+        start: int = 0,
+        deadline: float | None = None,
+        held: Held | None = None,
     ) -> list[Response]:
         """Ask a replica for `n` more responses."""
         first, ask = self.offset + start, self.upstream.complete
-        got = await self.wait(ask(self.body, n, start=first, deadline=deadline, held=self.held))
+        got = await self.wait(ask(self.body, n, start=first, deadline=deadline, held=held))
         self.heard.update(enumerate(got, start=start))
         return got
 
@@ -107,11 +112,6 @@ class VotedChoice:
     def bound(self, question: Question) -> Bound:
         """What one response can take at most, by the request."""
         return request_bound(self.body)
-
-    def within(self, held: Held) -> "VotedChoice":
-        """Itself, which tells the ledger of every call; it asks for one block after the other."""
-        self.held = held
-        return self
 
     # --- what came of it --------------------------------------------------------------------------
 

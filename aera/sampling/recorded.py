@@ -5,8 +5,8 @@ async with RecordedUpstream(pool) as upstream:          # serves the pool's own 
 """
 
 import asyncio
-import itertools
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,14 +52,12 @@ class RecordedUpstream:
     def __init__(self, pool: Pool, *, pace: float = 0.0) -> None:
         self.calls: list[Call] = []
         self.base_url = ""
-        self._recorded: dict[str, tuple[Response, ...] | None]
         self._recorded = {pool.task.prompt(record.question): record.responses for record in pool}
         self._texts = {record.question.text: record.responses for record in pool}
         self._texts.pop("", None)
-        self._next: dict[str, int] = {}
+        self._next = Counter[str]()
         self._chance = random.Random(0)
         self._pace = pace
-        self._numbers = itertools.count()
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> "RecordedUpstream":
@@ -76,24 +74,21 @@ class RecordedUpstream:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def answer(self, call: Call, place: int) -> Response:
-        """What choice number `place` of a call says; its question must have been recorded."""
-        responses = self._find(call)
-        assert responses is not None
-        seed = call.body.get("seed")
-        if seed is None:
-            seed = self._next.get(call.prompt, 0)
-            self._next[call.prompt] = seed + 1
-            place = 0
-        return responses[(seed + place) % len(responses)]
+    def answer(self, call: Call) -> list[Response]:
+        """What the choices of a call say; none where its question was not recorded."""
+        recorded, first = self._find(call.prompt), call.body.get("seed")
+        if first is None:
+            first = self._next[call.prompt]
+            self._next[call.prompt] += call.n
+        return [recorded[(first + place) % len(recorded)] for place in range(call.n) if recorded]
 
     async def _chat(self, request: web.Request) -> web.Response:
-        call = Call(next(self._numbers), await request.json(), dict(request.headers))
+        call = Call(len(self.calls), await request.json(), dict(request.headers))
         self.calls.append(call)
-        if self._find(call) is None:
+        said = self.answer(call)
+        if not said:
             error = {"message": "no such question was recorded", "type": "not_found", "code": 404}
             return web.json_response({"error": {**error, "param": None}}, status=404)
-        said = [self.answer(call, place) for place in range(call.n)]
         if self._pace:
             each = self._pace / 1000 * self._chance.uniform(1 - JITTER, 1 + JITTER)
             await asyncio.sleep(each * max((response.tokens for response in said), default=0))
@@ -103,11 +98,11 @@ class RecordedUpstream:
         models = [{"id": "recorded", "object": "model"}]
         return web.json_response({"object": "list", "data": models})
 
-    def _find(self, call: Call) -> tuple[Response, ...] | None:
-        if call.prompt not in self._recorded:
-            inside = (text for text in self._texts if text in call.prompt)
-            self._recorded[call.prompt] = self._texts.get(max(inside, key=len, default=""))
-        return self._recorded[call.prompt]
+    def _find(self, prompt: str) -> Sequence[Response]:
+        if prompt not in self._recorded:
+            inside = (text for text in self._texts if text in prompt)
+            self._recorded[prompt] = self._texts.get(max(inside, key=len, default=""), ())
+        return self._recorded[prompt]
 
 
 def completion(call: Call, said: Sequence[Response]) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -61,18 +61,18 @@ async def sample_held(
 ) -> list[Response]:
     """The responses that are held room for, as far as they come before the deadline.
 
-    A sampler with `within` keeps to what is held call by call. Of any other, the ledger knows what
+    A sampler with a `bound` keeps to what is held call by call. Of any other, the ledger knows what
     came back, and judges the next block by it.
     """
     n, deadline = held.responses, held.ledger.deadline
-    if hasattr(sampler, "within"):
-        own: Sampler = sampler.within(held)
-        return await own.sample(question, n, start=start, deadline=deadline)
+    ask = partial(sampler.sample, question, n, start=start, deadline=deadline)
+    if hasattr(sampler, "bound"):
+        return await ask(held=held)  # type: ignore[call-arg]
     held.begin(n)
     left = None if deadline is None else deadline - time.monotonic() + GRACE
     try:
         async with asyncio.timeout(left):
-            got = await sampler.sample(question, n, start=start, deadline=deadline)
+            got = await ask()
     except TimeoutError:
         return []
     except UpstreamError as error:
@@ -132,7 +132,6 @@ class OpenAISampler:
     def __init__(self, endpoint: Endpoint, chat: Chat) -> None:
         self.chat = chat
         self.upstream = Upstream(endpoint)
-        self._held: Held | None = None
 
     async def __aenter__(self) -> "OpenAISampler":
         await self.upstream.__aenter__()
@@ -142,10 +141,16 @@ class OpenAISampler:
         await self.upstream.__aexit__(*error)
 
     async def sample(
-        self, question: Question, n: int, *, start: int = 0, deadline: float | None = None
+        self,
+        question: Question,
+        n: int,
+        *,
+        start: int = 0,
+        deadline: float | None = None,
+        held: Held | None = None,
     ) -> list[Response]:
-        """Ask the server for `n` more responses."""
-        chat, held = self.chat, self._held
+        """Ask the server for `n` more responses; the ledger is told of every call."""
+        chat = self.chat
         body = RequestBody(chat.body(question), wishes=chat.wishes, task=chat.task)
         return await self.upstream.complete(body, n, start=start, deadline=deadline, held=held)
 
@@ -153,12 +158,6 @@ class OpenAISampler:
         """What one response to the question can take at most."""
         body = self.chat.body(question)
         return replace(request_bound(body), max_tokens=self.upstream.length_of(body))
-
-    def within(self, held: Held) -> "OpenAISampler":
-        """The same connections, which tell the ledger of every call."""
-        same = copy(self)
-        same._held = held
-        return same
 
 
 HOPELESS = 64

@@ -139,10 +139,11 @@ class Replaced(RecordedUpstream):
 
     turned = False
 
-    def answer(self, call: Any, place: int) -> Response:
-        sure = self.turned and self._next.get(call.prompt, 0) < 4
-        said = super().answer(call, place)
-        return Response("\\boxed{-12345}", tokens=said.tokens) if sure else said
+    def answer(self, call: Any) -> list[Response]:
+        sure = range(self._next[call.prompt], 4 if self.turned else 0)
+        said = super().answer(call)
+        turned = [Response("\\boxed{-12345}", tokens=each.tokens) for each in said[: len(sure)]]
+        return [*turned, *said[len(sure) :]]
 
 
 @pytest.fixture(scope="module")

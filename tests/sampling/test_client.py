@@ -396,7 +396,7 @@ def test_a_limit_on_tokens_holds_for_responses_that_the_context_cuts() -> None:
         async with serving(handle) as url, OpenAISampler(Endpoint(url), chat) as sampler:
             while held := await ledger.reserve(4, bound := sampler.bound(QUESTION)):
                 bounds.append(bound.max_tokens)
-                await sampler.within(held).sample(QUESTION, held.responses)
+                await sampler.sample(QUESTION, held.responses, held=held)
                 held.close()
 
     asyncio.run(scene())
