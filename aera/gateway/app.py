@@ -385,7 +385,7 @@ class Gateway:
             asked,
             options,
             size=len(content),
-            upstream=model.upstream(exchange.asked).keeping(kept),
+            upstream=model.upstream(exchange.asked).with_headers(kept),
             above=exchange.client.ledgers,
             full=auditor is not None and auditor.spends_all,
         )

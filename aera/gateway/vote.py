@@ -380,7 +380,7 @@ class Model:
     async def _escalate(self, choice: VotedChoice, second: Replicas) -> None:
         """Take the second upstream's reply, where it has one."""
         left = choice.left
-        asked = second.keeping(choice.upstream.tracing)
+        asked = second.with_headers(choice.upstream.tracing)
         body = {**choice.body, "model": self.config.escalate["model"]}
         try:
             async with asyncio.timeout(None if left is None else left + LATE):

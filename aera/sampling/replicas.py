@@ -133,8 +133,8 @@ class Replicas:
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         alone = len(endpoints) == 1  # else the next one is asked instead of trying again
         self.servers = [Replica(endpoint, alone=alone) for endpoint in endpoints]
-        self._headers: Mapping[str, str] = {}
-        self._forwarded: Mapping[str, str] = {}
+        self.headers: Mapping[str, str] = {}
+        """Those of a client that its samples carry: a server's own win over all but its key."""
         self._stack = AsyncExitStack()
         self._checking, self._checked = asyncio.Lock(), (0.0, list[dict[str, Any]]())
 
@@ -147,21 +147,15 @@ class Replicas:
         await self._stack.aclose()
 
     def with_headers(self, headers: Mapping[str, str]) -> "Replicas":
-        """The same servers, asked with headers that win over their own, such as a client's key."""
+        """The same servers, whose samples carry these headers too."""
         same = copy(self)
-        same._headers = headers
-        return same
-
-    def keeping(self, headers: Mapping[str, str]) -> "Replicas":
-        """The same servers, whose samples carry a client's headers too; their own win over them."""
-        same = copy(self)
-        same._forwarded = headers
+        same.headers = {**self.headers, **headers}
         return same
 
     @property
     def tracing(self) -> dict[str, str]:
         """Of the headers that samples carry, those that any server may see."""
-        return {name: value for name, value in self._forwarded.items() if name in TRACING}
+        return {name: value for name, value in self.headers.items() if name in TRACING}
 
     @property
     def names(self) -> list[str]:
@@ -187,7 +181,7 @@ class Replicas:
         """As Upstream.complete; what a server could not give, the next one is asked for."""
         got, order = failed_responses(UpstreamError("").after(0), n), self.order()
         for server in order:
-            headers = self._headers_for(server, self._forwarded)
+            headers = _told(server, self.headers)
             ask = partial(server.complete, body, deadline=deadline, held=held, headers=headers)
             missing = [place for place, each in enumerate(got) if _failure(each)]
             server.asking += 1
@@ -238,13 +232,6 @@ class Replicas:
         finally:
             await cancel_all([task])
 
-    def _headers_for(self, server: Replica, given: Mapping[str, str]) -> dict[str, str]:
-        """What a client sends beside a server's own headers, which win; a key that it brings does
-        not give way."""
-        own = server.session.headers
-        kept = {name: value for name, value in given.items() if name not in own}
-        return {**kept, **self._headers}
-
     @asynccontextmanager
     async def send(self, request: ProxiedRequest) -> AsyncIterator[aiohttp.ClientResponse]:
         """Pass a request on as it is; what comes back is for whoever asks to read."""
@@ -254,7 +241,7 @@ class Replicas:
             server.passing += 1
             try:
                 async with asyncio.timeout(None if last else server.patience):
-                    headers = self._headers_for(server, request.headers)
+                    headers = _told(server, {**request.headers, **self.headers})
                     reply = await _send(server, request, headers)
             except aiohttp.ClientConnectorError as error:
                 server.cool_down(connection_error(error))
@@ -287,6 +274,12 @@ def _failure(response: Response) -> UpstreamError | None:
     """Why a server that does not work gave no response; one that works and refuses is none."""
     source = response.source
     return source if isinstance(source, UpstreamError) and source.status in BROKEN else None
+
+
+def _told(server: Replica, headers: Mapping[str, str]) -> dict[str, str]:
+    """What a client sends beside a server's own headers; only its key wins over them."""
+    own = server.session.headers
+    return {name: v for name, v in headers.items() if name == "Authorization" or name not in own}
 
 
 async def _send(
