@@ -11,7 +11,6 @@ import ssl
 import time
 from collections.abc import (
     AsyncIterator,
-    Callable,
     Collection,
     Coroutine,
     Hashable,
@@ -264,9 +263,8 @@ def longest_of(body: Mapping[str, Any]) -> int | None:
 class RequestBody(dict[str, Any]):
     """The fields of a request; never changed in place.
 
-    `size` is about how long the JSON will be, where somebody knows. `wishes` are the fields for
-    logprobs that it is sent with as far as a server takes them, and the `task` finds the answer
-    whose tokens a trace looks at.
+    `wishes` are the fields for logprobs that it is sent with as far as a server takes them, and the
+    `task` finds the answer whose tokens a trace looks at.
     """
 
     def __init__(
@@ -278,25 +276,26 @@ class RequestBody(dict[str, Any]):
         task: Task | None = None,
     ) -> None:
         super().__init__(fields)
-        self.wishes, self.task, self._size = wishes, task, size
+        self.wishes, self.task = wishes, task
         self.levels = 1 + (TOP_LOGPROBS in wishes) if wishes else 0
         """What is wished for: nothing, the tokens' own logprobs, or full lists."""
+        self.shows_logprobs = bool(self.get("logprobs"))
+        """Whether it asks for logprobs itself."""
+        self.size = sum(measure(fields)[::2]) if size is None else size
+        """About how many bytes its JSON has."""
+
+    def having(self, **fields: Any) -> "RequestBody":
+        """The same with other fields."""
+        same = copy(self)
+        same.update(fields)
+        return same
 
     def cut(self, most: int) -> "RequestBody":
         """The same with its responses no longer than that."""
-        named = dict.fromkeys([name for name in LENGTHS if name in self], most)
-        return RequestBody({**self, **named}, wishes=self.wishes, task=self.task)
+        return self.having(**dict.fromkeys([name for name in LENGTHS if name in self], most))
 
-    def seed(self, index: int) -> int | None:
-        """The seed of sample `index`, stepped so that no two samples repeat."""
-        own = self.get("seed")
-        return own + index if is_whole(own) else None
-
-    async def make(self, index: int, n: int, level: int) -> bytes:
-        """The JSON for `n` samples from `index` on; a large one is made off the event loop.
-
-        With what is wished for up to a level; what the request says itself stays.
-        """
+    def wishing(self, level: int) -> "RequestBody":
+        """The same with what is wished for up to a level; what it says itself stays."""
         fields = {
             name: self.get(name) or value
             for name, value in self.wishes.items()
@@ -305,15 +304,22 @@ class RequestBody(dict[str, Any]):
         if TOP_LOGPROBS in fields:
             tops = self.get(TOP_LOGPROBS), self.wishes[TOP_LOGPROBS]
             fields[TOP_LOGPROBS] = max(filter(is_whole, tops))
-        fields = {**self, **fields, "n": n}
+        return self.having(**fields)
+
+    def seed(self, index: int) -> int | None:
+        """The seed of sample `index`, stepped so that no two samples repeat."""
+        own = self.get("seed")
+        return own + index if is_whole(own) else None
+
+    async def make(self, index: int, n: int) -> bytes:
+        """The JSON for `n` samples from `index` on; a large one is made off the event loop."""
+        fields = {**self, "n": n}
         if n == 1:
             del fields["n"]
         if (seed := self.seed(index)) is not None:
             fields["seed"] = seed
-        if self._size is None:
-            self._size = sum(measure(self)[::2])
         encode = partial(_encode, fields)
-        return await asyncio.to_thread(encode) if self._size > LARGE else encode()
+        return await asyncio.to_thread(encode) if self.size > LARGE else encode()
 
 
 def _encode(fields: Mapping[str, Any]) -> bytes:
@@ -529,22 +535,13 @@ class _Order(NamedTuple):
     """What to ask for, until when somebody waits, and what is held for it."""
 
     body: RequestBody
-    level: int
-    """Of what it wishes for."""
+    most: int
+    """Responses of one call at most."""
     until: float
     held: Held
     headers: Mapping[str, str]
     who: tuple[str, str | None]
     """The model and the key that a refusal is about; None is the endpoint's own key."""
-
-    @property
-    def lists(self) -> bool:
-        """Whether it asks for lists of likely tokens."""
-        return self.level == 2 or TOP_LOGPROBS in self.body
-
-
-Ask = Callable[[_Order, int, int], Coroutine[Any, Any, list[Response]]]
-"""Asks for responses from an index on, so many of them."""
 
 
 class Upstream:
@@ -636,10 +633,10 @@ class Upstream:
         who = model, headers.get("Authorization") if headers else None
         level = min(asked.levels, self.memory.get(("logprobs", model), asked.levels))
         while True:
-            order = _Order(asked, level, until, held, sent, who)
-            size = LONG_LISTS if asked.levels and order.lists else n
+            wished = asked.wishing(level)
+            most = LONG_LISTS if asked.levels and TOP_LOGPROBS in wished else n
             try:
-                got = await _ask_in_parts(self._ask, order, start, n, size=size)
+                got = await self._ask(_Order(wished, most, until, held, sent, who), start, n)
                 break
             except UpstreamError as error:
                 if not level or not is_field_refusal(error):
@@ -674,58 +671,67 @@ class Upstream:
     # --- one call for all, or one for each --------------------------------------------------------
 
     async def _ask(self, order: _Order, start: int, n: int) -> list[Response]:
-        """What the server gives of `n` as long as it takes such a request; the rest singly."""
-        kind, got, blocks = ("n", *_kind_of(order.body)), list[Response](), 0
-        while (rest := n - len(got)) > 0:
-            place, single = start + len(got), rest == 1 or self.memory.get(kind) == "singly"
-            try:
-                # A reply that fell short may be an accident: `n` is tried once more.
-                if single or blocks == 2:
-                    got += await _ask_in_parts(self._try, order, place, rest, size=1)
-                else:
-                    got += await self._ask_at_once(order, place, rest, kind)
-            except UpstreamError as refused:
-                if all(response.error for response in got):
-                    raise
-                got += failed_responses(refused, rest)
-            blocks += 1
-        return got
+        """`n` responses, as many to a call as the server takes; what failed for good is in them.
 
-    async def _ask_at_once(
-        self, order: _Order, start: int, n: int, kind: tuple[Hashable, ...]
-    ) -> list[Response]:
-        """One call for all; fewer than `n` when the server does not take `n`."""
+        A refusal is raised, unless some have come: nothing that was paid for is lost.
+        """
+        kind = ("n", *_kind_of(order.body))
+        before = self.memory.get(kind)
+        most = 1 if before == "singly" else order.most
+        if n > most:
+            return await self._ask_in_parts(order, start, n, most)
         try:
-            got = await self._try(order, start, n)
+            got = await self._call(order, start, n)
         except UpstreamError as error:
-            if not is_field_refusal(error):
+            if error.retryable or error.status is None:
+                return failed_responses(error, n)
+            if n == 1 or not is_field_refusal(error):
                 raise
             # If `n` was not the reason, this raises, and nothing is held against the server.
-            [single] = await self._try(order, start, 1)
+            [single] = await self._ask(order, start, 1)
             if single.error is None:
                 self.memory.keep(kind, "singly", N_REMEMBERED)
-            return [replace(single, calls=single.calls + error.calls)]
-        if got[0].error is not None:
-            return got
-        before = self.memory.get(kind)
-        # One that never took it is believed at its first reply of one choice. One that did, or gave
-        # some of them, must fall short twice in a row.
-        if len(got) >= n:
-            self.memory.keep(kind, "taken")
-        elif before == "short" or (len(got) == 1 and before != "taken"):
-            self.memory.keep(kind, "singly", N_REMEMBERED)
+            got, order = [replace(single, calls=single.calls + error.calls)], order._replace(most=1)
         else:
-            self.memory.keep(kind, "short")
+            # One that never took it is believed at its first reply of one choice. One that did, or
+            # gave some of them, must fall short twice in a row: it may be an accident.
+            if n > 1 and len(got) == n:
+                self.memory.keep(kind, "taken")
+            elif n > 1 and (before == "short" or (len(got) == 1 and before != "taken")):
+                self.memory.keep(kind, "singly", N_REMEMBERED)
+            elif n > 1:
+                self.memory.keep(kind, "short")
+        if rest := n - len(got):
+            try:
+                got += await self._ask(order, start + len(got), rest)
+            except UpstreamError as refused:
+                if got[0].error is not None:
+                    raise
+                got += failed_responses(refused, rest)
         return got
 
-    async def _try(self, order: _Order, start: int, n: int) -> list[Response]:
-        """One call; its failure is in the responses, unless it is a refusal for good."""
+    async def _ask_in_parts(self, order: _Order, start: int, n: int, size: int) -> list[Response]:
+        """Calls for so many each; the first refusal ends the others."""
+        parts = [(first, min(size, n - first)) for first in range(0, n, size)]
+        tasks = [asyncio.create_task(self._ask(order, start + at, count)) for at, count in parts]
         try:
-            return await self._call(order, start, n)
-        except UpstreamError as error:
-            if not error.retryable and error.status is not None:
-                raise
-            return failed_responses(error, n)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            await cancel_all(tasks)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        refused = next((each for each in outcomes if isinstance(each, Exception)), None)
+        if refused is not None and not isinstance(refused, UpstreamError):
+            raise refused
+        got: list[Response] = []
+        for outcome, (_, count) in zip(outcomes, parts, strict=True):
+            if isinstance(outcome, list):
+                got += outcome
+            elif refused is not None:
+                error = outcome if isinstance(outcome, UpstreamError) else refused.after(0)
+                got += failed_responses(error, count)
+        if refused is not None and all(response.error for response in got):
+            raise refused
+        return got
 
     async def _call(self, order: _Order, start: int, n: int) -> list[Response]:
         """One call with its retries; the error of the last is raised.
@@ -749,7 +755,7 @@ class Upstream:
                     when, known = self.memory.get(("refused", order.who), (0.0, None))
                     if known is not None and when > begun:  # who waited need not ask himself
                         raise known.after(0)
-                    content = await order.body.make(start, n, order.level)
+                    content = await order.body.make(start, n)
                     if not held.begin(n):
                         text = "the limit leaves no room for another try"
                         raise UpstreamError(text, code=NO_ROOM, retryable=False).after(0)
@@ -850,46 +856,11 @@ class Upstream:
             seed=order.body.seed(index),
             latency_ms=1000 * took,
             sent=len(content),
-            shows_logprobs=bool(order.body.get("logprobs")),
+            shows_logprobs=order.body.shows_logprobs,
             task=order.body.task,
         )
         # Lists of likely tokens are long, and others wait for the loop.
-        return await asyncio.to_thread(read) if order.lists else read()
-
-
-async def _ask_in_parts(
-    ask: Ask, order: _Order, start: int, n: int, *, size: int
-) -> list[Response]:
-    """Calls for so many each; the first refusal that cannot be mended ends the others.
-
-    It is raised unless some responses have come: nothing that was paid for is lost.
-    """
-    if n <= size:  # one task less for each call
-        return await ask(order, start, n)
-    sizes = [min(size, n - first) for first in range(0, n, size)]
-    tasks = [
-        asyncio.create_task(ask(order, start + place * size, count))
-        for place, count in enumerate(sizes)
-    ]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        await cancel_all(tasks)
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    refused = next((each for each in outcomes if isinstance(each, Exception)), None)
-    if refused is not None and not isinstance(refused, UpstreamError):
-        raise refused
-    got: list[Response] = []
-    for outcome, count in zip(outcomes, sizes, strict=True):
-        if isinstance(outcome, list):
-            got += outcome
-        elif refused is not None:
-            got += failed_responses(
-                outcome if isinstance(outcome, UpstreamError) else refused.after(0), count
-            )
-    if refused is not None and all(response.error for response in got):
-        raise refused
-    return got
+        return await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
 
 
 def _kind_of(body: Mapping[str, Any]) -> tuple[str, bool, bool, bool]:
