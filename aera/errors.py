@@ -16,6 +16,7 @@ AeraError                 everything raised on purpose; its text is one sentence
 
 import copyreg
 from copy import copy
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 TRAIN_AGAIN = "train it again with aera train POOL --out DIRECTORY"
@@ -46,37 +47,31 @@ class ProtocolError(AeraError):
     """An evaluation would not prove what it claims, such as a test on questions already seen."""
 
 
+@dataclass(eq=False, repr=False)
 class UpstreamError(AeraError):
     """A model server refused, failed or could not be reached; keeps what it said."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        kind: str | None = None,
-        code: str | int | None = None,
-        retry_after: float | None = None,
-        retryable: bool | None = None,
-        unbilled: bool = False,
-        body: object = None,
-    ) -> None:
-        self.message = message
-        self.status = status
-        self.kind = kind
-        self.code = code
-        self.retry_after = retry_after
-        # Without a status there was no reply at all, and the next try may get one.
-        self.retryable = status is None if retryable is None else retryable
-        self.unbilled = unbilled
-        """Whether it is certain that nothing was generated."""
-        self.body = body
-        self.detail: str | None = None
-        """For logs only: what names the server's address, which is nobody else's business."""
-        self.calls = 1
-        """How many calls were made before it was raised."""
-        label = " ".join(str(part) for part in (status, kind) if part)
-        super().__init__(f"upstream: {message}" if not label else f"upstream {label}: {message}")
+    message: str
+    _: KW_ONLY
+    status: int | None = None
+    kind: str | None = None
+    code: str | int | None = None
+    retry_after: float | None = None
+    retryable: bool | None = None
+    unbilled: bool = False
+    """Whether it is certain that nothing was generated."""
+    body: object = None
+    detail: str | None = None
+    """For logs only: what names the server's address, which is nobody else's business."""
+    calls: int = 1
+    """How many calls were made before it was raised."""
+
+    def __post_init__(self) -> None:
+        if self.retryable is None:
+            # Without a status there was no reply at all, and the next try may get one.
+            self.retryable = self.status is None
+        label = " ".join(str(part) for part in ("upstream", self.status, self.kind) if part)
+        self.args = (f"{label}: {self.message}",)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels between processes as it is; its text is not put together a second time."""

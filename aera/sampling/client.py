@@ -46,7 +46,7 @@ from aera.sampling.replies import (
     refusal,
     usage_of,
 )
-from aera.trace import FULL, TOP_LOGPROBS, ServedTokens
+from aera.trace import FULL, PLAIN, TOP_LOGPROBS, ServedTokens
 
 MOST_KEPT = 1_024
 """Things remembered of a server; names come from clients, who can make up any number."""
@@ -296,14 +296,10 @@ class RequestBody(dict[str, Any]):
 
     def wishing(self, level: int) -> "RequestBody":
         """The same with what is wished for up to a level; what it says itself stays."""
-        fields = {
-            name: self.get(name) or value
-            for name, value in self.wishes.items()
-            if level == self.levels or (level and name != TOP_LOGPROBS)
-        }
-        if TOP_LOGPROBS in fields:
-            tops = self.get(TOP_LOGPROBS), self.wishes[TOP_LOGPROBS]
-            fields[TOP_LOGPROBS] = max(filter(is_whole, tops))
+        fields = dict(({}, PLAIN, self.wishes)[level])
+        own = self.get(TOP_LOGPROBS)
+        if TOP_LOGPROBS in fields and is_whole(own):
+            fields[TOP_LOGPROBS] = max(own, fields[TOP_LOGPROBS])
         return self.having(**fields)
 
     def seed(self, index: int) -> int | None:
@@ -413,9 +409,9 @@ def connection_error(error: Exception, *, retryable: bool = True) -> UpstreamErr
     """
     unreached = isinstance(error, aiohttp.ClientConnectorError)
     text = f"the connection failed: {_cause(error)}"
-    made = UpstreamError(text, retryable=retryable or not unreached, unbilled=unreached)
-    made.detail = str(error) or type(error).__name__
-    return made
+    detail = str(error) or type(error).__name__
+    again = retryable or not unreached
+    return UpstreamError(text, retryable=again, unbilled=unreached, detail=detail)
 
 
 def _cause(error: Exception) -> str:
@@ -758,7 +754,7 @@ class Upstream:
                     content = await order.body.make(start, n)
                     if not held.begin(n):
                         text = "the limit leaves no room for another try"
-                        raise UpstreamError(text, code=NO_ROOM, retryable=False).after(0)
+                        raise UpstreamError(text, code=NO_ROOM, retryable=False, calls=0)
                     now = time.monotonic()
                     until, patience = min(until, now + patience), math.inf
                     limit = min(max(0.0, until - now), self.patience)
@@ -772,8 +768,8 @@ class Upstream:
             except TimeoutError:
                 text = f"no reply within {limit:.1f} s"
                 text = text if limit else "the deadline passed before the call"
-                error = UpstreamError(text, retryable=self._alone).after(1 if limit else 0)
-                error.detail = text
+                made = int(limit > 0)
+                error = UpstreamError(text, retryable=self._alone, detail=text, calls=made)
             except UpstreamError as failed:
                 error = failed
             else:
@@ -802,12 +798,10 @@ class Upstream:
 
     def _permits_of(self, order: _Order) -> Permits:
         """Those of a model and key: refusals of one do not slow down the others."""
-        key = ("permits", order.who)
-        known: Permits | None = self.memory.get(key)
-        if known is None:
-            most = self.endpoint.concurrency
-            # A stated number is right where many clients come, and may be wrong for a batch.
-            known = Permits(most, careful=not (self._shared and most))
+        key, most = ("permits", order.who), self.endpoint.concurrency
+        # A stated number is right where many clients come, and may be wrong for a batch.
+        careful = not (self._shared and most)
+        known: Permits = self.memory.get(key) or Permits(most, careful=careful)
         self.memory.keep(key, known)
         return known
 

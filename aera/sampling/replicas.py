@@ -179,7 +179,7 @@ class Replicas:
         held: Held | None = None,
     ) -> list[Response]:
         """As Upstream.complete; what a server could not give, the next one is asked for."""
-        got, order = failed_responses(UpstreamError("").after(0), n), self.order()
+        got, order = failed_responses(UpstreamError("", calls=0), n), self.order()
         for server in order:
             headers = _told(server, self.headers)
             ask = partial(server.complete, body, deadline=deadline, held=held, headers=headers)
@@ -226,7 +226,7 @@ class Replicas:
                 if not heard:  # nobody else was asked, and it may only take long
                     await self.check()
                 if heard or (not server.answers and any(each.answers for each in self.servers)):
-                    error = UpstreamError(f"no reply within {waited:.1f} s").after(1)
+                    error = UpstreamError(f"no reply within {waited:.1f} s")
                     return failed_responses(error, n)
             return task.result()
         finally:

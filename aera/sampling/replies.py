@@ -99,9 +99,8 @@ def redirect_refusal(status: int, location: str | None, *, named: bool) -> Upstr
     origin = origin_of(location or "")
     where = f" to {origin}" if origin and named else ""
     text = f"the server redirects{where}, which is not followed; give its final address instead"
-    error = UpstreamError(text, status=status, retryable=False, unbilled=True)
-    error.detail = f"redirected to {origin or 'the same server'}"
-    return error
+    detail = f"redirected to {origin or 'the same server'}"
+    return UpstreamError(text, status=status, retryable=False, unbilled=True, detail=detail)
 
 
 def origin_of(url: str) -> str:
