@@ -589,7 +589,7 @@ class Pool(Records):
             return pool
         if not file.is_file():
             why = f'there is no pool at "{path}": {MANIFEST} is missing'
-            if begun is not None:
+            if begun is not None or is_moving(path):
                 why = f'the pool at "{path}" is being rewritten; run the same command again'
             elif any(path.glob("*.parquet")):
                 why = f'"{path}" holds Parquet; make a pool of it with aera import'
@@ -678,8 +678,12 @@ def is_open(path: Path) -> bool:
     """Whether a folder with a plan is a log that is not sealed."""
     if (path / AUDITS).is_file() or (path / RECORDING).is_file():
         return True  # what an older version made of its audits is only a copy of them
-    moving = (path / GROWING / MANIFEST).is_file()
-    return (path / PLAN).is_file() and not (path / MANIFEST).is_file() and not moving
+    return (path / PLAN).is_file() and not (path / MANIFEST).is_file() and not is_moving(path)
+
+
+def is_moving(path: Path) -> bool:
+    """Whether what was rewritten has still to take the place of what it was made of."""
+    return (path / GROWING / MANIFEST).is_file()
 
 
 def open_log(path: Path, plan: Plan, dropped: Dropped | None = None) -> Pool:
@@ -1133,7 +1137,7 @@ def move_in(path: Path) -> None:
     there is no manifest in the folder itself, so that nobody takes the mixture for a pool.
     """
     grown = path / GROWING
-    if (grown / MANIFEST).is_file():
+    if is_moving(path):
         names = json.loads((grown / MANIFEST).read_text("utf-8"))["hashes"]
         (path / MANIFEST).unlink(missing_ok=True)
         for file in [*path.glob("responses-*.jsonl*")]:
@@ -1161,7 +1165,7 @@ def drop(path: Path, ids: Sequence[str] = (), before: float | None = None) -> tu
     how many stood in its files, and how many still do.
     """
     plan = read_plan(path)
-    if plan is None:
+    if plan is None and not is_moving(path):
         Pool.open(path)  # which says what is wrong where there is no pool
     if before is not None and ((plan and plan.responses) or any(path.glob(OPEN)) or plan is None):
         raise UsageError(f'"{path}" does not say when its responses came; drop them by --ids')

@@ -7,8 +7,10 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from misbehaving import Server, begin, run_apart, write_questions
 
 from aera import Pool, Question, Response, get_task, open_pool
 from aera.errors import AeraError, PoolError, UpstreamError, UsageError
-from aera.pools.pool import Log, Plan
+from aera.pools.pool import Log, Plan, drop
 from aera.sampling.sampler import record
 
 NUMERIC = get_task("numeric")
@@ -102,13 +104,13 @@ def test_a_grown_pool_is_byte_for_byte_what_would_have_been_sampled_at_once(
     for name in ("grown", "whole"):
         shutil.rmtree(tmp_path / name, ignore_errors=True)
     rising = zip(*(sorted(column) for column in zip(*steps, strict=True)), strict=True)
-    sampler, many, count = Stepping(), 0, 0
-    for many, count in rising:
-        asked = [question for question in order if question in QUESTIONS[:count]]
+    sampler, many, first = Stepping(), 0, 0
+    for many, first in rising:
+        asked = [question for question in order if question in QUESTIONS[:first]]
         assert sampled(tmp_path / "grown", many, asked, sampler=sampler) is not None
-    sampled(tmp_path / "whole", many, [q for q in order if q in QUESTIONS[:count]])
+    sampled(tmp_path / "whole", many, [q for q in order if q in QUESTIONS[:first]])
     assert files(tmp_path / "grown") == files(tmp_path / "whole")
-    assert len(sampler.asked) == len({*sampler.asked}) == many * count
+    assert len(sampler.asked) == len({*sampler.asked}) == many * first
 
 
 def dying_at(number: int, patch: pytest.MonkeyPatch) -> list[str]:
@@ -136,31 +138,59 @@ def dying_at(number: int, patch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
+def deaths(work: Callable[[], object], begin: Callable[[], object]) -> Iterator[str]:
+    """Do the same work anew, dying one file operation later each time; says at which."""
+    for number in count(1):
+        begin()
+        with pytest.MonkeyPatch.context() as patch:
+            done = dying_at(number, patch)
+            with suppress(Stopped):
+                work()
+                assert 12 < number == len(done) + 1
+                return
+        yield done[number - 1]
+
+
 @pytest.mark.parametrize("grown", [False, True])
 def test_a_death_at_any_file_operation_loses_nothing(tmp_path: Path, grown: bool) -> None:
     first, whole, out = tmp_path / "first", tmp_path / "whole", tmp_path / "pool"
     old = [*(sampled(first, 8, QUESTIONS[1:]) or ())] if grown else []
     new = [*(sampled(whole, 16) or ())]
-    for number in range(1, 400):
+
+    def begin() -> None:
         shutil.rmtree(out, ignore_errors=True)
         if grown:
             shutil.copytree(first, out)
-        with pytest.MonkeyPatch.context() as patch:
-            done = dying_at(number, patch)
-            try:
-                sampled(out, 16)
-                break
-            except Stopped:
-                pass
+
+    for last in deaths(lambda: sampled(out, 16), begin):
         if (out / "manifest.json").exists():
-            assert [*Pool.open(out)] in (old, new), done[-1]
+            assert [*Pool.open(out)] in (old, new), last
         elif grown:
             with pytest.raises(PoolError, match="is being rewritten; run the same command again"):
                 Pool.open(out)
         assert sampled(out, 16) is not None
-        assert files(out) == files(whole), done[-1]
-        assert not (out / "lock").exists() or number == len(done)
-    assert 12 < number == len(done) + 1
+        assert files(out) == files(whole), last
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_death_while_something_is_dropped_leaves_a_pool(tmp_path: Path, imported: bool) -> None:
+    first, without, out = tmp_path / "first", tmp_path / "without", tmp_path / "pool"
+    sampled(first)
+    sampled(without, 8, QUESTIONS[1:])
+    for place in (first, without) if imported else ():
+        (place / "plan.json").unlink()
+
+    def begin() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(first, out)
+
+    for last in deaths(lambda: drop(out, ["q0"]), begin):
+        if not (out / "manifest.json").exists():
+            with pytest.raises(PoolError, match="is being rewritten; run the same command again"):
+                Pool.open(out)
+        drop(out, ["q0"])
+        (out / "dropped.jsonl").unlink()
+        assert files(out) == files(without), last
 
 
 def test_what_failed_is_noted_and_asked_for_again_and_the_old_pool_stays(tmp_path: Path) -> None:
