@@ -206,6 +206,7 @@ _NAMED = re.compile(
     )\s*(?:=|\\in\b)([^=]*)""",
     re.VERBOSE,
 )
+_ALTERNATIVE = re.compile(r"\(\s*(?:or|maybe|perhaps|possibly|alternatively)\b")
 _SHORT_FRACTION = re.compile(r"\\frac\s*(?:(\d)|\{([^{}]*)\})\s*(?:(\d)|\{([^{}]*)\})")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
 _SLASH = re.compile(r"(?<![\w}.)])(\d+)/(\d+)(?![\w.\\(])")
@@ -233,6 +234,8 @@ def canonical_expression(raw: str) -> str | None:
 @lru_cache(maxsize=65_536)
 def _canonical_expression(raw: str) -> str | None:
     """Undressed until nothing is left to take off: what is canonical stays as it is."""
+    if _ALTERNATIVE.search(raw):
+        return None
     text = raw
     for _ in range(_ROUNDS):
         before, text = text, _expression(_UNIT_TEXT.sub("", _plain(text)))

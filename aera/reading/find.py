@@ -214,6 +214,11 @@ _SEVERAL = r"""[ \t]{0,3}(?:
     | [-\u2013+*/^=\u00d7\u00f7:][ \t]{0,3}[\d($\\] | ,?[ \t]\d | '\d | [a-z]\b | dozen
     | \\(?!text|math|quad)[a-z]
     | (?!of|in|on|out|per|as|if|so|is|with|since|because)[a-z]{2,12},?[ ](?:and[ ])?\d+[ ][a-z])"""
+# "(or 6)" and ", possibly 6" behind an answer name another one; "(or 1.5 hours)" says it again.
+_OR = (
+    r"[ \t*_$)\]}`\"',\u2013\u2014-]{0,6}\(?\b(?:or|maybe|perhaps|possibly|alternatively)"
+    r"(?:,?[ ](?:maybe|perhaps|possibly|even|also|rather|alternatively))?,?[ ]"
+)
 _OPERATION = (
     rf"[ ]?(?:times|plus|minus|(?:divided|multiplied)[ ]by)[ ][-$\\]{{0,3}}(?:\d|(?:{_SPELLED})\b)"
 )
@@ -268,6 +273,18 @@ _STATED = {
         ),
     ),
 }
+_OTHERS = {
+    kind: re.compile(
+        rf"{_OR}[\s*_$(]{{0,4}}((?>{value}))(?=[\s*_$)]{{0,4}}(?:[.,;!?\n<]|\Z))", flags
+    )
+    for kind, value, flags in (
+        ("numeric", _NUMBER, re.NOFLAG),
+        ("expression", _NUMBER, re.NOFLAG),
+        ("choice", r"[A-J]", re.NOFLAG),
+        ("yes-no", r"yes|no|true|false", re.IGNORECASE),
+    )
+}
+"""By kind, what names another answer right behind one; two formulas may be the same."""
 _WORDED = re.compile(r"[ -][a-z]")
 _MATH = re.compile(r"\d|\\[a-zA-Z]")
 _SENTENCE = re.compile(r"[.!?](?=\s|[*_\"'`$)]{0,4}(?:\s|\Z))")
@@ -311,6 +328,12 @@ def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[St
             yield value, match.start(found), match.end()
 
 
+def alternative(kind: str, text: str, end: int) -> str | None:
+    """The other answer that stands behind one which ends here, as in "5 (or 6)", as written."""
+    found = _OTHERS[kind].match(text, end) if kind in _OTHERS else None
+    return found[1] if found else None
+
+
 def phrase_ends(text: str) -> Iterator[int]:
     """Where phrases and markers end behind which answers stand, from the last to the first."""
     floor = max(0, len(text) - TAIL)
@@ -343,9 +366,10 @@ WORDS = ("case", "punctuation", "articles")
 """What does not count when short texts are compared."""
 _CLAUSE = re.compile(r"[.,;:(\u2013\u2014]|\s-\s|\bis\b")
 _CHOSEN = re.compile(
-    r"""\b(?:go\swith|choose|pick|select)\s(?:(?:the\s)?(?:option|choice|answer)\s)?\(?([A-J])\)?(?![\w'\u2019])
+    rf"""\b(?:go\swith|choose|pick|select)\s(?:(?:the\s)?(?:option|choice|answer)\s)?
+      \(?([A-J])\)?(?![\w'\u2019])(?!{_OR})
     |(?<![\w'\u2019])(?<!nor\s)(?<!and\s)(?<!or\s)\(?([A-J])\)?\s(?:is|must\sbe)\s
-      (?:(?!not|wrong|never|only|in)\w+\s){0,3}?(?:correct|right|best|better|answer)\b(?!\sif)""",
+      (?:(?!not|wrong|never|only|in)\w+\s){{0,3}}?(?:correct|right|best|better|answer)\b(?!\sif)""",
     re.VERBOSE,
 )
 _CONDITION = re.compile(r"\b(?:if|unless|whether|neither)\b", re.IGNORECASE)
@@ -353,7 +377,7 @@ BOLD = re.compile(r"\*\*([^*\n]{1,80})\*\*")
 _LETTERED = r"^[-\s*_(]{0,4}([A-J])[*_]{0,2}[).:]"
 _LISTED = re.compile(_LETTERED, re.MULTILINE)
 OPTION = re.compile(rf"{_LETTERED}[*_]{{0,2}}[ \t]+(\S[^\n]{{0,200}})$", re.MULTILINE)
-_SOLE = re.compile(r"(?<![\w'\u2019])(?:([B-HJ])(?![\w'\u2019])|([AI])(?=[.,;:!)*]|\Z))")
+_SOLE = re.compile(r"(?<![\w'\u2019])(?:([B-HJ])(?![\w'\u2019])|([AI])(?=[.,;:!)*/]|\Z))")
 DENIAL = {
     "numeric": re.compile(r"\b(?:not|never|cannot|unable)\b|n['\u2019]t\b|\?", re.IGNORECASE),
     "choice": re.compile(
@@ -465,7 +489,8 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
 _YES = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _FIRST_WORD = re.compile(
     r"[\s*_\"'`$({\[]*+(?:\\(?:text|mathrm)\{)?\s*+([a-z]++)"
-    r"(?!\s(?:idea|clue|answer|information|one)\b|(?:\sor\s|\sand\s|/)(?:no|false)\b)",
+    r"(?!\s(?:idea|clue|answer|information|one)\b"
+    rf"|(?:{_OR}[*_$(]{{0,3}}|\sand\s|/)(?:yes|no|true|false)\b)",
     re.IGNORECASE,
 )
 

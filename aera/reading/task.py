@@ -165,6 +165,8 @@ class Task:
         answer = self.canonical(raw) or find.named_option(_TEXT.sub(r"\1", raw), options)
         if answer is not None and find.contradicts(answer, _AFTER_LETTER.sub("", raw), options):
             answer = None
+        if answer is not None and self._names_another(answer, text, end):
+            answer = None
         other, _, stop = next(found, (None, 0, start))
         if other is not None and _JOINED.fullmatch(text, stop, start):
             answer = answer if self.canonical(other) == answer else None
@@ -220,7 +222,10 @@ class Task:
     def _written(self, text: str, options: Sequence[str]) -> str | None:
         """A phrase or marker, a last line, for choices a declaration, a last sentence if loose."""
         for said, _, end in find.statements(self.kind, text, options):
-            return None if find.DOUBT.search(text, end) else said
+            doubted = find.DOUBT.search(text, end) or (
+                said and self._names_another(said, text, end)
+            )
+            return None if doubted else said
         line = find.last_said(find.lines(text)) or ""
         bare, alone = _SO.sub("", line.strip(find.EDGES)), _ALONE.get(self.kind, _ANYTHING)
         if len(bare) <= LONGEST_LINE and alone.fullmatch(bare) and self.canonical(bare):
@@ -237,11 +242,19 @@ class Task:
 
     def _bold(self, line: str, text: str) -> str | None:
         """The one thing in bold of a last line, for a choice the only one in all of the text."""
-        if line.startswith(("- ", "* ")) or len(find.BOLD.findall(line)) != 1:
+        bold = [*find.BOLD.finditer(line)]
+        if line.startswith(("- ", "* ")) or len(bold) != 1:
+            return None
+        if self._names_another(bold[0][1], line, bold[0].end()):
             return None
         spans = find.BOLD.findall(text[-find.TAIL :] if self.kind == "choice" else line)
         found = {answer for span in spans if (answer := self.canonical(span)) is not None}
         return found.pop() if len(found) == 1 else None
+
+    def _names_another(self, said: str, text: str, end: int) -> bool:
+        """Whether another answer is offered behind one that ends here, as in "5 (or 6)"."""
+        other = find.alternative(self.kind, text, end)
+        return other is not None and self.canonical(other) != self.canonical(said)
 
     def _last_sentence(self, text: str, options: Sequence[str]) -> str | None:
         """What the last sentence names, where that is one thing only and it denies nothing."""

@@ -58,6 +58,9 @@ def test_an_ending_is_read_as_its_author_meant_it(row: dict) -> None:  # type: i
     assert got == wanted, row["why"]
 
 
+ALTERNATIVES = r"""Answer: {} (or {})|#### {} (or {})|<answer>{} (or {})</answer>|**{}** (or {})
+    |\boxed{{{}}} (or {})|$\boxed{{{}}}$ or {}|\boxed{{{}}} (possibly {})
+    |The answer is **{}** (or {}).|Answer: {}, or perhaps {}|Answer: {} (alternatively {})"""
 CITIES = ("London", "Berlin", "Paris", "Madrid")
 SILENT = {
     "numeric": r"""\boxed{none} The answer is 2|it is \$5.50 each|The answer is 15 or 16
@@ -175,6 +178,32 @@ def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str |
     assert [read("choice", each, cells) for each in said] == ["C", "B", "A", "A"]
     assert read("choice", "Answer: B", ("B", "A")) == "B"
     assert read("choice", "Answer: C major", ("G major", "C major")) == "B"
+
+
+@pytest.mark.parametrize("form", ALTERNATIVES.split("|"))
+@pytest.mark.parametrize(
+    ("task", "one", "other"),
+    [
+        *((name, "5", "6") for name in ("numeric", "numeric-loose", "expression")),
+        *((name, "A", "C") for name in ("choice", "choice-loose")),
+        *(("yes-no", "yes", "no"), ("yes-no", "no", "yes")),
+    ],
+)
+def test_an_answer_beside_an_alternative_abstains(
+    task: str, one: str, other: str, form: str
+) -> None:
+    assert read(task, form.strip().format(one, other)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        *((r"\boxed{90} (or 1.5 hours)", "90"), (r"\boxed{0.5} (or 50%)", "0.5")),
+        *((r"\boxed{5} (or 5.0)", "5"), (r"\boxed{5} or so", "5")),
+    ],
+)
+def test_the_same_answer_said_again_is_no_alternative(text: str, answer: str) -> None:
+    assert read("numeric", text) == answer
 
 
 # --- boxes and thinking ---------------------------------------------------------------------------
