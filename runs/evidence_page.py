@@ -23,7 +23,7 @@ as the size of an answer that is no number. The training median then takes its p
 """
 VOTES_TEXT = f"""## Vote features
 
-{len(VOTE_FEATURES)} numbers from `aera/policies/features.py`. No text is embedded
+{len(VOTE_FEATURES)} numbers from `aera/policies/gate.py`. No text is embedded
 ([what deciding costs](results.md#what-deciding-costs)). With plain votes every weight is 1.
 """
 TRAITS_TEXT = f"""## Traits

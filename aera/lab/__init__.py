@@ -75,7 +75,7 @@ from aera.paper.encoder import StaticEncoder as StaticEncoder
 from aera.paper.features import FEATURES as FEATURES
 from aera.paper.features import SCALARS as SCALARS
 from aera.paper.features import PaperGate as PaperGate
-from aera.policies.features import VOTE_FEATURES as VOTE_FEATURES
+from aera.policies.gate import VOTE_FEATURES as VOTE_FEATURES
 from aera.policies.rules import DESCRIPTIONS as DESCRIPTIONS
 from aera.policies.rules import LIMITS as LIMITS
 from aera.pools.pool import HeldRecords as HeldRecords

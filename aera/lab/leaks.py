@@ -13,7 +13,7 @@ from aera.files import read_rows
 from aera.lab.learning.folds import group_questions
 from aera.lab.truths import Truths, TruthScorer
 from aera.paper.features import FEATURES
-from aera.policies.features import COUNTS, SPEND, VOTE, VOTE_FEATURES
+from aera.policies.gate import COUNTS, SPEND, VOTE, VOTE_FEATURES
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Pool
 from aera.reading.task import get_task
 from aera.solving.controller import Controller, read_config

@@ -32,7 +32,7 @@ from aera.lab.frontier import (
 )
 from aera.lab.learning.folds import group_questions
 from aera.lab.truths import Grader, Truths, TruthScorer
-from aera.policies.features import TINY
+from aera.policies.gate import TINY
 from aera.policies.rules import Policy, confident_rule
 from aera.pools.pool import Record, Records, VotedRecord, health_of, read_votes
 from aera.reading.task import NOTHING, Readability, Task
@@ -438,7 +438,7 @@ class Votes:
         }
 
     def features(self, tokens: Floats, ends: Columns) -> Floats:
-        """The features of the vote (aera/policies/features.py), on one axis more."""
+        """The features of the vote (aera/policies/gate.py), on one axis more."""
         lead, rival, both = self.lead, self.rival, self.lead + self.rival
         whole = np.where(self.total > 0, self.total, 1.0)
         left = (ends[-1] - ends) * both / ends

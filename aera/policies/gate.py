@@ -1,20 +1,24 @@
-"""Gate: evidence in, chance that continuing pays out. Plain numpy."""
+"""Gate: evidence in, chance that continuing pays out. Plain numpy.
+
+The evidence is what the standing of a vote shows, from one table.
+"""
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import log, log1p, sqrt
 from typing import ClassVar, cast
 
 import numpy as np
 
 from aera.arrays import Floats
-from aera.core import Prefix
+from aera.core import Prefix, beta_confidence
 from aera.errors import check_share
 from aera.network import Network, check_features, sigmoid
 from aera.policies import rules
-from aera.policies.features import FEWER_NAMES, VOTE_FEATURE_NAMES, vote_features
+from aera.trace import Feature
 
-LEAD_WEIGHT = VOTE_FEATURE_NAMES.index("lead_weight")
 ON_A_TIE = "stopped on a tie"
 """Why a gate stopped where two answers lead: a winner by being first, and marked as such."""
 OUTSIDE = "evidence outside the training range"
@@ -23,7 +27,88 @@ LITTLE_AGREEMENT = "fewer than a quarter agree"
 TO_DISAGREE = 4
 """Readable tool calls or JSON values after which they are not expected to agree any more."""
 
+# --- the evidence ---------------------------------------------------------------------------------
 
+TINY = 1e-6
+"""Doubts below it are all the same: none."""
+
+VOTE, COUNTS, SPEND = "weighted vote", "plain counts", "spend"
+
+
+def _doubt(lead: float, rival: float) -> float:
+    """log of the chance that the leader is not ahead in truth, under the Beta posterior."""
+    return log(TINY + 1 - beta_confidence(lead, rival))
+
+
+def horizon(prefix: Prefix) -> float:
+    """How many standard deviations of what is still to come would turn the vote around."""
+    lead, rival = prefix.tally.leaders.weight, prefix.tally.leaders.runner_up
+    both, seen = lead + rival, len(prefix)
+    left = (prefix.schedule.last - seen) * both / seen
+    share = (lead + 1) / (both + 2)
+    spread = left * share * (1 - share) * (both + 2 + left) / (both + 3)
+    ahead = (lead - rival + left * (2 * share - 1)) / (2 * sqrt(spread + 0.05))
+    return max(-4.0, min(6.0, ahead))
+
+
+_TABLE: dict[str, tuple[str, str]] = {
+    "log_responses": (SPEND, "log of the responses so far"),
+    "tokens_each": (SPEND, "log of the mean completion tokens of a response"),
+    "lead_share": (VOTE, "share of the leading answer in the valid weight"),
+    "lead_gap": (VOTE, "gap of the two largest shares"),
+    "lead_weight": (VOTE, "log(1 + weight of the leading answer)"),
+    "rival_weight": (VOTE, "log(1 + weight of the answer behind it)"),
+    "lead_mean": (VOTE, "mean weight of the responses behind the leader"),
+    "mean_weight": (VOTE, "mean weight of all valid votes"),
+    "doubt": (VOTE, "log of the Beta posterior against the leader, by weight"),
+    "plain_doubt": (COUNTS, "log of that posterior by plain counts"),
+    "persistence": (VOTE, "checkpoints in a row with this leading answer"),
+    "horizon": (VOTE, "standard deviations between the lead and a turn by the full budget"),
+    "horizon_later": (VOTE, "the same times the log of the responses so far"),
+}
+VOTE_FEATURES: tuple[Feature, ...] = tuple(
+    Feature(name, meaning, group, 1.0 if name == "persistence" else None)
+    for name, (group, meaning) in _TABLE.items()
+)
+VOTE_FEATURE_NAMES: tuple[str, ...] = tuple(feature.name for feature in VOTE_FEATURES)
+FEWER_NAMES = VOTE_FEATURE_NAMES[:11]
+"""The inputs of gates that were trained before the horizon was one."""
+
+
+def _measure(prefix: Prefix) -> dict[str, float]:
+    """All of them by name."""
+    tally, leaders, size = prefix.tally, prefix.tally.leaders, len(prefix)
+    counts = Counter(vote.answer for vote in prefix.votes if vote.answer is not None)
+    behind = 0 if leaders.answer is None else counts[leaders.answer]
+    # The largest count of any other answer, which need not be the rival by weight.
+    other = max((n for answer, n in counts.items() if answer != leaders.answer), default=0)
+    ahead = horizon(prefix)
+    return {
+        "log_responses": log(size),
+        "tokens_each": log1p(prefix.completion_tokens / size),
+        "lead_share": tally.majority,
+        "lead_gap": tally.gap,
+        "lead_weight": log1p(leaders.weight),
+        "rival_weight": log1p(leaders.runner_up),
+        "lead_mean": leaders.weight / max(1, behind),
+        "mean_weight": tally.total / max(1, counts.total()),
+        "doubt": _doubt(leaders.weight, leaders.runner_up),
+        "plain_doubt": _doubt(float(behind), float(other)),
+        "persistence": float(prefix.persistence),
+        "horizon": ahead,
+        "horizon_later": ahead * log(size),
+    }
+
+
+def vote_features(prefix: Prefix) -> Floats:
+    """The numbers of a prefix, in the order of VOTE_FEATURES."""
+    found = _measure(prefix)
+    return np.array([found[feature.name] for feature in VOTE_FEATURES])
+
+
+# --- the gate -------------------------------------------------------------------------------------
+
+LEAD_WEIGHT = VOTE_FEATURE_NAMES.index("lead_weight")
 SPARE = 0.1
 """How far beyond its training range an input may go, as a share of that range."""
 
@@ -136,7 +221,7 @@ def _is_tied(prefix: Prefix) -> bool:
 
 
 @dataclass(frozen=True)
-class Live:
+class Live(rules.Bounded):
     """A policy as people get its answers, wherever they ask: in a batch, a loop or the gateway.
 
     It stops on nothing readable after a second look, and names what cannot be decided. A
@@ -144,42 +229,40 @@ class Live:
     without a vote. The paper's protocols and policies by name apply none of this.
     """
 
-    policy: rules.Policy
     structured: bool = False
     """Whether tool calls or JSON are voted on, of which no two need be alike."""
 
     @classmethod
     def of(cls, policy: rules.Policy) -> "Live":
         """A calibrated policy, or one that a label names, with all that live answers need."""
-        bounded = policy if isinstance(policy, rules.Bounded) else rules.Bounded(policy)
-        inner = bounded.policy
+        limits = policy if isinstance(policy, rules.Bounded) else rules.Bounded(policy)
+        inner = limits.policy
         guarded = replace(inner, guarded=True) if isinstance(inner, Gated) else inner
-        return cls(replace(bounded, policy=guarded, need_vote=True))
+        return cls(guarded, limits.minimum, limits.maximum)
 
     def decide(self, prefix: Prefix) -> rules.Decision:
+        decision = super().decide(prefix)
         if not len(prefix.tally):
-            return self._decide_unread(prefix)
-        decision = self.policy.decide(prefix)
+            return self._decide_unread(prefix, decision.p_continue)
         if decision.stop:
             # A stop on a tie is no decision, except where there was nothing to decide.
-            if decision.forced or rules.fixed_in(self.policy) or not _is_tied(prefix):
+            if decision.forced or rules.fixed_in(self) or not _is_tied(prefix):
                 return decision
             return replace(decision, reason=ON_A_TIE, forced=True)
         disagreement = self._find_disagreement(prefix) if self.structured else None
         return decision.force(disagreement) if disagreement else decision
 
-    def _decide_unread(self, prefix: Prefix) -> rules.Decision:
+    def _decide_unread(self, prefix: Prefix, chance: float | None) -> rules.Decision:
         """One more block, or up to the minimum, before it is given up."""
-        most = rules.range_of(self.policy, prefix.schedule.last)[1]
+        most = rules.range_of(self, prefix.schedule.last)[1]
         ends = prefix.next_checkpoint is None or len(prefix) >= most
-        chance = self.policy.decide(prefix).p_continue
         if ends or self._is_second(prefix):
             return rules.Decision(True, rules.UNREADABLE, chance, forced=True)
         return rules.Decision(False, "nothing could be read yet", chance)
 
     def _is_second(self, prefix: Prefix) -> bool:
         """One block says little about the next; a second, beyond the minimum, makes a pattern."""
-        least = rules.range_of(self.policy, prefix.schedule.last)[0]
+        least = rules.range_of(self, prefix.schedule.last)[0]
         return prefix.previous is not None and len(prefix) >= least
 
     def _find_disagreement(self, prefix: Prefix) -> str | None:
@@ -188,6 +271,3 @@ class Live:
         if readable < TO_DISAGREE or not self._is_second(prefix):
             return None
         return NO_AGREEMENT if most == 1 else LITTLE_AGREEMENT if most < readable / 4 else None
-
-    def __str__(self) -> str:
-        return str(self.policy)

@@ -1,7 +1,7 @@
 """Policies: given a prefix, stop or continue. A policy is a frozen value; its text is its label."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
@@ -238,17 +238,11 @@ UNREADABLE = "nothing could be read"
 """Why a run ended in which two blocks brought nothing that can be voted on."""
 
 
-def layers(policy: Policy) -> Iterator[Policy]:
-    """A policy and those inside it, the outermost first; what wraps another names it `policy`."""
-    inside: Policy | None = policy
-    while inside is not None:
-        yield inside
-        inside = getattr(inside, "policy", None)
-
-
 def inside(policy: Policy) -> Policy:
     """A policy without the limits around it."""
-    return policy.policy if isinstance(policy, Bounded) else policy
+    while isinstance(policy, Bounded):
+        policy = policy.policy
+    return policy
 
 
 def within(limits: Policy, policy: Policy) -> Policy:
@@ -258,19 +252,18 @@ def within(limits: Policy, policy: Policy) -> Policy:
 
 def is_weighted(policy: Policy) -> bool:
     """Whether a policy's setting was chosen on weighted votes, and means nothing on others."""
-    return any(getattr(each, "weighted", False) for each in layers(policy))
-
-
-def bounds_of(policy: Policy, last: int) -> tuple[int, int]:
-    """The fewest and the most responses that the limits around a policy allow."""
-    limits = [each for each in layers(policy) if isinstance(each, Bounded)]
-    least = max((each.minimum or 0 for each in limits), default=0)
-    return least, min([last, *(each.maximum or last for each in limits)])
+    return bool(getattr(inside(policy), "weighted", False))
 
 
 def fixed_in(policy: Policy) -> Fixed | None:
     """The fixed budget within the limits around it, if it is one: nothing is decided on the way."""
-    return next((each for each in layers(policy) if isinstance(each, Fixed)), None)
+    return inner if isinstance(inner := inside(policy), Fixed) else None
+
+
+def bounds_of(policy: Policy, last: int) -> tuple[int, int]:
+    """The fewest and the most responses that the limits around a policy allow."""
+    limits = policy if isinstance(policy, Bounded) else Bounded(policy)
+    return limits.minimum or 0, min(last, limits.maximum or last)
 
 
 def range_of(policy: Policy, last: int) -> tuple[int, int]:

@@ -28,8 +28,7 @@ from aera.files import (
 from aera.network import Network
 from aera.policies import rules
 from aera.policies.domain import Home, Lookout, home_from_json
-from aera.policies.features import VOTE_FEATURE_NAMES
-from aera.policies.gate import Gate, Gated, Live
+from aera.policies.gate import VOTE_FEATURE_NAMES, Gate, Gated, Live
 from aera.reading.equivalence import check_installed
 from aera.reading.task import Task, get_task, question_reader, task_from_json
 from aera.solving.run import Pace, Run

@@ -13,8 +13,7 @@ from small_study import Bench
 from streams import row_of, write_rows
 
 from aera.paper.features import NAMES, PaperGate
-from aera.policies.features import VOTE_FEATURE_NAMES
-from aera.policies.gate import Gate
+from aera.policies.gate import VOTE_FEATURE_NAMES, Gate
 from aera.solving.controller import Controller
 
 pytestmark = pytest.mark.usefixtures("trained", "others")

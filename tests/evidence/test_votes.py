@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.core import beta_confidence
-from aera.policies.features import TINY, VOTE_FEATURE_NAMES, vote_features
+from aera.policies.gate import TINY, VOTE_FEATURE_NAMES, vote_features
 
 SCHEDULE = Schedule((2, 4, 8, 16))
 weights = st.sampled_from([0.0, 0.125, 0.5, 0.75, 1.0])

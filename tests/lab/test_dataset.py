@@ -15,8 +15,7 @@ from aera.core import Vote, beta_confidence
 from aera.lab import Dataset, Truths, VoteLearner, evaluate
 from aera.lab.calibrating.families import answer_families
 from aera.lab.replay import ORDERS, ReplaySettings, confidences
-from aera.policies.features import FEWER_NAMES, VOTE_FEATURE_NAMES, vote_features
-from aera.policies.gate import Gate
+from aera.policies.gate import FEWER_NAMES, VOTE_FEATURE_NAMES, Gate, vote_features
 from aera.policies.rules import Entropy, Policy
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.solving.run import replay

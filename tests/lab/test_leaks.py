@@ -14,7 +14,7 @@ from aera.lab import VoteLearner, build, limit_for
 from aera.lab.build import Built
 from aera.lab.leaks import Finding, check_controller, check_pool
 from aera.paper.features import NAMES
-from aera.policies.features import VOTE_FEATURE_NAMES
+from aera.policies.gate import VOTE_FEATURE_NAMES
 from aera.solving.controller import question_hashes
 from aera.voting.traits import TRAIT_NAMES, UNTRACED
 

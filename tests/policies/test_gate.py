@@ -10,8 +10,7 @@ from aera.arrays import Floats
 from aera.errors import ControllerError
 from aera.network import Network
 from aera.paper.features import NAMES, characterize
-from aera.policies.features import VOTE_FEATURE_NAMES, vote_features
-from aera.policies.gate import Gate, Gated
+from aera.policies.gate import VOTE_FEATURE_NAMES, Gate, Gated, vote_features
 
 SCHEDULE = Schedule((2, 4, 8))
 

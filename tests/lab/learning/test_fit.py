@@ -14,7 +14,7 @@ from aera.errors import ProtocolError
 from aera.lab import Trajectories
 from aera.lab.learning import fit
 from aera.lab.learning.folds import deal
-from aera.policies.features import VOTE_FEATURE_NAMES
+from aera.policies.gate import VOTE_FEATURE_NAMES
 from aera.trace import TRACE_NAMES
 from aera.voting.traits import TRAIT_NAMES, columns_of
 
