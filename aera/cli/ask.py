@@ -32,7 +32,8 @@ from aera.errors import PoolError, UpstreamError, UsageError
 from aera.files import take_field, write_whole
 from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, range_of
-from aera.pools.pool import Log, Plan, Pool, append, health_of, mend, read_votes
+from aera.pools.log import Log, append, mend
+from aera.pools.pool import Plan, Pool, health_of, read_votes
 from aera.reading.task import Readability, Task, get_task
 from aera.sampling.budget import Budget, Ledger
 from aera.sampling.client import UNHEARD, Endpoint
@@ -382,7 +383,7 @@ class _Solving(Job):
         """The log of what was paid for, beside the answers."""
         chat, schedule = self.sampler.chat, self.controller.schedule
         plan = Plan(chat.task, None, self.told, chat.settings.get("seed"), schedule, chat.body)
-        return Log.open(out.with_name(f"{out.name}.pool"), plan, asked, command="aera solve")
+        return Log(out.with_name(f"{out.name}.pool"), plan, asked, command="aera solve")
 
     def _read_answers(self, path: Path, log: Log) -> dict[str, Allocation]:
         """What was answered before; a question that failed or met a limit is gone on with."""
@@ -585,7 +586,7 @@ def sample(
     job = Job(asking.sampler(chosen, FULL if traces else PLAIN, seed), Ledger(asking.budget()))
     points = Schedule.parse(schedule) if schedule else None
     each = responses if responses is not None else points.last if points else 128
-    with Log.open(out, Plan(chosen, each, job.told, seed, points), asked) as log:
+    with Log(out, Plan(chosen, each, job.told, seed, points), asked) as log:
         if truths is not None:  # right answers go apart from everything else
             truths.save(out)
         if missing := [one for one in log.questions if log.missing(one, block=1)]:

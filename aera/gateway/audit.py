@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from aera.errors import AeraError
 from aera.gateway.config import FULL_BUDGET, ModelConfig
 from aera.gateway.openai import Json, RequestOptions, structure_of
-from aera.pools.pool import Log, Plan
+from aera.pools.log import Log
+from aera.pools.pool import Plan
 from aera.pools.stats import Detector, interval
 from aera.sampling.budget import Bound, Budget, Ledger
 from aera.sampling.client import cancel_all
@@ -48,7 +49,7 @@ class Auditor:
         self._log: Log | None = None
         if self.config.record is not None:  # which only its owner may read
             plan = Plan(self.config.decider.task, None)
-            self._log = Log.open(self.config.record, plan, command="aera serve", private=True)
+            self._log = Log(self.config.record, plan, command="aera serve", private=True)
         tokens = self.config.audit_tokens
         # What audits may spend.
         self._ledgers = (Ledger(Budget(tokens=tokens), period=DAY),) if tokens else ()

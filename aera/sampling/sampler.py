@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from aera.core import Question, Response
 from aera.errors import UpstreamError, UsageError
 from aera.files import to_line
-from aera.pools.pool import Log, Pool, append
+from aera.pools.log import Log, append
+from aera.pools.pool import Pool
 from aera.reading.task import Task
 from aera.sampling.budget import Bound, Budget, Held, Ledger
 from aera.sampling.client import (

@@ -20,7 +20,7 @@ from aera.errors import AeraError, UpstreamError, UsageError, check_count
 from aera.policies.domain import Lookout
 from aera.policies.gate import Gated
 from aera.policies.rules import ON_WEIGHTS, Decision, Policy
-from aera.pools.pool import Log
+from aera.pools.log import Log
 from aera.sampling.budget import NO_ROOM, Bound, Budget, Held, Ledger
 from aera.sampling.client import cancel_all
 from aera.sampling.recorded import RecordedSampler

@@ -12,7 +12,8 @@ from small_study import Bench
 from aera import BestOfN, Controller, Question, Record, Response, get_task
 from aera.errors import AeraError, ControllerError, UsageError
 from aera.lab import Truths, export_pool
-from aera.pools.pool import Log, Plan, write_pool
+from aera.pools.log import Log
+from aera.pools.pool import Plan, write_pool
 
 NUMERIC = get_task("numeric")
 
@@ -79,7 +80,7 @@ def test_an_exported_pool_says_it_too(bench: Bench, tmp_path: Path) -> None:
 def filled(out: Path, responses: int, calls: int) -> None:
     """Bring a log two responses a call, all of which fail after so many calls."""
     questions = [Question(f"q{i}", "?") for i in range(3)]
-    with Log.open(out, Plan(NUMERIC, responses, {"model": "m"}, 0), questions) as log:
+    with Log(out, Plan(NUMERIC, responses, {"model": "m"}, 0), questions) as log:
         for question in questions:
             for places in log.missing(question, block=2):
                 said = Response("\\boxed{7}", 3) if calls > 0 else Response("", error="no")

@@ -22,7 +22,8 @@ from misbehaving import Server, begin, run_apart, write_questions
 
 from aera import Pool, Question, Response, get_task, open_pool
 from aera.errors import AeraError, PoolError, UpstreamError, UsageError
-from aera.pools.pool import Log, Plan, drop
+from aera.pools.log import Log, drop
+from aera.pools.pool import Plan
 from aera.sampling.sampler import record
 
 NUMERIC = get_task("numeric")
@@ -63,7 +64,7 @@ def sampled(
     watch: Callable[[Log], None] = lambda log: None,
     plan: Plan = PLAN,
 ) -> Pool | None:
-    with Log.open(out, replace(plan, responses=responses), questions) as log:
+    with Log(out, replace(plan, responses=responses), questions) as log:
         work = record(log, sampler or Stepping(), concurrency=2, block=3, watch=watch)
         return asyncio.run(work)
 
@@ -220,7 +221,7 @@ def test_half_a_line_is_cut_and_named_and_one_damaged_in_the_middle_refused(tmp_
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-9])
     lines = whole.count(b"\n")
-    with Log.open(tmp_path, PLAN, QUESTIONS) as log:
+    with Log(tmp_path, PLAN, QUESTIONS) as log:
         assert (log.damaged, log.done) == ([f"open-00000.jsonl, line {lines}"], lines - 1)
     segment.write_bytes(b"{\n" + whole)
     with pytest.raises(PoolError, match=r"open-00000\.jsonl, line 1: .*remove the line"):
@@ -251,7 +252,7 @@ def test_another_plan_is_refused_and_nothing_touched(
     sampled(tmp_path, sampler=Stepping(fails=0 if finished else 1))
     before = files(tmp_path)
     with pytest.raises(UsageError, match=sentence):
-        Log.open(tmp_path, plan, questions)
+        Log(tmp_path, plan, questions)
     assert files(tmp_path) == before
 
 
@@ -264,18 +265,18 @@ def test_a_place_with_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_only_one_writes_at_a_time_and_the_other_is_told_who_does(tmp_path: Path) -> None:
-    with Log.open(tmp_path, PLAN, QUESTIONS, command="aera sample") as log:
+    with Log(tmp_path, PLAN, QUESTIONS, command="aera sample") as log:
         log.add(QUESTIONS[0], 0, [Response("1", 1)])
         since = r"by aera sample \(process \d+\) since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
         with pytest.raises(UsageError, match=since):
-            Log.open(tmp_path, PLAN, QUESTIONS)
+            Log(tmp_path, PLAN, QUESTIONS)
         assert len(open_pool(tmp_path)) == 1
-    Log.open(tmp_path, PLAN, QUESTIONS).close()
+    Log(tmp_path, PLAN, QUESTIONS).close()
     assert not (tmp_path / "lock").exists()
 
 
 def test_a_full_disk_names_the_file_and_leaves_no_half_line(tmp_path: Path) -> None:
-    with Log.open(tmp_path, PLAN, QUESTIONS) as log:
+    with Log(tmp_path, PLAN, QUESTIONS) as log:
         (tmp_path / "open-00000.jsonl").symlink_to("/dev/full")
         with pytest.raises(OSError, match=r"open-00000\.jsonl") as caught:
             log.add(QUESTIONS[0], 0, [Response("1", 1)])
@@ -302,15 +303,15 @@ def test_an_open_log_is_a_pool_of_its_whole_lines_and_is_not_touched(tmp_path: P
 
 def test_a_log_without_an_end_remembers_what_was_asked(tmp_path: Path) -> None:
     asking = replace(ENDLESS, request=lambda question: {"prompt": question.text})
-    with Log.open(tmp_path, asking, QUESTIONS[:2]) as log:
+    with Log(tmp_path, asking, QUESTIONS[:2]) as log:
         log.add(QUESTIONS[0], 0, [Response("0", 1), Response("1", 1)])
         log.add(QUESTIONS[0], 3, [Response("3", 1)])
-    with Log.open(tmp_path, asking, QUESTIONS) as log:
+    with Log(tmp_path, asking, QUESTIONS) as log:
         assert [each.text for each in log.recall(QUESTIONS[0], 0, 8)] == ["0", "1"]
         assert (log.gap(QUESTIONS[0], 2, 8), log.gap(QUESTIONS[1], 0, 8)) == (1, 8)
         assert (len(log.paid), len(log.seal() or ())) == (3, 1)
     with pytest.raises(UsageError, match="another request for question q0"):
-        Log.open(tmp_path, asking, OTHER)
+        Log(tmp_path, asking, OTHER)
 
 
 # --- audits ---------------------------------------------------------------------------------------
@@ -327,7 +328,7 @@ def audit(
 
 def test_recorded_audits_are_a_private_pool_that_info_judges(tmp_path: Path) -> None:
     out = tmp_path / "kept"
-    with Log.open(out, ENDLESS, command="aera serve", private=True) as log:
+    with Log(out, ENDLESS, command="aera serve", private=True) as log:
         assert [audit(log, name, changed=name == "b") for name in "abc"] == [True] * 3
         with (out / "audits.jsonl").open("a") as file:
             file.write('{"id": "d", "ti')  # as a kill leaves it
@@ -335,11 +336,11 @@ def test_recorded_audits_are_a_private_pool_that_info_judges(tmp_path: Path) -> 
         assert [*pool.questions] == ["a", "b", "c"]
         assert {len(each.responses) for each in pool} == {4}
         assert {each.stat().st_mode & 0o077 for each in (out, *out.iterdir())} == {0}
-    with Log.open(out, ENDLESS, command="aera serve", private=True) as log:
+    with Log(out, ENDLESS, command="aera serve", private=True) as log:
         assert log.damaged == ["audits.jsonl, line 4"]
         assert [audit(log, name) for name in "efgh"].count(False) > 0  # no more room
     with pytest.raises(UsageError, match="another task"):
-        Log.open(out, replace(ENDLESS, task=get_task("choice")), private=True)
+        Log(out, replace(ENDLESS, task=get_task("choice")), private=True)
     [found] = told(out)["audits"]
     assert (found["judged"], found["changed"], found["alarm"]) == (found["audits"], 1, None)
     assert 0 < found["low"] < found["changed"] / found["judged"] < found["high"] < 1
@@ -350,12 +351,12 @@ def test_recorded_audits_are_a_private_pool_that_info_judges(tmp_path: Path) -> 
 def test_a_folder_that_others_can_read_takes_no_audits(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with pytest.raises(UsageError, match=r"others can read .* chmod go= "):
-        Log.open(tmp_path, ENDLESS, private=True)
+        Log(tmp_path, ENDLESS, private=True)
     assert [*tmp_path.iterdir()] == []
 
 
 def test_many_changed_answers_are_an_alarm(tmp_path: Path) -> None:
-    with Log.open(tmp_path / "kept", ENDLESS, private=True) as log:
+    with Log(tmp_path / "kept", ENDLESS, private=True) as log:
         for number in range(12):
             assert audit(log, str(number), changed=True, most=None, time=1e9 + number)
     assert told(tmp_path / "kept")["audits"][0]["alarm"].startswith("2001-09-09T01:46:4")
@@ -366,7 +367,7 @@ def test_many_changed_answers_are_an_alarm(tmp_path: Path) -> None:
 
 def test_what_is_dropped_stays_away_also_while_it_is_under_way(tmp_path: Path) -> None:
     out = tmp_path / "kept"
-    with Log.open(out, ENDLESS, private=True) as log:
+    with Log(out, ENDLESS, private=True) as log:
         audit(log, "a", request="r-a", time=100.0)
         audit(log, "b", time=200.0)
         assert "0 erased; 1 await" in said("drop", out, "--ids", "r-a,tardy")
@@ -380,7 +381,7 @@ def test_what_is_dropped_stays_away_also_while_it_is_under_way(tmp_path: Path) -
         audit(log, "older", time=240.0)
         assert [*open_pool(out).questions] == ["c"]
     assert "tardy" not in (out / "audits.jsonl").read_text()
-    with Log.open(out, ENDLESS, private=True) as log:
+    with Log(out, ENDLESS, private=True) as log:
         audit(log, "tardy")
     assert [*open_pool(out).questions] == ["c"]
 
