@@ -291,7 +291,7 @@ def _tell_built(
         say(sentence, style=style)
     for sentence in tell_money(built.point, prices) if prices else ():
         say(sentence)
-    if scoring := scoring_for(given.load_scorer(), price=given.price, judge=given.judge):
+    if scoring := scoring_for(None, judge=given.judge, controller=built.controller):
         say(scoring.told(graded.truths))
     for sentence in built.advice:
         say(sentence, style="yellow")

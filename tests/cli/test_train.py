@@ -1,6 +1,7 @@
 """Training and evaluating from the command line: stated policies, checkpoints, money, best-of-n."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,13 @@ from aera.policies.gate import Gated
 from aera.pools.pool import Plan, write_pool
 
 JUDGE = """
+made = []
+
 class Short:
     uses_logprobs = True
+
+    def __init__(self):
+        made.append(self)
 
     def score(self, question, responses):
         return [1 / len(response.text) for response in responses]
@@ -33,6 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "training_judges.py").write_text(JUDGE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "training_judges", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     return tmp_path
 
@@ -144,7 +151,9 @@ def test_money_is_told_and_what_prompts_nobody_recorded() -> None:
 
 
 def test_best_of_n_is_trained_saved_and_evaluated() -> None:
+    """By one scorer, which may be a model that takes long to load."""
     said = call("train", "pool", "--out", "C", *SCORED, "--price", 0.3)
+    assert len(sys.modules["training_judges"].made) == 1
     assert "the truth is the judge" in said
     assert "worth most at a price of 0.3" in said
     told = json.loads(Path("C/calibration.json").read_text("utf-8"))

@@ -346,14 +346,13 @@ class Fields:
 
     def numbered(self) -> list[Any]:
         """What numbered columns hold: those of a usual name, or of the kind of the one mapped."""
-        theirs, pattern = self.mapped.get("responses"), _NUMBERED
-        if theirs is not None:
-            pattern = re.compile(re.escape(theirs.rstrip("0123456789")) + r"\d+")
-            if not pattern.fullmatch(theirs) or listed(self.row.get(theirs)) is not None:
-                return []
-        elif self.name("responses") or self.name("text"):
+        if (theirs := self.mapped.get("responses")) is not None:
+            kind = None if listed(self.row.get(theirs)) is not None else _kind(theirs)
+            return [] if kind is None else [self.row[n] for n in self.row if _kind(n) == kind]
+        if self.name("responses") or self.name("text"):
             return []
-        return [self.row[name] for name in self.row if pattern.fullmatch(str(name))]
+        return [self.row[name] for name in self.row if _NUMBERED.fullmatch(str(name))]
+
 
     def name(self, key: str, but: str | None = None) -> str | None:
         """The name under which there is something; one that holds anything comes first."""
@@ -385,17 +384,20 @@ class Fields:
         return PoolError(f'{self.where}: there is no column "{name}"; there are {self._names()}')
 
     def _guess(self, key: str) -> str:
-        """Which column it may be: a list of responses, the first of several, the longest text."""
+        """Which column it may be: a list of responses, several with a number, the longest text."""
         asked = {self.name(each) for each in ("question", "messages", "choices")}
         rest = {n: v for n, v in self.row.items() if n not in asked and n.isprintable()}
-        lists = [name for name, value in rest.items() if listed(value)]
-        texts = {name: value for name, value in rest.items() if isinstance(value, str)}
-        stems = Counter(name.rstrip("0123456789") for name in texts if name[-1:].isdigit())
-        lists += [name for name in texts if stems[name.rstrip("0123456789")] > 1]
-        if key == "text" and lists:
-            return f"responses={lists[0]}"
-        said = {name: len(value) for name, value in texts.items() if " " in value}
-        return f"{key}={max(said, key=said.__getitem__) if said else 'NAME'}"
+        texts = {name: len(value) for name, value in rest.items() if isinstance(value, str)}
+        if key == "text":
+            if lists := [name for name, value in rest.items() if listed(value)]:
+                return f"responses={lists[0]}"
+            kinds = Counter(map(_kind, rest))
+            several = [name for name in rest if _kind(name) is not None and kinds[_kind(name)] > 1]
+            if several:
+                first = next((name for name in several if name in texts), several[0])
+                return f"responses={first}, which takes all {kinds[_kind(first)]} numbered like it"
+        said = [name for name in texts if " " in rest[name]]
+        return f"{key}={max(said, key=texts.__getitem__) if said else 'NAME'}"
 
     def _names(self) -> str:
         names = [shown_name(str(name)) for name in self.row]
@@ -417,6 +419,12 @@ def without_grades(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str]) -
         (where, {name: row[name] for name in row if _plain(str(name)) != "correct"})
         for where, row in chain(head, source)
     )
+
+
+def _kind(name: object) -> str | None:
+    """What a numbered name begins with; None for others."""
+    match = re.fullmatch(r"(.*?)\d+", str(name), re.DOTALL)
+    return match and match[1]
 
 
 @lru_cache(1024)

@@ -1,12 +1,14 @@
 """Files as people bring them: each comes in as it is, or is refused with what to do."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from foreign import brought
 
+from aera import get_task
 from aera.errors import AeraError
 from aera.lab import Truths
 
@@ -84,10 +86,19 @@ def test_a_shape_comes_in(tmp_path: Path, name: str) -> None:
     assert (first.question.text, first.read(pool.task).votes[0].answer) == (TOM, "7")
 
 
-def test_one_numbered_column_stands_for_all_of_its_kind(tmp_path: Path) -> None:
-    table = f"question,answer_1,answer_2,answer\n{TOM},{BOXES[0]},{BOXES[1]},7\n"
-    found = brought(tmp_path, table, "t.csv", task="numeric", columns=["responses=answer_1"])
-    assert [each.text for each in next(iter(found.pool)).responses] == BOXES
+@pytest.mark.parametrize("values", [BOXES, [7, 8]])
+@pytest.mark.parametrize("name", ["answer_1", "Answer 1", "1"])
+def test_the_numbered_column_that_is_suggested_stands_for_all_of_its_kind(
+    tmp_path: Path, name: str, values: list[Any]
+) -> None:
+    numbered = {name.replace("1", str(n)): value for n, value in enumerate(values, 1)}
+    rows = [{"question": TOM, "answer": "7", "model_name": "m", **numbered}]
+    with pytest.raises(AeraError, match=r"or give --map (.*), which takes all 2") as caught:
+        brought(tmp_path, rows, task="numeric")
+    [told] = re.findall(r"--map (.*), which", str(caught.value))
+    [record] = brought(tmp_path, rows, task="numeric", columns=[told]).pool
+    votes = record.read(get_task("numeric")).votes
+    assert [vote.answer for vote in votes] == ["7", "8"]
 
 
 @pytest.mark.parametrize("name", ["dump.jsonl", "dump.json"])
@@ -162,7 +173,6 @@ def test_what_is_strange_is_told(tmp_path: Path, rows: Any, told: str) -> None:
     assert told in "\n".join(brought(tmp_path, rows, task="numeric").lines)
 
 
-TWO = f"question,answer_1,answer_2\n{TOM},so 7,so it is 7\n"
 GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
 
 
@@ -179,7 +189,6 @@ GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
         ("a.jsonl", [requested("a", None, 7)], "there is no question"),
         ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
         ("a.jsonl", [{"problem": TOM, "code": BOXES}], "or give --map responses=code; there"),
-        ("a.csv", TWO, "or give --map responses=answer_1; there"),
         ("a.jsonl", [{"asks": TOM, "responses": BOXES}], "or give --map question=asks; there"),
     ],
 )
