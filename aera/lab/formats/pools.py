@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePath
@@ -50,6 +50,7 @@ from aera.pools.parquet import (
 from aera.pools.pool import (
     MANIFEST,
     RESPONSE_FIELDS,
+    Manifest,
     Plan,
     Pool,
     Record,
@@ -113,82 +114,84 @@ def import_file(
     with whole_folder(out) as folder:
         read = _choose_reader(place, name, format_name, mapped, questions)
         origin = _read_origin(place) if read is read_table else {}
-        names = dict[str, None]()
-        entries = read_rows(_noting(read(place), names), mapped)  # type: ignore[arg-type]
+        seen = _Seen(dict(origin["sampler"] if origin else {"imported_from": name}))
+        entries = read_rows(seen.note(read(place)), mapped)  # type: ignore[arg-type]
         first = next(entries, None)
         if first is None:
             raise PoolError(f"{name} holds no question")
         found = wanted or _find_task(origin, first, name)
-        sampler = dict(origin["sampler"] if origin else {"imported_from": name})
-        seen: dict[str, Entry] = {}
-        parts: list[Readability] = []
-        models = Counter[str]()
-        plan = Plan(found, responses or origin.get("each"), sampler, origin.get("seed"))
-        records = _records(chain([first], entries), found, sampler, seen, parts, models)
-        pool = write_pool(folder, records, plan)
-        there = origin.get("questions")
-        if there not in (None, len(seen)) and not name.endswith(".parquet"):
+        plan = Plan(found, responses or origin.get("each"), seen.sampler, origin.get("seed"))
+        pool = write_pool(folder, seen.records(chain([first], entries), found), plan)
+        count, there = len(seen.entries), origin.get("questions")
+        if there not in (None, count) and not name.endswith(".parquet"):
             raise PoolError(
-                f"{name} holds {len(seen)} of the {there} questions it was exported with; "
+                f"{name} holds {count} of the {there} questions it was exported with; "
                 "export the pool again, or import its files one by one"
             )
-        readability = Readability().join(parts)
+        readability = Readability().join(seen.parts)
         if readability.failed == readability.responses:
             raise PoolError(f"{name} holds nothing to read: every response failed or is empty")
         readability.check(found, name)
-        lines = [*tell_pool(pool.manifest, out), *_save_truths(seen.values(), found, folder)]
-        unused = [each for each in names if is_unknown(each) and each not in mapped.values()]
-        if NO_TRUTHS in lines and unused:
-            shown_names = ", ".join(unused[:SHOWN_COLUMNS])
-            lines.append(
-                f"columns without a use: {shown_names}; --map answer=NAME says which is right"
-            )
-        if sampler.get("tokens") == ESTIMATED:
-            lines.append(f"tokens are {ESTIMATED}: the file does not count them")
-        if pool.manifest.each == 1 < pool.manifest.questions:
-            lines.append(f"{ALONE}; --map id=NAME says which column tells questions apart")
-        if len(models) > 1:
-            counts = ", ".join(f"{name} ({count:,})" for name, count in models.items())
-            lines.append(
-                f"responses of {len(models)} models: {counts}; a pool is best of one model"
-            )
-        if cut := sampler.get("cut_in_thinking"):
-            lines.append(f"{cut:,} end inside thinking that the prompt opened, and do not vote")
-        lines += [each.remark for each in seen.values() if each.remark][:1]
+        truths, doubts = _read_truths(seen.entries.values(), found)
+        if truths:
+            truths.save(folder)
+        lines = [*tell_pool(pool.manifest, out), *doubts]
+        lines += seen.tell(pool.manifest, mapped, truths)
     told = [*lines, *readability.lines(found)]
     return Imported(Pool.open(out), told, readability.warning(found))
 
 
-def _noting(rows: Rows, names: dict[str, None]) -> Rows:
-    """The same rows, whose columns are noted."""
-    for where, row in rows:
-        names.update(dict.fromkeys(row))
-        yield where, row
+@dataclass
+class _Seen:
+    """What is found out about a file while its rows pass by."""
 
+    sampler: dict[str, Any]
+    columns: dict[str, None] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    parts: list[Readability] = field(default_factory=list)
+    models: Counter[str] = field(default_factory=Counter)
 
-def _records(
-    entries: Iterable[Entry],
-    task: Task,
-    sampler: dict[str, Any],
-    seen: dict[str, Entry],
-    parts: list[Readability],
-    models: Counter[str],
-) -> Iterator[Record]:
-    """Every question once; what they say but their responses goes into the last three."""
-    plain = replace(task, equivalence=False)  # which answers are equal is not asked here
-    for batch in batches(entries):
-        for entry in batch:
-            question = entry.question.id
-            if question in seen:
-                name = shown_name(question)
-                raise PoolError(f"{entry.where}: the question {name} comes a second time")
-            seen[question] = replace(entry, responses=())
-            models.update(each.model for each in entry.responses if each.model)
-            if entry.estimated:
-                sampler["tokens"] = ESTIMATED
-        records = [_reopened(entry, task, sampler).with_traces(task) for entry in batch]
-        parts.append(health_of(read_votes(records, plain)))
-        yield from records
+    def note(self, rows: Rows) -> Rows:
+        """The same rows."""
+        for where, row in rows:
+            self.columns.update(dict.fromkeys(row))
+            yield where, row
+
+    def records(self, entries: Iterable[Entry], task: Task) -> Iterator[Record]:
+        """Every question once."""
+        plain = replace(task, equivalence=False)  # which answers are equal is not asked here
+        for batch in batches(entries):
+            for entry in batch:
+                question = entry.question.id
+                if question in self.entries:
+                    name = shown_name(question)
+                    raise PoolError(f"{entry.where}: the question {name} comes a second time")
+                self.entries[question] = replace(entry, responses=())
+                self.models.update(each.model for each in entry.responses if each.model)
+                if entry.estimated:
+                    self.sampler["tokens"] = ESTIMATED
+            records = [_reopened(entry, task, self.sampler).with_traces(task) for entry in batch]
+            self.parts.append(health_of(read_votes(records, plain)))
+            yield from records
+
+    def tell(
+        self, made: Manifest, mapped: Mapping[str, str], truths: Truths | None
+    ) -> Iterator[str]:
+        """What is to be known of it besides its truths, a sentence each."""
+        unused = [each for each in self.columns if is_unknown(each) and each not in mapped.values()]
+        if truths is None and unused:
+            names = ", ".join(unused[:SHOWN_COLUMNS])
+            yield f"columns without a use: {names}; --map answer=NAME says which is right"
+        if self.sampler.get("tokens") == ESTIMATED:
+            yield f"tokens are {ESTIMATED}: the file does not count them"
+        if made.each == 1 < made.questions:
+            yield f"{ALONE}; --map id=NAME says which column tells questions apart"
+        if len(self.models) > 1:
+            counts = ", ".join(f"{name} ({count:,})" for name, count in self.models.items())
+            yield f"responses of {len(self.models)} models: {counts}; a pool is best of one model"
+        if cut := self.sampler.get("cut_in_thinking"):
+            yield f"{cut:,} end inside thinking that the prompt opened, and do not vote"
+        yield from [each.remark for each in self.entries.values() if each.remark][:1]
 
 
 def _reopened(entry: Entry, task: Task, sampler: dict[str, Any]) -> Entry:
@@ -211,8 +214,8 @@ def _reopened(entry: Entry, task: Task, sampler: dict[str, Any]) -> Entry:
     return replace(entry, responses=tuple(responses))
 
 
-def _save_truths(entries: Collection[Entry], task: Task, folder: Path) -> list[str]:
-    """Keep the truths that can be read; says whose cannot, and refuses where none can."""
+def _read_truths(entries: Collection[Entry], task: Task) -> tuple[Truths | None, list[str]]:
+    """The truths that can be read, and whose cannot; refuses where none can."""
     truths, unreadable = dict[str, str](), list[Entry]()
     without: dict[str, str] = {}
     for entry in entries:
@@ -224,19 +227,15 @@ def _save_truths(entries: Collection[Entry], task: Task, folder: Path) -> list[s
         else:
             unreadable.append(entry)
             without[entry.question.id] = f"{shown(entry.truth)} is no {task.kind} answer"
-    if unreadable and not truths and unreadable[0].truth_name in MAYBE:
-        return [f"without a truth: {name_few(without)}", NO_TRUTHS]
-    if unreadable and not truths:
+    if unreadable and not truths and unreadable[0].truth_name not in MAYBE:
         entry = unreadable[0]
         raise PoolError(
             f"{entry.where}: not one truth can be read as {task.kind}, here the field "
             f'"{entry.truth_name}" is {shown(entry.truth)}; give another --task, or --map '
             "answer=NAME for another column"
         )
-    if not truths:
-        return [NO_TRUTHS]
-    Truths(truths).save(folder)
-    return [f"without a truth: {name_few(without)}"] if without else []
+    doubts = [f"without a truth: {name_few(without)}"] if without and (truths or unreadable) else []
+    return (Truths(truths), doubts) if truths else (None, [*doubts, NO_TRUTHS])
 
 
 def _choose_reader(
@@ -398,7 +397,7 @@ def _check_alike(pools: Sequence[Stored]) -> None:
             if value != ours[name]:
                 raise UsageError(
                     f'"{first.name}" and "{pool.name}" cannot be merged, their {name} differs: '
-                    f"{_shown(ours[name])} and {_shown(value)}; import or sample one of them again"
+                    f"{_told(ours[name])} and {_told(value)}; import or sample one of them again"
                 )
 
 
@@ -409,7 +408,7 @@ def _asked(pool: Stored) -> dict[str, object]:
     return {"prompt": task["template"], **named, "system": pool.manifest.sampler.get("system")}
 
 
-def _shown(value: object) -> str:
+def _told(value: object) -> str:
     return "nothing" if value is None else f"{value!r:.60}"
 
 

@@ -353,7 +353,6 @@ class Fields:
             return []
         return [self.row[name] for name in self.row if _NUMBERED.fullmatch(str(name))]
 
-
     def name(self, key: str, but: str | None = None) -> str | None:
         """The name under which there is something; one that holds anything comes first."""
         if key in self.mapped:
