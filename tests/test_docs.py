@@ -30,7 +30,7 @@ from aera.gateway.config import read_config, read_file
 from aera.gateway.metrics import METRICS, Metrics
 from aera.lab import TASKS, import_file
 from aera.lab.formats.pools import FORMATS
-from aera.lab.formats.rows import NAMES
+from aera.lab.formats.sources import NAMES
 from aera.reading.task import KEYS
 
 ROOT = Path(__file__).parents[1]

@@ -17,19 +17,21 @@ from aera.files import to_line, whole_file
 from aera.lab.formats.rows import (
     Fields,
     Pair,
+    asked_in,
+    read_reply,
+    table_questions,
+    whole_number,
+    written,
+)
+from aera.lab.formats.sources import (
     Row,
     Rows,
-    asked_in,
     need_field,
     need_object,
     parse_object,
     read_lines,
-    read_reply,
     read_whole,
     recognise,
-    table_questions,
-    whole_number,
-    written,
 )
 from aera.pools.parquet import arrow
 from aera.reading.canonical import canonical_json

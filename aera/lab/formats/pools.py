@@ -16,18 +16,14 @@ from aera.lab.formats.foreign import LOGS, read_batch
 from aera.lab.formats.rows import (
     MAYBE,
     SHOWN_COLUMNS,
-    SOURCES,
     Entry,
     Mapped,
-    Rows,
     is_unknown,
     parse_columns,
     read_rows,
-    read_table,
-    recognise,
-    shown,
     shown_name,
 )
+from aera.lab.formats.sources import SOURCES, Rows, read_table, recognise, shown
 from aera.lab.label import open_truths
 from aera.lab.truths import Truths
 from aera.pools.parquet import (

@@ -1,32 +1,39 @@
-"""Rows: files of every tabular kind, what a file is, and what a row of any source means.
+"""Rows: what a row of any source means.
 
-A row says where it stands; it is a question with its responses, or one response. A response is a
-text, an object, or only what was answered. Names are those people use; where a file has others,
-a mapping says ours to theirs.
+It is a question with its responses, or one response. A response is a text, an object, or only what
+was answered. Names are those people use; where a file has others, a mapping says ours to theirs.
 """
 
-import csv
-import gzip
-import io
 import json
 import math
 import re
-import zlib
 from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import chain, islice, pairwise, takewhile
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from aera.core import Question, Response, choice_order
 from aera.errors import PoolError, UpstreamError, UsageError
-from aera.files import NONE, open_bytes
+from aera.files import NONE
+from aera.lab.formats.sources import (
+    HEAD,
+    KNOWN,
+    NAMES,
+    SOURCES,
+    Row,
+    Rows,
+    bad_field,
+    is_objects,
+    plain_name,
+    read_lines,
+    recognise,
+    shown,
+)
 from aera.lab.truths import Truths
-from aera.pools.parquet import arrow, open_address, table_files
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Record
 from aera.reading.canonical import LETTERS, canonical_json
 from aera.reading.task import Task, readable_answer
@@ -38,46 +45,17 @@ from aera.sampling.replies import (
     read_tokens,
 )
 
-Row = dict[str, Any]
-Rows = Iterator[tuple[str, Row]]
 Pair = tuple[Response, bool]
 """A response, and whether its tokens are guessed."""
 Mapped = Mapping[str, str] | Iterable[str]
 """Our names to a file's, also as texts OURS=THEIRS."""
 
-NAMES: dict[str, tuple[str, ...]] = {
-    ours: tuple(theirs.split())
-    for ours, theirs in {
-        "question": "question problem prompt input query",
-        "messages": "messages conversations conversation",
-        "system": "system system_prompt",
-        "id": "id question_id qid doc_id problem_id prompt_id unique_id task_id example_id "
-        "sample_id request_id",
-        "choices": "choices options",
-        "answer": "answer target ground_truth gold solution label correct_answer gold_answer gt "
-        "expected_answer expected reference_answer correct reference",
-        "group": "group",
-        "responses": "responses completions generations samples outputs model_outputs "
-        "generated_texts",
-        "text": "text response completion generation output content model_output generated_text "
-        "model_response",
-        "response_answer": "response_answer final_answer prediction extracted",
-        "tokens": "tokens completion_tokens output_tokens num_tokens",
-        "index": "index response_index sample_index sample_idx",
-    }.items()
-}
-"""What a column may be called; the first that holds anything counts."""
-_KNOWN = {name for names in NAMES.values() for name in names}
 _OF_RESPONSES = {"model", "task", "trace", "logprobs", *RESPONSE_FIELDS, *SOMETIMES}
 MAYBE = ("correct", "reference")
 """Columns that may as well hold something else than what is right."""
 _GRADES = {"", "none", "nan", "0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
 _LETTERED = re.compile(r"(?:option|choice)?[ _]?([A-J])", re.IGNORECASE)
 _NUMBERED = re.compile(r"(response|completion|generation|output|sample)[_ ]?\d+", re.IGNORECASE)
-HEAD = 50
-"""Lines after the first that are looked at to recognise a file, and rows to tell grades."""
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError)
 SHOWN_COLUMNS, SENTENCE = 20, 4
 """Names that are shown; spaces that only a text has, and no answer."""
 MOST = 10**15
@@ -88,217 +66,6 @@ _OTHERS = {
     for name, kinds in {**RESPONSE_FIELDS, **SOMETIMES}.items()
     if name not in ("text", "tokens", "answer")
 }
-
-
-# --- files ----------------------------------------------------------------------------------------
-
-
-def text_lines(file: Path, *, newline: str | None = None) -> Iterator[str]:
-    """The lines of a file of text, gzipped or plain, with a byte-order mark or without."""
-    number = 0
-    with open_bytes(file) as data:
-        try:
-            encoding = "utf-16" if data.read(2) in UTF_16 else "utf-8-sig"
-            data.seek(0)
-            text = io.TextIOWrapper(data, encoding, newline=newline)
-            for line in text:
-                number += 1
-                yield line
-        except _UNREADABLE as error:
-            said = ""
-            if isinstance(error, UnicodeDecodeError):  # of a stretch after the lines that came
-                said = "; save it as UTF-8"
-                number += error.object[: error.start].count(b"\n")
-            where = f"{file.name}, line {number + 1}"
-            raise PoolError(f"{where}: cannot be read, {error}{said}") from None
-
-
-def parse_object(text: str | bytes, *, where: str) -> Row:
-    """The JSON object a text holds."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        hint = ""
-        if ", line " in where:
-            hint = "; on each line there must be a whole object of JSON, as json.dumps writes it"
-        raise PoolError(f"{where}: not JSON ({error}){hint}") from None
-    return need_object(value, where=where)
-
-
-def need_object(value: object, *, where: str) -> Row:
-    """A JSON object, and nothing else."""
-    if not isinstance(value, dict):
-        raise PoolError(f"{where}: a JSON object is needed, but got {type(value).__name__}")
-    return value
-
-
-def read_whole(file: Path) -> Any:
-    """What one file of JSON holds; a list where several values stand one after the other."""
-    content = "".join(text_lines(file))
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        found = list[Any]()
-        with suppress(ValueError, RecursionError):
-            while content := content.lstrip():
-                value, place = json.JSONDecoder().raw_decode(content)
-                found.append(value)
-                content = content[place:]
-            return found
-        raise PoolError(f"{file.name}: not JSON ({error})") from None
-
-
-# --- tables ---------------------------------------------------------------------------------------
-
-
-def read_lines(file: Path, *, plain: bool = False) -> Rows:
-    """JSON objects, one per line; `plain` takes other lines for questions."""
-    for number, line in enumerate(text_lines(file), start=1):
-        where = f"{file.name}, line {number}"
-        if plain and line.strip() and not line.lstrip().startswith(("{", "[")):
-            yield where, {"question": line.rstrip("\r\n")}
-        elif line.strip():
-            yield where, parse_object(line, where=where)
-
-
-def read_list(file: Path) -> Rows:
-    """The objects of one JSON list, or of an object that has them by id or in a list of its own."""
-    items = read_whole(file)
-    if isinstance(items, dict):
-        items = _items(items) or items
-    if not isinstance(items, list):
-        raise PoolError(f"{file.name}: a JSON list is needed, but got {type(items).__name__}")
-    for number, value in enumerate(items, start=1):
-        where = f"{file.name}, item {number}"
-        yield where, need_object(value, where=where)
-
-
-def _items(content: Row) -> list[Any]:
-    """The rows an object holds, perhaps itself."""
-    lists = [each for each in content.values() if _is_objects(each)]
-    if {*content} & {*NAMES["question"], *NAMES["messages"]}:
-        return [content]
-    if all(isinstance(each, dict) for each in content.values()):
-        return [{"id": name, **each} for name, each in content.items()]
-    return lists[0] if len(lists) == 1 else []
-
-
-def _is_objects(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
-
-
-def read_csv(file: Path) -> Rows:
-    """The rows of a table of text by the names in its first line; an empty cell is nothing."""
-    csv.field_size_limit(2**31 - 1)
-    text = text_lines(file, newline="")
-    begin, head = next(((n, line) for n, line in enumerate(text, 1) if line.strip()), (1, ""))
-    lines = csv.reader(chain([head], text), delimiter=_separator(head), strict=True)
-    above = begin - 1
-    try:
-        names = [name.strip() for name in next(lines, [])]
-        begin = above + lines.line_num + 1
-        for cells in lines:
-            where, begin = f"{file.name}, line {begin}", above + lines.line_num + 1
-            if not any(cells):
-                continue
-            if len(cells) != len(names):
-                raise PoolError(
-                    f"{where}: it has {len(cells)} cells, but the first line {len(names)}"
-                )
-            yield where, {name: cell or None for name, cell in zip(names, cells, strict=True)}
-    except csv.Error as error:
-        raise PoolError(f"{file.name}, line {begin}: no CSV ({error})") from None
-
-
-def _separator(head: str) -> str:
-    """What parts the cells of a table, by its first line."""
-    return max(",\t;", key=head.count)
-
-
-def read_table(address: str | Path) -> Rows:
-    """The rows of Parquet files and folders, and of what Hugging Face datasets saves.
-
-    Needs pyarrow, the extra `data`, and then also takes a URI that pyarrow or fsspec opens.
-    """
-    unreadable = arrow().ArrowException
-    for file in table_files(address):
-        number, name = 0, PurePath(file).name
-        try:
-            for batch in _batches(open_address(address)[0], file):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{name}, row {number}", row
-        except (unreadable, OSError, UnicodeDecodeError) as error:
-            said = str(error).partition("\n")[0]
-            raise PoolError(f"{name}, row {number + 1}: cannot be read, {said}") from None
-
-
-def _batches(filesystem: Any, file: str) -> Iterator[Any]:
-    with filesystem.open_input_file(file) as source:
-        if not file.endswith(".arrow"):
-            yield from arrow("pyarrow.parquet").ParquetFile(source).iter_batches(batch_size=1024)
-            return
-        ipc = arrow("pyarrow.ipc")
-        try:
-            yield from ipc.open_stream(source)
-        except arrow().ArrowInvalid:
-            table = ipc.open_file(source)
-            yield from map(table.get_batch, range(table.num_record_batches))
-
-
-SOURCES: dict[str, Callable[[Path], Rows]] = {
-    "jsonl": read_lines,
-    "json": read_list,
-    "csv": read_csv,
-    "tsv": read_csv,
-    "parquet": read_table,
-}
-"""Tables by the name of their format."""
-
-
-# --- what a file is -------------------------------------------------------------------------------
-
-
-def recognise(file: Path) -> str:
-    """The format a file seems to be in; JSON lines where nothing else fits."""
-    suffix = PurePath(file.name.lower().removesuffix(".gz")).suffix
-    if file.is_dir() or suffix == ".arrow":
-        return "parquet"
-    with file.open("rb") as opened:
-        magic = opened.read(4)
-    if magic[:1] == b"\x80" or suffix in (".pkl", ".pickle", ".pt", ".xlsx", ".xls"):
-        kind, instead = ("spreadsheet", "CSV") if suffix[:3] == ".xl" else ("pickle", "JSON lines")
-        raise PoolError(f"{file.name} is a {kind}, which is not read; save it as {instead}")
-    if magic in (b"PAR1", b"PK\x03\x04"):
-        return "parquet" if magic == b"PAR1" else "inspect"
-    if suffix in (".csv", ".tsv"):
-        return suffix[1:]
-    lines = text_lines(file)
-    line = next((each for each in lines if each.strip()), "")
-    return _recognise_line(line, "".join([line, *islice(lines, HEAD)]))
-
-
-def _recognise_line(line: str, head: str) -> str:
-    if line.lstrip()[:1] == "[" or (line.strip() == "{" and '"eval": {' not in head):
-        return "json"
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
-    keys = set(row) if isinstance(row, dict) else set()
-    if "custom_id" in keys:
-        return "openai-batch"
-    if {"doc_id", "resps"} <= keys:
-        return "lm-eval"
-    if {"version", "eval", "samples"} <= keys or (row is None and '"eval": {' in head):
-        return "inspect"
-    if keys and not keys & _KNOWN and _items(row):
-        return "json"
-    mark = _separator(line)
-    cells = {_plain(cell.strip(' "\r\n')) for cell in line.split(mark)}
-    asks = cells & {*NAMES["question"], *NAMES["messages"]}
-    table = row is None and line.lstrip()[:1] != "{" and mark in line
-    return "csv" if table and asks else "jsonl"
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -339,8 +106,8 @@ class Fields:
             row = {**rest, "response": row}
         tidy: Row = {}
         for name, value in row.items():
-            plain = _plain(name) if isinstance(name, str) else name
-            rename = plain in _KNOWN and name not in mapped.values()
+            plain = plain_name(name) if isinstance(name, str) else name
+            rename = plain in KNOWN and name not in mapped.values()
             tidy[plain if rename and plain not in row and plain not in tidy else name] = value
         return cls(tidy, where, mapped)
 
@@ -407,15 +174,15 @@ class Fields:
 def without_grades(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str]) -> Rows:
     """The rows without a column "correct" that only says whether a response is right."""
     source, head = iter(rows), list[tuple[str, Row]]()
-    if "correct" in map(_plain, mapped.values()):
+    if "correct" in map(plain_name, mapped.values()):
         return source
     for each in islice(source, HEAD):
         head.append(each)
-        found = [value for name, value in each[1].items() if _plain(str(name)) == "correct"]
+        found = [value for name, value in each[1].items() if plain_name(str(name)) == "correct"]
         if not found or str(found[0]).strip().lower() not in _GRADES:
             return chain(head, source)
     return (
-        (where, {name: row[name] for name in row if _plain(str(name)) != "correct"})
+        (where, {name: row[name] for name in row if plain_name(str(name)) != "correct"})
         for where, row in chain(head, source)
     )
 
@@ -426,42 +193,12 @@ def _kind(name: object) -> str | None:
     return match and match[1]
 
 
-@lru_cache(1024)
-def _plain(name: str) -> str:
-    """A name in small letters, with underscores."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
 # --- values ---------------------------------------------------------------------------------------
-
-
-def shown(value: object) -> str:
-    """A value in a sentence: short, on one line, and without what a terminal would obey."""
-    try:
-        text = repr(value)
-        return text if len(text) <= 40 else f"{text[:39]}…"
-    except (RecursionError, ValueError):  # too deep, or a number of too many digits
-        return type(value).__name__
 
 
 def shown_name(name: str) -> str:
     """A name in a sentence, as it is where it can be."""
     return name if name.isprintable() and len(name) <= 80 else shown(name)
-
-
-def need_field(row: Mapping[str, Any], name: str, *kinds: type, where: str) -> Any:
-    """A field that must be there and be of one of these types."""
-    value = row.get(name)
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise bad_field(row, name, where=where)
-    return value
-
-
-def bad_field(row: Mapping[str, Any], name: str, what: str = "", *, where: str) -> PoolError:
-    """What is said of a field that cannot be used, and what it should be."""
-    problem = f"is {shown(row[name])}" if name in row else "is missing"
-    problem += f", which is no {what}" if what and name in row else ""
-    return PoolError(f'{where}: the field "{name}" {problem}')
 
 
 def given(row: Mapping[str, Any], name: str | None) -> Any:
@@ -534,7 +271,7 @@ _ROLES = {"human": "user", "gpt": "assistant"}
 def conversation(value: object) -> list[Row]:
     """Messages, each with a role, also as ShareGPT writes them; none where it is anything else."""
     rows = listed(value) or []
-    if not _is_objects(rows):
+    if not is_objects(rows):
         return []
     messages = [
         {"role": _ROLES.get(row["from"], row["from"]), "content": row.get("value")}
@@ -609,7 +346,7 @@ class Entry(Record):
 
 def is_unknown(name: str) -> bool:
     """Whether nobody reads a column of that name."""
-    known = name in _KNOWN or name in _OF_RESPONSES
+    known = name in KNOWN or name in _OF_RESPONSES
     return not (known or _NUMBERED.fullmatch(name) or _LETTERED.fullmatch(name))
 
 
@@ -682,7 +419,7 @@ def _responses(fields: Fields) -> list[Any] | None:
 def is_reply(value: object) -> bool:
     """Whether this is a completion as a server gives it, with choices that say something."""
     choices = value.get("choices") if isinstance(value, dict) else None
-    return _is_objects(choices) and any({"message", "finish_reason"} & {*c} for c in choices or ())
+    return is_objects(choices) and any({"message", "finish_reason"} & {*c} for c in choices or ())
 
 
 def _several(fields: Fields, told: list[Any]) -> list[Pair]:
@@ -834,7 +571,7 @@ def _as_openai_says(told: Row) -> Row:
     steps, ids = listed(told.get("logprobs")) or [], listed(told.get("token_ids")) or []
     if given(told, "cumulative_logprob") is not None and given(told, "logprob") is None:
         told = {**told, "logprob": told["cumulative_logprob"]}
-    if not _is_objects(steps):
+    if not is_objects(steps):
         return told
     rows = []
     for place, step in enumerate(steps):

@@ -6,7 +6,8 @@ import pytest
 
 from aera import Question, Response
 from aera.errors import AeraError
-from aera.lab.formats.rows import NAMES, Entry, read_rows
+from aera.lab.formats.rows import Entry, read_rows
+from aera.lab.formats.sources import NAMES
 
 Row = dict[str, Any]
 

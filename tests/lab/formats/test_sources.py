@@ -9,7 +9,7 @@ import pytest
 from foreign import DATA, TEXTS, imported
 
 from aera.lab import Truths
-from aera.lab.formats.rows import Rows, read_csv, read_lines, read_list, recognise
+from aera.lab.formats.sources import Rows, read_csv, read_lines, read_list, recognise
 
 ROWS = [{"a": 'x, "y"\r\nz ü', "b": "1"}, {"a": "\u2028 [1]", "b": None}, {"a": "}{", "b": "2"}]
 CSV = 'a,b\r\n"x, ""y""\r\nz ü",1\r\n\u2028 [1],\r\n\r\n,\r\n}{,2'
