@@ -158,6 +158,11 @@ def read_csv(file: Path) -> Rows:
     above = begin - 1
     try:
         names = [name.strip() for name in next(lines, [])]
+        if twice := [name for name in names if name and names.count(name) > 1]:
+            raise PoolError(
+                f'{file.name}, line {begin}: two columns are called "{twice[0]}"; give each a name '
+                f"of its own, as {twice[0]}_1 and {twice[0]}_2"
+            )
         begin = above + lines.line_num + 1
         for cells in lines:
             where, begin = f"{file.name}, line {begin}", above + lines.line_num + 1
