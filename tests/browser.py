@@ -47,7 +47,7 @@ class Tab:
         number = next(self._numbers)
         self._replies[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
-        told = await asyncio.wait_for(self._replies[number], 30)
+        told = await asyncio.wait_for(self._replies[number], 120)
         assert "error" not in told, told
         result: dict[str, Any] = told["result"]
         return result

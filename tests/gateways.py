@@ -201,7 +201,7 @@ def proxied(
 # --- the command as a process ---------------------------------------------------------------------
 
 
-def wait_for(true: Any, seconds: float = 5.0) -> bool:
+def wait_for(true: Any, seconds: float = 60.0) -> bool:
     until = time.monotonic() + seconds
     while not (found := true()) and time.monotonic() < until:
         time.sleep(0.05)
@@ -219,7 +219,7 @@ def exchange(
     path: str,
     body: Any = None,
     key: str | None = None,
-    timeout: float = 10,
+    timeout: float = 60,
     leave: Callable[[], bool] | None = None,
     **headers: str,
 ) -> tuple[int, Mapping[str, str], bytes]:
@@ -261,7 +261,7 @@ def served(
     told: Any = {"env": {**os.environ, "AERA_PORT": str(port), **variables}, "cwd": folder}
     process = subprocess.Popen(command("serve", *options), stderr=stderr, text=True, **told)
     try:
-        for _ in range(400):
+        for _ in range(1200):
             try:
                 ask(port, "/health")
                 break

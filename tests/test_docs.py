@@ -130,7 +130,7 @@ class Runner:
         """Start a server, which says where it listens, and wait until it does."""
         process = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
         self.background.append(process)
-        port, patience = int(command[command.index("--port") + 1]), time.monotonic() + 30
+        port, patience = int(command[command.index("--port") + 1]), time.monotonic() + 120
         while time.monotonic() < patience:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -179,7 +179,7 @@ def runner(
     yield made
     for process in made.background:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     forget_modules(known, tmp_path)
 
 

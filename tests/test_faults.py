@@ -115,9 +115,9 @@ def test_two_commands_on_one_file_pay_once(tmp_path: Path, verb: list[str]) -> N
         options = ["--base-url", server.url, "--concurrency", 8]
         options += ["--responses", 4] if verb is SAMPLE else []
         first = begin(tmp_path, *verb, *options)
-        assert wait_for(lambda: server.calls == 8, 20)
+        assert wait_for(lambda: server.calls == 8)
         second = begin(tmp_path, *verb, *options)
-        wait_for(lambda: second.poll() is not None or server.calls > 8, 20)
+        wait_for(lambda: second.poll() is not None or server.calls > 8)
         server.held = None
         said = [each.communicate(timeout=60)[1] for each in (first, second)]
     assert (first.returncode, second.returncode, server.twice) == (0, 2, 0), said

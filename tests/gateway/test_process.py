@@ -128,7 +128,7 @@ def test_its_own_names_and_its_own_page_may_ask_and_no_other(port: int) -> None:
     ],
 )
 def test_the_host_of_raw_requests(port: int, head: str, statuses: set[int]) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode())
         text = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
     assert int(text.split()[1]) in statuses

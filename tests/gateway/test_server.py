@@ -72,7 +72,7 @@ def test_a_streamed_reply_passes_piece_by_piece() -> None:
         reply = web.StreamResponse()
         await reply.prepare(request)
         await reply.write(b"first")
-        await asyncio.wait_for(go.wait(), 5)
+        await asyncio.wait_for(go.wait(), 60)
         await reply.write(b"second")
         return reply
 
@@ -364,7 +364,7 @@ def test_metrics_and_state_add_up_without_a_word_of_what_was_asked_or_said() -> 
 ])  # fmt: skip
 @pytest.mark.parametrize("keep_alive", [0.02, 5.0])
 def test_when_the_client_leaves_all_upstream_calls_end(fields: Any, keep_alive: float) -> None:
-    server = FakeUpstream(boxed, delay=lambda call: 5.0)
+    server = FakeUpstream(boxed, delay=lambda call: 60.0)
 
     async def act(house: House) -> float:
         asking = asyncio.create_task(house.post({**BODY, **fields}))
@@ -373,11 +373,11 @@ def test_when_the_client_leaves_all_upstream_calls_end(fields: Any, keep_alive: 
         await asyncio.sleep(0.05)
         asking.cancel()
         left = time.monotonic()
-        while server.active and time.monotonic() - left < 9:
+        while server.active and time.monotonic() - left < 50:
             await asyncio.sleep(0.01)
         return time.monotonic() - left
 
-    assert visit(act, server, keep_alive=keep_alive) < 2.5  # where a reply would take five
+    assert visit(act, server, keep_alive=keep_alive) < 30  # where a reply would take sixty
     assert server.aborted == len(server.calls) > 0
 
 

@@ -89,7 +89,7 @@ class Target:
 
     def send(self, method: str, path: str, content: bytes = b"", **headers: str) -> Any:
         """The status; an error says what it is in JSON."""
-        with closing(http.client.HTTPConnection(self.address, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection(self.address, timeout=60)) as connection:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in {"Host": "localhost", **headers}.items():
                 connection.putheader(name.replace("_", "-"), value.encode("latin-1"))

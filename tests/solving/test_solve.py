@@ -124,7 +124,7 @@ def test_a_limit_in_seconds_leaves_the_best_answer(before: list[None], answer: s
     begun = time.monotonic()
     made = solved(server, told={"budget": Budget(seconds=0.5)})
     assert (made.reason, made.answer, made.error) == ("limit: seconds", answer, None)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
 
 
 # --- many questions -------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_closing_the_stream_early_cancels_the_work_and_takes_no_more_questions()
     live(server, begin)
     assert (server.active, server.aborted) == (0, len(server.calls) - 1)
     assert len(taken) <= 10
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
 
 
 # --- blocking -------------------------------------------------------------------------------------
