@@ -369,7 +369,7 @@ class Model:
                 choice.allocation = await drive(run, choice, choice.ledger)
         except TimeoutError:
             choice.run = run = choice.cut_off()
-            choice.allocation = run.make_allocation(seconds=time.monotonic() - begun)
+            choice.allocation = replace(run.allocation, seconds=time.monotonic() - begun)
         choice.failure = choice.find_failure()
         if choice.failure is None:
             if run.error is not None:

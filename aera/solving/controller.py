@@ -42,9 +42,7 @@ WEIGHER = "weigher."
 """What the weigher's arrays are called after."""
 
 
-def load_model(
-    file: Path, config: Mapping[str, Any], features: Sequence[str]
-) -> tuple[Gate | None, Weigher | None]:
+def _load_model(file: Path, config: Mapping[str, Any]) -> tuple[Gate | None, Weigher | None]:
     """The gate and the weigher of a controller, if the file is the one it was saved with."""
     tensors: Mapping[str, Floats] = {}
     if (expected := config["model_sha256"]) is not None:
@@ -57,41 +55,38 @@ def load_model(
             raise ControllerError(f'"{file}" cannot be read: {error}') from None
     # Traits or arrays say that there is a weigher; half of one is refused.
     weighs = config.get("traits") or any(name.startswith(WEIGHER) for name in tensors)
-    traits = [config["traits"], *config.get("lower_traits", ())] if weighs else []
+    inputs = [config["traits"], *config.get("lower_traits", ())] if weighs else []
     what = "gate"
     try:
-        gate = _load_gate(tensors, features, config) if tensors and features else None
+        gate = _load_gate(tensors, config) if tensors and config["features"] else None
         what = "weigher"
-        return gate, _load_weigher(tensors, traits)
+        weighers = [_load_weigher(tensors, *each) for each in enumerate(inputs)]
     except (KeyError, ValueError) as error:
         raise ControllerError(
             f'"{file}" does not hold a {what}: {problem(error)}; {TRAIN_AGAIN}'
         ) from None
+    return gate, replace(weighers[0], lower=tuple(weighers[1:])) if weighers else None
 
 
-def _load_gate(
-    tensors: Mapping[str, Floats], features: Sequence[str], config: Mapping[str, Any]
-) -> Gate:
+def _load_gate(tensors: Mapping[str, Floats], config: Mapping[str, Any]) -> Gate:
     """The gate whose inputs the file names."""
     own = {name: array for name, array in tensors.items() if WEIGHER not in name}
-    network = Network.from_tensors(own)
+    network, features = Network.from_tensors(own), tuple(config["features"])
     if features[0] in VOTE_FEATURE_NAMES:
         network.outputs(np.zeros((1, len(features))))
-        return Gate(network, features=tuple(features))
+        return Gate(network, features=features)
     from aera.paper.features import load_paper_gate  # only here is it needed
 
-    return load_paper_gate(network, own, tuple(features), config["encoder"])
+    return load_paper_gate(network, own, features, config["encoder"])
 
 
-def _load_weigher(tensors: Mapping[str, Floats], inputs: Sequence[Sequence[str]]) -> Weigher | None:
-    """The weigher with such inputs and those of its lower ones, if there is one."""
-    made: list[Weigher] = []
-    for number, features in enumerate(inputs):
-        prefix = _prefix(number)
-        named = ((n.removeprefix(prefix), a) for n, a in tensors.items() if n.startswith(prefix))
-        made.append(Weigher(Network.from_tensors(dict(named)), tuple(features)))
-        made[-1].weights(np.zeros((1, len(TRAIT_NAMES))))
-    return replace(made[0], lower=tuple(made[1:])) if made else None
+def _load_weigher(tensors: Mapping[str, Floats], number: int, traits: Sequence[str]) -> Weigher:
+    """The best weigher, or one of its lower ones."""
+    prefix = _prefix(number)
+    own = {n.removeprefix(prefix): array for n, array in tensors.items() if n.startswith(prefix)}
+    made = Weigher(Network.from_tensors(own), tuple(traits))
+    made.weights(np.zeros((1, len(TRAIT_NAMES))))
+    return made
 
 
 def _prefix(number: int) -> str:
@@ -102,17 +97,17 @@ def _prefix(number: int) -> str:
 def _best_of_n(path: Path, config: Mapping[str, Any], scorer: Scorer | None) -> BestOfN | None:
     """The scorer in its place, if there is one exactly where one is needed."""
     kept = config.get("scorer")
-    if kept is None and scorer is None:
-        return None
-    if kept is None:
+    if scorer is not None and kept is not None:
+        return BestOfN(scorer, uses_logprobs=bool(kept["uses_logprobs"]))
+    if scorer is not None:
         raise ControllerError(f'the controller at "{path}" was made for votes and takes no scorer')
-    if scorer is None:
+    if kept is not None:
         raise ControllerError(
             f'the controller at "{path}" was made for a scorer, {kept["name"]}, which is code and '
             "is not kept: give it as --scorer MODULE:NAME to aera solve, serve or evaluate, or as "
             "Controller.load(path, scorer=...)"
         )
-    return BestOfN(scorer, uses_logprobs=bool(kept["uses_logprobs"]))
+    return None
 
 
 def read_config(path: Path) -> Any:
@@ -129,14 +124,6 @@ def _read_json(path: Path) -> Any:
         ) from None
     except (ValueError, OSError) as error:
         raise ControllerError(f'"{path}" cannot be read: {error}') from None
-
-
-def read_card(path: Path) -> str:
-    """The model card, where there is one; it decides nothing."""
-    try:
-        return (path / "README.md").read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 FORMAT = 1
@@ -192,10 +179,10 @@ class Controller:
         """The policy and the votes it looks at: asc-0.71, asc-0.71+weighted, aera-0.17."""
         return rules.label_of(self.policy, weighted=gives_weights(self.weigher))
 
-    @property
+    @cached_property
     def live_label(self) -> str:
         """What allocations call the policy that answers people."""
-        return self._live[1]
+        return rules.label_of(self._live[0], weighted=gives_weights(self.weigher))
 
     @cached_property
     def asks(self) -> dict[str, Any]:
@@ -216,7 +203,7 @@ class Controller:
         """Every question that had a part in it."""
         return self.fitted | self.calibrated
 
-    @property
+    @cached_property
     def plain(self) -> "Controller":
         """What answers where it is abroad: plain votes, by UNTRAINED or its own fixed budget."""
         rule = own if isinstance(own := rules.inside(self.policy), rules.Fixed) else rules.UNTRAINED
@@ -243,7 +230,7 @@ class Controller:
         """
         if structured and gives_weights(self.weigher):
             return self.plain.start(question, reader=reader, structured=True, label=label)
-        policy, own_label, schedule = self._live
+        policy, schedule = self._live
         if structured:
             policy = replace(policy, structured=True)
         return Run(
@@ -253,18 +240,18 @@ class Controller:
             schedule=schedule,
             rule=structure_vote if structured else None,
             weigher=None if structured else self.weigher,
-            label=label or own_label,
+            label=label or self.live_label,
             pace=self.pace,
         )
 
     @cached_property
-    def _live(self) -> tuple[Live, str, Schedule]:
-        """The policy that answers people, its label, and where it decides; the same for all."""
-        schedule, policy = self.schedule, Live.of(self.policy)
+    def _live(self) -> tuple[Live, Schedule]:
+        """The policy that answers people, and where it decides; the same for all."""
+        schedule = self.schedule
         if rules.fixed_in(self.policy):
             # Nothing is decided on the way: one block, one prompt.
             schedule = Schedule((rules.range_of(self.policy, schedule.last)[1],))
-        return policy, rules.label_of(policy, weighted=gives_weights(self.weigher)), schedule
+        return Live.of(self.policy), schedule
 
     def run_by(self, label: str) -> "Controller":
         """The same under another policy, by a label as `evaluate` prints it.
@@ -278,7 +265,6 @@ class Controller:
             own["aera"] = lambda threshold: Gated(gate, float(threshold))
         elif label.startswith(rules.GATED):
             raise UsageError(f'"{label}" needs a gate, which comes with a trained controller')
-        rules.check_runs_live(plain)
         policy = rules.parse_policy(plain, own)
         learned = gives_weights(self.weigher)
         if plain != label and not learned:
@@ -398,11 +384,11 @@ class Controller:
 
         One that was saved with a scorer needs it again, and no other takes one.
         """
-        path = Path(path)
+        path, card = Path(path), Path(path) / "README.md"
         config, calibration = read_config(path), _read_json(path / "calibration.json")
         try:
             check_format(config, FORMAT, where=f'"{path / "config.json"}"', error=ControllerError)
-            gate, weigher = load_model(path / "model.safetensors", config, config["features"])
+            gate, weigher = _load_model(path / "model.safetensors", config)
             traced = find_weights(name) if (name := config.get("weights")) is not None else None
             made = cls(
                 task=task_from_json(config["task"]),
@@ -414,7 +400,7 @@ class Controller:
                 calibration=calibration,
                 fitted=frozenset(config["fitted"]),
                 calibrated=frozenset(config["calibrated"]),
-                card=read_card(path),
+                card=card.read_text("utf-8", "replace") if card.is_file() else "",
                 home=None if (home := config.get("home")) is None else home_from_json(home),
             )
             if config["policy"] not in (made.label, str(made.policy)):  # of older ones

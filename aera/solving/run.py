@@ -48,6 +48,7 @@ class Allocation:
     calls: int = 0
     """Calls to the model server, retries included."""
     seconds: float = field(default=0.0, compare=False)
+    """What all of it took, where somebody watched the clock."""
     encoder_ms: float = field(default=0.0, compare=False)
     gate_ms: float = field(default=0.0, compare=False)
     error: str | None = None
@@ -105,6 +106,7 @@ class Run:
         """What the allocation calls the policy."""
         self.prefix = Prefix(question, schedule)
         self.reason: str | None = None
+        """Why it has stopped."""
         self._task = task
         self._confident = confident_rule(policy)
         self._rule = rule or CONFIDENT.get(self._confident or "", plain_vote)
@@ -119,11 +121,6 @@ class Run:
         """Why it could not go on."""
 
     @property
-    def stopped(self) -> bool:
-        """Whether the decision to stop has been taken."""
-        return self.reason is not None
-
-    @property
     def question(self) -> Question:
         """The question being decided."""
         return self.prefix.question
@@ -136,7 +133,7 @@ class Run:
     @property
     def want(self) -> int:
         """How many more responses complete the current block; 0 once stopped."""
-        checkpoint = None if self.stopped else self.prefix.next_checkpoint
+        checkpoint = self.prefix.next_checkpoint if self.reason is None else None
         return 0 if checkpoint is None else checkpoint - len(self.prefix) - len(self._waiting)
 
     def feed(self, responses: Sequence[Response]) -> None:
@@ -175,7 +172,7 @@ class Run:
         It abstains, and counts as spent all the same, where reading or weighing it has failed. A
         run that has stopped by itself keeps its own reason.
         """
-        if self.stopped:
+        if self.reason is not None:
             return
         if self._waiting:
             silent = [Vote(None)] * len(self._waiting)
@@ -208,10 +205,6 @@ class Run:
     @property
     def allocation(self) -> Allocation:
         """What came out; only once the run has stopped."""
-        return self.make_allocation()
-
-    def make_allocation(self, *, seconds: float = 0.0) -> Allocation:
-        """The same with the time that it took."""
         if self.reason is None:
             raise RunError(
                 f"question {self.prefix.question.id} is still running: it wants {self.want} "
@@ -233,7 +226,6 @@ class Run:
             steps=tuple(self.steps),
             reason=self.reason,
             calls=sum(response.calls for response in self.prefix.responses) + unseen,
-            seconds=seconds,
             encoder_ms=encoder,
             gate_ms=max(0.0, sum(step.milliseconds for step in self.steps) - encoder),
             error=None if self.error is None else str(self.error),
@@ -269,6 +261,6 @@ def replay(
     run = Run(first.question, policy, task=task, schedule=first.schedule, rule=rule)
     for prefix in prefixes:
         run.see(prefix)
-        if run.stopped:
+        if run.reason is not None:
             break
     return run

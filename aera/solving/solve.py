@@ -69,7 +69,7 @@ async def drive(
             begun, first = held.begun or begun, False
         if watch is not None:
             watch(run)
-    return run.make_allocation(seconds=time.monotonic() - begun)
+    return replace(run.allocation, seconds=time.monotonic() - begun)
 
 
 async def step(run: Run, sampler: Sampler, held: Held, *, kept: Log | None = None) -> None:
