@@ -52,10 +52,8 @@ class Equivalence:
     def __init__(self, deadline: float = DEADLINE) -> None:
         check_installed()
         self.deadline = deadline
-        self.hopeless: set[str] = set()
-        """Expressions that outlived a deadline; they are not asked about again."""
         self._told: dict[tuple[str, ...], Future[bool]] = {}
-        """By one expression, whether it can be compared; by two, whether they are equal."""
+        """By one expression, whether it can be compared at all; by two, whether they are equal."""
         self._lock = Lock()
         self._threads, self._own = ThreadPoolExecutor(WORKERS, "aera-math"), local()
         """Each with a process of its own, which starts when it is needed."""
@@ -64,7 +62,7 @@ class Equivalence:
         """Whether two canonical expressions are equal; False where that cannot be found out."""
         if one == other:
             return True
-        if not _worth_asking(one, other) or self.hopeless & {one, other}:
+        if not _worth_asking(one, other):
             return False
         _refuse_event_loop()
         one, other = sorted((one, other))
@@ -96,8 +94,6 @@ class Equivalence:
             finally:
                 if reply is None:  # what is still to come answers nobody
                     worker.kill()
-        if reply is None and len(expressions) == 1:
-            self.hopeless.update(expressions)
         return reply in ("tried", "same")
 
 

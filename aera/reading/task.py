@@ -21,7 +21,7 @@ import re
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -192,18 +192,19 @@ class Task:
 
     def answer_place(self, text: str) -> slice | None:
         """Where the answer stands in what a response shows, None where it reads none."""
-        found, start = next(self._places(text), (None, -1))
-        return None if found is None or start < 0 else slice(start, start + len(found))
-
-    def _places(self, text: str) -> Iterator[tuple[str | None, int]]:
-        """What is written as an answer, and where: what counts comes first."""
-        written = self._find_own(text) if self._own else None
-        if not self._own:
-            yield from ((box, text.find(box, start)) for box, start, _ in find.boxes(text))
-        if not self._own and not self.redo:
-            yield from (said[:2] for said in find.statements(self.kind, text))
-            written = self._written(text, ())
-        yield written, text.rfind(written or "")
+        written: str | None = None
+        start = -1
+        if self._own:
+            written = self._find_own(text)
+        elif box := next(find.boxes(text), None):
+            written, start = box[0], text.find(box[0], box[1])
+        elif not self.redo:
+            said = next(find.statements(self.kind, text), None)
+            written, start = said[:2] if said else (self._written(text, ()), -1)
+        if written is None:
+            return None
+        start = text.rfind(written) if start < 0 else start
+        return None if start < 0 else slice(start, start + len(written))
 
     def _find(self, text: str, options: Sequence[str], cut: bool) -> str | None:
         """The answer of a text without a box.

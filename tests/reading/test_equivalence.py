@@ -78,7 +78,6 @@ def test_a_hanging_expression_costs_one_deadline(quick: Equivalence, hanging: st
     begun = time.monotonic()
     assert not quick.same("x+1", hanging)
     assert 0.9 < time.monotonic() - begun < 60.0
-    assert quick.hopeless == {hanging}
     begun = time.monotonic()
     assert not quick.same("x+2", hanging)
     assert time.monotonic() - begun < 0.9, "it is not asked about again"
@@ -100,7 +99,7 @@ def test_a_killed_process_is_replaced_and_asked_again(
         process.kill()
         process.wait()
         assert asking.result(20) if asking else quick.same("w+1", "1+w")
-    assert (quick.hopeless, len(started)) == (set(), 2)
+    assert len(started) == 2
 
 
 def test_the_event_loop_is_never_blocked(equivalence: Equivalence) -> None:
@@ -125,7 +124,6 @@ def test_an_expression_costs_threads_one_process(quick: Equivalence, started: li
         others = [f"x+{n}" for n in range(16)]
         assert not any(threads.map(quick.same, others, [HANGING] * 16))
     assert time.monotonic() - begun < 60.0
-    assert quick.hopeless == {HANGING}
     assert sum(worker.dead for worker in started) == 1
     assert len(started) <= module.WORKERS + 1
 
