@@ -29,6 +29,7 @@ MODES: dict[str, dict[str, Any]] = {
     "well-behaved": {},
     "ignores n": {"takes_n": False},
     "no usage": {"usage": False},
+    "usage of zeros": {"zeros": True},
     "no usage, one token a character": {"usage": False, "characters": 1},
     "no usage, hidden reasoning": {"usage": False, "hidden": True},
     "hidden reasoning": {"hidden": True},
@@ -51,6 +52,8 @@ class Server:
     tokens: int = 40
     """Of a response; about, and never more than max_tokens."""
     usage: bool = True
+    zeros: bool = False
+    """Whether usage is there and nothing but zeros."""
     characters: int = 4
     """Of its text to a token."""
     hidden: bool = False
@@ -153,6 +156,7 @@ class Server:
         ]
         said = self.says if self.says is not None and number == self.after else sum(lengths)
         usage = {"prompt_tokens": spent, "completion_tokens": said, "total_tokens": spent + said}
+        usage = dict.fromkeys(usage, 0) if self.zeros else usage
         reply = {"id": f"r{number}", "object": "chat.completion", "model": body.get("model")}
         reply |= {"choices": choices, **({"usage": usage} if self.usage else {})}
         return {**reply, **({"padding": "x" * self.padding} if self.padding else {})}

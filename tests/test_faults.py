@@ -75,6 +75,7 @@ def test_money_holds_where_later_prompts_have_more_tokens_a_byte(tmp_path: Path)
     [
         (SOLVE, {"usage": False, "hidden": True}),
         (SAMPLE, {"usage": False, "characters": 1}),
+        (SOLVE, {"zeros": True, "hidden": True}),
         (SOLVE, {"hidden": True}),
         (SAMPLE, {"fault": "500"}),
         (SOLVE, {"fault": "half"}),
@@ -136,7 +137,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, verb: lis
 
 # --- keys: what they spend, ask for and see -------------------------------------------------------
 
-LIMITED = ("streams", "unsaid", "padded", "plain", "votes")
+LIMITED = ("streams", "unsaid", "zeros", "padded", "plain", "votes")
 KEYS = (
     "".join(key(name, tokens_per_minute=1_000) for name in LIMITED)
     + "".join(key(name, tokens_per_minute=100_000) for name in ("large", "larger"))
@@ -181,6 +182,7 @@ def test_a_client_that_leaves_is_charged(house: House, monkeypatch: pytest.Monke
         ("votes", {}, {"model": "aera/good"}),
         ("streams", {}, {"stream": True}),
         ("unsaid", {"usage": False}, {"stream": True}),
+        ("zeros", {"zeros": True}, {}),
         ("padded", {"padding": 5_000}, {}),
     ],
 )

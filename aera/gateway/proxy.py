@@ -99,16 +99,22 @@ class Meter:
         *events, self.rest = re.split(rb"(?<=\n\n)|(?<=\r\n\r\n)", self.rest + piece)
         return b"".join(e for e in events if not (b'"usage"' in e and NO_CHOICES.search(e)))
 
+    @property
+    def _says(self) -> bool:
+        """Whether the reply says what it took; a text of no tokens is a field nobody filled in."""
+        if self._completion == 0 and any(TEXT.findall(self._seen)):
+            return False
+        return self._prompt >= 0 or self._completion >= 0
+
     def close(self) -> None:
         """Book it; a refusal cost nothing, and what never began to come counts as lost."""
         held = self.held
         if held is None:
             return
         n, prompt, completion = held.responses, max(0, self._prompt), max(0, self._completion)
-        says = self._prompt >= 0 or self._completion >= 0
         if self.status >= 300:
             held.give_back(n)
-        elif self._seen and not says:
+        elif self._seen and not self._says:
             length = self._beyond + sum(map(len, TEXT.findall(self._seen)))
             most = held.longest
             prompt = held.bound.prompt_tokens or 0

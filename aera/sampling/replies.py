@@ -268,9 +268,9 @@ def parse_reply(
     if not shows_logprobs:
         choices = [trim_logprobs(choice, {}) for choice in choices]
     usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
-    tokens = _tokens(choices, texts, listed, _count(usage.get("completion_tokens")))
-    counted, took = _count(usage.get("prompt_tokens")), round(latency_ms, 1)
-    prompt = sent // CHARACTERS_PER_TOKEN if counted is None else counted
+    tokens = _tokens(choices, texts, listed, _billed(usage, texts))
+    took = round(latency_ms, 1)
+    prompt = _count(usage.get("prompt_tokens")) or sent // CHARACTERS_PER_TOKEN
     model = _name(reply.get("model"))
     beside = {name: value for name, value in reply.items() if name != "choices"}
     responses = [
@@ -299,13 +299,17 @@ def usage_of(responses: Sequence[Response]) -> Usage:
     reply = getattr(responses[0].source, "reply", {})
     told = reply.get("usage")
     said = told if isinstance(told, dict) else {}
-    prompt, completion = (_count(said.get(f"{name}_tokens")) for name in ("prompt", "completion"))
-    if not completion and any(each.text for each in responses):
-        completion = None  # a text of no tokens is a field that nobody filled in
+    completion = _billed(said, [each.text for each in responses])
     choices = (each.source if isinstance(each.source, dict) else {} for each in responses)
     if completion is None and all(map(_said_tokens, choices)):
         completion = sum(each.tokens for each in responses)
-    return Usage(prompt or None, completion, len(responses))
+    return Usage(_count(said.get("prompt_tokens")) or None, completion, len(responses))
+
+
+def _billed(usage: Mapping[str, Any], texts: Sequence[str]) -> int | None:
+    """The completion tokens of all; a text of no tokens is a field that nobody filled in."""
+    told = _count(usage.get("completion_tokens"))
+    return None if told == 0 and any(texts) else told
 
 
 def _count(value: Any) -> int | None:

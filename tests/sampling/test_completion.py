@@ -60,7 +60,7 @@ def test_content_in_parts_is_joined(content: list[Any]) -> None:
     assert texts(parsed({"content": content})) == [BOX]
 
 
-@pytest.mark.parametrize("total", [0, 1, 7, 100, 16_384])
+@pytest.mark.parametrize("total", [1, 7, 100, 16_384])
 def test_the_parts_of_a_total_add_up(total: int) -> None:
     made = parsed("x" * 300, "", "x" * 10, "x" * 77, usage={"completion_tokens": total})
     counts = [response.tokens for response in made]
@@ -69,12 +69,13 @@ def test_the_parts_of_a_total_add_up(total: int) -> None:
     assert counts[0] == max(counts)
 
 
-@pytest.mark.parametrize("count", [10**400, -5, True, 1.5, "7", None])
+@pytest.mark.parametrize("count", [0, 10**400, -5, True, 1.5, "7", None])
 def test_a_count_that_is_missing_or_cannot_be_one_is_estimated_from_the_length(count: Any) -> None:
     told = {"prompt_tokens": count, "completion_tokens": count}
     for usage in (told, {}, None, "odd", [count]):
         made = parsed("x" * 400, "x" * 40, usage=usage)
         assert [(r.tokens, r.prompt_tokens) for r in made] == [(100, 0), (10, 0)]
+        assert [r.tokens for r in parsed("x" * 400, usage=usage)] == [100]
     reply = completion("x" * 400, "x" * 40)
     for choice in reply["choices"]:
         choice["usage"] = told
