@@ -9,7 +9,7 @@ from aiohttp import web
 from fakes import Call, FakeUpstream, Server, serving
 
 from aera import ASC, Allocation, Policy, Question, Response, Schedule, get_task, solve_many
-from aera.sampling.client import Endpoint, Upstream
+from aera.sampling.client import Endpoint, Upstream, unless_refused
 from aera.sampling.sampler import Chat, OpenAISampler, Sampler
 from aera.solving.controller import Controller
 
@@ -101,7 +101,8 @@ def asked(
     async def act(upstream: Upstream) -> list[list[Response]]:
         made: list[list[Response]] = []
         for n in blocks:
-            made.append(await upstream.complete(body, n, start=sum(map(len, made))))
+            got = await upstream.complete(body, n, start=sum(map(len, made)))
+            made.append(unless_refused(got))
         return made
 
     return using(server, act, **options)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import resource
 import ssl
 import time
 from collections.abc import (
@@ -16,6 +17,7 @@ from collections.abc import (
     Hashable,
     Iterable,
     Mapping,
+    Sequence,
 )
 from contextlib import asynccontextmanager
 from copy import copy
@@ -36,13 +38,11 @@ from aera.errors import UpstreamError, UsageError, check_count
 from aera.reading.task import Task
 from aera.sampling.budget import NO_ROOM, Bound, Budget, Counts, Held, Ledger
 from aera.sampling.replies import (
-    NO_API,
     context_of,
+    decode,
     is_field_refusal,
-    is_page,
     is_whole,
     parse_reply,
-    redirect_refusal,
     refusal,
     usage_of,
 )
@@ -352,10 +352,6 @@ def _proxy(base_url: str) -> str | None:
 
 def _most_calls() -> int:
     """Calls under way at once where nobody says, as each takes one of a process's files."""
-    try:
-        import resource
-    except ImportError:  # where there are none such
-        return MOST_AT_ONCE
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_AT_ONCE if files < 0 else max(1, min(MOST_AT_ONCE, files - SPARED))
 
@@ -381,25 +377,6 @@ async def read_reply(reply: aiohttp.ClientResponse, most: int, *, cut: bool = Fa
     if len(content) <= most or cut:
         return bytes(content[:most])
     raise UpstreamError(f"the reply is larger than {most} bytes", status=502, retryable=False)
-
-
-async def decode_reply(reply: aiohttp.ClientResponse, most: int, *, named: bool = True) -> Any:
-    """The JSON of a reply; a refusal or a redirect is raised, which names where to if `named`."""
-    status = reply.status
-    if 300 <= status < 400:
-        reply.close()
-        raise redirect_refusal(status, reply.headers.get("Location"), named=named)
-    if not 200 <= status < 300:
-        raise refusal(status, await read_reply(reply, LARGE, cut=True), reply.headers)
-    content = await read_reply(reply, most)
-    try:
-        if len(content) > LARGE:
-            return await asyncio.to_thread(json.loads, content)
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        shown = repr(content[:80].decode("utf-8", "replace"))
-        hint = NO_API if is_page(content, reply.headers) else ""
-        raise UpstreamError(f"the reply is not JSON but {shown}{hint}", retryable=True) from None
 
 
 def connection_error(error: Exception, *, retryable: bool = True) -> UpstreamError:
@@ -593,7 +570,7 @@ class Upstream:
         """What the server gives of logprobs, and whether it takes `n`, by replies of few tokens."""
         message = {"role": "user", "content": "Say 1."}
         asked = {"model": model, "messages": [message], "max_tokens": 8, "temperature": 1.0}
-        got = await self.complete(RequestBody(asked, wishes=FULL), 2)
+        got = unless_refused(await self.complete(RequestBody(asked, wishes=FULL), 2))
         failed = [response for response in got if response.error is not None]
         if failed:
             raise UpstreamError(f"the model server gave nothing: {failed[0].error}")
@@ -612,9 +589,8 @@ class Upstream:
     ) -> list[Response]:
         """`n` completions of one request; sample `start` is the first, so seeds never repeat.
 
-        A completion that failed for good is a Response with an error. A refusal that no retry can
-        mend (a bad key, a bad request) is raised. The ledger is told of every call. Headers
-        given here win over the endpoint's own: another key is another client.
+        A completion that failed for good is a Response with an error. The ledger is told of every
+        call. Headers given here win over the endpoint's own: another key is another client.
 
         Of logprobs, full lists are asked for first, then the tokens' own, then nothing. A level
         that was refused while a lower one was taken is remembered for its model.
@@ -631,14 +607,12 @@ class Upstream:
         while True:
             wished = asked.wishing(level)
             most = LONG_LISTS if asked.levels and TOP_LOGPROBS in wished else n
-            try:
-                got = await self._ask(_Order(wished, most, until, held, sent, who), start, n)
+            got = await self._ask(_Order(wished, most, until, held, sent, who), start, n)
+            refused = find_refusal(got)
+            if not level or refused is None or not is_field_refusal(refused):
                 break
-            except UpstreamError as error:
-                if not level or not is_field_refusal(error):
-                    raise
-                level -= 1  # where they were the reason, less is taken; else the same comes again
-        if level < asked.levels:
+            level -= 1  # where they were the reason, less is taken; else the same comes again
+        if refused is None and level < asked.levels:
             self.memory.keep(("logprobs", model), level, LOGPROBS_REMEMBERED)
         return got
 
@@ -667,70 +641,49 @@ class Upstream:
     # --- one call for all, or one for each --------------------------------------------------------
 
     async def _ask(self, order: _Order, start: int, n: int) -> list[Response]:
-        """`n` responses, as many to a call as the server takes; what failed for good is in them.
-
-        A refusal is raised, unless some have come: nothing that was paid for is lost.
-        """
+        """`n` responses, as many to a call as the server takes; what failed for good is in them."""
         kind = ("n", *_kind_of(order.body))
         before = self.memory.get(kind)
         most = 1 if before == "singly" else order.most
         if n > most:
             return await self._ask_in_parts(order, start, n, most)
-        try:
-            got = await self._call(order, start, n)
-        except UpstreamError as error:
-            if error.retryable or error.status is None:
-                return failed_responses(error, n)
-            if n == 1 or not is_field_refusal(error):
-                raise
-            # If `n` was not the reason, this raises, and nothing is held against the server.
-            [single] = await self._ask(order, start, 1)
-            if single.error is None:
+        got = await self._call(order, start, n)
+        refused = find_refusal(got)
+        if n > 1 and refused is not None and is_field_refusal(refused):
+            got, order = await self._call(order, start, 1), order._replace(most=1)
+            if (again := find_refusal(got)) is not None:
+                return failed_responses(again, n)  # `n` was not the reason
+            if got[0].error is None:
                 self.memory.keep(kind, "singly", N_REMEMBERED)
-            got, order = [replace(single, calls=single.calls + error.calls)], order._replace(most=1)
-        else:
+            got = [replace(got[0], calls=got[0].calls + refused.calls)]
+        elif n > 1 and got[0].error is None:
             # One that never took it is believed at its first reply of one choice. One that did, or
             # gave some of them, must fall short twice in a row: it may be an accident.
-            if n > 1 and len(got) == n:
-                self.memory.keep(kind, "taken")
-            elif n > 1 and (before == "short" or (len(got) == 1 and before != "taken")):
-                self.memory.keep(kind, "singly", N_REMEMBERED)
-            elif n > 1:
-                self.memory.keep(kind, "short")
-        if rest := n - len(got):
-            try:
-                got += await self._ask(order, start + len(got), rest)
-            except UpstreamError as refused:
-                if got[0].error is not None:
-                    raise
-                got += failed_responses(refused, rest)
-        return got
+            habit = "taken" if len(got) == n else "short"
+            if len(got) < n and (before == "short" or (len(got) == 1 and before != "taken")):
+                habit = "singly"
+            self.memory.keep(kind, habit, N_REMEMBERED)
+        rest = n - len(got)
+        return got + await self._ask(order, start + len(got), rest) if rest else got
 
     async def _ask_in_parts(self, order: _Order, start: int, n: int, size: int) -> list[Response]:
         """Calls for so many each; the first refusal ends the others."""
-        parts = [(first, min(size, n - first)) for first in range(0, n, size)]
-        tasks = [asyncio.create_task(self._ask(order, start + at, count)) for at, count in parts]
+        sizes = [min(size, n - at) for at in range(0, n, size)]
+        asking = (self._ask(order, start + i * size, count) for i, count in enumerate(sizes))
+        tasks, refused = [asyncio.create_task(each) for each in asking], None
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for done in asyncio.as_completed(tasks):
+                if (refused := find_refusal(await done)) is not None:
+                    break
         finally:
             await cancel_all(tasks)
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        refused = next((each for each in outcomes if isinstance(each, Exception)), None)
-        if refused is not None and not isinstance(refused, UpstreamError):
-            raise refused
-        got: list[Response] = []
-        for outcome, (_, count) in zip(outcomes, parts, strict=True):
-            if isinstance(outcome, list):
-                got += outcome
-            elif refused is not None:
-                error = outcome if isinstance(outcome, UpstreamError) else refused.after(0)
-                got += failed_responses(error, count)
-        if refused is not None and all(response.error for response in got):
-            raise refused
-        return got
+        ended = [] if refused is None else failed_responses(refused.after(0), size)
+        rows = zip(tasks, sizes, strict=True)
+        parts = (ended[:count] if task.cancelled() else task.result() for task, count in rows)
+        return [response for part in parts for response in part]
 
     async def _call(self, order: _Order, start: int, n: int) -> list[Response]:
-        """One call with its retries; the error of the last is raised.
+        """What one call gave, perhaps fewer; after its last retry, as many failures.
 
         Only the caller's deadline ends the wait for a permit; the timeout runs from the first call
         on. An error of no calls is one of a call that was never made, and nothing is held for it.
@@ -789,12 +742,12 @@ class Upstream:
             if last or late or not error.retryable:
                 break
             await asyncio.sleep(wait)
-        error = error.after(calls)
+        error = copy(error)  # others may be refused by the same
+        error.calls = calls
         if error.status == 429 and calls > 1:
-            error = copy(error)
             took = time.monotonic() - (held.begun or begun)
             error.args = (f"{error}, after {calls} tries in {took:.0f} s",)
-        raise error
+        return failed_responses(error, n)
 
     def _permits_of(self, order: _Order) -> Permits:
         """Those of a model and key: refusals of one do not slow down the others."""
@@ -834,8 +787,12 @@ class Upstream:
                 allow_redirects=False,
             ) as reply:
                 self.heard = time.monotonic()
-                most = self.endpoint.largest_reply
-                said = await decode_reply(reply, most, named=not self._shared)
+                good = 200 <= reply.status < 300
+                most = self.endpoint.largest_reply if good else LARGE
+                received = await read_reply(reply, most, cut=not good)
+                if not good:
+                    named = not self._shared
+                    raise refusal(reply.status, received, reply.headers, named=named)
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError) as error:
@@ -844,17 +801,20 @@ class Upstream:
             raise UsageError("a header of the request cannot be passed on as it is") from None
         took = time.monotonic() - begun
         self.usual = 0.9 * self.usual + 0.1 * took if self.usual else took
-        read = partial(
-            parse_reply,
-            said,
-            seed=order.body.seed(index),
-            latency_ms=1000 * took,
-            sent=len(content),
-            shows_logprobs=order.body.shows_logprobs,
-            task=order.body.task,
-        )
+
+        def read() -> list[Response]:
+            return parse_reply(
+                decode(received, reply.headers),
+                seed=order.body.seed(index),
+                latency_ms=1000 * took,
+                sent=len(content),
+                shows_logprobs=order.body.shows_logprobs,
+                task=order.body.task,
+            )
+
         # Lists of likely tokens are long, and others wait for the loop.
-        return await asyncio.to_thread(read) if TOP_LOGPROBS in order.body else read()
+        long = len(received) > LARGE or TOP_LOGPROBS in order.body
+        return await asyncio.to_thread(read) if long else read()
 
 
 def _kind_of(body: Mapping[str, Any]) -> tuple[str, bool, bool, bool]:
@@ -863,6 +823,21 @@ def _kind_of(body: Mapping[str, Any]) -> tuple[str, bool, bool, bool]:
     greedy = isinstance(heat, int | float) and heat < GREEDY
     tools = bool(body.get("tools") or body.get("functions"))
     return str(body.get("model")), greedy, tools, bool(body.get("response_format"))
+
+
+def find_refusal(responses: Sequence[Response]) -> UpstreamError | None:
+    """What no retry can mend, where nothing else came."""
+    if any(response.error is None for response in responses):
+        return None
+    errors = (each.source for each in responses if isinstance(each.source, UpstreamError))
+    return next((e for e in errors if e.status is not None and not e.retryable), None)
+
+
+def unless_refused(responses: list[Response]) -> list[Response]:
+    """The same, where a refusal that no retry can mend (a bad key or request) is not all of it."""
+    if (refused := find_refusal(responses)) is not None:
+        raise refused
+    return responses
 
 
 def failed_responses(error: UpstreamError, n: int) -> list[Response]:

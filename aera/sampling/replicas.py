@@ -26,6 +26,7 @@ from aera.sampling.client import (
     failed_responses,
     read_reply,
     run_together,
+    unless_refused,
 )
 from aera.sampling.replies import origin_of
 
@@ -178,12 +179,14 @@ class Replicas:
         deadline: float | None = None,
         held: Held | None = None,
     ) -> list[Response]:
-        """As Upstream.complete; what a server could not give, the next one is asked for."""
-        got, order = failed_responses(UpstreamError("", calls=0), n), self.order()
+        """As Upstream.complete; what a server could not give, the next one is asked for.
+
+        A refusal that no retry can mend, where it is all that came, is raised.
+        """
+        got, missing, order = list[Response](), [*range(n)], self.order()
         for server in order:
             headers = _told(server, self.headers)
             ask = partial(server.complete, body, deadline=deadline, held=held, headers=headers)
-            missing = [place for place, each in enumerate(got) if _failure(each)]
             server.asking += 1
             try:
                 if len(missing) < n:
@@ -193,24 +196,23 @@ class Replicas:
                     more = await ask(n, start=start)
                 else:
                     more = await self._ask_unless_silent(server, n, ask(n, start=start))
-            except UpstreamError:
-                if all(response.error is not None for response in got):
-                    raise
-                return got  # what has come is not lost for what this one refuses
             finally:
                 server.asking -= 1
-            for i, response in zip(missing, more, strict=True):
-                calls = got[i].calls + response.calls
-                got[i] = replace(response, calls=calls) if got[i].calls else response
-            failed = [error for response in more if (error := _failure(response))]
-            if not failed:
+            if got:
+                for i, response in zip(missing, more, strict=True):
+                    got[i] = replace(response, calls=got[i].calls + response.calls)
+            else:
+                got = more
+            missing = [i for i in missing if _failure(got[i])]
+            if not missing:
                 server.work()
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 break
-            if len(failed) == len(more) and any(response.calls for response in more):
-                server.cool_down(failed[0])
-        return got
+            cause = _failure(got[missing[0]])
+            if cause and len(missing) == len(more) and any(response.calls for response in more):
+                server.cool_down(cause)
+        return unless_refused(got)
 
     async def _ask_unless_silent(
         self, server: Replica, n: int, asking: Coroutine[Any, Any, list[Response]]

@@ -1,11 +1,11 @@
 """What a model server says: completions, tokens with their logprobs, refusals."""
 
 import json
-import math
 import re
 import time
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
+from itertools import accumulate, pairwise
 from math import isfinite
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
@@ -56,8 +56,30 @@ def is_page(content: bytes, headers: Mapping[str, str]) -> bool:
     return content.lstrip()[:1] == b"<" or headers.get("Content-Type", "").startswith("text/html")
 
 
-def refusal(status: int, content: bytes, headers: Mapping[str, str]) -> UpstreamError:
-    """The upstream's own error, with its status, type, code and message."""
+def decode(content: bytes, headers: Mapping[str, str]) -> Any:
+    """The JSON of a reply."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        shown = repr(content[:80].decode("utf-8", "replace"))
+        hint = NO_API if is_page(content, headers) else ""
+        raise UpstreamError(f"the reply is not JSON but {shown}{hint}", retryable=True) from None
+
+
+def refusal(
+    status: int, content: bytes, headers: Mapping[str, str], *, named: bool
+) -> UpstreamError:
+    """The upstream's own error, with its status, type, code and message.
+
+    A redirect is never followed: it would take key and prompt to another server; where to is said
+    if `named`.
+    """
+    if 300 <= status < 400:
+        origin = origin_of(headers.get("Location", ""))
+        where = f" to {origin}" if origin and named else ""
+        text = f"the server redirects{where}, which is not followed; give its final address instead"
+        detail = f"redirected to {origin or 'the same server'}"
+        return UpstreamError(text, status=status, retryable=False, unbilled=True, detail=detail)
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -94,15 +116,6 @@ def _refusal(status: int, said: Any, body: object, fallback: str = "") -> Upstre
     )
 
 
-def redirect_refusal(status: int, location: str | None, *, named: bool) -> UpstreamError:
-    """A redirect, which is never followed: it would take key and prompt to another server."""
-    origin = origin_of(location or "")
-    where = f" to {origin}" if origin and named else ""
-    text = f"the server redirects{where}, which is not followed; give its final address instead"
-    detail = f"redirected to {origin or 'the same server'}"
-    return UpstreamError(text, status=status, retryable=False, unbilled=True, detail=detail)
-
-
 def origin_of(url: str) -> str:
     """Scheme, host and port of an address, and nothing that may be secret; "" where it has none."""
     try:
@@ -128,7 +141,7 @@ def parse_retry_after(value: str | None) -> float | None:
         except (ValueError, OverflowError):
             return None
     # Comparisons with nan are false, so that it is no use either.
-    return wait if 0 <= wait <= LONGEST_RETRY_AFTER and math.isfinite(wait) else None
+    return wait if 0 <= wait <= LONGEST_RETRY_AFTER and isfinite(wait) else None
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
@@ -265,8 +278,6 @@ def parse_reply(
             raise UpstreamError("the reply has a choice that is no object", retryable=True)
     texts = [choice_text(choice) for choice in choices]
     listed = [read_tokens(choice) for choice in choices]
-    if not shows_logprobs:
-        choices = [trim_logprobs(choice, {}) for choice in choices]
     usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
     tokens = _tokens(choices, texts, listed, _billed(usage, texts))
     took = round(latency_ms, 1)
@@ -285,7 +296,11 @@ def parse_reply(
             prompt_tokens=prompt if place == 0 else 0,
             calls=1 if place == 0 else 0,
             # Where most of the tokens that were counted are not listed, the list is no help.
-            source=Choice(choice, beside, own if own and 2 * len(own.ends) >= count else None),
+            source=Choice(
+                choice if shows_logprobs else trim_logprobs(choice, {}),
+                beside,
+                own if own and 2 * len(own.ends) >= count else None,
+            ),
         )
         for place, (choice, text, count, own) in enumerate(
             zip(choices, texts, tokens, listed, strict=True)
@@ -371,8 +386,9 @@ def _tokens(
     if total is None:
         return [len(text) // CHARACTERS_PER_TOKEN for text in texts]
     weights = counted if all(counted) else [len(text) + 1 for text in texts]
-    ends = [round(total * sum(weights[: i + 1]) / sum(weights)) for i in range(len(weights))]
-    return [end - before for before, end in zip([0, *ends[:-1]], ends, strict=True)]
+    whole = sum(weights)
+    ends = [0, *(round(total * part / whole) for part in accumulate(weights))]
+    return [end - before for before, end in pairwise(ends)]
 
 
 def trim_logprobs(choice: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from aera.sampling.client import (
     longest_of,
     measure,
     run_together,
+    unless_refused,
 )
 from aera.trace import ServedTokens
 
@@ -150,10 +151,14 @@ class OpenAISampler:
         deadline: float | None = None,
         held: Held | None = None,
     ) -> list[Response]:
-        """Ask the server for `n` more responses; the ledger is told of every call."""
+        """Ask the server for `n` more responses; the ledger is told of every call.
+
+        A refusal that no retry can mend, as of a bad key, is raised.
+        """
         chat = self.chat
         body = RequestBody(chat.body(question), wishes=chat.wishes, task=chat.task)
-        return await self.upstream.complete(body, n, start=start, deadline=deadline, held=held)
+        ask = self.upstream.complete
+        return unless_refused(await ask(body, n, start=start, deadline=deadline, held=held))
 
     def bound(self, question: Question) -> Bound:
         """What one response to the question can take at most."""
