@@ -421,18 +421,19 @@ class Ledger:
         pairs = zip(self._rooms(), self._limits, strict=True)
         return [room / limit if limit < inf else inf for room, limit in pairs]
 
-    def _used(self) -> list[float]:
+    def _used(self) -> tuple[float, ...]:
         """What is spent or may be, less what was forgotten since."""
         total = self.budget.costs(*self.spent.plus(*self.lost))
-        if self.period is not None:
-            now = time.monotonic()
-            share, self._filled = (now - self._filled) / self.period, now
-            rows = zip(self._limits, total, self._forgotten, strict=True)
-            self._forgotten = tuple(
-                min(taken, gone + share * limit) if limit < inf else taken
-                for limit, taken, gone in rows
-            )
-        return [*map(sub, total, self._forgotten)]
+        if self.period is None:
+            return total
+        now = time.monotonic()
+        share, self._filled = (now - self._filled) / self.period, now
+        rows = zip(self._limits, total, self._forgotten, strict=True)
+        self._forgotten = tuple(
+            min(taken, gone + share * limit) if limit < inf else taken
+            for limit, taken, gone in rows
+        )
+        return tuple(map(sub, total, self._forgotten))
 
     def _prompt(self, bound: Bound) -> int:
         """Tokens of a prompt to reckon with: as the server names them, else its length."""
