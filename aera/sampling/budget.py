@@ -14,7 +14,6 @@ import asyncio
 import heapq
 import itertools
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -224,9 +223,8 @@ class Ledger:
         self._waiting: list[tuple[float, int, int, Bound, asyncio.Future[Held | None]]] = []
         """Those for whom there is no room yet: turn, number, and what they want."""
         self._numbers = itertools.count()
-        self._below = weakref.WeakSet[Ledger]()
-        for each in above:
-            each._below.add(self)
+        self._below = set[Ledger]()
+        """Those that somebody waits in for room here."""
 
     @property
     def money(self) -> float:
@@ -354,6 +352,8 @@ class Ledger:
     async def _wait(self, want: int, bound: Bound, turn: float) -> Held | None:
         answer: asyncio.Future[Held | None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (turn, next(self._numbers), want, bound, answer))
+        for one in self._chain:
+            one._below.add(self)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -382,9 +382,8 @@ class Ledger:
         self.hold(held, -n)
         for one in self._chain if over else ():
             one._open.discard(held)
-        for one in self._chain:
-            for below in [one, *one._below]:
-                below._answer_waiting()
+        for below in {each for one in self._chain for each in one._below}:
+            below._answer_waiting()
 
     def _answer_waiting(self) -> None:
         """Give room to those who wait for it, in their order; with nobody under way, say no."""
@@ -397,6 +396,8 @@ class Ledger:
                     return
                 answer.set_result(got)
             heapq.heappop(self._waiting)
+        for one in self._chain:
+            one._below.discard(self)
 
     # --- room -------------------------------------------------------------------------------------
 

@@ -232,26 +232,26 @@ MEDIA = ("image_url", "input_audio", "file")
 LENGTHS = ("max_completion_tokens", "max_tokens")
 
 
-def measure(body: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Bytes of all text of a request, names included, the number of images or other media in it,
-    and the bytes of those, which are addresses or encoded and no prompt."""
-    size, media, encoded = 0, 0, 0
-    left: list[Any] = [*body, *body.values()]
+def measure(body: Mapping[str, Any]) -> tuple[int, int]:
+    """Bytes of all text of a request, names included, and the number of images or other media in
+    it, which are addresses or encoded and no prompt."""
+    size, media = 0, 0
+    left: list[Any] = [body]
     while left:
         each = left.pop()
         if isinstance(each, str):
             size += len(each) if each.isascii() else len(each.encode("utf-8", "surrogatepass"))
         elif isinstance(each, Mapping):
-            if each.get("type") in MEDIA:
-                inside = measure({name: value for name, value in each.items() if name != "type"})
-                media, encoded = media + 1, encoded + inside[0] + inside[2]
-            else:
-                left += [*each, *each.values()]
+            left += each
+            kind = each.get("type")
+            shown = kind in MEDIA and kind in each
+            media += shown
+            left += (value for name, value in each.items() if not shown or name != kind)
         elif isinstance(each, list | tuple):
             left += each
         else:
             size += 24  # a number, true, false or null
-    return size, media, encoded
+    return size, media
 
 
 def longest_of(body: Mapping[str, Any]) -> int | None:
@@ -281,7 +281,7 @@ class RequestBody(dict[str, Any]):
         """What is wished for: nothing, the tokens' own logprobs, or full lists."""
         self.shows_logprobs = bool(self.get("logprobs"))
         """Whether it asks for logprobs itself."""
-        self.size = sum(measure(fields)[::2]) if size is None else size
+        self.size = measure(fields)[0] if size is None else size
         """About how many bytes its JSON has."""
 
     def having(self, **fields: Any) -> "RequestBody":
@@ -738,7 +738,7 @@ class Upstream:
                 continue
             wait = _pause(attempt, error.retry_after)
             last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
-            late = wait >= min(until, time.monotonic() + patience) - time.monotonic()
+            late = wait >= min(until - time.monotonic(), patience)
             if last or late or not error.retryable:
                 break
             await asyncio.sleep(wait)

@@ -90,7 +90,7 @@ async def sample_held(
 
 def request_bound(body: Mapping[str, Any]) -> Bound:
     """What one response to a request can take at most: no tokenizer makes two tokens of a byte."""
-    size, media, _ = measure(body)  # any field may become a part of the prompt
+    size, media = measure(body)  # any field may become a part of the prompt
     return Bound(longest_of(body), size + PER_CALL + media * PER_IMAGE)
 
 

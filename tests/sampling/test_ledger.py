@@ -144,6 +144,12 @@ def test_a_prompt_is_bounded_by_bytes_a_template_and_images() -> None:
     assert seen.prompt_tokens is not None
     assert 4 + 4 + 7 + 5 + 256 <= plain.prompt_tokens <= 350
     assert 4_096 + 256 <= seen.prompt_tokens <= 4_096 + 350
+    hidden = {"type": "file", "role": "user", "content": "x" * 99_999}
+    behind = {**image, "text": "x" * 99_999}
+    for message in (hidden, {"role": "user", "content": [behind]}):
+        bound = request_bound({"messages": [message]})
+        assert bound.prompt_tokens is not None
+        assert bound.prompt_tokens > 99_999, "only what a medium holds itself is no text"
 
 
 def test_a_response_of_unknown_length_is_tried_out_and_the_last_ones_are_cut() -> None:
