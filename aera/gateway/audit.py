@@ -21,7 +21,7 @@ from aera.gateway.config import FULL_BUDGET, ModelConfig
 from aera.gateway.openai import Json, RequestOptions, structure_of
 from aera.pools.log import Log
 from aera.pools.pool import Plan
-from aera.pools.stats import Detector, interval
+from aera.pools.stats import SAME, Detector, interval
 from aera.sampling.budget import Bound, Budget, Ledger
 from aera.sampling.client import cancel_all
 from aera.solving.run import Allocation, Run
@@ -32,7 +32,7 @@ CHANCE = SystemRandom()
 TEXTS = 100_000
 DAY = 86_400.0
 Voted = TypeVar("Voted")
-SAME, CHANGED, UNFINISHED = "same", "changed", "unfinished"
+CHANGED, UNFINISHED = "changed", "unfinished"
 SKIPPED, CANCELLED = "skipped", "cancelled"
 
 
@@ -45,7 +45,7 @@ class Auditor:
         # What the lines of this sequence have in common.
         self._named = {"model": self.config.name, "policy": self.config.decider.label}
         self._named["sequence"] = os.urandom(4).hex()
-        self._seen = self._changed = self._tokens = 0
+        self._tokens = 0
         self._log: Log | None = None
         if self.config.record is not None:  # which only its owner may read
             plan = Plan(self.config.decider.task, None)
@@ -168,10 +168,7 @@ class Auditor:
             self._tell(told)
             if told["outcome"] == CANCELLED:
                 continue
-            before, changed = self.detector.alarmed, told["outcome"] != SAME
-            self._seen, self._changed = self._seen + 1, self._changed + changed
-            self.detector.see(changed)
-            if self.detector.alarmed and not before:
+            if self.detector.see(told["outcome"] != SAME):
                 found = self.numbers()
                 low, high = (round(found[f"share_{end}"], 5) for end in ("low", "high"))
                 state = {"audits": found["seen"], "changed": found["changed"], "low": low}
@@ -207,7 +204,7 @@ class Auditor:
 
     def numbers(self) -> dict[str, float]:
         """Audits that were counted, those whose answer changed, their share, and the alarm."""
-        seen, changed = self._seen, self._changed
+        seen, changed = self.detector.seen, self.detector.changed
         low, high = interval(changed, seen)
         share = changed / seen if seen else 0.0
         shares = {"share": share, "share_low": low, "share_high": high, "tokens": self._tokens}

@@ -19,7 +19,7 @@ Unlike one wealth since the beginning it does not remember how long all was well
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -69,12 +69,13 @@ def _wealth(ones: int, audits: int, mean: float) -> float:
 
 @dataclass
 class Detector:
-    """Notices that more than `limit` of the answers change, from wherever it begins."""
+    """Counts audits, and notices that more than `limit` of the answers change."""
 
     limit: float
+    seen: int = 0
+    changed: int = 0
     alarmed: bool = False
     """Whether it ever did; it is not taken back."""
-    _evidence: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._shares = [min(times * self.limit, (1 + self.limit) / 2) for times in LARGER]
@@ -85,13 +86,15 @@ class Detector:
         """What is compared with RUN_LENGTH."""
         return sum(self._evidence) / len(self._evidence)
 
-    def see(self, changed: bool) -> None:
-        """One more audit."""
+    def see(self, changed: bool) -> bool:
+        """One more audit; whether it is the one that raises the alarm."""
+        self.seen, self.changed = self.seen + 1, self.changed + changed
         for place, share in enumerate(self._shares):
             odds = share / self.limit if changed else (1 - share) / (1 - self.limit)
             # Beyond the alarm nothing depends on it, and it could grow out of all numbers.
             self._evidence[place] = min((1 + self._evidence[place]) * odds, 1e300)
-        self.alarmed = self.alarmed or self.level >= RUN_LENGTH
+        before, self.alarmed = self.alarmed, self.alarmed or self.level >= RUN_LENGTH
+        return self.alarmed and not before
 
 
 def judge_audits(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -99,30 +102,26 @@ def judge_audits(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     An older version did not record what came of them, so only some may be judged.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: Counter[tuple[str, str]] = Counter()
     detectors: dict[tuple[str, str], Detector] = {}
+    alarms: dict[tuple[str, str], str] = {}
     for row in rows:
         key = str(row.get("model")), str(row.get("policy"))
-        blank = {"audits": 0, "judged": 0, "changed": 0, "low": 0.0, "high": 1.0}
-        names = {"model": key[0], "policy": key[1]}
-        told = found.setdefault(key, {**names, **blank, "limit": None, "alarm": None})
-        told["audits"] += 1
-        if "outcome" not in row:
-            continue
-        changed = row["outcome"] != SAME
-        told["judged"] += 1
-        told["changed"] += changed
-        if told["limit"] is None and "limit" in row:
-            told["limit"], detectors[key] = row["limit"], Detector(row["limit"])
-        if key in detectors:
-            detectors[key].see(changed)
-            if detectors[key].alarmed and told["alarm"] is None:
+        found[key] += 1
+        if "outcome" in row and "limit" in row:
+            detector = detectors.setdefault(key, Detector(row["limit"]))
+            if detector.see(row["outcome"] != SAME):
                 at = datetime.fromtimestamp(row["time"], UTC)
-                told["alarm"] = at.isoformat(timespec="seconds")
-    for told in found.values():
-        low, high = interval(told["changed"], told["judged"])
-        told["low"], told["high"] = round(low, 5), round(high, 5)
-    return [*found.values()]
+                alarms[key] = at.isoformat(timespec="seconds")
+    judged = []
+    for (model, policy), audits in found.items():
+        own = detectors.get((model, policy))
+        seen, changed, limit = (own.seen, own.changed, own.limit) if own else (0, 0, None)
+        low, high = interval(changed, seen)
+        told = {"model": model, "policy": policy, "audits": audits, "judged": seen}
+        told |= {"changed": changed, "low": round(low, 5), "high": round(high, 5)}
+        judged.append({**told, "limit": limit, "alarm": alarms.get((model, policy))})
+    return judged
 
 
 # --- what is in a pool ----------------------------------------------------------------------------
