@@ -125,9 +125,9 @@ class Log:
             self.folder = self.path / GROWING
             self.folder.mkdir(exist_ok=True)
         self._check_plan()
-        self._check_questions()
         _sweep(self.folder, "*.partial")
         self._take_stock()
+        self._check_questions()
 
     def _grows(self) -> bool:
         """Whether the plan makes the sealed pool that is there larger.
@@ -172,6 +172,12 @@ class Log:
 
     def _check_questions(self) -> None:
         """Questions are those it was begun with; a log without an end takes further ones."""
+        for question in self.questions if self.plan.request else ():
+            if self.requests.get(question.id, digest := self._digest(question)) != digest:
+                raise UsageError(
+                    f'"{self.path}" was begun with another request for question {question.id}: '
+                    "go on with the same model, task, settings and text, or write elsewhere"
+                )
         file, asked = self.folder / QUESTIONS, {each.id: each for each in self.questions}
         known = read_questions(self.folder, Dropped()) if file.is_file() else {}
         if self.plan.responses is None:
@@ -211,12 +217,6 @@ class Log:
         except PoolError as error:
             raise PoolError(f"{error}; remove the line and run again") from None
         self.done = self.resumed = self.done + len(self.paid)
-        for question in self.questions if self.plan.request else ():
-            if self.requests.get(question.id, digest := self._digest(question)) != digest:
-                raise UsageError(
-                    f'"{self.path}" was begun with another request for question {question.id}: '
-                    "go on with the same model, task, settings and text, or write elsewhere"
-                )
 
     def missing(self, question: Question, *, block: int) -> list[range]:
         """The stretches of responses still to be asked for, none longer than `block`."""

@@ -310,8 +310,10 @@ def test_a_log_without_an_end_remembers_what_was_asked(tmp_path: Path) -> None:
         assert [each.text for each in log.recall(QUESTIONS[0], 0, 8)] == ["0", "1"]
         assert (log.gap(QUESTIONS[0], 2, 8), log.gap(QUESTIONS[1], 0, 8)) == (1, 8)
         assert (len(log.paid), len(log.seal() or ())) == (3, 1)
+    before = files(tmp_path)
     with pytest.raises(UsageError, match="another request for question q0"):
         Log(tmp_path, asking, OTHER)
+    assert files(tmp_path) == before
 
 
 # --- audits ---------------------------------------------------------------------------------------
