@@ -406,14 +406,20 @@ def _responses(fields: Fields) -> list[Any] | None:
         return numbered
     value, text = fields.get("responses"), fields.get("text")
     if fields.name("responses") is None:
-        texts = isinstance(text, list) and text and all(isinstance(each, str) for each in text)
-        return [text] if is_reply(text) else [*text] if texts else None
+        return [text] if is_reply(text) else text if _are_several(text) else None
     told = listed(value)
     if told is not None or fields.name("text") or fields.name("response_answer"):
         return told
     if value is not None:
         raise fields.bad("responses", "list of responses")
     return []
+
+
+def _are_several(text: Any) -> bool:
+    """Whether these are several texts or responses, and not the messages or the parts of one."""
+    if is_objects(text):
+        return not conversation(text) and not any("type" in each for each in text)
+    return isinstance(text, list) and bool(text) and all(isinstance(each, str) for each in text)
 
 
 def is_reply(value: object) -> bool:

@@ -68,6 +68,7 @@ SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
     "excel.csv": (EXCEL, {"0": 2}),
     "generated.jsonl": ([{"prompt": TOM, "generated_text": text} for text in BOXES], {"0": 2}),
     "output.jsonl": ([{"input": TOM, "output": BOXES, "gt": "7"}], {"0": 2}),
+    "objects.jsonl": ([{"prompt": TOM, "response": [{"text": each} for each in BOXES]}], {"0": 2}),
     "sharegpt.jsonl": ([SHARED], {"0": 1}),
     "reply.jsonl": ([{"prompt": TOM, "response": completion("c", 7, 8)}], {"0": 2}),
     "replies.jsonl": ([{**ROW, "responses": [completion("c", 7), completion("d", 8)]}], {"0": 2}),
