@@ -67,12 +67,17 @@ def locate(address: str | Path) -> Path | str:
     return Path(unquote(parts.path)) if parts.scheme == "file" else address
 
 
-@lru_cache(maxsize=16)
 def open_address(address: str | Path) -> tuple[Any, str]:
     """The file system of an address, pyarrow's own or fsspec's, and the path on it."""
-    fs, place = arrow("pyarrow.fs"), locate(address)
+    place = locate(address)
     if isinstance(place, Path):
-        return fs.LocalFileSystem(), str(place.absolute())
+        return arrow("pyarrow.fs").LocalFileSystem(), str(place.absolute())
+    return _open_uri(place)
+
+
+@lru_cache(maxsize=16)
+def _open_uri(place: str) -> tuple[Any, str]:
+    fs = arrow("pyarrow.fs")
     try:
         filesystem, path = fs.FileSystem.from_uri(place)
     except (arrow().ArrowException, OSError, ValueError, ImportError) as error:

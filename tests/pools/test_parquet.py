@@ -55,6 +55,16 @@ def test_it_says_and_holds_the_same(parted: Pool, kind: str, name: str, tmp_path
         export_pool(parted, address)
 
 
+def test_a_relative_address_is_meant_from_where_one_is(
+    parted: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        export_pool(parted, "export")
+        assert len([*(tmp_path / name / "export").iterdir()]) == 3
+
+
 def test_its_parts_travel_to_other_processes(parted: Pool, folder: Path) -> None:
     assert list(hold(open_pool(folder), workers=Processes(2))) == list(hold(parted))
 

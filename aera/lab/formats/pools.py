@@ -426,12 +426,20 @@ def _merge_questions(pools: Sequence[Stored]) -> dict[str, Question]:
 def _merge_records(pools: Sequence[Stored], questions: Mapping[str, Question]) -> Iterator[Record]:
     """Every question with its responses in all pools, also those that are left out in some.
 
-    Responses that are there already, by the same seed and text, are refused.
+    Responses that are there already, by the same seed and text or one and all, are refused.
     """
     for question, drawn in zip(questions.values(), draw_records(pools, questions), strict=True):
         responses: list[Response] = []
+        whole: list[list[str]] = []
         for pool, found in zip(pools, drawn, strict=True):
             added = found.responses if found else ()
+            texts = [each.text for each in added]
+            if any(texts) and texts in whole:
+                raise UsageError(
+                    f'the responses to question {question.id} in "{pool.name}" are those of an '
+                    "earlier pool, one and all; leave that pool out"
+                )
+            whole.append(texts)
             known = {(r.seed, r.model, r.text) for r in responses if r.seed is not None}
             for response in added:
                 if (response.seed, response.model, response.text) in known:

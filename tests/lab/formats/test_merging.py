@@ -119,6 +119,16 @@ def test_what_does_not_go_together_is_refused(
     assert not Path("out").exists()
 
 
+def test_a_pool_and_its_export_are_one_also_without_seeds() -> None:
+    bare = replace(record("a", 4), responses=tuple(Response(f"so {i}") for i in range(4)))
+    export_pool(Pool.open(pool("one", bare)), Path("export"))
+    with pytest.raises(UsageError, match='to question a in "export" are those of an earlier pool'):
+        merge_pools(["one", "export"], Path("out"))
+    answered = replace(bare, responses=(Response("", answer="7"),) * 4)
+    merged = merge_pools([pool("two", answered), pool("three", answered)], Path("more"))
+    assert counts(merged) == {"a": 8}, "answers alone may well be the same"
+
+
 def test_the_command_says_what_became_of_it() -> None:
     one = pool("one", record("a", 8), record("b", 8), record("c", 1))
     words = ("merge", one, pool("two", record("d", 8)), "--out", "out")
