@@ -137,7 +137,7 @@ class Lookout:
 
     def __init__(self, home: Home | None) -> None:
         self.home = home
-        self.abroad = self._told = False
+        self.abroad = False
         self._start()
 
     def _start(self) -> None:
@@ -164,11 +164,9 @@ class Lookout:
         _, less, more = [*FACTS.values()][fact]
         return more if side else less
 
-    def tell(self) -> str | None:
-        """What has changed since this was last asked, in one sentence; None where nothing has."""
-        if self.abroad == self._told:
-            return None
-        self._told = self.abroad
+    @property
+    def news(self) -> str:
+        """What to say where this has just changed."""
         if self.abroad:
             return (
                 "the questions are not like those that the controller was taught on: they are "

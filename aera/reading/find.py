@@ -317,7 +317,7 @@ def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[St
         elif kind == "expression":
             if (match[5] is not None and not _MATH.search(match[5])) or "\\boxed" in match[0]:
                 continue  # a letter that begins a sentence is no formula, nor is an empty box
-            value = match[found].strip(" *_")
+            value = match[found].strip(" *_").rstrip("( ")
         if several is not None and several.match(text, match.end()):
             value = None
         if kind == "choice" and options and _WORDED.match(text, match.end()):

@@ -193,9 +193,9 @@ def look_at(question: Question, controller: Controller, lookout: Lookout) -> Con
     """
     if lookout.home is None:
         return controller
-    doubt = lookout.see(question)
-    if (news := lookout.tell()) is not None:
-        log.warning("%s", news)
+    before, doubt = lookout.abroad, lookout.see(question)
+    if lookout.abroad != before:
+        log.warning("%s", lookout.news)
     return controller.plain if doubt else controller
 
 

@@ -30,8 +30,8 @@ class StructureReader:
         if response.error is not None:
             return Vote(None)
         if calls := tool_calls(response):
-            name = ", ".join(call["name"].replace("\n", " ") for call in calls)
-            return _write(response, name, [call["arguments"] for call in calls])
+            name = ", ".join(name.replace("\n", " ") for name, _ in calls)
+            return _write(response, name, [arguments for _, arguments in calls])
         if self.wants_json:
             try:
                 value = JSON.decode(visible(response.text))
@@ -39,9 +39,9 @@ class StructureReader:
                 return Vote(None)
             return _write(response, "", value)
         vote = self.task.read(response)
-        if not self.tools or (vote.answer is None and response.truncated):
+        if not self.tools:
             return vote
-        if vote.answer is None and not response.text.strip():
+        if vote.answer is None and (response.truncated or not response.text.strip()):
             return vote
         # Where a tool might have been called, a text says at least that none was.
         return Vote(f"{TEXT}\n{vote.answer or ''}")
@@ -85,20 +85,17 @@ def name_of(answer: str | None) -> str | None:
     return name if found else ""
 
 
-def tool_calls(response: Response) -> list[dict[str, Any]]:
+def tool_calls(response: Response) -> list[tuple[str, Any]]:
     """Name and arguments of every tool call, in order; ids differ from reply to reply."""
     choice = response.source if isinstance(response.source, dict) else {}
     message = choice.get("message")
     if not isinstance(message, dict):
         return []
     calls = message.get("tool_calls")
-    functions = [
-        call.get("function") if isinstance(call, dict) else None
-        for call in (calls if isinstance(calls, list) else [])
-    ]
+    calls = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     return [
-        {"name": function["name"], "arguments": _arguments(function.get("arguments"))}
-        for function in [*functions, message.get("function_call")]
+        (function["name"], _arguments(function.get("arguments")))
+        for function in [*(call.get("function") for call in calls), message.get("function_call")]
         if isinstance(function, dict) and isinstance(function.get("name"), str)
     ]
 

@@ -122,6 +122,7 @@ EXPRESSION = [
     *((r"Answer: \[ x^2 \]", "x^2"), ("answer is 18 inches.", "18")),
     *(("Answer: x = 5 or x = 6", "5, 6"), ("answer: 2.5x+1. So", "2.5x+1"), ("answer is $x$", "x")),
     *((r"answer is 3\pi", r"3\pi"), ("**Answer: 2x+3**", "2x+3"), ("Answer: (1, 2)", "(1,2)")),
+    *(("Answer: x+1 (by factoring)", "x+1"), ("Answer: 5 (possibly 6)", None)),
     *(("<answer>$x^2$</answer>", "x^2"), (r"\boxed{x = \dfrac{1}{2}}", "0.5")),
     *(("Solving:\n\n$x^2 + 1$", "x^2+1"), ("Solving gives\nno more than that", None)),
     ("### Final Answer\n\\[\n\\boxed{}\n\\]", None),
