@@ -186,8 +186,7 @@ def _advise(pool: str, made: "Evaluation", controller: Path | None) -> str:
     """The command that goes on from here."""
     from aera.lab.stats import FEW
 
-    abroad = made.sections.get("controller", {}).get("abroad")
-    if controller is not None and not abroad:
+    if controller is not None and not made.abroad:
         return f'aera solve --controller {controller} --base-url URL --model M "a question"'
     if made.truths is None and made.scoring is None:
         return f"aera label {pool} names the questions to look at"
@@ -209,8 +208,8 @@ def _show(made: "Evaluation", *, whole: bool, advice: str) -> None:
     print_policies(console, rows, spoken=made.spoken)
     if whole and trajectories.grades is not None and made.scoring is None:
         print_transitions(console, trajectories)
-    if whole and "calibration" in made.sections:
-        print_calibration(console, made.sections["calibration"])
+    if whole and made.done is not None and made.done.choices:
+        print_calibration(console, made.done.choices)
     _say_readably(others, made.readability, made.records.task)
     more = len(made.frontier.without_sweeps().points) - len(rows) + 1
     rest = f" ({more} more policies: --all)" if more > 0 else ""

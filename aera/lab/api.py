@@ -23,7 +23,6 @@ from aera.lab.summary import (
     REPLAY,
     Evaluation,
     Scoring,
-    compare_utility,
     scoring_for,
     with_judgement,
     with_oracle,
@@ -113,10 +112,9 @@ def evaluate(
         replayed = ReplaySettings(records.task, checkpoints, truths, RULES[rule])
     else:
         replayed = scoring.learner(records, truths).replaying(records, truths, checkpoints)
-    frontier, sections = replayed.evaluate(records, plain, workers=crew), dict[str, Any]()
+    frontier = replayed.evaluate(records, plain, workers=crew)
     if scoring is not None:
         frontier = with_oracle(frontier, scoring.price)
-        sections["best_of_n"] = scoring.as_json(truths)
     made = Evaluation(
         records,
         protocol,
@@ -129,7 +127,6 @@ def evaluate(
         prices=money,
         scoring=scoring,
         controller=controller,
-        sections=sections,
         workers=crew,
         left_out=graded.remark,
     )
@@ -334,19 +331,8 @@ def _with_controller(
     for other in judged[2 : len(policies)]:
         if other.policy != point.policy:
             frontier = frontier.with_point(replace(other, in_sample=bool(seen)))
-    told: dict[str, Any] = {
-        "policy": point.policy,
-        "seen": len(seen),
-        "status": f"in-sample: {len(seen)} questions were seen in training" if seen else "unseen",
-        "task": controller.task.name,
-        "calibration": dict(controller.calibration),
-        "abroad": _find_abroad(controller, made.records),
-    }
-    sections = {**made.sections, "controller": told}
-    if made.scoring is not None:
-        price = made.scoring.price
-        sections["outcome"] = compare_utility(point, (), price=price, seed=made.seed)
-    return replace(made, frontier=frontier, sections=sections)
+    abroad = _find_abroad(controller, made.records)
+    return replace(made, frontier=frontier, seen=len(seen), abroad=abroad)
 
 
 def _find_abroad(controller: Controller, records: Records) -> str | None:

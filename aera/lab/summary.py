@@ -1,7 +1,7 @@
 """Evaluation: how it was asked for, what came out, and how files and tables show it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import permutations
 from math import isfinite
@@ -11,7 +11,7 @@ import numpy as np
 
 from aera.arrays import Columns
 from aera.errors import UsageError
-from aera.lab.calibrating.calibration import MostUtility
+from aera.lab.calibrating.calibration import Choice, MostUtility
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, answer_families
 from aera.lab.diagnostics import (
     collapsing,
@@ -45,6 +45,8 @@ from aera.lab.truths import Truths, TruthScorer, need_truths
 from aera.lab.words import (
     CAREFUL,
     SHOWN_THRESHOLD,
+    certify,
+    certify_controller,
     changed_gap,
     headline_point,
     make_headline,
@@ -52,6 +54,7 @@ from aera.lab.words import (
     shown_points,
     table_columns,
     tell_money,
+    uncertified,
 )
 from aera.policies.rules import Policy, standard_policies
 from aera.pools.pool import Records
@@ -154,10 +157,13 @@ class Evaluation:
     """Of tokens; with them every policy's cost is told in money."""
     scoring: Scoring | None = None
     """Best-of-n; None where answers are voted on."""
-    sections: dict[str, Any] = field(default_factory=dict)
-    """What else the protocol has to say."""
     done: Judgement | None = None
+    """What crossfit, nested or holdout learned, and how it judged."""
     controller: Controller | None = None
+    seen: int = 0
+    """How many of the questions the controller was trained on."""
+    abroad: str | None = None
+    """What a controller would say that was brought to a pool it does not know."""
     workers: Workers = SERIAL
     left_out: str | None = None
     """Which questions could not be judged, and why."""
@@ -178,22 +184,19 @@ class Evaluation:
 
         With prices every point has its money for a thousand questions.
         """
-        trajectories, prices = self.frontier.trajectories, self.prices
+        trajectories, task = self.frontier.trajectories, self.records.task
         graded = trajectories.grades is not None
-        right = graded and not trajectories.rewarded
         made = {
             "pool": {
                 "name": self.records.name,
-                "task": self.records.task.name,
-                "equivalence": self.records.task.equivalence,
+                "task": task.name,
+                "equivalence": task.equivalence,
                 "questions": len(trajectories.question_ids),
                 "schedule": list(trajectories.schedule),
             },
             "readability": self.readability.as_json(),
             "protocol": self.protocol,
             "seed": self.seed,
-            **({} if prices is None else {"prices": asdict(prices)}),
-            **({} if self.headline is None else {"headline": self.headline}),
             "points": [point.as_json(**self.terms) for point in self.frontier.points],
             "comparisons": comparisons(self.frontier, seed=self.seed) if graded else [],
             "trajectories": {
@@ -201,10 +204,21 @@ class Evaluation:
                 "transitions": trajectories.transitions(),
                 "counter_examples": counter_examples(trajectories),
             }
-            if right
+            if graded and not trajectories.rewarded
             else None,
-            **self.sections,
         }
+        if self.prices is not None:
+            made["prices"] = asdict(self.prices)
+        if self.headline is not None:
+            made["headline"] = self.headline
+        if self.scoring is not None:
+            made["best_of_n"] = self.scoring.as_json(self.truths)
+        if self.outcome:
+            made["outcome"] = self.outcome
+        if self.controller is not None:
+            made["controller"] = about_controller(self, self.controller)
+        if self.done is not None:
+            made |= about_judgement(self, self.done)
         return {name: _strict(section) for name, section in made.items()}
 
     @cached_property
@@ -215,13 +229,41 @@ class Evaluation:
         """
         if self.scoring is not None:
             return None
-        return make_headline(
-            self.frontier,
-            protocol=self.protocol,
-            task=self.records.task.name,
-            sections=self.sections,
-            max_loss=self.max_loss,
+        choices = self.chosen
+        if choices:
+            certificate = certify(choices, " and that are not judged here")
+        elif self.controller is not None:
+            known, task = self.controller.calibration, self.records.task.name
+            own = self.controller.task.name
+            certificate = certify_controller(known, seen=self.seen, own=own, task=task)
+        else:
+            graded = headline_point(self.frontier).graded
+            certificate = uncertified(self.protocol, graded=graded)
+        by_agreement = bool(choices) and choices[0].by_agreement
+        made = make_headline(
+            self.frontier, certificate, allowed=self.allowed, by_agreement=by_agreement
         )
+        return made.as_json()
+
+    @property
+    def chosen(self) -> Sequence[Choice]:
+        """What calibration chose for the policy that is spoken of, once per fold."""
+        return next(iter(self.done.choices.values()), ()) if self.done else ()
+
+    @property
+    def allowed(self) -> float:
+        """Points that may be lost: what a controller was calibrated for, else what is asked."""
+        known = self.controller.calibration if self.controller else {}
+        return 100 * float(known.get("max_loss", self.max_loss))
+
+    @cached_property
+    def outcome(self) -> list[str]:
+        """What best-of-n was worth, where something was calibrated or a controller judged."""
+        point = headline_point(self.frontier)
+        if self.scoring is None or point.kind not in (Kind.CALIBRATED, Kind.CONTROLLER):
+            return []
+        others = self.done.points()[1:] if self.done else ()
+        return compare_utility(point, others, price=self.scoring.price, seed=self.seed)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per policy, as pandas and polars take them."""
@@ -283,14 +325,14 @@ class Evaluation:
     @property
     def remarks(self) -> list[str]:
         """The headline, and what else a table cannot say: how far its claims reach."""
-        task, known = self.records.task, self.sections.get("controller", {})
-        told = [*(self.headline["lines"] if self.headline else self.sections.get("outcome", ()))]
+        task = self.records.task
+        told = [*(self.headline["lines"] if self.headline else self.outcome)]
         told += [f"{self.title}.", *([self.left_out] if self.left_out else ())]
         if self.readability.responses:
             warning = self.readability.warning(task)
             told += [f"{self.readability.summary(task)}.", *([warning] if warning else ())]
-        if known.get("abroad"):
-            told.append(f"{known['policy']}: {known['abroad']}")
+        if self.abroad:
+            told.append(f"{self.spoken}: {self.abroad}")
         if self.scoring is not None:
             told.append(self.scoring.told(self.truths))
         if self.prices is not None:
@@ -339,63 +381,89 @@ def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
     ]
 
 
-# --- what crossfit, nested and holdout add --------------------------------------------------------
+# --- what a controller, and crossfit, nested and holdout add --------------------------------------
+
+
+def about_controller(made: Evaluation, controller: Controller) -> dict[str, Any]:
+    """What is known of a controller that was finished before."""
+    seen = f"in-sample: {made.seen} questions were seen in training"
+    return {
+        "policy": made.spoken,
+        "seen": made.seen,
+        "status": seen if made.seen else "unseen",
+        "task": controller.task.name,
+        "calibration": dict(controller.calibration),
+        "abroad": made.abroad,
+    }
 
 
 def with_judgement(made: Evaluation, done: Judgement, table: Any) -> Evaluation:
     """The same with what a protocol learned, beside the given policies on the judged questions.
 
     After crossfit that is the gate's whole sweep, one-shot, and every other sweep, post hoc;
-    otherwise every calibrated family, with what calibration chose and saved.
+    otherwise every calibrated family at the setting that calibration chose.
     """
-    known, seed, swept = done.trajectories, made.seed, made.protocol == CROSSFIT
-    points = [
-        replace(p, ends=p.columns[done.rows], seen=p.trajectories.take(done.rows))
-        for p in made.frontier.points
-        if p.kind is not Kind.HINDSIGHT
-    ]
+    known, points = done.trajectories, list[Point]()
+    for point in (p for p in made.frontier.points if p.kind is not Kind.HINDSIGHT):
+        seen = point.trajectories.take(done.rows)
+        points.append(replace(point, ends=point.columns[done.rows], seen=seen))
     if isinstance(table, Dataset) and made.scoring is None:
         plain = table.replay(done.rows, mixed=table.exchangeable)
         points = [_in_orders(point, plain) for point in points]
-    judged = done.sweep() if swept else done.points()
-    if swept:
-        once, shown = done.one_shot(), done.at(SHOWN_THRESHOLD)
-        dealt = shuffle(shown.columns, done.folds, seed=seed)
+    if made.protocol == CROSSFIT:
+        once = done.one_shot()
+        dealt = shuffle(done.at(SHOWN_THRESHOLD).columns, done.folds, seed=made.seed)
         points += [point for name in table.families for point in table.sweep(name)]
-        points += [*judged, *([once] if once else ())]
+        points += [*done.sweep(), *([once] if once else ())]
         points.append(hindsight_point("matched-random", dealt, known))
-        status = "descriptive: thresholds and sweeps are shown, picking from them is post hoc"
-        told: dict[str, Any] = {"status": status}
     else:
-        points = [*done.fixed(), *points, *judged, *done.sweep()]
-        told = {"status": "confirmatory for the calibrated rows only; sweeps are post hoc"}
-        told["calibration"] = {
-            name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
-            for name, choices in done.choices.items()
-        }
-        full, told["savings"] = done.fixed()[-1].spent, []
-        for point in judged:
-            saved = saved_share(point.spent, full).as_json("percent")
-            told["savings"].append({"policy": point.policy, "family": point.family, **saved})
-    graded = known.grades is not None
-    points += [oracle_point(done.measured)] if graded else []
-    frontier = Frontier(_distinct(points), known, made.readability)
+        points = [*done.fixed(), *points, *done.points(), *done.sweep()]
+    if known.grades is not None:
+        points.append(oracle_point(done.measured))
+    distinct = dict[str, Point]()  # sweeps and the standard list overlap
+    for point in points:
+        distinct.setdefault(point.policy, point)
+    frontier = Frontier(tuple(distinct.values()), known, made.readability)
     if made.scoring is not None:
-        frontier, price = with_oracle(frontier, made.scoring.price), made.scoring.price
-        told["outcome"] = compare_utility(judged[0], judged[1:], price=price, seed=seed)
+        frontier = with_oracle(frontier, made.scoring.price)
+    return replace(made, frontier=frontier, done=done)
+
+
+def about_judgement(made: Evaluation, done: Judgement) -> dict[str, Any]:
+    """What calibration chose and saved, and whether the routing is real."""
+    seed, graded = made.seed, done.trajectories.grades is not None
+    if made.protocol == CROSSFIT:
+        status = "descriptive: thresholds and sweeps are shown, picking from them is post hoc"
+        tested, told = done.sweep(), dict[str, Any](status=status)
+        told["diagnostics"] = diagnostics(done.at(SHOWN_THRESHOLD), made.frontier, seed=seed)
+        mixed = tested
     else:
-        tested = judged if graded else []
-        mixed = tested if swept else tested[:1]
-        told["mixtures"] = [_mixture_row(point, frontier, seed=seed) for point in mixed]
-        told["matched_random"] = [_matched_row(point, done.folds, seed=seed) for point in tested]
-        if swept:
-            told["diagnostics"] = diagnostics(done.at(SHOWN_THRESHOLD), frontier, seed=seed)
-        else:
-            told["changed"] = [
-                {"policy": point.policy, **changed_gap(point).as_json("difference")}
+        judged, full = done.points(), done.fixed()[-1].spent
+        told = {
+            "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
+            "calibration": {
+                name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
+                for name, choices in done.choices.items()
+            },
+            "savings": [
+                {
+                    "policy": point.policy,
+                    "family": point.family,
+                    **saved_share(point.spent, full).as_json("percent"),
+                }
                 for point in judged
-            ]
-    return replace(made, frontier=frontier, sections={**made.sections, **told}, done=done)
+            ],
+        }
+        if made.scoring is not None:
+            return told
+        told["changed"] = [
+            {"policy": point.policy, **changed_gap(point).as_json("difference")} for point in judged
+        ]
+        tested = judged if graded else []
+        mixed = tested[:1]
+    told["mixtures"] = [_mixture_row(point, made.frontier, seed=seed) for point in mixed]
+    told["matched_random"] = [_matched_row(point, done.folds, seed=seed) for point in tested]
+    return told
 
 
 def _in_orders(point: Point, seen: Trajectories) -> Point:
@@ -412,14 +480,6 @@ def _in_orders(point: Point, seen: Trajectories) -> Point:
         return point
     alike = np.array_equal(ends[:, 0], point.columns)
     return replace(point, ends=ends, seen=seen) if alike else point
-
-
-def _distinct(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Each label once; sweeps and the standard list overlap."""
-    found: dict[str, Point] = {}
-    for point in points:
-        found.setdefault(point.policy, point)
-    return tuple(found.values())
 
 
 def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:

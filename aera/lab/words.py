@@ -4,7 +4,7 @@ The terminal, the JSON file, the page and the model card show these sentences as
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,6 @@ ENOUGH = 300
 SHOWN = 5
 """Rows of a table that nobody asked more of."""
 
-Calibration = Mapping[str, Any]
-"""The fields of a Choice, as evaluation files and controllers hold them."""
 Cell = Callable[[Point], str]
 
 
@@ -142,139 +140,164 @@ def headline_point(frontier: Frontier) -> Point:
     return next((point for point in points if point.kind not in plain), points[0])
 
 
-def make_headline(
-    frontier: Frontier, *, protocol: str, task: str, sections: Mapping[str, Any], max_loss: float
-) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class Headline:
     """One policy, named before its result was seen, against plain votes and its own full budget.
 
-    As an evaluation file holds it. The claim is against all plain votes, the grounds are what that
-    rests on and what became of the limit; `lines` is everything that is said. Without truths, and
-    on questions it was trained on, there is no gap. `sections` are what a protocol or a controller
-    has to say; `max_loss` holds where they do not.
+    Without truths, and on questions it was trained on, there is no gap.
     """
+
+    point: Point
+    plain: Point
+    """All plain votes."""
+    full: Point
+    """All votes as the policy weighs them."""
+    spent: Estimate
+    """Percent of what its full budget takes."""
+    apart: Estimate | None
+    """Against all plain votes."""
+    gap: Estimate | None
+    """Against its own full budget."""
+    beside: Sequence[tuple[Point, Estimate]]
+    """Against fewer plain votes, too."""
+    changed: Estimate | None
+    """Where calibration counted them: answers that are not those of the full budget."""
+    allowed: float
+    """Points that may be lost."""
+    certified: bool
+    certificate: str
+
+    @property
+    def status(self) -> str:
+        """What kind of test it is, if any."""
+        calibrated = self.point.kind is Kind.CALIBRATED
+        if not self.point.graded:
+            return "on questions kept apart, without truths" if calibrated else "dry run"
+        if self.point.kind is Kind.CONTROLLER:
+            return "in-sample" if self.point.in_sample else "a test on unseen questions"
+        return "a test on questions kept apart" if calibrated else "descriptive"
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ever stops before its full budget."""
+        return bool(np.any(self.point.columns != self.full.columns))
+
+    @property
+    def claim(self) -> str:
+        """What is right, for how much, and how sure that is, against all plain votes."""
+        point, full, plain, apart = self.point, self.full, self.plain, self.apart
+        right = sure = ""
+        if apart is not None:
+            right = f"{point.accuracy:.1f} % right against {plain.accuracy:.1f} % for "
+            right += f"{plain.responses:.0f} plain votes"
+            sure = f"(95 %: {bracket(apart.low, apart.high)} points)"
+        if not self.stops:
+            kept = f"All {full.responses:.0f} samples are kept, so nothing is saved"
+            alike = apart is None or full.policy == plain.policy
+            return kept if alike else f"{kept}: {right} {sure}"
+        price = f"{self.spent.value:.0f} % of the {'tokens' if full.tokens else 'responses'}"
+        if not point.graded:
+            same = f"{point.agreement:.1f} % of the answers equal those of {full.policy}"
+            return f"{same}, for {price}"
+        if apart is None:
+            return f"Questions it was trained on say nothing of its accuracy; it spends {price}"
+        told = f"{right}, at {price} {sure}"
+        if apart.questions >= FEW:
+            return told
+        counted = "question is" if apart.questions == 1 else "questions are"
+        return f"{apart.questions} {counted} too few to say what it costs: {told}"
+
+    @property
+    def grounds(self) -> str:
+        """What the claim rests on, and what became of the limit against its own full budget."""
+        point, full, apart, gap = self.point, self.full, self.apart, self.gap
+        named = f"{point.policy} ({self.status})"
+        used = f"{point.responses:.1f} responses each"
+        if not point.graded:
+            return f"{named}, against {full.policy}, its full budget: {used}."
+        if apart is None or gap is None:
+            return (
+                f"{named}: {point.accuracy:.1f} % right, {full.policy}, its full budget, "
+                f"{full.accuracy:.1f} %; {used}."
+            )
+        counted = f"{apart.better} of {apart.questions} answers better and {apart.worse} worse"
+        if np.any((point.scores - self.plain.scores) % 1):
+            counted += " in some order of the responses"
+        said = f"{named}: {counted}, {used}."
+        if apart.questions < FEW or not self.stops:
+            return said
+        own = f"{full.policy}, its own full budget ({full.accuracy:.1f} % right)"
+        return f"{said} Beside {own}: {compare_in_words(gap, self.allowed)}."
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything that is said."""
+        said, changed = [f"{self.claim}.", self.grounds], self.changed
+        if changed is not None:
+            ends = f"{abs(changed.high):.1f} to {-changed.low:.1f}"
+            said.append(
+                f"{changed.worse} of {changed.questions} answers differ from {self.full.policy}'s: "
+                f"{abs(changed.value):.1f} % (95 %: {ends} %)."
+            )
+        return [*said, self.certificate]
+
+    def as_json(self) -> dict[str, Any]:
+        """As an evaluation file holds it."""
+        told = ("claim", "grounds", "status", "certified", "certificate", "lines")
+        return {
+            "policy": self.point.policy,
+            "reference": self.full.policy,
+            **{name: getattr(self, name) for name in told},
+            "spent": self.spent.as_json("percent"),
+            "gap": self.gap and self.gap.as_json("difference"),
+            "changed": self.changed and self.changed.as_json("difference"),
+            "beside": [
+                {
+                    "reference": point.policy,
+                    "accuracy": point.accuracy,
+                    "responses": point.responses,
+                    "gap": gap.as_json("difference"),
+                    "full": point.responses == point.trajectories.schedule.last,
+                }
+                for point, gap in self.beside
+            ],
+        }
+
+
+def make_headline(
+    frontier: Frontier, certificate: tuple[bool, str], *, allowed: float, by_agreement: bool = False
+) -> Headline:
+    """Of the policy to speak of, with what was proved of it."""
     point, plain = headline_point(frontier), frontier.full_budget()
     full = frontier.full_budget(weighted=point.weighted)
-    unit, name = ("spent", "tokens") if full.tokens else ("counts", "responses")
-    spent = spent_share(getattr(point, unit), getattr(full, unit))
-    tested = point.graded and not point.in_sample
-    apart, gap = (paired_gap(point.scores, p.scores) if tested else None for p in (plain, full))
-    choices, status = _choices(sections), _status(point)
-    known = choices[0] if choices else sections.get("controller", {}).get("calibration", {})
-    allowed = 100 * known.get("max_loss", max_loss)
-    certified, certificate = _certificate(protocol, task, sections, graded=point.graded)
-    claim = _claim(point, full, plain, apart, price=f"{spent.value:.0f} % of the {name}")
-    grounds = _grounds(point, full, plain, apart, gap, status=status, allowed=allowed)
-    lines, changed = [f"{claim}.", grounds], None
-    if point.kind is Kind.CALIBRATED and known.get("by_agreement"):
-        changed = changed_gap(point)
-        ends = f"{abs(changed.high):.1f} to {-changed.low:.1f}"
-        lines.append(
-            f"{changed.worse} of {changed.questions} answers differ from {full.policy}'s: "
-            f"{abs(changed.value):.1f} % (95 %: {ends} %)."
-        )
+    unit = "spent" if full.tokens else "counts"
+
+    def compare(other: Point) -> Estimate | None:
+        tested = point.graded and not point.in_sample
+        return paired_gap(point.scores, other.scores) if tested else None
+
     fixed = (p for p in frontier.points if p.kind is Kind.FIXED and not p.weighted)
-    beside = {each.policy: each for each in (*fixed, plain) if tested}
-    return {
-        "policy": point.policy,
-        "reference": full.policy,
-        "claim": claim,
-        "grounds": grounds,
-        "status": status,
-        "certified": certified,
-        "certificate": certificate,
-        "spent": spent.as_json("percent"),
-        "gap": gap and gap.as_json("difference"),
-        "beside": [
-            {
-                "reference": each.policy,
-                "accuracy": each.accuracy,
-                "responses": each.responses,
-                "gap": paired_gap(point.scores, each.scores).as_json("difference"),
-                "full": each.responses == each.trajectories.schedule.last,
-            }
-            for each in beside.values()
-            if each.policy not in (full.policy, point.policy)
-        ],
-        "changed": changed and changed.as_json("difference"),
-        "lines": [*lines, certificate],
-    }
+    others = {p.policy: p for p in (*fixed, plain) if p.policy not in (full.policy, point.policy)}
+    counted = by_agreement and point.kind is Kind.CALIBRATED
+    return Headline(
+        point,
+        plain,
+        full,
+        spent=spent_share(getattr(point, unit), getattr(full, unit)),
+        apart=compare(plain),
+        gap=compare(full),
+        beside=[(other, gap) for other in others.values() if (gap := compare(other))],
+        changed=changed_gap(point) if counted else None,
+        allowed=allowed,
+        certified=certificate[0],
+        certificate=certificate[1],
+    )
 
 
 def changed_gap(point: Point) -> Estimate:
     """How many answers are not those of the full budget; every one of them counts as worse."""
     gap = paired_gap(point.agreements, np.ones_like(point.agreements))
     return replace(gap, high=min(0.0, gap.high))  # nothing agrees more than it agrees with itself
-
-
-def _status(point: Point) -> str:
-    if not point.graded and point.kind is Kind.CALIBRATED:
-        return "on questions kept apart, without truths"
-    if not point.graded:
-        return "dry run"
-    if point.kind is Kind.CONTROLLER:
-        return "in-sample" if point.in_sample else "a test on unseen questions"
-    return "a test on questions kept apart" if point.kind is Kind.CALIBRATED else "descriptive"
-
-
-def _choices(sections: Mapping[str, Any]) -> Sequence[Calibration]:
-    """What calibration chose for the headline's policy, once per fold."""
-    own: Sequence[Calibration] = next(iter(sections.get("calibration", {}).values()), ())
-    return own
-
-
-def _claim(point: Point, full: Point, plain: Point, apart: Estimate | None, *, price: str) -> str:
-    """The policy against all plain votes: what is right, for how much, and how sure that is."""
-    questions, votes = len(point.columns), f"{plain.responses:.0f} plain votes"
-    if not np.any(point.columns != full.columns):
-        kept = f"All {full.responses:.0f} samples are kept, so nothing is saved"
-        if apart is None or full.policy == plain.policy:
-            return kept
-        return (
-            f"{kept}: {point.accuracy:.1f} % right against {plain.accuracy:.1f} % for {votes} "
-            f"(95 %: {bracket(apart.low, apart.high)} points)"
-        )
-    if not point.graded:
-        return f"{point.agreement:.1f} % of the answers equal those of {full.policy}, for {price}"
-    if apart is None:
-        return f"Questions it was trained on say nothing of its accuracy; it spends {price}"
-    told = (
-        f"{point.accuracy:.1f} % right against {plain.accuracy:.1f} % for {votes}, at {price} "
-        f"(95 %: {bracket(apart.low, apart.high)} points)"
-    )
-    if questions >= FEW:
-        return told
-    counted = "question is" if questions == 1 else "questions are"
-    return f"{questions} {counted} too few to say what it costs: {told}"
-
-
-def _grounds(
-    point: Point,
-    full: Point,
-    plain: Point,
-    apart: Estimate | None,
-    gap: Estimate | None,
-    *,
-    status: str,
-    allowed: float,
-) -> str:
-    """What the claim rests on; and the policy against its own full budget, as the limit is told."""
-    named = f"{point.policy} ({status})"
-    used = f"{point.responses:.1f} responses each"
-    if not point.graded:
-        return f"{named}, against {full.policy}, its full budget: {used}."
-    if apart is None or gap is None:
-        return (
-            f"{named}: {point.accuracy:.1f} % right, {full.policy}, its full budget, "
-            f"{full.accuracy:.1f} %; {used}."
-        )
-    counted = f"{apart.better} of {apart.questions} answers better and {apart.worse} worse"
-    if np.any((point.scores - plain.scores) % 1):
-        counted += " in some order of the responses"
-    said = f"{named}: {counted}, {used}."
-    if len(point.columns) < FEW or not np.any(point.columns != full.columns):
-        return said
-    own = f"{full.policy}, its own full budget ({full.accuracy:.1f} % right)"
-    return f"{said} Beside {own}: {compare_in_words(gap, allowed)}."
 
 
 def compare_in_words(gap: Estimate, allowed: float) -> str:
@@ -292,14 +315,14 @@ def compare_in_words(gap: Estimate, allowed: float) -> str:
     return f"{seen}, and {-gap.low:.1f} points less cannot be ruled out"
 
 
-def _certificate(
-    protocol: str, task: str, sections: Mapping[str, Any], *, graded: bool
-) -> tuple[bool, str]:
-    """Whether a bound was proved on questions apart from those judged, and if not, why."""
-    if choices := _choices(sections):
-        return certify(choices, " and that are not judged here")
-    if known := sections.get("controller"):
-        return certify_controller(known, task)
+# --- certified or not -----------------------------------------------------------------------------
+
+
+LIKE_THOSE = ", for questions, a reasoner and sampling like those"
+
+
+def uncertified(protocol: str, *, graded: bool) -> tuple[bool, str]:
+    """Why nothing can be proved where nothing was calibrated."""
     if not graded:
         return False, "Not certified: there are no right answers to measure a loss with."
     if protocol == "crossfit":
@@ -313,76 +336,78 @@ def _certificate(
     )
 
 
-# --- certified or not -----------------------------------------------------------------------------
-
-
-def certify_controller(known: Mapping[str, Any], task: str | None) -> tuple[bool, str]:
+def certify_controller(
+    calibration: Mapping[str, Any], *, seen: int, own: str, task: str
+) -> tuple[bool, str]:
     """A finished controller brings its certificate along, for questions like its own.
 
-    `known` has its calibration, its task and how many of these questions it has seen.
+    `seen` says how many of these questions it knows, `own` for which task it was calibrated.
     """
-    calibration = known.get("calibration", {})
-    if known["seen"]:
-        proved = calibration.get("setting") is not None and calibration.get("alpha") is not None
-        rest = f"; for new ones {_promise(calibration)} was proved" if proved else ""
-        return False, (
-            f"Not tested here: {known['seen']} of these questions were seen in training{rest}."
-        )
-    own = known.get("task")
-    if task is not None and own not in (None, task):
+    choice = _read_choice(calibration)
+    if seen:
+        proved = choice is not None and choice.feasible and choice.alpha is not None
+        rest = f"; for new ones {_promise(choice)} was proved" if choice and proved else ""
+        return False, f"Not tested here: {seen} of these questions were seen in training{rest}."
+    if own != task:
         return False, f"Not certified here: it was calibrated for {own}, and this is {task}."
-    if not {"setting", "alpha", "max_loss", "questions"} <= set(calibration):
+    if choice is None:
         return False, "Not certified: its calibration left no record."
-    return certify([calibration], ", for questions, a reasoner and sampling like those")
+    return certify([choice], LIKE_THOSE)
 
 
-def certify(choices: Sequence[Calibration], where: str) -> tuple[bool, str]:
+def _read_choice(calibration: Mapping[str, Any]) -> Choice | None:
+    """What a controller's record says was chosen; None where its policy was stated."""
+    if not {"setting", "alpha", "max_loss", "questions"} <= set(calibration):
+        return None
+    names = [each.name for each in fields(Choice) if each.name in calibration]
+    return Choice(**{name: calibration[name] for name in names})
+
+
+def certify(choices: Sequence[Choice], where: str) -> tuple[bool, str]:
     """Whether a bound was proved in every fold, and one sentence about it."""
     first, folds = choices[0], len(choices)
     each = " in each fold" if folds > 1 else ""
-    if failed := [choice for choice in choices if choice["setting"] is None]:
+    if failed := [choice for choice in choices if not choice.feasible]:
         part = f" in {len(failed)} of {folds} folds" if folds > 1 else ""
         return False, f"Not certified: {_failure(failed[0])}{part}."
-    if first["alpha"] is None:
+    if first.alpha is None:
         return False, f"Not certified: {_measured(first, each)}."
     return True, (
-        f"Certified: {_promise(first)}, proved on {first['questions']} questions{each} that "
+        f"Certified: {_promise(first)}, proved on {first.questions} questions{each} that "
         f"nothing was learned from{where}."
     )
 
 
-def _promise(choice: Calibration) -> str:
-    sure = 100 * (1 - choice["alpha"])
-    if choice.get("by_agreement"):
+def _promise(choice: Choice) -> str:
+    sure = 100 * (1 - (choice.alpha or 0.0))
+    if choice.by_agreement:
         return f"P(answers that differ from its own full budget's ≤ {_points(choice)}) ≥ {sure:g} %"
     return f"P(loss ≤ {_points(choice)} against its own full budget) ≥ {sure:g} %"
 
 
-def _points(choice: Calibration) -> str:
-    return f"{100 * choice['max_loss']:g} {'%' if choice.get('by_agreement') else 'points'}"
+def _points(choice: Choice) -> str:
+    return f"{100 * choice.max_loss:g} {'%' if choice.by_agreement else 'points'}"
 
 
-def _failure(choice: Calibration) -> str:
+def _failure(choice: Choice) -> str:
     """Why the full budget is kept."""
-    verb = "change" if choice.get("by_agreement") else "lose"
-    shown = f"be proved to {verb}" if choice["alpha"] is not None else f"be seen to {verb}"
-    needed = choice.get("needed")
-    more = f" (it takes about {needed})" if needed else ""
+    shown = "proved" if choice.alpha is not None else "seen"
+    more = f" (it takes about {choice.needed})" if choice.needed else ""
     return (
-        f"no setting could {shown} at most {_points(choice)} on {choice['questions']} "
-        f"questions{more}, so the full budget is kept"
+        f"no setting could be {shown} to {choice.verb} at most {_points(choice)} on "
+        f"{choice.questions} questions{more}, so the full budget is kept"
     )
 
 
-def _measured(choice: Calibration, each: str) -> str:
+def _measured(choice: Choice, each: str) -> str:
     """What calibration without a certificate did, which is no promise."""
-    questions, margin = choice["questions"], choice.get("margin")
-    verb, verbs = ("changed", "changes") if choice.get("by_agreement") else ("lost", "loses")
-    far = f" with {margin:g} standard error to spare, which promises nothing" if margin else ""
-    if questions < FEW:
+    verb, verbs = ("changed", "changes") if choice.by_agreement else ("lost", "loses")
+    spare = f" with {choice.margin:g} standard error to spare, which promises nothing"
+    far = spare if choice.margin else ""
+    if choice.questions < FEW:
         far = f", too few to say what it {verbs} on others"
     return (
-        f"the setting is the cheapest that {verb} at most {_points(choice)} on {questions} "
+        f"the setting is the cheapest that {verb} at most {_points(choice)} on {choice.questions} "
         f"calibration questions{each}{far}"
     )
 
@@ -397,8 +422,7 @@ def tell_choice(choice: Choice) -> list[str]:
     else:
         saved = f"{100 * choice.token_saving:.1f} % of the tokens saved in calibration"
         chosen = f"{choice.family} {choice.setting:g}, {saved}"
-    known = {"seen": 0, "calibration": asdict(choice)}
-    return [f"{chosen}.", certify_controller(known, None)[1]]
+    return [f"{chosen}.", certify([choice], LIKE_THOSE)[1]]
 
 
 def advise(choice: Choice, allows: float | None) -> list[str]:
@@ -413,9 +437,7 @@ def advise(choice: Choice, allows: float | None) -> list[str]:
     if choice.alpha is None and choice.questions < ENOUGH:
         needed, way = questions_needed(choice.max_loss, ALPHA), "record more questions"
         if needed is not None and choice.questions // 2 < needed:  # half of them certify
-            way = (
-                f"a certificate of {_points(asdict(choice))} takes {2 * needed} questions at least"
-            )
+            way = f"a certificate of {_points(choice)} takes {2 * needed} questions at least"
         elif needed is not None:
             way = f"ask for a certificate (--certify {ALPHA:g}), or {way}"
         more = f": expect other ones to {choice.verb} more" if choice.feasible else ""

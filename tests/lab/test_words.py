@@ -19,14 +19,14 @@ from aera.lab.summary import Evaluation
 from aera.lab.words import certify, certify_controller, make_headline, tell_choice
 
 
-def choice(setting: float | None, alpha: float | None, **others: Any) -> dict[str, Any]:
+def choice(setting: float | None, alpha: float | None, **others: Any) -> Choice:
     made = Choice("aera", setting, 0.02, alpha, 120, 0.9, 0.9, 0.5, 300 if alpha else None)
-    return asdict(replace(made, **others))
+    return replace(made, **others)
 
 
 def spoken(shown: Trajectories, *points: Point, max_loss: float = 0.02) -> dict[str, Any]:
-    told: dict[str, Any] = {"protocol": "nested", "task": "numeric", "max_loss": max_loss}
-    return make_headline(Frontier(points, shown), **told, sections={})
+    frontier = Frontier(points, shown)
+    return make_headline(frontier, (False, "."), allowed=100 * max_loss).as_json()
 
 
 def headline_of(
@@ -129,22 +129,22 @@ CALIBRATIONS = [
     choice(0.3, None, questions=20, margin=1.0),
     choice(None, 0.1),
     choice(None, None),
-    {},
+    None,
 ]
 
 
-@pytest.mark.parametrize("calibration", CALIBRATIONS)
+@pytest.mark.parametrize("chosen", CALIBRATIONS)
 @pytest.mark.parametrize(("seen", "task"), [(0, "numeric"), (7, "numeric"), (0, "choice")])
 def test_a_certificate_is_one_sentence_that_does_not_contradict_itself(
-    calibration: dict[str, Any], seen: int, task: str
+    chosen: Choice | None, seen: int, task: str
 ) -> None:
-    known = {"seen": seen, "task": "numeric", "calibration": calibration}
-    certified, told = certify_controller(known, task)
+    calibration = {"learned": "somehow", **(asdict(chosen) if chosen else {})}
+    certified, told = certify_controller(calibration, seen=seen, own="numeric", task=task)
     assert told.lower().count("certified") <= 1
     assert told.count(". ") == 0
     assert told.endswith(".")
     assert told.startswith("Certified: " if certified else "Not ")
-    proved = calibration.get("setting") is not None and calibration.get("alpha") is not None
+    proved = chosen is not None and chosen.feasible and chosen.alpha is not None
     assert certified is (proved and not seen and task == "numeric")
 
 
@@ -158,7 +158,7 @@ def test_a_certificate_is_one_sentence_that_does_not_contradict_itself(
     ],
 )
 def test_a_certificate_holds_where_every_fold_has_one(
-    choices: list[dict[str, Any]], said: str, unsaid: str
+    choices: list[Choice], said: str, unsaid: str
 ) -> None:
     certified, told = certify(choices, "")
     assert certified is said.startswith("Certified")

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Flags, Floats
-from aera.core import Schedule
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.diagnostics import loss_by_difficulty
-from aera.lab.frontier import Frontier, Kind, Point, Trajectories
+from aera.lab.frontier import Frontier, Kind, Point, Prices, Trajectories
+from aera.lab.judging import Judgement
 from aera.lab.learning.paper import continuation_labels
-from aera.lab.stats import paired_gaps, share_interval
-from aera.lab.words import bracket, signed
+from aera.lab.stats import Estimate, paired_gap, paired_gaps, share_interval, spent_share
+from aera.lab.words import bracket, changed_gap, headline_point, signed
 
 FORMATS = {
     **dict.fromkeys(("quality", "money", "threshold"), ",.2f"),
     **dict.fromkeys(("difference", "loss"), "+.1f"),
     **dict.fromkeys(("tokens", "questions", "decisions", "count"), ",.0f"),
     **dict.fromkeys(("low", "high", "p_continue", "paid"), ".3f"),
-    "responses": ".1f",
+    **dict.fromkeys(("responses", "accuracy", "observed", "mean", "improvable", "gain"), ".1f"),
 }
 """How a number is written, by its field, in tables and beside the pointer."""
 Row = dict[str, Any]
@@ -74,7 +74,6 @@ ALONE: Spec = {
 """Of a figure in a file of its own, with a title and white paper."""
 WIDTH, LETTERS = 680, 92
 """Pixels of such a figure; letters in a line of its caption."""
-MOST_CHECKPOINTS = 12
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,12 @@ class Figure:
     def as_json(self) -> dict[str, Any]:
         """The figure as the page holds it."""
         names = ("name", "title", "caption", "columns", "tab", "spec", "alone")
-        formats = {name: FORMATS[name] for name in self.columns if name in FORMATS}
-        return {**{name: getattr(self, name) for name in names}, "formats": formats}
+        return {**{name: getattr(self, name) for name in names}, "formats": formats(self.columns)}
+
+
+def formats(columns: Iterable[str]) -> dict[str, str]:
+    """How the numbers in these columns are written."""
+    return {name: FORMATS[name] for name in columns if name in FORMATS}
 
 
 def number(field: str, title: str | None, **settings: Any) -> Spec:
@@ -160,6 +163,12 @@ def line(axis: str, value: float, **mark: Any) -> Spec:
     return {**layer("rule", place, **mark), "data": {"values": [{"at": value}]}}
 
 
+def ends(name: str, gap: Estimate) -> Row:
+    """An estimate in a row: its value under a name, its bounds, and these in words."""
+    interval = bracket(gap.low, gap.high)
+    return {name: gap.value, "low": gap.low, "high": gap.high, "interval": interval}
+
+
 def layer(kind: str, encoding: Spec, *, where: str | None = None, **mark: Any) -> Spec:
     """Marks of one kind, over all rows or some."""
     some = {} if where is None else {"transform": [{"filter": where}]}
@@ -191,14 +200,6 @@ def limit(axis: str, value: float) -> Spec:
     return line(axis, value, strokeDash=[5, 4], color="var(--red)", strokeWidth=1.5)
 
 
-def shown_columns(schedule: Schedule) -> list[int]:
-    """All checkpoints, or a spread of them that keeps the first and the last."""
-    if len(schedule) <= MOST_CHECKPOINTS:
-        return list(range(len(schedule)))
-    places = np.geomspace(1, len(schedule), MOST_CHECKPOINTS).round().astype(int) - 1
-    return sorted(set(places.tolist()))
-
-
 # --- the frontier ---------------------------------------------------------------------------------
 
 
@@ -217,38 +218,40 @@ FAMILIES = {
 GATES, HINDSIGHT = ("aera", "gate", "one-shot"), ("oracle", "matched-random")
 SWEPT = "swept afterwards"
 KINDS = {
-    **dict.fromkeys(("calibrated, nested", "calibrated, holdout"), "diamond"),
+    "calibrated": "diamond",
     "controller, unseen": "diamond",
     "controller, in-sample": "cross",
     "as given": "circle",
     SWEPT: "square",
     "hindsight": "triangle-up",
 }
+"""How a policy came to be on the chart, with its shape."""
 JOINED = ("fixed", "aera", "asc")
 """Families whose settings are joined by a line, where nobody chose between them beforehand."""
 UNITS = {"responses": "responses per question", "tokens": "tokens per question"}
 UNITS |= {"money": "money per 1,000 questions"}
 
 
-def in_order(points: Sequence[Point], *, shown: str, reference: str) -> list[Point]:
+def in_order(frontier: Frontier) -> list[Point]:
     """The policy spoken of, what else was calibrated, its own full budget, then the others."""
+    spoken = headline_point(frontier)
+    full = frontier.full_budget(weighted=spoken.weighted).policy
 
     def rank(point: Point) -> int:
-        if point.policy == shown:
+        if point.policy == spoken.policy:
             return 0
         chosen = point.kind in (Kind.CALIBRATED, Kind.CONTROLLER)
-        return 1 if chosen else 2 if point.policy == reference else 3 + [*Kind].index(point.kind)
+        return 1 if chosen else 2 if point.policy == full else 3 + [*Kind].index(point.kind)
 
-    return sorted(points, key=rank)
+    return sorted(frontier.points, key=rank)
 
 
-def kind_name(point: Point, protocol: str) -> str:
+def kind_name(point: Point) -> str:
     """How a policy came to be on the chart, which decides what may be said of it."""
     if point.kind is Kind.CONTROLLER:
         return "controller, in-sample" if point.in_sample else "controller, unseen"
-    if point.kind is Kind.CALIBRATED:
-        return f"calibrated, {protocol}"
-    return {Kind.HINDSIGHT: "hindsight", Kind.SWEPT: SWEPT}.get(point.kind, "as given")
+    known = {Kind.CALIBRATED: "calibrated", Kind.SWEPT: SWEPT, Kind.HINDSIGHT: "hindsight"}
+    return known.get(point.kind, "as given")
 
 
 def family_name(point: Point) -> str:
@@ -261,26 +264,25 @@ def family_name(point: Point) -> str:
     return own if own in FAMILIES else "another rule"
 
 
-def frontier_rows(frontier: Frontier, evaluation: Mapping[str, Any]) -> list[Row]:
+def frontier_rows(frontier: Frontier, prices: Prices | None) -> list[Row]:
     """One row per policy, with its interval and its difference to all plain votes."""
-    told, full = evaluation["headline"], frontier.full_budget()
-    shown, reference = told["policy"], told["reference"]
-    points = in_order(frontier.points, shown=shown, reference=reference)
-    values = np.array([p.scores if p.graded else p.agreements for p in (full, *points)])
-    money = {each["policy"]: each.get("money") for each in evaluation["points"]}
-    rows: list[Row] = []
-    for point, own, gap in zip(
+    points, plain = in_order(frontier), frontier.full_budget()
+    shown, own = points[0], frontier.full_budget(weighted=points[0].weighted)
+    values = np.array([p.scores if p.graded else p.agreements for p in (plain, *points)])
+    rows = list[Row]()
+    for point, value, gap in zip(
         points, values[1:], paired_gaps(values[1:] - values[0]), strict=True
     ):
-        quality = float(own.mean())
-        low, high = (100 * end for end in share_interval(quality, len(own)))
+        quality = float(value.mean())
+        low, high = (100 * end for end in share_interval(quality, len(value)))
         loose = point.kind in (Kind.FIXED, Kind.BASELINE, Kind.SWEPT) and point.setting is not None
-        named = point.policy in (shown, reference, full.policy, "oracle")
-        plain, price = point.kind is Kind.FIXED and not point.weighted, money.get(point.policy)
+        joined = loose and point.family in JOINED
+        spoken = point.policy in (shown.policy, own.policy)
+        fixed = point.kind is Kind.FIXED and not point.weighted
         row = {
             "policy": point.policy,
             "family": family_name(point),
-            "kind": kind_name(point, evaluation["protocol"]),
+            "kind": kind_name(point),
             "quality": round(100 * quality, 2),
             "low": round(low, 2),
             "high": round(high, 2),
@@ -288,20 +290,32 @@ def frontier_rows(frontier: Frontier, evaluation: Mapping[str, Any]) -> list[Row
             "difference": f"{signed(gap.value)} ({bracket(gap.low, gap.high)})",
             "responses": round(point.responses, 2),
             "tokens": round(point.tokens, 1),
-            "barred": point.policy in (shown, reference) or plain,
-            "shown": point.policy == shown,
-            "fixed": plain,
-            "line": f"{point.family} {point.weighted}"
-            if loose and point.family in JOINED
-            else None,
-            "name": point.policy if named else "",
+            "barred": spoken or fixed,
+            "shown": point.policy == shown.policy,
+            "fixed": fixed,
+            "line": f"{point.family} {point.weighted}" if joined else None,
+            "name": point.policy if spoken or point.policy in (plain.policy, "oracle") else "",
         }
-        rows.append(row if price is None else {**row, "money": price})
+        rows.append(row if prices is None else {**row, "money": round(point.money(prices), 6)})
     return rows
 
 
-def frontier_figure(rows: Sequence[Row], *, spend: str, measure: str, full: str) -> Figure:
-    """Quality against spend, one point per policy; fixed budgets and sweeps are joined."""
+def quality_name(frontier: Frontier) -> str:
+    """What policies are compared by."""
+    return "accuracy" if frontier.trajectories.grades is not None else "agreement"
+
+
+def frontier_figures(frontier: Frontier, prices: Prices | None) -> Iterator[Figure]:
+    """Quality against spend, in every unit that is known of all policies."""
+    rows = frontier_rows(frontier, prices)
+    for spend in ("money", "tokens", "responses"):
+        if all(row.get(spend, 0) > 0 for row in rows):
+            yield _frontier_figure(rows, frontier, spend)
+
+
+def _frontier_figure(rows: Sequence[Row], frontier: Frontier, spend: str) -> Figure:
+    """One point per policy; fixed budgets and sweeps are joined."""
+    measure, full = quality_name(frontier), frontier.full_budget().policy
     columns = {"policy": "policy", "kind": "how it was chosen", "quality": f"{measure}, %"}
     columns |= {"interval": "95 %", "difference": f"against {full}, points (95 %)"}
     columns |= {"responses": "responses", "tokens": "tokens"}
@@ -398,9 +412,9 @@ def reliability(chances: Floats, trajectories: Trajectories) -> list[Row]:
     for part in np.array_split(np.argsort(chance, kind="stable"), BINS):
         if len(part):
             share, count = float(paid[part].mean()), len(np.unique(questions[part]))
-            ends = (float(chance[part].mean()), share, *share_interval(share, count))
-            told = zip(("p_continue", "paid", "low", "high"), ends, strict=True)
-            row = {name: round(value, 3) for name, value in told}
+            low, high = share_interval(share, count)
+            known = {"p_continue": chance[part].mean(), "paid": share, "low": low, "high": high}
+            row = {name: round(float(value), 3) for name, value in known.items()}
             rows.append({**row, "decisions": len(part), "questions": count})
     return rows
 
@@ -436,50 +450,40 @@ def reliability_figure(chances: Floats, trajectories: Trajectories, *, unseen: b
 
 
 def threshold_figures(
-    frontier: Frontier,
-    evaluation: Mapping[str, Any],
-    *,
-    chosen: Sequence[float | None],
-    allowed: float,
+    frontier: Frontier, *, chosen: Sequence[float | None], allowed: float
 ) -> Iterator[Figure]:
     """Loss along the threshold, where several were swept; what calibration chose is marked."""
     swept = [p for p in frontier.points if p.kind is Kind.SWEPT and p.family == GATE_FAMILY.name]
-    full = frontier.full_budget(weighted=any(point.weighted for point in swept)).policy
-    gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
+    if len(swept) <= 2:
+        return
+    full = frontier.full_budget(weighted=any(point.weighted for point in swept))
     rows: list[Row] = [
         {
             "threshold": point.setting,
-            "loss": -gap["difference"],
-            "low": -gap["high"],
-            "high": -gap["low"],
-            "interval": bracket(-gap["high"], -gap["low"]),
+            **ends("loss", paired_gap(full.scores, point.scores)),
             "spent": f"{100 - point.token_saving:.0f} %",
             "responses": point.responses,
         }
         for point in swept
-        if (gap := gaps.get(point.policy))
     ]
-    if len(rows) <= 2:
-        return
     columns = {"threshold": "threshold", "loss": "loss, points", "interval": "95 %"}
     columns |= {"spent": "share of the tokens", "responses": "responses"}
     few: Spec = {"scale": {"domain": [0, 1]}, "axis": {"tickCount": 5}}
     x = number("threshold", "threshold: stop when p_continue is below", **few)
     y = number("loss", "loss, points", scale={"padding": 16})
-    names = ", ".join("full budget" if each is None else f"{each:g}" for each in chosen)
     told = (
-        f" Upright lines: what calibration chose on other questions ({names})."
+        f"Upright lines: what calibration chose on other questions ({settings_in_words(chosen)})."
         if chosen
-        else " Reading the best one off here is descriptive."
+        else "Reading the best one off here is descriptive."
     )
     marks: Spec = {"color": "var(--orange)", "strokeWidth": 2, "opacity": 0.6}
     settings = sorted({each for each in chosen if each is not None})
     yield Figure(
         "thresholds",
         "The choice of the threshold",
-        f"Loss against {full}, its full budget, with paired 95 % intervals; the "
+        f"Loss against {full.policy}, its full budget, with paired 95 % intervals; the "
         f"dashed line is the {allowed:g} points allowed, the numbers on top are the share of the "
-        f"tokens spent.{told}",
+        f"tokens spent. {told}",
         rows,
         columns,
         [
@@ -494,40 +498,41 @@ def threshold_figures(
     )
 
 
+def settings_in_words(settings: Iterable[float | None]) -> str:
+    """What calibration chose, fold by fold."""
+    return ", ".join("full budget" if each is None else f"{each:g}" for each in settings)
+
+
 # --- single policies ------------------------------------------------------------------------------
 
 
-def calibrated_figure(evaluation: Mapping[str, Any], *, allowed: float) -> Figure:
+def calibrated_figure(done: Judgement, full: Point, *, allowed: float) -> Figure:
     """Every calibrated policy against its full budget, on questions it had no part in."""
-    full = evaluation["headline"]["reference"]
-    gaps = {c["policy"]: c for c in evaluation["comparisons"] if c["reference"] == full}
-    graded = bool(gaps)
-    gaps = gaps or {c["policy"]: c for c in evaluation["changed"]}
     rows = list[Row]()
-    for saving in evaluation["savings"]:
-        policy, left = saving["policy"], [100 - saving[n] for n in ("percent", "high", "low")]
-        gap, choices = gaps[policy], evaluation["calibration"][saving["family"]]
-        settings = [c["setting"] for c in choices]
+    for point in done.points():
+        gap = paired_gap(point.scores, full.scores) if full.graded else changed_gap(point)
+        spent = spent_share(point.spent, full.spent)
         rows.append(
             {
-                "name": f"{policy}, {left[0]:.0f} %",
-                "policy": policy,
-                **{name: gap[name] for name in ("difference", "low", "high")},
-                "interval": bracket(gap["low"], gap["high"]),
-                "spent": "{:.0f} % ({:.0f} to {:.0f})".format(*left),
-                "settings": ", ".join("full budget" if s is None else f"{s:g}" for s in settings),
+                "name": f"{point.policy}, {spent.value:.0f} %",
+                "policy": point.policy,
+                **ends("difference", gap),
+                "spent": f"{spent.value:.0f} % ({spent.low:.0f} to {spent.high:.0f})",
+                "settings": settings_in_words(c.setting for c in done.choices[point.family]),
             }
         )
-    lost = "difference, points" if graded else "difference in agreement, points"
+    lost = "difference, points" if full.graded else "difference in agreement, points"
     columns = {"policy": "policy", "difference": lost, "interval": "95 %"}
     columns |= {"spent": "share of the tokens (95 %)", "settings": "chosen settings"}
-    title = f"points against {full}" if graded else f"points of agreement with {full}"
-    x = number("difference", title, axis={"tickCount": 8}, scale={"padding": 12})
+    beside = "points against" if full.graded else "points of agreement with"
+    x = number(
+        "difference", f"{beside} {full.policy}", axis={"tickCount": 8}, scale={"padding": 12}
+    )
     axis = {"title": None, "labelLimit": 240, "domain": False, "ticks": False, "labelPadding": 8}
     place = {"x": x, "y": {"field": "name", "type": "nominal", "sort": None, "axis": axis}}
     return Figure(
         "calibrated",
-        f"Calibrated policies against {full}",
+        f"Calibrated policies against {full.policy}",
         "Each setting was chosen on other questions and then judged once on these. Beside its "
         "name: the share of the tokens it spends. Bars are paired 95 % intervals; the dashed line "
         f"marks the {allowed:g} points that were allowed.",
@@ -543,7 +548,7 @@ def calibrated_figure(evaluation: Mapping[str, Any], *, allowed: float) -> Figur
     )
 
 
-def stop_figure(points: Sequence[Point], *, policy: str) -> Figure:
+def stop_figure(points: Sequence[Point]) -> Figure:
     """Where one policy stops; the page's choice of policy sets the parameter."""
     rows: list[Row] = [
         {"policy": point.policy, "checkpoint": checkpoint, "questions": count}
@@ -562,11 +567,11 @@ def stop_figure(points: Sequence[Point], *, policy: str) -> Figure:
         rows,
         columns,
         [bars, words(place, "questions", dy=-8)],
-        policy=policy,
+        policy=points[0].policy,
     )
 
 
-def difficulty_figure(points: Sequence[Point], *, policy: str) -> Figure:
+def difficulty_figure(points: Sequence[Point]) -> Figure:
     """What stopping early costs where the full vote is divided, and where it is not."""
     groups = [(point.policy, group) for point in points for group in loss_by_difficulty(point)]
     rows: list[Row] = [
@@ -601,5 +606,5 @@ def difficulty_figure(points: Sequence[Point], *, policy: str) -> Figure:
             words(place, "note", dx=8, dy=-9, align="left"),
             words({"x": place["x"], "y": {"value": -10}}, "size", fontSize=11),
         ],
-        policy=policy,
+        policy=points[0].policy,
     )

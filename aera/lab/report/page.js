@@ -81,14 +81,20 @@ function sheet(caption, headings, rows) {
   return scrollable(table, caption || "table");
 }
 
+// Rows by their fields, under the headings and in the formats that go with these.
+function fields(caption, { columns, formats }, rows) {
+  return sheet(caption, Object.values(columns),
+    rows.map((row) => Object.keys(columns).map((key) => written(row[key], formats[key]))));
+}
+
 function numbers(figure) {
-  const details = element("details"), keys = Object.keys(figure.columns);
+  const details = element("details");
   details.append(element("summary", "Numbers"));
   const fill = () => {
     const followed = (figure.spec.params || []).length > 0;
     const rows = figure.spec.data.values.filter((row) => !followed || row.policy === state.policy);
     details.replaceChildren(details.firstChild,
-      sheet("", Object.values(figure.columns), rows.map((row) => keys.map((key) => written(row[key], figure.formats[key])))));
+      fields("", figure, rows));
   };
   details.addEventListener("toggle", () => details.open && fill());
   followers.push(() => details.open && fill());
@@ -143,9 +149,9 @@ function section(content, starts) {
   const pair = element("div", undefined, single.length > 1 ? "pair" : "");
   pair.append(...single.map((one) => one.made));
   inside.append(...first.map((one) => one.made), pair);
-  for (const { caption, columns, rows } of content.sheets) {
+  for (const one of content.sheets) {
     const box = element("div", undefined, "sheet");
-    box.append(sheet(caption, columns, rows));
+    box.append(fields(one.caption, one, one.rows));
     inside.append(box);
   }
   const drawn = [...first, ...single].map((one) => one.start);

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
-from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aera.arrays import Columns, Floats
-from aera.core import Prefix, Response, Vote
+from aera.core import Prefix, Response, Schedule, Vote
 from aera.errors import UsageError
 from aera.files import fill_template, palette, write_whole
 from aera.lab.calibrating.families import GATE_FAMILY
@@ -27,11 +26,11 @@ from aera.lab.report.figures import (
     calibrated_figure,
     difficulty_figure,
     flow_figure,
-    frontier_figure,
-    frontier_rows,
+    formats,
+    frontier_figures,
     in_order,
+    quality_name,
     reliability_figure,
-    shown_columns,
     stop_figure,
     threshold_figures,
 )
@@ -57,19 +56,11 @@ LONGEST_RESPONSE = 1_000
 WORTH = 600
 """Characters that make a response worth showing, where there are many questions."""
 
-LEADS = {
-    "replay": "Policies replayed as given. Picking the best of them afterwards is descriptive.",
-    "controller": "The controller was finished before; the other policies are replayed as given, "
-    "and picking the best of them afterwards is descriptive.",
-    "crossfit": "Gates judge questions they never saw; their thresholds, like every sweep, are "
-    "read off afterwards, which is descriptive.",
-    **dict.fromkeys(
-        ("nested", "holdout"),
-        "Only the calibrated points (diamonds) were fixed before these questions were judged; "
-        "sweeps are read off afterwards, which is descriptive.",
-    ),
-}
-"""How the points of the frontier were chosen, by protocol."""
+MOST_CHECKPOINTS = 12
+LEAD = (
+    "Only calibrated policies, and a controller that was finished before, were fixed before these "
+    "questions were judged; picking the best of the others afterwards is descriptive."
+)
 HINDSIGHT = {
     "oracle": "the cheapest checkpoint with the best grade, known in hindsight only",
     "matched-random": "the stops of another policy, dealt at random",
@@ -77,6 +68,8 @@ HINDSIGHT = {
     "first-valid": "the first response that could be read",
 }
 Row = dict[str, Any]
+GAP = {"difference": "difference, points", "interval": "95 %"}
+"""Columns of a difference."""
 
 
 @dataclass(frozen=True)
@@ -91,42 +84,38 @@ class Section:
     folded: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """The section as the page holds it."""
-        return {**vars(self), "figures": [figure.as_json() for figure in self.figures]}
+        """The section as the page holds it; a table without rows is none."""
+        figures = [figure.as_json() for figure in self.figures]
+        return {**vars(self), "figures": figures, "sheets": [s for s in self.sheets if s["rows"]]}
 
 
 def make_sections(made: Evaluation) -> list[Section]:
     """Everything below the headline; what is not there has no section."""
-    told, trajectories = made.summary, made.frontier.trajectories
-    shown, points = made.spoken, _points(made)
-    known = made.controller.calibration if made.controller else {}
-    allowed = 100 * known.get("max_loss", made.max_loss)
-    graded = trajectories.grades is not None
-    sections = [_frontier_section(made, allowed=allowed)]
-    chances = find_chances(made)
+    trajectories, points = made.frontier.trajectories, _points(made)
+    graded, chances = trajectories.grades is not None, find_chances(made)
+    sections = [_frontier_section(made)]
     if chances is not None and graded:
-        unseen = not told.get("controller", {}).get("seen")
         name, choices = GATE_FAMILY.name, made.done.choices if made.done else {}
         chosen = [c.setting for c in choices.get(name, ()) if c.family == name]
         gate = [
-            reliability_figure(chances, trajectories, unseen=unseen),
-            *threshold_figures(made.frontier, told, chosen=chosen, allowed=allowed),
+            reliability_figure(chances, trajectories, unseen=not made.seen),
+            *threshold_figures(made.frontier, chosen=chosen, allowed=made.allowed),
         ]
         lead = "The gate turns evidence into p_continue; one threshold turns that into a decision."
         sections.append(Section("gate", "The gate and its threshold", lead, gate))
-    stops = [stop_figure(points, policy=shown)]
-    stops += [difficulty_figure(points, policy=shown)] if graded else []
+    stops = [stop_figure(points), *([difficulty_figure(points)] if graded else [])]
     sections.append(Section("stops", "How a policy stops", figures=stops))
     if graded and len(trajectories.schedule) > 1:
-        sections.append(_trajectory_section(trajectories, told))
-    return [*sections, *_sheet_sections(told)]
+        sections.append(_trajectory_section(trajectories, made.summary["trajectories"]))
+    routing = _routing_sheets(made.summary)
+    if any(sheet["rows"] for sheet in routing):
+        sections.append(Section("tests", "Is the routing real?", sheets=routing))
+    return sections
 
 
 def _points(made: Evaluation) -> list[Point]:
     """Those one may choose between; the sweeps of baselines stay on the frontier only."""
-    headline = made.summary["headline"]
-    known = made.frontier.without_sweeps().points
-    return in_order(known, shown=headline["policy"], reference=headline["reference"])
+    return in_order(made.frontier.without_sweeps())
 
 
 def find_chances(made: Evaluation) -> Floats | None:
@@ -141,62 +130,58 @@ def find_chances(made: Evaluation) -> Floats | None:
     return next(known, None)
 
 
-def _frontier_section(made: Evaluation, *, allowed: float) -> Section:
-    told = made.summary
-    rows = frontier_rows(made.frontier, told)
-    measure = "accuracy" if made.frontier.trajectories.grades is not None else "agreement"
-    spends = [s for s in ("money", "tokens", "responses") if all(row.get(s, 0) > 0 for row in rows)]
-    full = made.frontier.full_budget().policy
-    figures = [frontier_figure(rows, spend=s, measure=measure, full=full) for s in spends]
-    if "savings" in told:
-        figures.append(calibrated_figure(told, allowed=allowed))
-    lead = LEADS["controller" if made.controller else made.protocol]
-    beside = [
-        (each["reference"], f"{each['accuracy']:.1f}", *_gap(each["gap"]),
-         each["gap"]["better"], each["gap"]["worse"])
-        for each in told["headline"]["beside"]
-    ]  # fmt: skip
-    sheets = _sheets(
-        f"{made.spoken} against fixed budgets of plain votes",
-        ("fixed budget", "accuracy, %", "difference, points", "95 %", "better", "worse"),
-        beside,
-    )
-    return Section("frontier", f"{measure.capitalize()} and compute", lead, figures, sheets)
+def _frontier_section(made: Evaluation) -> Section:
+    headline, figures = made.summary["headline"], [*frontier_figures(made.frontier, made.prices)]
+    if made.done is not None and made.done.choices:
+        full = made.frontier[headline["reference"]]
+        figures.append(calibrated_figure(made.done, full, allowed=made.allowed))
+    columns = {"reference": "fixed budget", "accuracy": "accuracy, %", **GAP}
+    columns |= {"better": "better", "worse": "worse"}
+    beside = [{**each, **_gap(each["gap"])} for each in headline["beside"]]
+    sheet = _sheet(f"{made.spoken} against fixed budgets of plain votes", columns, beside)
+    title = f"{quality_name(made.frontier).capitalize()} and compute"
+    return Section("frontier", title, LEAD, figures, [sheet])
 
 
 def _trajectory_section(trajectories: Trajectories, told: Told) -> Section:
+    """How answers change; `told` is what an evaluation file holds of that."""
     total = len(trajectories.question_ids)
     shapes = [
-        (name, count, f"{100 * count / total:.1f} %")
-        for name, count in trajectories.shapes().items()
+        {"shape": name, "questions": count, "share": f"{100 * count / total:.1f} %"}
+        for name, count in told["shapes"].items()
     ]
-    names = [name.replace("_", " ") for name in trajectories.evidence]
     moves = [
-        (row["name"], row["count"], *(_or_dash(c, "+.3f") for c in row["changes"].values()))
-        for row in trajectories.transitions()
+        {**row, **{name: c and signed(c, 3) for name, c in row["changes"].items()}}
+        for row in told["transitions"]
     ]
-    examples = told["trajectories"]["counter_examples"]
-    against = [
-        (row["transition"], row["count"], *row["against"].values(), row["all_against"])
-        for row in examples
-    ]
-    weighed = [name.replace("_", " ") for name in examples[0]["against"]]
+    against = [{**row, **row["against"]} for row in told["counter_examples"]]
+    changed = {name: f"Δ {name.replace('_', ' ')}" for name in trajectories.evidence}
+    weighed = {name: name.replace("_", " ") for name in told["counter_examples"][0]["against"]}
     return Section(
         "trajectories",
         "Trajectories and transitions",
         "How answers change with more votes, and whether the evidence shows it.",
         [flow_figure(trajectories)],
         [
-            *_sheets("Whole trajectories", ("shape", "questions", "share"), shapes),
-            *_sheets(
+            _sheet(
+                "Whole trajectories",
+                {"shape": "shape", "questions": "questions", "share": "share"},
+                shapes,
+            ),
+            _sheet(
                 "Transitions between checkpoints, with the mean change of the evidence",
-                ("transition", "count", *(f"Δ {name}" for name in names)),
+                {"name": "transition", "count": "count", **changed},
                 moves,
             ),
-            *_sheets(
+            _sheet(
                 "Evidence against correctness: collapses while it strengthens, recoveries while it "
                 "weakens",
-                ("transition", "count", *weighed, "all together"),
+                {
+                    "transition": "transition",
+                    "count": "count",
+                    **weighed,
+                    "all_against": "all together",
+                },
                 against,
             ),
         ],
@@ -204,61 +189,54 @@ def _trajectory_section(trajectories: Trajectories, told: Told) -> Section:
     )
 
 
-def _sheet_sections(told: Told) -> list[Section]:
+def _routing_sheets(told: Told) -> list[Row]:
     """Equal-compute mixtures and matched-random tests, where present."""
-    mixtures = [
-        (row["policy"], f"{row['responses']:.1f}", f"{row['accuracy']:.1f}", *_gap(row),
-         _chance(row["p"]))
-        for row in told.get("mixtures", ())
-        if row["accuracy"] is not None
-    ]  # fmt: skip
-    matched = [
-        (row["policy"], f"{row['observed']:.1f}", f"{row['mean']:.1f}", _chance(row["p"]))
-        for row in told.get("matched_random", ())
-    ]
-    ahead = [
-        (row["group"], row["questions"], _or_dash(row["improvable"]), _or_dash(row["gain"]))
-        for row in told.get("diagnostics", {}).get("residual_opportunity", ())
-    ]
-    sheets = [
-        *_sheets(
+    mixtures = [_gap(row) for row in told.get("mixtures", ()) if row["accuracy"] is not None]
+    matched = [{**row, "p": _chance(row["p"])} for row in told.get("matched_random", ())]
+    return [
+        _sheet(
             "Against the best mixture of ASC settings that costs as many responses",
-            ("policy", "responses", "mixture, %", "difference, points", "95 %", "p"),
+            {
+                "policy": "policy",
+                "responses": "responses",
+                "accuracy": "mixture, %",
+                **GAP,
+                "p": "p",
+            },
             mixtures,
         ),
-        *_sheets(
+        _sheet(
             "Against the same stops dealt to other questions at random",
-            ("policy", "accuracy, %", "at random, %", "p"),
+            {"policy": "policy", "observed": "accuracy, %", "mean": "at random, %", "p": "p"},
             matched,
         ),
-        *_sheets(
+        _sheet(
             "What lay ahead at the first checkpoint",
-            ("questions that were", "count", "could still improve, %", "mean gain, points"),
-            ahead,
+            {
+                "group": "questions that were",
+                "questions": "count",
+                "improvable": "could still improve, %",
+                "gain": "mean gain, points",
+            },
+            told.get("diagnostics", {}).get("residual_opportunity", ()),
         ),
     ]
-    return [Section("tests", "Is the routing real?", sheets=sheets)] if sheets else []
 
 
-def _sheets(
-    caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
-) -> Sequence[Row]:
-    """A table, whose first column names and whose others count; none without rows."""
-    cells = [[*map(str, row)] for row in rows]
-    return [{"caption": caption, "columns": [*columns], "rows": cells}] if rows else []
+def _sheet(caption: str, columns: Mapping[str, str], rows: Iterable[Row]) -> Row:
+    """A table, whose first column names and whose others count."""
+    cells = [{name: row[name] for name in columns} for row in rows]
+    return {"caption": caption, "columns": columns, "formats": formats(columns), "rows": cells}
 
 
-def _gap(row: Told) -> tuple[str, str]:
-    return signed(row["difference"]), bracket(row["low"], row["high"])
+def _gap(row: Told) -> Row:
+    """A row with a difference, its bounds in words."""
+    return {**row, "interval": bracket(row["low"], row["high"]), "p": _chance(row["p"])}
 
 
 def _chance(p: float) -> str:
     """A p-value; none is nothing."""
     return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
-
-
-def _or_dash(value: float | None, digits: str = ".1f") -> str:
-    return "–" if value is None or isnan(value) else format(value, digits)
 
 
 # --- responses -----------------------------------------------------------------------------------
@@ -287,6 +265,7 @@ def show_responses(record: VotedRecord, room: tuple[int, int], *, count: int) ->
 
 
 def _show(place: int, response: Response, vote: Vote, characters: int) -> Row:
+    cut = "cut off before an answer" if response.truncated else "no answer could be found"
     told = {
         "number": place + 1,
         "answer": vote.answer,
@@ -294,10 +273,8 @@ def _show(place: int, response: Response, vote: Vote, characters: int) -> Row:
         "tokens": response.tokens,
         "text": shorten(response.text or (response.answer or ""), characters),
     }
-    if vote.answer is not None:
-        return told
-    cut = "cut off before an answer" if response.truncated else "no answer could be found"
-    return {**told, "why": "failed" if response.error is not None else cut}
+    why = {"why": "failed" if response.error is not None else cut}
+    return told if vote.answer is not None else told | why
 
 
 def shorten(text: str, most: int) -> str:
@@ -309,6 +286,14 @@ def shorten(text: str, most: int) -> str:
 
 
 # --- questions -----------------------------------------------------------------------------------
+
+
+def shown_columns(schedule: Schedule) -> list[int]:
+    """All checkpoints, or a spread of them that keeps the first and the last."""
+    if len(schedule) <= MOST_CHECKPOINTS:
+        return list(range(len(schedule)))
+    places = np.geomspace(1, len(schedule), MOST_CHECKPOINTS).round().astype(int) - 1
+    return sorted(set(places.tolist()))
 
 
 def shown_rows(questions: int, *, seed: int) -> Columns:
@@ -404,41 +389,40 @@ def _short(values: Floats) -> list[float | None]:
 def account(point: Point, made: Evaluation, rows: Columns, chances: Floats | None) -> Row:
     """Where a policy stopped and why, question by question; each reason is written once."""
     judged = made.done if point.kind is Kind.CALIBRATED else None
-    last, reasons, why, below = len(point.trajectories.schedule) - 1, dict[str, int](), [], []
-    for row in rows:
+    last, gate = len(point.trajectories.schedule) - 1, GATE_FAMILY.name
+    stops, reasons, why, below = point.columns[rows].tolist(), dict[str, int](), [], []
+    for row, column in zip(rows, stops, strict=True):
         setting, family, told = point.setting, point.family, []
         if judged:
             choices, fold = judged.choices[point.family], int(judged.folds[row])
             setting, family = choices[fold].setting, choices[fold].family
-            told.append(
-                "chosen on other questions" if setting is not None else "kept by calibration"
-            )
-            told += [f"fold {fold + 1}"] if len(choices) > 1 else []
-        said = None if chances is None else chances[row, point.columns[row]]
-        asked = family != GATE_FAMILY.name or said is None or said < (setting or 0.0)
-        reason = _describe_stop(family, setting, full=point.columns[row] == last, asked=asked)
+            kept = "kept by calibration" if setting is None else "chosen on other questions"
+            told = [kept, *([f"fold {fold + 1}"] if len(choices) > 1 else [])]
+        reason = _describe_stop(family, setting, full=column == last)
+        if reason.startswith("p_continue") and chances is not None:
+            asked = chances[row, column] < setting
+            reason = reason if asked else "stopped before the gate was asked"
         why.append(reasons.setdefault(", ".join((reason, *told)), len(reasons)))
-        below.append(setting if family == GATE_FAMILY.name else None)
-    gated = chances is not None and point.family == GATE_FAMILY.name
+        below.append(setting if family == gate else None)
+    thresholds = {"thresholds": below} if chances is not None and point.family == gate else {}
     return {
         "policy": point.policy,
-        "stops": point.columns[rows].tolist(),
+        "stops": stops,
         "reasons": list(reasons),
         "why": why,
-        **({"thresholds": below} if gated else {}),
+        **thresholds,
     }
 
 
-def _describe_stop(family: str, setting: float | None, *, full: bool, asked: bool) -> str:
+def _describe_stop(family: str, setting: float | None, *, full: bool) -> str:
     if family in HINDSIGHT:
         return HINDSIGHT[family]
     if family == Kind.FIXED.value:
         return "fixed budget"
     if full or setting is None:
         return "full budget"
-    if family != GATE_FAMILY.name:
-        return f"{family} reached {setting:g}"
-    return f"p_continue below {setting:g}" if asked else "stopped before the gate was asked"
+    below = family == GATE_FAMILY.name
+    return f"p_continue below {setting:g}" if below else f"{family} reached {setting:g}"
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -451,21 +435,20 @@ def page_content(made: Evaluation) -> dict[str, Any]:
     questions, chances = len(trajectories.question_ids), find_chances(made)
     rows = shown_rows(questions, seed=made.seed)
     return {
-        **{name: told[name] for name in ("pool", "protocol", "seed", "headline")},
+        **{name: told.get(name) for name in ("pool", "protocol", "seed", "headline", "prices")},
         "version": metadata.version("aera"),
         "readability": {
             "summary": health.summary(task),
             "warning": health.warning(task),
-            "examples": list(health.examples),
+            "examples": health.examples,
         },
         "boxes": _boxes(made),
-        "prices": told.get("prices"),
         "weighted": made.frontier[made.spoken].weighted,
         "config": CONFIG,
         "alone": ALONE,
         "palette": palette(),
         "sections": [section.as_json() for section in make_sections(made)],
-        "schedule": list(trajectories.schedule),
+        "schedule": trajectories.schedule.checkpoints,
         "columns": shown_columns(trajectories.schedule),
         "points": [account(point, made, rows, chances) for point in _points(made)],
         "judged": questions,
@@ -476,14 +459,13 @@ def page_content(made: Evaluation) -> dict[str, Any]:
 def _boxes(made: Evaluation) -> dict[str, str]:
     """The headline's policy in a few figures."""
     point, health = made.frontier[made.spoken], made.readability
-    [money] = [p.get("money") for p in made.summary["points"] if p["policy"] == made.spoken]
     kept = {
         "right": f"{point.accuracy:.1f} %" if point.graded else None,
         "agree with all votes": None if point.graded else f"{point.agreement:.1f} %",
         "responses per question": f"{point.responses:.1f}",
         "tokens per question": f"{point.tokens:,.0f}" if point.tokens else None,
         "of all tokens": f"{100 - point.token_saving:.0f} %" if point.tokens else None,
-        "money per 1,000 questions": None if money is None else f"{money:,.2f}",
+        "money per 1,000 questions": f"{point.money(made.prices):,.2f}" if made.prices else None,
         "responses read": f"{100 * health.share:.1f} %" if health.responses else None,
     }
     return {name: value for name, value in kept.items() if value is not None}

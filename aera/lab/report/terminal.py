@@ -1,12 +1,12 @@
 """What an evaluation and a leak check look like on a terminal."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from aera.lab.calibrating.calibration import Choice
 from aera.lab.frontier import Trajectories
 from aera.lab.leaks import Finding
 
@@ -39,14 +39,12 @@ def print_transitions(console: Console, trajectories: Trajectories) -> None:
     console.print(table)
 
 
-def print_calibration(
-    console: Console, calibration: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> None:
+def print_calibration(console: Console, calibration: Mapping[str, Sequence[Choice]]) -> None:
     """What calibration chose for each policy, once per fold."""
     table = _table("calibration", "questions each", "chosen settings")
     for name, choices in calibration.items():
-        settings = ["all" if c["setting"] is None else f"{c['setting']:g}" for c in choices]
-        table.add_row(name, str(choices[0]["questions"]), ", ".join(settings))
+        settings = ["all" if c.setting is None else f"{c.setting:g}" for c in choices]
+        table.add_row(name, str(choices[0].questions), ", ".join(settings))
     console.print(table)
 
 
