@@ -237,7 +237,12 @@ def is_logprob(value: Any) -> TypeGuard[float]:
 
 
 CHARACTERS_PER_TOKEN = 4
-"""For servers that report no usage; an estimate beats a zero that would look free."""
+"""For servers that report no usage."""
+
+
+def guess_tokens(text: str) -> int:
+    """About how many tokens a text has; at least one, for a zero would look free."""
+    return max(len(text) // CHARACTERS_PER_TOKEN, int(text != ""))
 
 
 class Choice(dict[str, Any]):
@@ -279,7 +284,7 @@ def parse_reply(
     texts = [choice_text(choice) for choice in choices]
     listed = [read_tokens(choice) for choice in choices]
     usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
-    tokens = _tokens(choices, texts, listed, _billed(usage, texts))
+    tokens = _tokens(choices, texts, listed, billed(usage, texts))
     took = round(latency_ms, 1)
     prompt = _count(usage.get("prompt_tokens")) or sent // CHARACTERS_PER_TOKEN
     model = _name(reply.get("model"))
@@ -314,14 +319,14 @@ def usage_of(responses: Sequence[Response]) -> Usage:
     reply = getattr(responses[0].source, "reply", {})
     told = reply.get("usage")
     said = told if isinstance(told, dict) else {}
-    completion = _billed(said, [each.text for each in responses])
+    completion = billed(said, [each.text for each in responses])
     choices = (each.source if isinstance(each.source, dict) else {} for each in responses)
     if completion is None and all(map(_said_tokens, choices)):
         completion = sum(each.tokens for each in responses)
     return Usage(_count(said.get("prompt_tokens")) or None, completion, len(responses))
 
 
-def _billed(usage: Mapping[str, Any], texts: Sequence[str]) -> int | None:
+def billed(usage: Mapping[str, Any], texts: Sequence[str]) -> int | None:
     """The completion tokens of all; a text of no tokens is a field that nobody filled in."""
     told = _count(usage.get("completion_tokens"))
     return None if told == 0 and any(texts) else told
@@ -384,7 +389,7 @@ def _tokens(
     if all(said) or (total is None and all(counted)):
         return counted
     if total is None:
-        return [len(text) // CHARACTERS_PER_TOKEN for text in texts]
+        return [*map(guess_tokens, texts)]
     weights = counted if all(counted) else [len(text) + 1 for text in texts]
     whole = sum(weights)
     ends = [0, *(round(total * part / whole) for part in accumulate(weights))]

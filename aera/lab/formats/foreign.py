@@ -185,6 +185,11 @@ def read_batch(file: Path, questions: Path | None = None) -> Rows:
     replies: dict[str, tuple[str, list[Row]]] = {}
     for where, row in read_lines(file):
         name = need_field(row, "custom_id", str, where=where)
+        if "body" in row and "response" not in row:
+            raise PoolError(
+                f"{where}: this is what the batch was asked; import its output, and give this as "
+                "--questions"
+            )
         replies.setdefault(name, (where, []))[1].append(row)
     requests = _requests(questions) if questions else {}
     if questions and (stray := [name for name in replies if name not in requests]):

@@ -133,6 +133,8 @@ def import_file(
             truths.save(folder)
         lines = [*tell_pool(pool.manifest, out), *doubts]
         lines += seen.tell(pool.manifest, mapped, truths)
+        if read is read_batch:
+            lines.append("what was asked is not in the file; --questions takes the batch's input")
     told = [*lines, *readability.lines(found)]
     return Imported(Pool.open(out), told, readability.warning(found))
 
@@ -146,6 +148,8 @@ class _Seen:
     entries: dict[str, Entry] = field(default_factory=dict)
     parts: list[Readability] = field(default_factory=list)
     models: Counter[str] = field(default_factory=Counter)
+    silent: dict[str, str] = field(default_factory=dict)
+    """Questions of which every response failed, and why."""
 
     def note(self, rows: Rows) -> Rows:
         """The same rows."""
@@ -164,6 +168,9 @@ class _Seen:
                     raise PoolError(f"{entry.where}: the question {name} comes a second time")
                 self.entries[question] = replace(entry, responses=())
                 self.models.update(each.model for each in entry.responses if each.model)
+                errors = [each.error for each in entry.responses]
+                if errors and all(errors):
+                    self.silent[question] = str(errors[0])
                 if entry.estimated:
                     self.sampler["tokens"] = ESTIMATED
             records = [_reopened(entry, task, self.sampler).with_traces(task) for entry in batch]
@@ -174,10 +181,12 @@ class _Seen:
         self, made: Manifest, mapped: Mapping[str, str], truths: Truths | None
     ) -> Iterator[str]:
         """What is to be known of it besides its truths, a sentence each."""
-        unused = [each for each in self.columns if is_unknown(each) and each not in mapped.values()]
+        unused = [each for each in self.columns if is_unknown(each, mapped)]
         if truths is None and unused:
             names = ", ".join(unused[:SHOWN_COLUMNS])
             yield f"columns without a use: {names}; --map answer=NAME says which is right"
+        if self.silent:
+            yield f"nothing came back to {name_few(self.silent)}"
         if self.sampler.get("tokens") == ESTIMATED:
             yield f"tokens are {ESTIMATED}: the file does not count them"
         if made.each == 1 < made.questions:

@@ -38,9 +38,10 @@ from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Record
 from aera.reading.canonical import LETTERS, canonical_json
 from aera.reading.task import Task, readable_answer
 from aera.sampling.replies import (
-    CHARACTERS_PER_TOKEN,
     Choice,
+    billed,
     choice_text,
+    guess_tokens,
     parse_reply,
     read_tokens,
 )
@@ -50,7 +51,9 @@ Pair = tuple[Response, bool]
 Mapped = Mapping[str, str] | Iterable[str]
 """Our names to a file's, also as texts OURS=THEIRS."""
 
-_OF_RESPONSES = {"model", "task", "trace", "logprobs", *RESPONSE_FIELDS, *SOMETIMES}
+THOUGHT = "reasoning_content"
+"""Where DeepSeek, and who follows it, keeps thinking apart from the text."""
+_OF_RESPONSES = {"model", "task", "trace", "logprobs", THOUGHT, *RESPONSE_FIELDS, *SOMETIMES}
 MAYBE = ("correct", "reference")
 """Columns that may as well hold something else than what is right."""
 _GRADES = {"", "none", "nan", "0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
@@ -344,9 +347,11 @@ class Entry(Record):
     remark: str | None = None
 
 
-def is_unknown(name: str) -> bool:
+def is_unknown(name: str, mapped: Mapping[str, str]) -> bool:
     """Whether nobody reads a column of that name."""
-    known = name in KNOWN or name in _OF_RESPONSES
+    known = name in KNOWN or name in _OF_RESPONSES or name in mapped.values()
+    kind = _kind(mapped.get("responses"))
+    known = known or (kind is not None and _kind(name) == kind)
     return not (known or _NUMBERED.fullmatch(name) or _LETTERED.fullmatch(name))
 
 
@@ -460,7 +465,8 @@ def read_reply(reply: Row, *, where: str) -> list[Pair]:
     except UpstreamError as error:
         raise PoolError(f"{where}: {error.message}") from None
     usage = reply.get("usage")
-    counted = isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int)
+    told = usage if isinstance(usage, dict) else {}
+    counted = billed(told, [each.text for each in found]) is not None
     took = _others({"latency_ms": reply.get("latency_ms")}, where).get("latency_ms")
     return [(replace(each, latency_ms=took), not counted) for each in found]
 
@@ -548,7 +554,8 @@ def _response_of(fields: Fields, said: str | None) -> Pair:
     told, where = _as_openai_says(fields.row), fields.where
     others, named = _others(told, where), fields.name("text")
     failed = others.get("error") is not None
-    if named is None and said not in told and "message" not in told and not failed:
+    thought = written(given(told, THOUGHT))
+    if named is None and said not in told and "message" not in told and not (failed or thought):
         raise fields.missing("text", "response")
     text = _text(given(told, named), f'{where}, "{named}"')
     if named is None and isinstance(told.get("message"), dict):
@@ -556,6 +563,7 @@ def _response_of(fields: Fields, said: str | None) -> Pair:
     # Beside a text only an answer that was meant for us counts: the task reads the text itself.
     ours = said == "response_answer" or "response_answer" in fields.mapped
     answer = written(given(told, said)) if ours or not text else None
+    text = f"<think>{thought}</think>{text}" if thought else text
     tokens = whole_number(fields.get("tokens"))
     if fields.get("tokens") is not None and (tokens is None or tokens < 0):
         raise fields.bad("tokens", "number of tokens")
@@ -566,8 +574,7 @@ def _response_of(fields: Fields, said: str | None) -> Pair:
         others = {"logprob": round(served.total, 4), **others}
         others["source"] = Choice({}, tokens=served)
         tokens = len(served.ends) if tokens is None else tokens
-    # Where nobody counted, a zero would look free.
-    guess = 0 if failed else len(text) // CHARACTERS_PER_TOKEN if text else int(answer is not None)
+    guess = 0 if failed else guess_tokens(text) or int(answer is not None)
     response = Response(text, guess if tokens is None else tokens, answer=answer, **others)
     return response, tokens is None and not failed
 

@@ -132,9 +132,12 @@ def test_a_line_that_failed_is_a_failed_response(tmp_path: Path) -> None:
     body = {"choices": [{"message": {"content": "\\boxed{7}"}}]}
     rows = [{"custom_id": said, **line} for said, line in failed.items()]
     good = {"custom_id": "good", "response": {"body": body}}
-    pool = brought(tmp_path, [*rows, good], task="numeric").pool
-    told = {each.question.id: each.responses[0].error for each in pool}
-    assert told == {"good": None, **{said: said for said in failed}}
+    found = brought(tmp_path, [*rows, good], task="numeric")
+    pool, told = found.pool, "\n".join(found.lines)
+    assert "nothing came back to 4 questions: no response (no response), status 500 (sta" in told
+    assert "what was asked is not in the file; --questions takes the batch's input" in told
+    errors = {each.question.id: each.responses[0].error for each in pool}
+    assert errors == {"good": None, **{said: said for said in failed}}
 
 
 # --- allocations out ------------------------------------------------------------------------------

@@ -210,6 +210,11 @@ def test_questions_of_a_batch_that_do_not_fit_are_refused(tmp_path: Path) -> Non
     assert said(asked, asked) == "asked.jsonl, line 2: the question apples comes a second time"
     assert said() == "asked.jsonl holds no question"
     assert "no message of a user" in said({"custom_id": "apples", "body": {}})
+    swapped = refused(DATA / "batch_input.jsonl", tmp_path / "pool")
+    assert swapped == (
+        "batch_input.jsonl, line 1: this is what the batch was asked; import its output, and give "
+        "this as --questions"
+    )
 
 
 # --- questions alone ------------------------------------------------------------------------------

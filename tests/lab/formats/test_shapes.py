@@ -97,7 +97,10 @@ def test_the_numbered_column_that_is_suggested_stands_for_all_of_its_kind(
     with pytest.raises(AeraError, match=r"or give --map (.*), which takes all 2") as caught:
         brought(tmp_path, rows, task="numeric")
     [told] = re.findall(r"--map (.*), which", str(caught.value))
-    [record] = brought(tmp_path, rows, task="numeric", columns=[told]).pool
+    del rows[0]["answer"]
+    found = brought(tmp_path, rows, task="numeric", columns=[told])
+    assert "columns without a use: model_name; --map answer=NAME says which is right" in found.lines
+    [record] = found.pool
     votes = record.read(get_task("numeric")).votes
     assert [vote.answer for vote in votes] == ["7", "8"]
 
@@ -121,6 +124,16 @@ def test_a_reply_keeps_what_its_server_counted(tmp_path: Path) -> None:
     [record] = brought(tmp_path, [row], task="numeric").pool
     told = [(each.tokens, each.prompt_tokens, each.model) for each in record.responses]
     assert told == [(20, 9, "m"), (20, 0, "m")]
+
+
+def test_thinking_apart_from_the_text_is_kept_and_has_tokens(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = [
+        {"content": text, "reasoning_content": "hm " * 40} for text in BOXES
+    ]
+    told += [{"content": None, "reasoning_content": "\\boxed{9}"}, {"content": "7"}]
+    [record] = brought(tmp_path, [{"problem": TOM, "responses": told}], task="numeric").pool
+    assert [vote.answer for vote in record.read(get_task("numeric")).votes] == ["7", "8", None, "7"]
+    assert [each.tokens for each in record.responses] == [36, 36, 6, 1]
 
 
 @pytest.mark.parametrize(
