@@ -58,11 +58,12 @@ def test_it_says_and_holds_the_same(parted: Pool, kind: str, name: str, tmp_path
 def test_a_relative_address_is_meant_from_where_one_is(
     parted: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("one", "other"):
+    few = write_pool(tmp_path / "few", [*parted][:3], Plan(parted.task))
+    for name, pool in (("one", parted), ("other", few)):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        export_pool(parted, "export")
-        assert len([*(tmp_path / name / "export").iterdir()]) == 3
+        export_pool(pool, "export")
+        assert [*open_pool("export")] == [*pool]
 
 
 def test_its_parts_travel_to_other_processes(parted: Pool, folder: Path) -> None:
