@@ -6,7 +6,6 @@ from aera.core import Schedule
 from aera.errors import UsageError, check_share
 from aera.paper.encoder import load_encoder
 from aera.paper.features import Consensus
-from aera.policies.gate import Gated
 from aera.policies.rules import (
     FIXED,
     GATED,
@@ -19,7 +18,6 @@ from aera.policies.rules import (
     strip_weighted,
 )
 from aera.solving.controller import Controller
-from aera.voting.rules import gives_weights
 
 
 def ask_policies(
@@ -89,28 +87,22 @@ def check_label(label: str, schedule: Schedule, *, scored: bool, paper: bool) ->
 
 def _parse(label: str, schedule: Schedule, more: Mapping[str, Maker] | None = None) -> Policy:
     """The policy of a label, weighted or not; a fixed budget at which nobody looks is refused."""
-    made = parse_policy(strip_weighted(label), more or {})
-    if isinstance(made, Fixed) and made.responses not in schedule.checkpoints:
+    return _looked_at(parse_policy(strip_weighted(label), more or {}), schedule, label)
+
+
+def _looked_at(policy: Policy, schedule: Schedule, label: str) -> Policy:
+    if isinstance(policy, Fixed) and policy.responses not in schedule.checkpoints:
         raise UsageError(f"{label} is no checkpoint of {schedule}; --schedule sets others")
-    return made
+    return policy
 
 
 def _own_policy(label: str, controller: Controller | None, schedule: Schedule) -> Policy:
     """A policy on a controller's votes, or its gate at another threshold."""
-    if controller is None:
-        if label.startswith(GATED):
-            raise UsageError(f'"{label}" is a gate, and a gate belongs to a --controller')
-        return parse_policy(label)  # says whose weights they are, and refuses
+    if controller is not None:
+        return _looked_at(controller.run_by(label).policy, schedule, label)
     if label.startswith(GATED):
-        if controller.gate is None:
-            raise UsageError(f'"{label}" needs a gate, and this controller has none')
-        return Gated(controller.gate, gate_threshold(label))
-    if not gives_weights(controller.weigher):
-        raise UsageError(
-            f'"{label}" is on weighted votes, and this controller has no weights; the policy '
-            f'without them is "{strip_weighted(label)}"'
-        )
-    return _parse(label, schedule)
+        raise UsageError(f'"{label}" is a gate, and a gate belongs to a --controller')
+    return parse_policy(label)  # says whose weights they are, and refuses
 
 
 def choose_schedule(

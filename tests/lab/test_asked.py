@@ -8,15 +8,17 @@ from aera import ASC, Controller, Fixed, Schedule
 from aera.errors import UsageError
 from aera.lab.asked import ask_policies, choose_schedule
 from aera.lab.build import Built
+from aera.policies.rules import Bounded
 
 
 def test_labels_on_a_controllers_votes_are_kept_apart(bench: Bench) -> None:
-    labels = "fixed-8, asc-0.9+weighted ,weighted-32,aera-0.2,asc-0.8,oracle"
+    labels = "fixed-8, asc-0.9+weighted ,weighted-32,aera-0.2,aera-0.2+min8,asc-0.8,oracle"
     plain, own = ask_policies(labels, bench.pool.schedule, controller=BUNDLED)
     assert plain == [Fixed(8), ASC(0.8)]
-    *others, gated = own
+    *others, gated, bounded = own
     assert others == [ASC(0.9), Fixed(32)]
     assert (gated.gate, gated.threshold) == (BUNDLED.gate, 0.2)
+    assert bounded == Bounded(gated, 8, need_vote=False)
 
 
 def test_what_a_controller_has_not_is_refused(bench: Bench, built: Built) -> None:
@@ -24,7 +26,7 @@ def test_what_a_controller_has_not_is_refused(bench: Bench, built: Built) -> Non
     plain = Controller(bench.pool.task, schedule, ASC(0.9))
     for label, controller, reason in (
         ("aera-0.2", None, "belongs to a --controller"),
-        ("aera-0.2", plain, "has none"),
+        ("aera-0.2", plain, "needs a gate"),
         ("asc-0.9+weighted", None, r'"asc-0\.9"'),
         ("asc-0.9+weighted", built.controller, r'"asc-0\.9"'),
         ("weighted-20", BUNDLED, "weighted-20 is no checkpoint"),
