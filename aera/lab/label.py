@@ -16,6 +16,7 @@ from typing import Any
 from aera.core import Question, Weighting
 from aera.errors import ProtocolError, UsageError
 from aera.files import whole_file
+from aera.lab.formats.sources import read_csv
 from aera.lab.truths import Truths
 from aera.policies.rules import Fixed, Policy, label_of
 from aera.pools.parquet import ANSWER, ParquetPool, read_columns
@@ -71,14 +72,12 @@ def open_graded(records: Records, *, workers: Workers = SERIAL) -> Graded:
 
 def read_labels(path: Path) -> Truths:
     """The right answers that somebody has filled in; questions left empty are left out."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f'the labels "{path}" cannot be read: {error}') from None
+    if not path.is_file():
+        raise UsageError(f'the labels "{path}" cannot be read: there is no such file')
+    rows = [row for _, row in read_csv(path)]
     if rows and not {"id", ANSWER} <= rows[0].keys():
         raise UsageError(f'"{path}" has no columns "id" and "{ANSWER}", as aera label writes them')
-    found = {row["id"]: said for row in rows if (said := (row[ANSWER] or "").strip())}
+    found = {row["id"]: said for row in rows if row["id"] and (said := (row[ANSWER] or "").strip())}
     if not found:
         raise UsageError(f'"{path}" has no right answer yet: fill in its column "{ANSWER}"')
     return Truths(found)

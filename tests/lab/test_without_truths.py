@@ -70,7 +70,9 @@ def test_training_looks_at_truths_unless_told_not_to(graded: HeldRecords) -> Non
         aera.train(graded, max_loss=0.1, labels=ANSWERS)
 
 
-def test_labels_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_labels_are_read_as_a_spreadsheet_saves_them_and_refused_where_there_are_none(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "labels.csv"
     with pytest.raises(UsageError, match="cannot be read"):
         read_labels(file)
@@ -79,8 +81,9 @@ def test_labels_that_are_none_are_refused(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(UsageError, match=said):
             read_labels(file)
-    file.write_text("id,question,answer\na,?, 7 \nb,?,\n")
-    assert dict(read_labels(file)) == {"a": "7"}
+    for separator in ",;":  # as a spreadsheet saves them, here and there
+        file.write_text("id,question,answer\na,?, 7 \nb,?,\n".replace(",", separator))
+        assert dict(read_labels(file)) == {"a": "7"}
 
 
 def test_the_card_names_whose_weights_they_are() -> None:
