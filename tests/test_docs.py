@@ -26,12 +26,13 @@ from typer.testing import CliRunner
 
 from aera import Pool, get_task
 from aera.cli import app
-from aera.gateway.config import read_config, read_file
+from aera.gateway.config import read_config
 from aera.gateway.metrics import METRICS, Metrics
 from aera.lab import TASKS, import_file
 from aera.lab.formats.pools import FORMATS
 from aera.lab.formats.sources import NAMES
-from aera.reading.task import KEYS
+from aera.reading.task import Task
+from aera.settings import keys_of, read_toml
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -342,7 +343,9 @@ def test_the_data_page_names_every_task_and_every_key_of_a_task_file() -> None:
     page = written(ROOT / "docs" / "data.md").partition("## How an answer is read")[2]
     presets, _, own = page.partition("### A task of your own")
     assert not [name for name in TASKS if f"`{name}`" not in presets]
-    assert [*re.findall(r"^\| `(\w+)` \|", own, re.MULTILINE)][: len(KEYS)] == [*KEYS]
+    assert [*re.findall(r"^\| `(\w+)` \|", own, re.MULTILINE)][: len(keys_of(Task))] == [
+        *keys_of(Task)
+    ]
 
 
 def test_the_gateway_page_names_every_metric_with_its_labels_and_no_other() -> None:
@@ -365,6 +368,6 @@ def test_the_gateways_file_can_be_served(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "keys.txt").write_text("a-key-from-the-file\n", "utf-8")
     for name in ("GPU_KEY", "CLOUD_KEY", "BLUE_KEY", "AERA_KEYS"):
         monkeypatch.setenv(name, f"a-key-of-{name}")
-    config = read_config(read_file(tmp_path / "gateway.toml"), "", tmp_path)
+    config = read_config(read_toml(tmp_path / "gateway.toml"), "", tmp_path)
     assert [model.name for model in config.model] == ["small", "large"]
     assert [key.name for key in config.key] == ["", "", "blue"]

@@ -20,9 +20,10 @@ from typer.core import TyperCommand
 
 from aera.core import Schedule
 from aera.errors import UsageError
-from aera.gateway.config import ModelConfig, setting_of
+from aera.gateway.config import ModelConfig
 from aera.reading.equivalence import check_installed
 from aera.reading.task import get_task
+from aera.settings import setting_of
 from aera.solving.controller import Controller, default_controller
 from aera.voting.rules import find_weights, load_scorer
 

@@ -23,10 +23,9 @@ from aera.gateway.config import (
     ServerConfig,
     UpstreamConfig,
     read_config,
-    read_file,
-    setting_of,
     write_config,
 )
+from aera.settings import read_toml, setting_of
 
 UNLISTED = "does not list its models"
 # Models of a server that are named where one is missing.
@@ -112,7 +111,7 @@ def serve(
         if told_of_it or escalate_to:
             flag = next(iter(told_of_it), "escalate_to").replace("_", "-")
             raise UsageError(f"--{flag} says something of one model: with --config, say it there")
-        told = read_file(config)
+        told = read_toml(config)
         if tables and "upstream" in told:
             raise UsageError(f"{config} has [[upstream]] tables, so leave out --upstream")
         tables, place, folder = {**tables, **told}, f"{config}, ", config.parent

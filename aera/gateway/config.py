@@ -6,15 +6,14 @@ the file is one dataclass; what is written as [[model]] may stand several times.
 
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
-from difflib import get_close_matches
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
-from aera.errors import AeraError, UsageError
+from aera.errors import UsageError
 from aera.sampling.client import Endpoint
+from aera.settings import read_table, setting
 from aera.solving.controller import Controller, default_controller
 
 # Characters below which a client's key can be guessed.
@@ -25,22 +24,6 @@ FULL_BUDGET = "full-budget"
 # Where nobody else can listen in or ask.
 LOCAL = ("localhost", "127.0.0.1", "::1")
 LEVELS = ("debug", "info", "warning", "error")
-ALIASES = {"url": "urls"}
-WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
-WORDS |= {Path: "text", dict: "a table of texts"}
-
-
-def setting(default: Any, text: str, **limits: Any) -> Any:
-    """A field that a file may set: its default, one sentence, and its `low`, `high`, `choices`."""
-    about = {"text": text, **limits}
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata=about)
-    return field(default=default, metadata=about)
-
-
-def setting_of(kind: Any, name: str) -> Field[Any]:
-    """The setting of a table that has this name."""
-    return next(each for each in fields(kind) if each.name == name)
 
 
 @dataclass(frozen=True)
@@ -48,7 +31,9 @@ class UpstreamConfig:
     """A model server, or several replicas of one."""
 
     name: str = setting("", "What the models here call it.")
-    urls: tuple[str, ...] = setting((), "Addresses up to /v1, one for each replica.")
+    urls: tuple[str, ...] = setting(
+        (), "Addresses up to /v1, one for each replica.", keys=("urls", "url")
+    )
     api_key_env: tuple[str, ...] = setting((), "Variable with its key; one, or one a replica.")
     headers: dict[str, str] = setting({}, "Extra headers of every call.")
     ca_file: Path | None = setting(None, "File with the certificates to trust.")
@@ -264,19 +249,9 @@ class Config:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """The tables of a file."""
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f'"{path}" cannot be read: {error.strerror}') from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
-
-
 def read_config(tables: Mapping[str, Any], place: str = "", folder: Path = Path()) -> Config:
     """The configuration that tables make; paths in them are meant from the folder."""
-    config: Config = _read(Config, tables, place, folder)
+    config: Config = read_table(Config, tables, place, folder)
     for each in config.upstream:
         for variable in each.api_key_env:
             _variable(variable, f'{place}[[upstream]] "{each.name}": api_key_env')
@@ -293,64 +268,6 @@ def read_config(tables: Mapping[str, Any], place: str = "", folder: Path = Path(
             f"{config.keys.env}, or listen on 127.0.0.1"
         )
     return replace(config, key=tuple(key for key, _ in keys))
-
-
-def _read(kind: Any, table: object, place: str, folder: Path) -> Any:
-    """A dataclass from its table; whatever is wrong is said with its place."""
-    where = f"{place.removesuffix(', ')}: " if place else ""
-    if not isinstance(table, Mapping):
-        raise UsageError(f"{where}this must be a table")
-    hints, made = get_type_hints(kind), {}
-    known = {each.name: each for each in fields(kind) if each.metadata}
-    for given, value in table.items():
-        name = ALIASES.get(given, given)
-        if name not in known:
-            near = get_close_matches(given, known, 1)
-            more = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
-            raise UsageError(f'{where}"{given}" is unknown{more}')
-        hint = hints[name]
-        several = get_origin(hint) is tuple
-        inner: Any = get_args(hint)[0] if several else hint
-        if not is_dataclass(inner):
-            listed = value if several and isinstance(value, list) else [value]
-            told = [_value(inner, known[name], each, where, folder) for each in listed]
-            made[name] = tuple(told) if several else told[0]
-        elif not several:
-            made[name] = _read(inner, value, f"{place}[{name}]", folder)
-        elif isinstance(value, list):
-            rows = [(f"{place}{_called(name, n, row)}", row) for n, row in enumerate(value, 1)]
-            made[name] = tuple(_read(inner, row, at, folder) for at, row in rows)
-        else:
-            raise UsageError(f"{where}write [[{name}]], as there may be several")
-    try:
-        return kind(**made)
-    except AeraError as error:
-        raise UsageError(f"{where}{error}") from None
-
-
-def _value(hint: Any, about: Field[Any], value: Any, where: str, folder: Path) -> Any:
-    """What a setting is given, as what it must be."""
-    kind = hint if get_origin(hint) is dict else (*get_args(hint), hint)[0]
-    plain = get_origin(kind) or kind
-    wanted: Any = {Path: str, float: (int, float)}.get(plain, plain)
-    fits = isinstance(value, wanted) and (plain is bool or not isinstance(value, bool))
-    if plain is dict:
-        fits = fits and all(isinstance(each, str) for each in value.values())
-    if not fits or (wanted is str and not value.strip()):
-        raise UsageError(f"{where}{about.name} must be {WORDS[plain]}, but is {value!r:.40}")
-    low, high, choices = (about.metadata.get(name) for name in ("low", "high", "choices"))
-    if choices and value not in choices:
-        known = ", ".join(choices)
-        raise UsageError(f'{where}{about.name} is one of {known}, but got "{value:.40}"')
-    if (low is not None and value < low) or (high is not None and value > high):
-        bounds = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
-        raise UsageError(f"{where}{about.name} must be {bounds}, but is {value}")
-    return folder / value if plain is Path else float(value) if plain is float else value
-
-
-def _called(name: str, number: int, table: Any) -> str:
-    called = table.get("name") if isinstance(table, Mapping) else None
-    return f"[[{name}]] " + (f'"{called}"' if isinstance(called, str) else str(number))
 
 
 def _variable(variable: str, where: str) -> str:

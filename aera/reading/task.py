@@ -18,11 +18,10 @@ is not taken back, or what it says at least three times and nothing else.
 
 import logging
 import re
-import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from aera.reading.canonical import (
     canonical_number,
 )
 from aera.reading.find import WORDS, find_json, last_boxed, select, visible
+from aera.settings import read_fields, read_toml, setting
 from aera.trace import ServedTokens
 
 log = logging.getLogger("aera.reading")
@@ -56,31 +56,32 @@ KINDS = ("numeric", "choice", "expression", "text", "yes-no", "json")
 class Task:
     """One benchmark or one kind of question: prompt template, reader and grader."""
 
-    name: str
-    kind: str
-    template: str = "{question}"
-    system: str | None = None
-    """A system message sent with every question, where a question has none of its own."""
-    letters: str = LETTERS
-    """The letters a choice may be."""
-    pattern: str | None = None
-    """A regular expression whose last match is the answer: its first group, or all of it."""
-    path: str | None = None
-    """For json, the field that is the answer, as answer or result.0.value; None is all of it."""
-    normalise: tuple[str, ...] = WORDS
-    """For text, what does not count: case, punctuation, articles, accents."""
-    reader: str | None = None
-    """MODULE:NAME of a function from a text to an answer or None, instead of all rules here."""
-    redo: bool = False
-    """Whether the Re2 redo test decides who abstains, as in the paper."""
-    loose: bool = False
-    """Whether a last sentence counts that names one number or one option."""
-    thinking: tuple[str, ...] = ()
-    """Markers of thinking beside those known: each that opens, then the one that closes."""
-    shuffle: bool = False
-    """Whether the choices are put in an order of their own, by a recorded seed, when asking."""
-    equivalence: bool = False
-    """Whether math-verify is asked too when two expressions are the same (equivalence.py)."""
+    name: str = setting(MISSING, "What it is called; else the name of the file.")
+    kind: str = setting(MISSING, "What its answers are.", choices=KINDS)
+    template: str = setting("{question}", "The user message.", keys=("prompt",))
+    system: str | None = setting(None, "A system message, where a question has none of its own.")
+    letters: str = setting(LETTERS, "The letters a choice may be.")
+    pattern: str | None = setting(
+        None, "A regular expression whose last match is the answer: its first group, or all of it."
+    )
+    path: str | None = setting(
+        None, "For json, the field that is the answer, as answer or result.0.value; else all of it."
+    )
+    normalise: tuple[str, ...] = setting(
+        WORDS, "For text, what does not count: case, punctuation, articles, accents."
+    )
+    reader: str | None = setting(
+        None, "MODULE:NAME of a function from a text to an answer or None, instead of all rules."
+    )
+    redo: bool = setting(False, "Whether the Re2 redo test decides who abstains, as in the paper.")
+    loose: bool = setting(False, "Whether a last sentence counts that names one number or option.")
+    thinking: tuple[str, ...] = setting(
+        (), "Markers of thinking beside those known: each that opens, then the one that closes."
+    )
+    shuffle: bool = setting(False, "Whether choices get an order of their own, by a recorded seed.")
+    equivalence: bool = setting(
+        False, "Whether math-verify is asked too when two expressions are the same."
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "normalise", tuple(self.normalise))
@@ -455,43 +456,19 @@ def _from_python(named: str) -> Task:
 
 # --- files ----------------------------------------------------------------------------------------
 
-_TYPES: dict[Any, type] = {tuple[str, ...]: list, bool: bool}
-KEYS: dict[str, tuple[str, type]] = {
-    {"template": "prompt"}.get(each.name, each.name): (each.name, _TYPES.get(each.type, str))
-    for each in fields(Task)
-}
-"""Keys of a task file, the field each sets, and what it must be."""
-
 
 def read_task(path: Path) -> Task:
     """A task from a TOML file; what is wrong is said with its key."""
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f'there is no task file "{path}"') from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UsageError(f'the task file "{path}" is not TOML: {error}') from None
-    for key, value in content.items():
-        _check(key, value, path)
-    told: dict[str, Any] = {KEYS[key][0]: value for key, value in content.items()}
-    if told.get("kind") not in KINDS:
-        said = f'is "{told["kind"]}"' if "kind" in told else "is missing"
-        raise UsageError(f'"{path}": the key "kind" {said}; it is one of {", ".join(KINDS)}')
+    place = f'"{path}"'
+    told = read_fields(Task, read_toml(path), place)
+    if "kind" not in told:
+        raise UsageError(f"{place}: kind is missing; it is one of {', '.join(KINDS)}")
     if "path" in told and told["kind"] != "json":
-        raise UsageError(f'"{path}": the key "path" goes with kind = "json"')
+        raise UsageError(f'{place}: path goes with kind = "json"')
     try:
         return replace(TASKS[told["kind"]], **{"name": path.stem, **told})
     except UsageError as error:
-        raise UsageError(f'"{path}": {error}') from None
-
-
-def _check(key: str, value: Any, path: Path) -> None:
-    if key not in KEYS:
-        raise UsageError(f'"{path}": no key is called "{key}"; known are {", ".join(KEYS)}')
-    kind, texts = KEYS[key][1], value if isinstance(value, list) else []
-    if not isinstance(value, kind) or not all(isinstance(each, str) for each in texts):
-        wanted = {str: "a text", list: "a list of texts", bool: "true or false"}[kind]
-        raise UsageError(f'"{path}": the key "{key}" must be {wanted}, but is {value!r:.40}')
+        raise UsageError(f"{place}: {error}") from None
 
 
 EXAMPLES = 3
