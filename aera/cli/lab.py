@@ -18,9 +18,10 @@ from aera.cli.options import (
     prices_from,
     say,
 )
-from aera.errors import ProtocolError, UsageError
+from aera.errors import ProtocolError, UsageError, check_count
 from aera.files import already_there, write_json
 from aera.policies.rules import UNTRAINED
+from aera.pools.pool import Pool
 from aera.reading.task import Readability, Task
 from aera.voting.rules import BestOfN, Scorer, load_scorer
 
@@ -330,12 +331,17 @@ def demo(
 ) -> None:
     """Solve bundled questions live, from recorded responses of a real model: no network, no key."""
     from aera.lab import api
+    from aera.lab.formats.pools import import_file
     from aera.lab.live import BUNDLED, run_demo
 
+    check_count("--questions", questions)
+    controller = load_controller(BUNDLED / "controller")
     with TemporaryDirectory() as scratch:
         place = out or Path(scratch) / "gsm8k"
-        records, _ = run_demo(Console(), place, questions=questions, pace=pace)
-        controller = load_controller(BUNDLED / "controller")
+        if not place.exists():
+            import_file(BUNDLED / "gsm8k.jsonl.gz", place, task="gsm8k")
+        pool = Pool.open(place)
+        records, _ = run_demo(Console(), pool, controller, questions=questions, pace=pace)
         made = api.evaluate(records, controller=controller)
     then = "aera import FILE --task numeric --out pool, then aera evaluate pool"
     _show(made, whole=whole, advice=then)

@@ -15,13 +15,11 @@ from rich.text import Text
 
 from aera.arrays import Floats
 from aera.core import Question, Schedule
-from aera.errors import ProtocolError, check_count
-from aera.lab.formats.pools import import_file
+from aera.errors import ProtocolError
 from aera.lab.stats import Estimate, bootstrap_ratio, paired_bootstrap
 from aera.lab.truths import Grader, Truths
 from aera.policies.rules import Fixed
 from aera.pools.pool import HeldRecords, Pool, hold
-from aera.reading.task import get_task
 from aera.sampling.client import Endpoint
 from aera.sampling.recorded import RecordedUpstream
 from aera.sampling.sampler import Chat, OpenAISampler, Sampler
@@ -114,13 +112,9 @@ def check_answered(allocations: Iterable[Allocation]) -> None:
 
 
 def run_demo(
-    console: Console, place: Path, *, questions: int = 150, pace: float = 0.6
+    console: Console, pool: Pool, controller: Controller, *, questions: int, pace: float
 ) -> tuple[HeldRecords, list[Allocation]]:
-    """Import the bundled pool to a place, serve it, and solve its questions live."""
-    check_count("questions", questions)
-    if not place.exists():
-        import_file(BUNDLED / "gsm8k.jsonl.gz", place, task=get_task("gsm8k"))
-    pool, controller = Pool.open(place), Controller.load(BUNDLED / "controller")
+    """Serve a recorded pool, and solve the first of its questions live."""
     held = hold(pool)
     records = replace(held, records=held.records[:questions])
     asked = [*records.questions.values()]

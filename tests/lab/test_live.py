@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from commands import said
+from foreign_questions import BUNDLED
 from rich.console import Console
 
 from aera import Pool
@@ -19,7 +20,7 @@ def test_it_solves_over_http_and_shows_what_that_was_worth(
     out = tmp_path / "pool"
     text = said("demo", "--questions", 60, "--pace", 0, "--out", out)
     quiet = Console(file=StringIO(), width=80)
-    records, live = run_demo(quiet, out, questions=60, pace=0.0)
+    records, live = run_demo(quiet, Pool.open(out), BUNDLED, questions=60, pace=0.0)
     assert len({allocation.question_id for allocation in live}) == 60
     assert all(a.error is None and a.calls > 0 and a.prompt_tokens > 0 for a in live)
     truths = Truths.open(out)
@@ -39,6 +40,6 @@ def test_it_solves_over_http_and_shows_what_that_was_worth(
     assert max(map(len, quiet.file.getvalue().splitlines())) <= 80  # type: ignore[attr-defined]
 
 
-def test_no_question_is_a_wrong_call(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="questions"):
-        run_demo(Console(file=StringIO()), tmp_path, questions=0)
+def test_no_question_is_a_wrong_call() -> None:
+    with pytest.raises(UsageError, match="--questions"):
+        said("demo", "--questions", 0)
