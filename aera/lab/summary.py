@@ -11,7 +11,7 @@ import numpy as np
 
 from aera.arrays import Columns
 from aera.errors import UsageError
-from aera.lab.calibrating.calibration import Choice, MostUtility
+from aera.lab.calibrating.calibration import MostUtility
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, answer_families
 from aera.lab.diagnostics import (
     collapsing,
@@ -45,11 +45,11 @@ from aera.lab.truths import Truths, TruthScorer, need_truths
 from aera.lab.words import (
     CAREFUL,
     SHOWN_THRESHOLD,
+    Headline,
     certify,
     certify_controller,
     changed_gap,
     headline_point,
-    make_headline,
     remark,
     shown_points,
     table_columns,
@@ -207,18 +207,15 @@ class Evaluation:
             if graded and not trajectories.rewarded
             else None,
         }
-        if self.prices is not None:
-            made["prices"] = asdict(self.prices)
-        if self.headline is not None:
-            made["headline"] = self.headline
-        if self.scoring is not None:
-            made["best_of_n"] = self.scoring.as_json(self.truths)
-        if self.outcome:
-            made["outcome"] = self.outcome
-        if self.controller is not None:
-            made["controller"] = about_controller(self, self.controller)
-        if self.done is not None:
-            made |= about_judgement(self, self.done)
+        known = {
+            "prices": self.prices and asdict(self.prices),
+            "headline": self.headline,
+            "best_of_n": self.scoring and self.scoring.as_json(self.truths),
+            "outcome": self.outcome,
+            "controller": self.controller and about_controller(self, self.controller),
+            **(about_judgement(self, self.done) if self.done else {}),
+        }
+        made |= {name: section for name, section in known.items() if section is not None}
         return {name: _strict(section) for name, section in made.items()}
 
     @cached_property
@@ -229,26 +226,17 @@ class Evaluation:
         """
         if self.scoring is not None:
             return None
-        choices = self.chosen
+        choices = next(iter(self.done.choices.values()), ()) if self.done else ()
         if choices:
-            certificate = certify(choices, " and that are not judged here")
+            told = certify(choices, " and that are not judged here")
         elif self.controller is not None:
-            known, task = self.controller.calibration, self.records.task.name
-            own = self.controller.task.name
-            certificate = certify_controller(known, seen=self.seen, own=own, task=task)
+            task = self.records.task.name
+            told = certify_controller(self.controller, seen=self.seen, task=task)
         else:
-            graded = headline_point(self.frontier).graded
-            certificate = uncertified(self.protocol, graded=graded)
-        by_agreement = bool(choices) and choices[0].by_agreement
-        made = make_headline(
-            self.frontier, certificate, allowed=self.allowed, by_agreement=by_agreement
-        )
-        return made.as_json()
-
-    @property
-    def chosen(self) -> Sequence[Choice]:
-        """What calibration chose for the policy that is spoken of, once per fold."""
-        return next(iter(self.done.choices.values()), ()) if self.done else ()
+            graded = self.frontier.trajectories.grades is not None
+            told = uncertified(self.protocol, graded=graded)
+        by_agreement = any(choice.by_agreement for choice in choices)
+        return Headline(self.frontier, *told, self.allowed, by_agreement).as_json()
 
     @property
     def allowed(self) -> float:
@@ -257,11 +245,11 @@ class Evaluation:
         return 100 * float(known.get("max_loss", self.max_loss))
 
     @cached_property
-    def outcome(self) -> list[str]:
+    def outcome(self) -> list[str] | None:
         """What best-of-n was worth, where something was calibrated or a controller judged."""
         point = headline_point(self.frontier)
         if self.scoring is None or point.kind not in (Kind.CALIBRATED, Kind.CONTROLLER):
-            return []
+            return None
         others = self.done.points()[1:] if self.done else ()
         return compare_utility(point, others, price=self.scoring.price, seed=self.seed)
 
@@ -326,7 +314,7 @@ class Evaluation:
     def remarks(self) -> list[str]:
         """The headline, and what else a table cannot say: how far its claims reach."""
         task = self.records.task
-        told = [*(self.headline["lines"] if self.headline else self.outcome)]
+        told = [*(self.headline["lines"] if self.headline else self.outcome or ())]
         told += [f"{self.title}.", *([self.left_out] if self.left_out else ())]
         if self.readability.responses:
             warning = self.readability.warning(task)
@@ -358,26 +346,23 @@ def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
 
     Intervals are those of the headline, so that two of the same pair are one.
     """
-    points = frontier.points
-    plain = {i for i, p in enumerate(points) if p.kind is Kind.FIXED and not p.weighted}
-    learned = {i for i, point in enumerate(points) if point.family == GATE_FAMILY.name}
     own = {weighted: frontier.full_budget(weighted=weighted).policy for weighted in (False, True)}
-    pairs = [
-        (i, j)
-        for i, j in permutations(range(len(points)), 2)
-        if j in plain
-        or points[j].policy == own[points[i].weighted]
-        or (i in learned and j not in learned)
-    ]
+
+    def compared(point: Point, other: Point) -> bool:
+        plain = other.kind is Kind.FIXED and not other.weighted
+        learned = point.family == GATE_FAMILY.name != other.family
+        return plain or learned or other.policy == own[point.weighted]
+
+    pairs = [pair for pair in permutations(frontier.points, 2) if compared(*pair)]
     if not pairs:
         return []
-    apart = np.array([points[i].scores - points[j].scores for i, j in pairs])
+    apart = np.array([point.scores - other.scores for point, other in pairs])
     # Rewards are no shares of questions.
     rewarded = frontier.trajectories.rewarded
     found = paired_bootstraps(apart, seed=seed) if rewarded else paired_gaps(apart)
     return [
-        {"policy": points[i].policy, "reference": points[j].policy, **gap.as_json("difference")}
-        for (i, j), gap in zip(pairs, found, strict=True)
+        {"policy": point.policy, "reference": other.policy, **gap.as_json("difference")}
+        for (point, other), gap in zip(pairs, found, strict=True)
     ]
 
 
@@ -494,9 +479,12 @@ def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, An
 
 
 def _matched_row(point: Point, folds: Columns, *, seed: int) -> dict[str, Any]:
-    grades = point.trajectories.known_grades
-    test = matched_random(100 * grades, point.columns, folds=folds, seed=seed)
-    return {"policy": point.policy, **test}
+    """The gate against its own stops, dealt to other questions."""
+    grades = 100 * point.trajectories.known_grades
+    return {
+        "policy": point.policy,
+        **matched_random(grades, point.columns, folds=folds, seed=seed),
+    }
 
 
 def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The terminal, the JSON file, the page and the model card show these sentences as
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -147,25 +148,45 @@ class Headline:
     Without truths, and on questions it was trained on, there is no gap.
     """
 
-    point: Point
-    plain: Point
-    """All plain votes."""
-    full: Point
-    """All votes as the policy weighs them."""
-    spent: Estimate
-    """Percent of what its full budget takes."""
-    apart: Estimate | None
-    """Against all plain votes."""
-    gap: Estimate | None
-    """Against its own full budget."""
-    beside: Sequence[tuple[Point, Estimate]]
-    """Against fewer plain votes, too."""
-    changed: Estimate | None
-    """Where calibration counted them: answers that are not those of the full budget."""
-    allowed: float
-    """Points that may be lost."""
+    frontier: Frontier
     certified: bool
     certificate: str
+    allowed: float
+    """Points that may be lost."""
+    by_agreement: bool = False
+    """Whether calibration held answers against those of the full budget."""
+
+    @cached_property
+    def point(self) -> Point:
+        """The policy to speak of."""
+        return headline_point(self.frontier)
+
+    @cached_property
+    def plain(self) -> Point:
+        """All plain votes."""
+        return self.frontier.full_budget()
+
+    @cached_property
+    def full(self) -> Point:
+        """All votes as the policy weighs them."""
+        return self.frontier.full_budget(weighted=self.point.weighted)
+
+    def gap(self, other: Point) -> Estimate | None:
+        """Its accuracy against another, where that is a test."""
+        tested = self.point.graded and not self.point.in_sample
+        return paired_gap(self.point.scores, other.scores) if tested else None
+
+    @property
+    def spent(self) -> Estimate:
+        """Percent of what its full budget takes."""
+        unit = "spent" if self.full.tokens else "counts"
+        return spent_share(getattr(self.point, unit), getattr(self.full, unit))
+
+    @property
+    def changed(self) -> Estimate | None:
+        """Answers that are not those of its full budget, where calibration counted them."""
+        counted = self.by_agreement and self.point.kind is Kind.CALIBRATED
+        return changed_gap(self.point) if counted else None
 
     @property
     def status(self) -> str:
@@ -185,7 +206,7 @@ class Headline:
     @property
     def claim(self) -> str:
         """What is right, for how much, and how sure that is, against all plain votes."""
-        point, full, plain, apart = self.point, self.full, self.plain, self.apart
+        point, full, plain, apart = self.point, self.full, self.plain, self.gap(self.plain)
         right = sure = ""
         if apart is not None:
             right = f"{point.accuracy:.1f} % right against {plain.accuracy:.1f} % for "
@@ -210,7 +231,8 @@ class Headline:
     @property
     def grounds(self) -> str:
         """What the claim rests on, and what became of the limit against its own full budget."""
-        point, full, apart, gap = self.point, self.full, self.apart, self.gap
+        point, full = self.point, self.full
+        apart, gap = self.gap(self.plain), self.gap(full)
         named = f"{point.policy} ({self.status})"
         used = f"{point.responses:.1f} responses each"
         if not point.graded:
@@ -244,54 +266,29 @@ class Headline:
     def as_json(self) -> dict[str, Any]:
         """As an evaluation file holds it."""
         told = ("claim", "grounds", "status", "certified", "certificate", "lines")
+        gap, changed = self.gap(self.full), self.changed
+        fixed = (p for p in self.frontier.points if p.kind is Kind.FIXED and not p.weighted)
+        others = {point.policy: point for point in (*fixed, self.plain)}
         return {
             "policy": self.point.policy,
             "reference": self.full.policy,
             **{name: getattr(self, name) for name in told},
             "spent": self.spent.as_json("percent"),
-            "gap": self.gap and self.gap.as_json("difference"),
-            "changed": self.changed and self.changed.as_json("difference"),
+            "gap": gap and gap.as_json("difference"),
+            "changed": changed and changed.as_json("difference"),
             "beside": [
                 {
-                    "reference": point.policy,
-                    "accuracy": point.accuracy,
-                    "responses": point.responses,
-                    "gap": gap.as_json("difference"),
-                    "full": point.responses == point.trajectories.schedule.last,
+                    "reference": other.policy,
+                    "accuracy": other.accuracy,
+                    "responses": other.responses,
+                    "gap": apart.as_json("difference"),
+                    "full": other.responses == other.trajectories.schedule.last,
                 }
-                for point, gap in self.beside
+                for other in others.values()
+                if other.policy not in (self.full.policy, self.point.policy)
+                and (apart := self.gap(other))
             ],
         }
-
-
-def make_headline(
-    frontier: Frontier, certificate: tuple[bool, str], *, allowed: float, by_agreement: bool = False
-) -> Headline:
-    """Of the policy to speak of, with what was proved of it."""
-    point, plain = headline_point(frontier), frontier.full_budget()
-    full = frontier.full_budget(weighted=point.weighted)
-    unit = "spent" if full.tokens else "counts"
-
-    def compare(other: Point) -> Estimate | None:
-        tested = point.graded and not point.in_sample
-        return paired_gap(point.scores, other.scores) if tested else None
-
-    fixed = (p for p in frontier.points if p.kind is Kind.FIXED and not p.weighted)
-    others = {p.policy: p for p in (*fixed, plain) if p.policy not in (full.policy, point.policy)}
-    counted = by_agreement and point.kind is Kind.CALIBRATED
-    return Headline(
-        point,
-        plain,
-        full,
-        spent=spent_share(getattr(point, unit), getattr(full, unit)),
-        apart=compare(plain),
-        gap=compare(full),
-        beside=[(other, gap) for other in others.values() if (gap := compare(other))],
-        changed=changed_gap(point) if counted else None,
-        allowed=allowed,
-        certified=certificate[0],
-        certificate=certificate[1],
-    )
 
 
 def changed_gap(point: Point) -> Estimate:
@@ -336,14 +333,12 @@ def uncertified(protocol: str, *, graded: bool) -> tuple[bool, str]:
     )
 
 
-def certify_controller(
-    calibration: Mapping[str, Any], *, seen: int, own: str, task: str
-) -> tuple[bool, str]:
+def certify_controller(controller: Controller, *, seen: int, task: str) -> tuple[bool, str]:
     """A finished controller brings its certificate along, for questions like its own.
 
-    `seen` says how many of these questions it knows, `own` for which task it was calibrated.
+    `seen` says how many of these questions it knows.
     """
-    choice = _read_choice(calibration)
+    choice, own = _read_choice(controller.calibration), controller.task.name
     if seen:
         proved = choice is not None and choice.feasible and choice.alpha is not None
         rest = f"; for new ones {_promise(choice)} was proved" if choice and proved else ""

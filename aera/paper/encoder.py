@@ -21,7 +21,6 @@ from safetensors import SafetensorError, deserialize
 from aera.errors import ControllerError
 
 LONGEST_WORD = 100  # characters; BERT's own limit, which also keeps word pieces linear in the text
-OPENING_CHARACTERS = 3
 UNKNOWN = "[UNK]"
 CACHED_WORDS = 32_768
 CACHED_CHARACTERS = 8_192
@@ -64,7 +63,6 @@ def _is_ideograph(character: str) -> bool:
 SHIPPED_FILE = Path(__file__).parent / "encoder.safetensors"
 
 QUOTED_CHARACTERS = 200
-CHUNK_TOKENS = 2_048  # vectors widened to float64 at one time
 
 _TENSORS = {"vectors": ("I8", "i1", 2), "weights": ("U16", "<u2", 1), "vocabulary": ("U8", "u1", 1)}
 
@@ -141,47 +139,30 @@ class StaticEncoder:
 
     def _cut(self, word: str) -> tuple[int, ...]:
         """Longest known piece first; a word with a part that no piece covers is unknown."""
-        pieces: list[int] = []
-        start = 0
-        while start < len(word) <= LONGEST_WORD:
-            piece, start = self._longest_piece(word, start)
+        pieces, start, end = list[int](), 0, min(len(word), self._reach)
+        while start < end and len(word) <= LONGEST_WORD:
+            piece = self.vocabulary.get(("##" if start else "") + word[start:end])
             if piece is None:
-                break
-            pieces.append(piece)
+                end -= 1
+            else:
+                pieces.append(piece)
+                start, end = end, min(len(word), end + self._reach)
         return tuple(pieces) if start == len(word) else (self.vocabulary[UNKNOWN],)
-
-    def _longest_piece(self, word: str, start: int) -> tuple[int | None, int]:
-        """The longest piece that begins at `start`, if any, and where it ends."""
-        prefix = "##" if start else ""
-        opening = prefix + word[start : start + OPENING_CHARACTERS]
-        reach = self._reach.get(opening, OPENING_CHARACTERS - 1)
-        for end in range(min(len(word), start + reach), start, -1):
-            piece = self.vocabulary.get(prefix + word[start:end])
-            if piece is not None:
-                return piece, end
-        return None, start
 
     @cached_property
     def _cut_word(self) -> Callable[[str], tuple[int, ...]]:
         return lru_cache(CACHED_WORDS)(self._cut)
 
     @cached_property
-    def _reach(self) -> dict[str, int]:
-        """Length of the longest piece with each opening, so that gibberish costs few look-ups."""
-        longest: dict[str, int] = {}
-        for token in self.vocabulary:
-            mark = "##" if token.startswith("##") else ""
-            opening = token[: len(mark) + OPENING_CHARACTERS]
-            longest[opening] = max(longest.get(opening, 0), len(token) - len(mark))
-        return longest
+    def _reach(self) -> int:
+        """Characters of the longest piece."""
+        return max(map(len, self.vocabulary))
 
     def _sum(self, text: str) -> NDArray[np.float64]:
         """Sum of the weighted token vectors of a text, exactly; one row."""
         tokens, counts = np.unique(np.array(self.tokens(text), dtype=np.intp), return_counts=True)
-        weighted, total = counts * self.weights[tokens].astype(float), np.zeros(self.dimensions)
-        for start in range(0, len(tokens), CHUNK_TOKENS):
-            part = slice(start, start + CHUNK_TOKENS)
-            total += weighted[part] @ self.vectors[tokens[part]].astype(np.float64)
+        weighted = counts * self.weights[tokens].astype(float)
+        total: NDArray[np.float64] = weighted @ self.vectors[tokens].astype(np.float64)
         return total[np.newaxis]
 
 

@@ -10,13 +10,14 @@ from made_questions import trajectories_of
 from small_study import Bench
 
 import aera
-from aera import parse_policy
+from aera import get_task, parse_policy
 from aera.lab import Choice, Frontier, Point, Trajectories
 from aera.lab.build import Built
 from aera.lab.frontier import Kind, fixed_points
 from aera.lab.stats import FEW
 from aera.lab.summary import Evaluation
-from aera.lab.words import certify, certify_controller, make_headline, tell_choice
+from aera.lab.words import Headline, certify, certify_controller, tell_choice
+from aera.solving.controller import default_controller
 
 
 def choice(setting: float | None, alpha: float | None, **others: Any) -> Choice:
@@ -25,8 +26,7 @@ def choice(setting: float | None, alpha: float | None, **others: Any) -> Choice:
 
 
 def spoken(shown: Trajectories, *points: Point, max_loss: float = 0.02) -> dict[str, Any]:
-    frontier = Frontier(points, shown)
-    return make_headline(frontier, (False, "."), allowed=100 * max_loss).as_json()
+    return Headline(Frontier(points, shown), False, ".", 100 * max_loss).as_json()
 
 
 def headline_of(
@@ -139,7 +139,8 @@ def test_a_certificate_is_one_sentence_that_does_not_contradict_itself(
     chosen: Choice | None, seen: int, task: str
 ) -> None:
     calibration = {"learned": "somehow", **(asdict(chosen) if chosen else {})}
-    certified, told = certify_controller(calibration, seen=seen, own="numeric", task=task)
+    controller = replace(default_controller(get_task("numeric")), calibration=calibration)
+    certified, told = certify_controller(controller, seen=seen, task=task)
     assert told.lower().count("certified") <= 1
     assert told.count(". ") == 0
     assert told.endswith(".")
