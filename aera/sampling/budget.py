@@ -214,6 +214,8 @@ class Ledger:
         """Whether somebody was told that a limit leaves no room."""
         self.above, self._chain = tuple(above), (self, *above)
         self._limits = budget.limits
+        self.limited = any(min(each._limits) < inf for each in self._chain)
+        """Whether anything that is paid for is limited, here or above."""
         self._reserved, self._open = Counts(), set[Held]()
         self._forgotten: tuple[float, ...] = (0.0, 0.0, 0.0)
         self._filled = self.begun
@@ -246,11 +248,6 @@ class Ledger:
         """Tokens that a response has taken on average; None before the first."""
         done = self.spent
         return done.completion_tokens / done.responses if done.responses else None
-
-    @property
-    def limited(self) -> bool:
-        """Whether anything that is paid for is limited, here or above."""
-        return any(min(each._limits) < inf for each in self._chain)
 
     @property
     def limit(self) -> str:
@@ -373,9 +370,10 @@ class Ledger:
 
     def hold(self, held: Held, n: int) -> None:
         """Reserve so many, or as many fewer."""
+        more = [n * cost for cost in held.each]
         for one in self._chain:
             one._open.add(held)
-            one._reserved = one._reserved.plus(*(n * cost for cost in held.each))
+            one._reserved = one._reserved.plus(*more)
 
     def release(self, held: Held, n: int, *, over: bool = False) -> None:
         """So much is no longer reserved, and those who wait for room may have it."""

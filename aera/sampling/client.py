@@ -286,6 +286,8 @@ class RequestBody(dict[str, Any]):
 
     def having(self, **fields: Any) -> "RequestBody":
         """The same with other fields."""
+        if not fields:
+            return self
         same = copy(self)
         same.update(fields)
         return same

@@ -248,6 +248,8 @@ def guess_tokens(text: str) -> int:
 class Choice(dict[str, Any]):
     """A choice as the server gave it, with what the reply said beside its choices."""
 
+    __slots__ = ("reply", "tokens")
+
     def __init__(
         self,
         choice: Mapping[str, Any],
