@@ -4,7 +4,7 @@ import asyncio
 import json
 import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -45,17 +45,16 @@ def run_on_virtual_time(
     async def close() -> None:
         """Nothing is open."""
 
-    @asynccontextmanager
-    async def post(url: Any, *, data: bytes, **settings: Any) -> AsyncIterator[Any]:
+    async def request(method: str, url: Any, *, data: bytes, **settings: Any) -> Any:
         status, reply = await answer(json.loads(data))
 
         async def iter_any() -> AsyncIterator[bytes]:
             yield json.dumps(reply).encode()
 
         content = SimpleNamespace(iter_any=iter_any)
-        yield SimpleNamespace(status=status, headers={}, content=content)
+        return nullcontext(SimpleNamespace(status=status, headers={}, content=content))
 
-    session, loop = SimpleNamespace(post=post, close=close, headers={}), VirtualClock()
+    session, loop = SimpleNamespace(request=request, close=close, headers={}), VirtualClock()
     monkeypatch.setattr("time.monotonic", loop.time)
     monkeypatch.setattr("aera.sampling.client.open_session", lambda endpoint: session)
     try:

@@ -781,26 +781,14 @@ class Upstream:
         """One exchange."""
         begun = time.monotonic()
         try:
-            async with self.session.post(
-                self._url,
-                # A large one is a file, which aiohttp sends piece by piece.
-                data=content if len(content) < LARGE else BytesIO(content),
-                headers=order.headers,
-                allow_redirects=False,
-            ) as reply:
-                self.heard = time.monotonic()
+            async with await self.send("POST", self._url, content, order.headers) as reply:
                 good = 200 <= reply.status < 300
                 most = self.endpoint.largest_reply if good else LARGE
                 received = await read_reply(reply, most, cut=not good)
-                if not good:
-                    named = not self._shared
-                    raise refusal(reply.status, received, reply.headers, named=named)
-        except TimeoutError:
-            raise
         except (aiohttp.ClientError, OSError) as error:
             raise connection_error(error, retryable=self._alone) from None
-        except ValueError:
-            raise UsageError("a header of the request cannot be passed on as it is") from None
+        if not good:
+            raise refusal(reply.status, received, reply.headers, named=not self._shared)
         took = time.monotonic() - begun
         self.usual = 0.9 * self.usual + 0.1 * took if self.usual else took
 
@@ -817,6 +805,30 @@ class Upstream:
         # Lists of likely tokens are long, and others wait for the loop.
         long = len(received) > LARGE or TOP_LOGPROBS in order.body
         return await asyncio.to_thread(read) if long else read()
+
+    async def send(
+        self,
+        method: str,
+        url: URL,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        **settings: Any,
+    ) -> aiohttp.ClientResponse:
+        """Make a request; its reply has begun, and nothing of it is read yet."""
+        # A large one is a file, which aiohttp sends piece by piece.
+        data = content if content is None or len(content) < LARGE else BytesIO(content)
+        told: Any = {"data": data, "headers": headers, "allow_redirects": False, **settings}
+        try:
+            reply = await self.session.request(method, url, **told)
+        except TimeoutError:
+            text = "the model server did not answer in time"
+            raise UpstreamError(text, status=504, retryable=self._alone) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise connection_error(error, retryable=self._alone) from None
+        except ValueError:
+            raise UsageError("a header of the request cannot be passed on as it is") from None
+        self.heard = time.monotonic()
+        return reply
 
 
 def _kind_of(body: Mapping[str, Any]) -> tuple[str, bool, bool, bool]:

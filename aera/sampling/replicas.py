@@ -9,20 +9,17 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from io import BytesIO
 from typing import Any
 
 import aiohttp
 
 from aera.core import Response
-from aera.errors import UpstreamError, UsageError
+from aera.errors import UpstreamError
 from aera.sampling.budget import Held
 from aera.sampling.client import (
-    LARGE,
     Endpoint,
     Upstream,
     cancel_all,
-    connection_error,
     failed_responses,
     read_reply,
     run_together,
@@ -243,10 +240,18 @@ class Replicas:
             server.passing += 1
             try:
                 async with asyncio.timeout(None if last else server.patience):
-                    headers = _told(server, {**request.headers, **self.headers})
-                    reply = await _send(server, request, headers)
-            except aiohttp.ClientConnectorError as error:
-                server.cool_down(connection_error(error))
+                    reply = await server.send(
+                        request.method,
+                        server.endpoint.url(request.target),
+                        request.content,
+                        _told(server, {**request.headers, **self.headers}),
+                        skip_auto_headers=("User-Agent", "Content-Type"),
+                        timeout=aiohttp.ClientTimeout(sock_read=server.endpoint.timeout),
+                    )
+            except UpstreamError as error:
+                if not error.unbilled:
+                    raise
+                server.cool_down(error)
             except TimeoutError:
                 server.cool_down(UpstreamError("no reply in time"))
             else:
@@ -282,32 +287,3 @@ def _told(server: Replica, headers: Mapping[str, str]) -> dict[str, str]:
     """What a client sends beside a server's own headers; only its key wins over them."""
     own = server.session.headers
     return {name: v for name, v in headers.items() if name == "Authorization" or name not in own}
-
-
-async def _send(
-    server: Replica, request: ProxiedRequest, headers: Mapping[str, str]
-) -> aiohttp.ClientResponse:
-    """Pass a request on to one server."""
-    content = request.content
-    large = content is not None and len(content) > LARGE
-    try:
-        reply = await server.session.request(
-            request.method,
-            server.endpoint.url(request.target),
-            data=BytesIO(content) if content is not None and large else content,
-            headers=headers,
-            skip_auto_headers=("User-Agent", "Content-Type"),
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=server.endpoint.timeout),
-        )
-        server.heard = time.monotonic()
-        return reply
-    except aiohttp.ClientConnectorError:
-        raise
-    except TimeoutError:
-        raise UpstreamError("the model server did not answer in time", status=504) from None
-    except (aiohttp.ClientError, OSError) as error:
-        kind = type(error).__name__
-        raise UpstreamError(f"the model server broke off ({kind})", status=502) from None
-    except ValueError:
-        raise UsageError("a header of the request cannot be passed on as it is") from None
