@@ -152,7 +152,7 @@ def _look(address: str) -> tuple[Told, Iterator[str]]:
     if "://" not in address and not path.exists():
         raise UsageError(f'there is no pool and no controller at "{address}"')
     unfinished = read_growing(path) if is_open(path) else None
-    if unfinished is not None and unfinished.plan and unfinished.plan.responses is not None:
+    if unfinished is not None:
         told = {"kind": "unfinished pool", **_unfinished(unfinished)}
     else:
         told = _pool(open_pool(address))
@@ -189,7 +189,7 @@ def _pool(pool: Pool | ParquetPool) -> Told:
 
     manifest, truths = pool.manifest, open_truths(pool)
     stored = pool if isinstance(pool, Pool) else None
-    grown = read_growing(stored.path) if stored and not stored.is_open else None
+    grown = read_growing(stored.path) if stored else None
     return {
         "kind": "exported pool" if stored is None else "open pool" if stored.is_open else "pool",
         "written_by": manifest.written_by,
@@ -200,7 +200,7 @@ def _pool(pool: Pool | ParquetPool) -> Told:
         **_contents(pool, pool, [*pool.questions.values()]),
         "seed": manifest.seed,
         "truths": sum(name in truths.answers for name in pool.questions) if truths else None,
-        "left_out": stored.left_out if stored else {},
+        "left_out": dict(pool.left_out),
         "growing": _unfinished(grown, stored) if grown else None,
         "audits": judge_audits(read_audits(stored.path)) if stored else [],
     }
@@ -210,7 +210,7 @@ def _unfinished(found: Pool, base: Pool | None = None) -> Told:
     """How far a log is, with what was there before where it makes a pool larger."""
     before, failed = base.stored_counts if base else {}, found.path / FAILURES
     counts = [count + before.get(name, 0) for name, count in found.stored_counts.items()]
-    each = found.plan.responses or 0 if found.plan else 0
+    each = found.wanted
     return {
         "questions": len(counts),
         "responses_each": each,

@@ -60,13 +60,14 @@ class Graded:
 
 def open_graded(records: Records, *, workers: Workers = SERIAL) -> Graded:
     """The questions that can be judged: those with enough responses and, where any has, a truth."""
-    truths, left = open_truths(records, workers=workers), dict(getattr(records, "left_out", {}))
+    truths = open_truths(records, workers=workers)
     if truths is not None:
         without = [name for name in records.questions if name not in truths.answers]
         if len(without) == len(records.questions):
             raise ProtocolError(f'none of the questions of "{records.name}" has a truth')
-        records = FewerRecords(records, frozenset(without)) if without else records
-        left |= dict.fromkeys(without, "has no truth")
+        if without:
+            records = FewerRecords(records, dict.fromkeys(without, "has no truth"))
+    left = records.left_out
     return Graded(records, truths, f"left out: {name_few(left)}" if left else None)
 
 

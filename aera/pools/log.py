@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from aera.core import Question, Response
 from aera.errors import PoolError, UsageError
-from aera.files import naming, replacing, to_line, write_whole
+from aera.files import naming, replacing, to_line, write_json, write_whole
 from aera.pools.pool import (
     AUDITS,
     DROPPED,
@@ -159,7 +159,7 @@ class Log:
         if there and not {PLAN, RECORDING} & there:
             raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')
         if not there:
-            write_whole(file, json.dumps(self.plan.as_json(), indent=2, sort_keys=True) + "\n")
+            write_json(file, self.plan.as_json())
         known = read_plan(self.folder)
         if known is not None and self.plan.responses is None and known.responses is None:
             if self.plan.request is None and known.task != self.plan.task:

@@ -21,6 +21,7 @@ from itertools import groupby
 from math import inf
 from operator import index, itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from aera.core import Prefix, Question, Response, Schedule, Vote, Weighting, unfold
@@ -168,6 +169,8 @@ class Records:
     task: Task
     schedule: Schedule
     folder: Path | None
+    left_out: Mapping[str, str] = MappingProxyType({})
+    """Questions that do not count, each with the reason."""
 
     @cached_property
     def questions(self) -> Mapping[str, Question]:
@@ -252,16 +255,17 @@ class Part:
 
 
 class FewerRecords(Records):
-    """Other records without some of their questions."""
+    """Other records without some of their questions, each for a reason."""
 
-    def __init__(self, records: Records, left_out: Collection[str]) -> None:
+    def __init__(self, records: Records, without: Mapping[str, str]) -> None:
         self.name, self.task, self.schedule = records.name, records.task, records.schedule
-        self.folder, self._records, self._left_out = records.folder, records, left_out
-        self.questions = {k: each for k, each in records.questions.items() if k not in left_out}
+        self.folder, self._records, self._without = records.folder, records, frozenset(without)
+        self.questions = {k: each for k, each in records.questions.items() if k not in without}
+        self.left_out = {**records.left_out, **without}
 
     def parts(self) -> list[Part]:
         """The parts of the others, without these questions."""
-        return [Part(partial(iter, part), self._left_out) for part in self._records.parts()]
+        return [Part(partial(iter, part), self._without) for part in self._records.parts()]
 
 
 def hold(records: Records, *, workers: Workers = SERIAL) -> HeldRecords:
@@ -544,19 +548,14 @@ def read_audits(path: Path, dropped: Dropped | None = None) -> Iterator[dict[str
 class Pool(Records):
     """A pool on disk. Opening reads the manifest only; iterating streams question by question.
 
-    A log that is being written has no manifest: what it would say is counted when it is opened, and
-    `came` is what has come so far.
+    A log that is being written has no manifest: what it would say is counted when it is opened,
+    `came` is what has come so far, and `wanted` how many responses each question is to have.
     """
 
     def __init__(
-        self,
-        path: Path,
-        manifest: Manifest,
-        *,
-        plan: Plan | None = None,
-        came: Sequence[Record] = (),
+        self, path: Path, manifest: Manifest, came: Sequence[Record] = (), wanted: int = 0
     ) -> None:
-        self.path, self.manifest, self.plan = path, manifest, plan
+        self.path, self.manifest, self.wanted = path, manifest, wanted
         self.name, self.folder = path.name, path
         self.task, self.schedule = manifest.task, manifest.schedule
         self.left_out, self.is_open = manifest.left_out, not manifest.hashes
@@ -570,7 +569,7 @@ class Pool(Records):
         path = Path(path)
         file, begun = path / MANIFEST, read_plan(path)
         if begun is not None and is_open(path):
-            pool = open_log(path, begun)
+            pool = open_log(path, begun, Dropped.read(path))
             if not pool.manifest.responses:
                 raise PoolError(f'there are no responses in "{path}" yet')
             return pool
@@ -673,12 +672,12 @@ def is_moving(path: Path) -> bool:
     return (path / GROWING / MANIFEST).is_file()
 
 
-def open_log(path: Path, plan: Plan, dropped: Dropped | None = None) -> Pool:
+def open_log(path: Path, plan: Plan, dropped: Dropped) -> Pool:
     """A log as the pool that it would be, were it sealed now; perhaps still without responses."""
-    came = [*read_log(path, Dropped.read(path) if dropped is None else dropped)]
+    came = [*read_log(path, dropped)]
     counts = {each.question.id: len(each.responses) for each in came}
     manifest = Manifest.of(replace(plan, responses=None), counts)
-    return Pool(path, manifest, plan=plan, came=came)
+    return Pool(path, manifest, came, plan.responses or 0)
 
 
 def read_log(path: Path, dropped: Dropped) -> Iterator[Record]:
@@ -735,7 +734,10 @@ def write_pool(path: Path, records: Iterable[Record], plan: Plan) -> Pool:
 
 
 def read_growing(path: Path) -> Pool | None:
-    """What is being added to a sealed pool, or fills one that is not; None where nothing is."""
+    """What fills a pool that is not sealed, or makes a sealed one larger; None where nothing does.
+
+    A log without an end is no such thing.
+    """
     folder = path / GROWING if (path / MANIFEST).is_file() else path
     plan = read_plan(folder)
-    return None if plan is None else open_log(folder, plan, Dropped.read(path))
+    return open_log(folder, plan, Dropped.read(path)) if plan and plan.responses else None

@@ -157,20 +157,23 @@ def test_a_death_at_any_file_operation_loses_nothing(tmp_path: Path, grown: bool
     first, whole, out = tmp_path / "first", tmp_path / "whole", tmp_path / "pool"
     old = [*(sampled(first, 8, QUESTIONS[1:]) or ())] if grown else []
     new = [*(sampled(whole, 16) or ())]
+    sampler = Stepping()
 
     def begin() -> None:
+        sampler.asked.clear()
         shutil.rmtree(out, ignore_errors=True)
         if grown:
             shutil.copytree(first, out)
 
-    for last in deaths(lambda: sampled(out, 16), begin):
+    for last in deaths(lambda: sampled(out, 16, sampler=sampler), begin):
         if (out / "manifest.json").exists():
             assert [*Pool.open(out)] in (old, new), last
         elif grown:
             with pytest.raises(PoolError, match="is being rewritten; run the same command again"):
                 Pool.open(out)
-        assert sampled(out, 16) is not None
+        assert sampled(out, 16, sampler=sampler) is not None
         assert files(out) == files(whole), last
+        assert len(sampler.asked) <= len({*sampler.asked}) + 3, "more than the call under way"
 
 
 @pytest.mark.parametrize("imported", [False, True])
