@@ -25,10 +25,10 @@ from aera.cli.options import (
 from aera.core import Question
 from aera.errors import UsageError, check_count
 from aera.policies.rules import DESCRIPTIONS, LIMITS, parse_policy
-from aera.pools.log import count_dropped
+from aera.pools.log import FAILURES, count_dropped
 from aera.pools.log import drop as drop_from
 from aera.pools.parquet import ParquetPool, open_pool, show_address
-from aera.pools.pool import FAILURES, Pool, Record, is_open, read_audits, read_growing
+from aera.pools.pool import Pool, Record, is_open, read_audits, read_growing
 from aera.pools.stats import count_contents, judge_audits, name_few, tell_pool
 from aera.reading.task import TASKS, Readability, Task, task_from_json
 from aera.solving.controller import Controller, read_config

@@ -21,9 +21,7 @@ from aera.files import naming, replacing, to_line, write_json, write_whole
 from aera.pools.pool import (
     AUDITS,
     DROPPED,
-    FAILURES,
     GROWING,
-    LOCK,
     MANIFEST,
     OPEN,
     PLAN,
@@ -45,7 +43,9 @@ from aera.pools.pool import (
     write_pool,
 )
 
+FAILURES, LOCK = "failures.jsonl", "lock"
 BLANK = Response("")
+"""In the place of a response that is there and need not be recalled."""
 
 
 class Log:

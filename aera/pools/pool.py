@@ -66,7 +66,6 @@ SOMETIMES: dict[str, tuple[type, ...]] = {
 """What it says only where there is something to say."""
 MANIFEST, PLAN, QUESTIONS, GROWING = "manifest.json", "plan.json", "questions.jsonl", "growing"
 OPEN, AUDITS, DROPPED = "open-*.jsonl", "audits.jsonl", "dropped.jsonl"
-FAILURES, LOCK = "failures.jsonl", "lock"
 RECORDING = "recording.json"  # what an older version had beside audits in the place of a plan
 
 
