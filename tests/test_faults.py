@@ -86,8 +86,11 @@ def test_tokens_hold_with_reasoning_without_usage_and_with_billed_failures(
     tmp_path: Path, verb: list[str], kind: Any
 ) -> None:
     with Server(tokens=100, **kind) as server:
-        spend(tmp_path, server, verb, "--max-tokens-total", 6_000, "--set", "max_tokens=150")
+        options = "--max-tokens-total", 6_000, "--set", "max_tokens=150"
+        said = spend(tmp_path, server, verb, *options)
         assert 0 < server.completion_tokens <= 6_000
+    unsaid = not server.usage or server.zeros
+    assert ("does not say how many tokens" in said) == unsaid
 
 
 @pytest.mark.parametrize("limit", ["--max-tokens-total", "--max-responses"])

@@ -211,21 +211,31 @@ class Job:
                 if endpoint.key
                 else f" (no key is set in {name})"
             )
-        if "upstream 429" in error:
+        if "upstream 429" in error and "quota" not in error:
             return " (--concurrency can be lowered)"
-        if "upstream 404" in error and not endpoint.base_url.rstrip("/").endswith("/v1"):
-            return " (did you forget /v1 in --base-url?)"
+        if "upstream 400" in error and "max_completion_tokens" in error:
+            return " (--set max_tokens=null --set max_completion_tokens=...)"
         if "upstream 400" in error and "max_tokens" in error and "context" not in error:
             return " (try a lower one by --set max_tokens)"
+        where = without_password(endpoint.base_url).rstrip("/")
+        if "upstream 404" in error and "model" not in error.lower():
+            forgot = "" if "/v1" in where else "; did you forget /v1 in --base-url?"
+            return f" ({where}/chat/completions was asked{forgot})"
         if "connection failed" in error:
-            return f" (is there a server at {without_password(endpoint.base_url)}?)"
+            return f" (is there a server at {where}?)"
         return ""
 
     def notes(self) -> Iterator[str]:
-        """How far the model's context has cut responses, and what never came but may be billed."""
+        """How far the context has cut responses, which lengths are guesses, and what never came."""
         if cut := self.sampler.upstream.memory.get(("cut", self.sampler.chat.model)):
             most, context = cut
             yield f"responses had at most {most:,} tokens: the server's context is {context:,}"
+        if unsaid := self.ledger.unsaid:
+            most = "; the limit counts the most it can be" if self.ledger.limited else ""
+            yield (
+                f"the server does not say how many tokens {_many(unsaid, 'response')} took: they "
+                f"are estimated from the text{most}"
+            )
         lost = self.ledger.lost
         if lost.responses:
             tokens = lost.completion_tokens

@@ -209,6 +209,8 @@ class Ledger:
         """What was billed, and what never came and may have been billed."""
         self.lost_to = Counter[str]()
         """Why they never came."""
+        self.unsaid = 0
+        """Responses of which the server does not say how long they are."""
         self.begun = time.monotonic()
         self.refused = False
         """Whether somebody was told that a limit leaves no room."""
@@ -473,6 +475,7 @@ class Ledger:
             count = max(count, usage.choices)
             prompt = self._settle_prompt(held.bound, prompt, usage.prompt_tokens)
             tokens = self._settle_tokens(held, responses, count, usage.completion_tokens)
+            self.unsaid += count if usage.completion_tokens is None else 0
         self._book(responses, count, prompt, tokens)
         self.release(held, len(responses))
 

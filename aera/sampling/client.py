@@ -256,8 +256,12 @@ def measure(body: Mapping[str, Any]) -> tuple[int, int]:
 
 def longest_of(body: Mapping[str, Any]) -> int | None:
     """The most tokens of a response by the request's own fields; None where none says."""
-    told = [body[name] for name in LENGTHS if is_whole(body.get(name)) and body[name] > 0]
-    return min(told, default=None)
+    return min((body[name] for name in _lengths(body)), default=None)
+
+
+def _lengths(body: Mapping[str, Any]) -> list[str]:
+    """The fields that say so; one that is null says that the server does not know it."""
+    return [name for name in LENGTHS if is_whole(body.get(name)) and body[name] > 0]
 
 
 class RequestBody(dict[str, Any]):
@@ -294,7 +298,7 @@ class RequestBody(dict[str, Any]):
 
     def cut(self, most: int) -> "RequestBody":
         """The same with its responses no longer than that."""
-        return self.having(**dict.fromkeys([name for name in LENGTHS if name in self], most))
+        return self.having(**dict.fromkeys(_lengths(self), most))
 
     def wishing(self, level: int) -> "RequestBody":
         """The same with what is wished for up to a level; what it says itself stays."""

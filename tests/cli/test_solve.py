@@ -204,7 +204,8 @@ def test_questions_of_another_kind_are_solved_by_plain_votes_unless_somebody_kno
     [
         (401, "/v1", "wrong", "(the key in OPENAI_API_KEY was refused)"),
         (401, "/v1", "", "(no key is set in OPENAI_API_KEY)"),
-        (404, "", "", "(did you forget /v1 in --base-url?)"),
+        (404, "", "", "/chat/completions was asked; did you forget /v1 in --base-url?)"),
+        (404, "/v1/v1", "", "/v1/v1/chat/completions was asked)"),
         (429, "/v1", "", "(--concurrency can be lowered)"),
     ],
 )

@@ -387,6 +387,11 @@ def test_what_a_client_wrote_is_no_context() -> None:
     assert lengths == [5_000]
 
 
+def test_a_length_that_the_server_does_not_know_stays_null_near_a_limit() -> None:
+    body = RequestBody({"max_tokens": None, "max_completion_tokens": 400})
+    assert body.cut(50) == {"max_tokens": None, "max_completion_tokens": 50}
+
+
 def test_a_limit_on_tokens_holds_for_responses_that_the_context_cuts() -> None:
     handle, lengths = narrow(f"{VLLM} and your request has 100 input tokens", prompt=100)
     chat = Chat("m", get_task("numeric"), {"max_tokens": 5_000})
