@@ -61,7 +61,6 @@ from aera.pools.pool import Records
 from aera.reading.task import Readability
 from aera.solving.controller import Controller
 from aera.voting.rules import BestOfN, Scorer
-from aera.voting.weigher import ChanceRight
 from aera.workers import SERIAL, Workers
 
 REPLAY, CROSSFIT, NESTED, HOLDOUT = "replay", "crossfit", "nested", "holdout"
@@ -92,9 +91,8 @@ class Scoring:
         judge = None
         if self._judge(truths) == TRUTH:
             judge = TruthScorer(records.task, need_truths(records, truths))
-        # A scorer says whether it wants log-probabilities, or its weigher does.
-        own = self.scorer.weigher if isinstance(self.scorer, ChanceRight) else self.scorer
-        logprobs = bool(getattr(own, "uses_logprobs", False))
+        # A scorer says whether it wants log-probabilities.
+        logprobs = bool(getattr(self.scorer, "uses_logprobs", False))
         best_of_n = BestOfN(self.scorer, uses_logprobs=logprobs)
         return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price, judge=judge)
 

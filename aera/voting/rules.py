@@ -1,7 +1,7 @@
 """How votes become an answer: the plain vote, weights by confidence, and best-of-n."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, exp, isfinite, isinf, isnan
 from typing import Any, ClassVar, Protocol
@@ -57,11 +57,8 @@ class TraceWeights:
     """A weighting that any policy can be used with; a response without a trace weighs one."""
 
     looks_back: ClassVar[bool] = True
-
-    @property
-    def asks(self) -> dict[str, object]:
-        """The fields of a request whose responses have traces."""
-        return dict(FULL)
+    asks: ClassVar[Mapping[str, object]] = FULL
+    """The fields of a request whose responses have traces."""
 
     def weigh(
         self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]
@@ -161,9 +158,9 @@ class BestOfN:
     """Whether the scorer looks at log-probabilities, and so should be given them."""
 
     @property
-    def asks(self) -> dict[str, object]:
+    def asks(self) -> Mapping[str, object]:
         """The fields of a request whose responses the scorer can judge."""
-        return dict(PLAIN) if self.uses_logprobs else {}
+        return PLAIN if self.uses_logprobs else {}
 
     def weigh(
         self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]

@@ -6,7 +6,7 @@ same questions without what it lacks, or all of its kind weigh the same; never b
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -63,16 +63,9 @@ class Weigher:
         return next((group for group in reversed(GROUPS) if group in self.needs), COUNTS)
 
     @property
-    def asks(self) -> dict[str, object]:
+    def asks(self) -> Mapping[str, object]:
         """The fields of a request whose responses bring what it needs."""
-        if TRACE in self.needs:
-            return dict(FULL)
-        return dict(PLAIN) if self.uses_logprobs else {}
-
-    @property
-    def uses_logprobs(self) -> bool:
-        """Whether it learned from logprobs, and so should be given them."""
-        return not self.needs.isdisjoint({LOGPROBS, TRACE})
+        return FULL if TRACE in self.needs else PLAIN if LOGPROBS in self.needs else {}
 
     def weights(self, seen: Floats) -> Floats:
         """Weights for rows of all traits, between 0 and 1.
@@ -138,6 +131,11 @@ class ChanceRight:
 
     weigher: Weigher
     task: Reader
+
+    @property
+    def uses_logprobs(self) -> bool:
+        """Whether it learned from logprobs, and so should be given them."""
+        return bool(self.weigher.asks)
 
     def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
         votes = [self.task.read(response) for response in responses]
