@@ -216,7 +216,7 @@ _SEVERAL = r"""[ \t]{0,3}(?:
     | (?!of|in|on|out|per|as|if|so|is|with|since|because)[a-z]{2,12},?[ ](?:and[ ])?\d+[ ][a-z])"""
 # "(or 6)" and ", possibly 6" behind an answer name another one; "(or 1.5 hours)" says it again.
 _OR = (
-    r"[ \t*_$)\]}`\"',\u2013\u2014-]{0,6}\(?\b(?:or|maybe|perhaps|possibly|alternatively)"
+    r"[ \t*_$)\]}`\"',\u2013\u2014-]{0,6}\(?\b(?:or|ou|oder|maybe|perhaps|possibly|alternatively)"
     r"(?:,?[ ](?:maybe|perhaps|possibly|even|also|rather|alternatively))?,?[ ]"
 )
 _OPERATION = (

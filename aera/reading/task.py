@@ -11,7 +11,7 @@ An answer is looked for in this order, and the first place that has one counts:
    the one line like "C. Paris".
 
 Thinking never counts, and what is not closed hides everything. A box that cannot be understood
-abstains, as do two in one sentence, "15 or 16", a letter with the words of another option, and
+abstains, as do two in one sentence, "15 (or 16)", a letter with the words of another option, and
 doubt: what stands elsewhere would be a guess. Of a response that was cut off only a box counts that
 is not taken back, or what it says at least three times and nothing else.
 """
