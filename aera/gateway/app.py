@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ import uvicorn
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from aera.errors import AeraError, UsageError
 from aera.files import fill_template
@@ -73,6 +73,9 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, gateway: "Gateway") -> None:
         self.scope, self.receive, self._send, self._gateway = scope, receive, send, gateway
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
         self.path: str = scope["path"]
         self.asked: Headers = scope["headers"]
         ids = [value for name, value in self.asked if name == openai.REQUEST_ID]
@@ -88,7 +91,7 @@ class Exchange:
         self.counts = self.path.startswith("/v1/") or self.path == "/state"
         self._over = False
 
-    async def reply(self, reply: ASGIApp) -> None:
+    async def reply(self, reply: Response) -> None:
         """Answer with this."""
         await reply(self.scope, self.receive, self.send)
 
@@ -124,10 +127,9 @@ class Exchange:
         async with exchange.attended():   # ClientDisconnect, once the client has left
             ...
 
-        It works as asyncio.timeout does, in the task that it finds itself in.
+        It works as asyncio.timeout does.
         """
-        work, left = asyncio.current_task(), False
-        assert work is not None
+        left = False
 
         async def watch() -> None:
             nonlocal left
@@ -135,7 +137,7 @@ class Exchange:
                 pass
             if not self._over:
                 left = True
-                work.cancel()
+                self.task.cancel()
 
         watching = asyncio.create_task(watch())
         try:
@@ -143,7 +145,11 @@ class Exchange:
         finally:
             watching.cancel()
             # Somebody else may have cancelled the work too, and is not to be told of a client.
-            if left and not work.uncancel() and isinstance(sys.exception(), asyncio.CancelledError):
+            if (
+                left
+                and not self.task.uncancel()
+                and isinstance(sys.exception(), asyncio.CancelledError)
+            ):
                 raise ClientDisconnect
 
     def record(self) -> None:
@@ -219,7 +225,7 @@ class Gateway:
         own = () if config.key else (*LOCAL, config.server.host.lower())
         self._hosts = frozenset((*own, *names))
         self.draining = self._cut = False
-        self.under_way: set[asyncio.Task[Any]] = set()
+        self.under_way: set[Exchange] = set()
         self._pages = {"/": self.page, "/state": self.state, "/health": self.health}
         self._pages |= {"/ready": self.ready, "/metrics": self.show_metrics}
         self._router = Router(lifespan=self._lifespan)
@@ -241,8 +247,8 @@ class Gateway:
     def cut(self) -> int:
         """End what is under way; those who have no reply yet are told. Returns how many."""
         self._cut = self.draining = True
-        for task in self.under_way:
-            task.cancel()
+        for exchange in self.under_way:
+            exchange.task.cancel()
         return len(self.under_way)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -253,8 +259,9 @@ class Gateway:
         try:
             if exchange.path not in OPEN:
                 self._check_origin(exchange.path, scope["method"], exchange.asked)
-            with self._let_in(exchange):
-                await self._answer(exchange)
+            if exchange.counts:
+                self._let_in(exchange)
+            await self._answer(exchange)
         except ClientDisconnect:
             await exchange.reply(Response(status_code=499))
         except AeraError as error:
@@ -265,33 +272,25 @@ class Gateway:
             if not exchange.headers:
                 await exchange.reply(failure(STOPPING))
             elif any(value.startswith(b"text/event-stream") for _, value in exchange.headers):
-                last = openai.event(openai.error_body(STOPPING))
+                last = openai.failed_event(STOPPING, is_chat=exchange.path == CHAT)
                 await exchange.send({"type": "http.response.body", "body": last})
         except Exception:  # our own mistake; what it was is in the log only
             await exchange.reply(failure(AeraError("the gateway failed")))
             raise
         finally:
+            if exchange in self.under_way:
+                self.under_way.discard(exchange)
+                exchange.client.active -= 1
             exchange.record()
 
-    @contextlib.contextmanager
-    def _let_in(self, exchange: Exchange) -> Iterator[None]:
-        """A place for a request that takes one, where its client may have it."""
-        task = asyncio.current_task()
-        assert task is not None
-        if not exchange.counts:
-            yield
-            return
+    def _let_in(self, exchange: Exchange) -> None:
+        """A place for a request, where its client may have it."""
         client = admit(self._clients, exchange.asked) if self._clients else self.anybody
         if len(self.under_way) >= self.config.limits.max_requests:
             raise too_many("too many requests are under way", 1.0)
         client.enter()
         exchange.client = client
-        self.under_way.add(task)
-        try:
-            yield
-        finally:
-            client.active -= 1
-            self.under_way.discard(task)
+        self.under_way.add(exchange)
 
     def _check_origin(self, path: str, method: str, headers: Headers) -> None:
         """Refuse pages of other origins, which may not ask without a key.
@@ -332,20 +331,17 @@ class Gateway:
             return
         content = await openai.read_body(exchange.receive, self.config.limits.max_bytes)
         async with exchange.attended():
-            await exchange.reply(await self._route(exchange, content))
-
-    async def _route(self, exchange: Exchange, content: bytes) -> ASGIApp:
-        path, method = exchange.path, exchange.scope["method"]
-        if path in (CHAT, RESPONSES) and method == "POST":
-            return await self.chat(exchange, content)
-        if method == "GET" and path == MODELS:
-            return await self.list_models(exchange)
-        if method == "GET" and path.startswith(f"{MODELS}/"):
-            return await self.show_model(exchange)
-        if path.startswith(f"{RESPONSES}/{openai.OWN_ID}"):
-            text = "voted responses are not stored: send the whole conversation as input"
-            raise DeniedError(text, status=404, code="not_found")
-        return await self.other(exchange, content)
+            if path in (CHAT, RESPONSES) and method == "POST":
+                await self.chat(exchange, content)
+            elif method == "GET" and path == MODELS:
+                await exchange.reply(await self.list_models(exchange))
+            elif method == "GET" and path.startswith(f"{MODELS}/"):
+                await self.show_model(exchange)
+            elif path.startswith(f"{RESPONSES}/{openai.OWN_ID}"):
+                text = "voted responses are not stored: send the whole conversation as input"
+                raise DeniedError(text, status=404, code="not_found")
+            else:
+                await self.other(exchange, content)
 
     def find(self, name: str, client: Client) -> Model:
         """The model that is asked for; DeniedError where there is none, or not for this client."""
@@ -361,7 +357,7 @@ class Gateway:
 
     # --- /v1 --------------------------------------------------------------------------------------
 
-    async def chat(self, exchange: Exchange, content: bytes) -> ASGIApp:
+    async def chat(self, exchange: Exchange, content: bytes) -> None:
         """Vote, or pass on, as the model's name and the request say."""
         body, is_chat = openai.check_object(await openai.parse_body(content)), exchange.path == CHAT
         named = body.get("model", self.default)
@@ -374,7 +370,8 @@ class Gateway:
         if not votes or asked is None:
             if votes:
                 exchange.own["x-aera-not-voted"] = "only text is voted on here"
-            return await self.pass_on(exchange, content, body, model, name)
+            await self.pass_on(exchange, content, body, model, name)
+            return
         openai.check_chat(asked)
         asked = {**asked, "model": model.translate(name)}
         if model.config.instruction:
@@ -399,41 +396,40 @@ class Gateway:
             made = completion(voted, named, body)
             return made if is_chat else openai.to_response(made, body)
 
-        if not body.get("stream"):
-            return json_reply(await answer())
+        if body.get("stream"):
+            await self._stream(exchange, asyncio.create_task(answer()), body)
+        else:
+            await exchange.reply(json_reply(await answer()))
 
-        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-            work = asyncio.create_task(answer())
+    async def _stream(
+        self, exchange: Exchange, work: "asyncio.Task[dict[str, Any]]", body: Json
+    ) -> None:
+        """Keep-alive comments while voting, then the reply; what fails at once is an HTTP error."""
+        is_chat, pause = exchange.path == CHAT, self.config.server.keep_alive
+
+        async def events() -> AsyncIterator[bytes]:
+            while not work.done():
+                yield b": keep-alive\n\n"
+                await asyncio.wait([work], timeout=pause)
             try:
-                await asyncio.wait([work], timeout=self.config.server.keep_alive)
-                if work.done():
-                    work.result()  # what fails at once is an HTTP error
-                events = self._events(work, exchange, body)
-                reply = StreamingResponse(events, media_type="text/event-stream")
-                await reply.stream_response(send)
-            finally:
-                work.cancel()
+                told = work.result()
+            except AeraError as error:
+                # The status went out as 200; what became of it is counted apart.
+                status, label = str(openai.status_of(error)), self.metrics.label(exchange.model)
+                self.metrics.count("requests", "stream", status, label)
+                yield openai.failed_event(error, is_chat=is_chat)
+                return
+            for each in openai.chunks(told, body) if is_chat else openai.response_events(told):
+                yield each
 
-        return stream
-
-    async def _events(
-        self, work: asyncio.Task[dict[str, Any]], exchange: Exchange, body: Json
-    ) -> AsyncIterator[bytes]:
-        """Keep-alive comments while voting, then the reply."""
-        is_chat = exchange.path == CHAT
-        while not work.done():
-            yield b": keep-alive\n\n"
-            await asyncio.wait([work], timeout=self.config.server.keep_alive)
         try:
-            told = work.result()
-        except AeraError as error:
-            # The status went out as 200; what became of it is counted apart.
-            status, label = str(openai.status_of(error)), self.metrics.label(exchange.model)
-            self.metrics.count("requests", "stream", status, label)
-            yield openai.failed_event(error, is_chat=is_chat)
-            return
-        for each in openai.chunks(told, body) if is_chat else openai.response_events(told):
-            yield each
+            await asyncio.wait([work], timeout=pause)
+            if work.done():
+                work.result()
+            reply = StreamingResponse(events(), media_type="text/event-stream")
+            await reply.stream_response(exchange.send)
+        finally:
+            work.cancel()
 
     def _record(self, exchange: Exchange, voted: list[VotedChoice]) -> None:
         """Count what was voted, and tell of it in the headers of the reply."""
@@ -454,7 +450,7 @@ class Gateway:
 
     async def pass_on(
         self, exchange: Exchange, content: bytes, body: Json, model: Model, name: str | None
-    ) -> ASGIApp:
+    ) -> None:
         """Send a request on as it is and stream back what comes, counted where a key has limits."""
         client, held, hides = exchange.client, None, False
         own = {} if name is None else {"model": model.translate(name)}
@@ -473,9 +469,9 @@ class Gateway:
         estimated = partial(self.metrics.count, "key_tokens_estimated", client.name)
         meter = proxy.Meter(held, hides=hides, estimated=estimated)
         answered = partial(self.metrics.note, exchange.model)
-        return proxy.passed_on(upstream, request, meter=meter, answered=answered)
+        await proxy.pass_on(upstream, request, exchange.send, meter=meter, answered=answered)
 
-    async def other(self, exchange: Exchange, content: bytes) -> ASGIApp:
+    async def other(self, exchange: Exchange, content: bytes) -> None:
         """Any other route: sent on to the model's server, in its words; nothing is voted on."""
         client, body = exchange.client, dict[str, Any]()
         known = client.models or client.ledgers or not self._passes_names
@@ -496,9 +492,9 @@ class Gateway:
             raise UsageError('nothing is voted on here: leave "aera" out of the request')
         named = name if isinstance(name, str) else None
         model = self.find(self.default if named is None else named, client)
-        return await self.pass_on(exchange, content, body, model, named)
+        await self.pass_on(exchange, content, body, model, named)
 
-    async def list_models(self, exchange: Exchange) -> ASGIApp:
+    async def list_models(self, exchange: Exchange) -> Response:
         """The models that may be asked for, each also under the name that votes."""
         told = [] if self._passes_names else list(self.models)
         listed: list[Json] = [{"id": name, **LISTED} for name in told]
@@ -515,19 +511,20 @@ class Gateway:
         voting = [{**model, "id": f"{openai.PREFIX}{model['id']}"} for model in plain]
         return json_reply({"object": "list", "data": [*listed, *voting]})
 
-    async def show_model(self, exchange: Exchange) -> ASGIApp:
+    async def show_model(self, exchange: Exchange) -> None:
         """One model, by its plain name or by the name that votes."""
         asked = exchange.path.removeprefix(f"{MODELS}/")
         name = asked.removeprefix(openai.PREFIX)
         model = self.find(name, exchange.client)
         theirs = model.translate(name)
         if asked == theirs:
-            return await self.pass_on(exchange, b"", {}, model, None)
+            await self.pass_on(exchange, b"", {}, model, None)
+            return
         reply = await self._fetch(exchange, model, f"{MODELS}/{quote(theirs, safe='')}")
         with contextlib.suppress(ValueError, TypeError):
             if reply.status_code == 200:
-                return json_reply({**json.loads(bytes(reply.body)), "id": asked})
-        return reply
+                reply = json_reply({**json.loads(bytes(reply.body)), "id": asked})
+        await exchange.reply(reply)
 
     async def _fetch(self, exchange: Exchange, model: Model, path: str | None = None) -> Response:
         sent = proxy.forward_request(exchange.scope, b"", path)

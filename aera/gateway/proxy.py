@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import aiohttp
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope, Send
 
 from aera.core import Response as Sample
 from aera.gateway.openai import HOP_HEADERS, DeniedError, Json, end_to_end
@@ -128,22 +128,23 @@ class Meter:
 # --- passing on -----------------------------------------------------------------------------------
 
 
-def passed_on(
-    upstream: Replicas, request: ProxiedRequest, *, meter: Meter, answered: Callable[[], object]
-) -> ASGIApp:
-    """A request sent on as it is; what comes back is streamed to the client."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            async with upstream.send(request) as reply:
-                meter.status = reply.status
-                if reply.status < 300:
-                    answered()
-                await _pass_reply(reply, send, meter)
-        finally:
-            meter.close()
-
-    return answer
+async def pass_on(
+    upstream: Replicas,
+    request: ProxiedRequest,
+    send: Send,
+    *,
+    meter: Meter,
+    answered: Callable[[], object],
+) -> None:
+    """Send a request on as it is, and stream back what comes."""
+    try:
+        async with upstream.send(request) as reply:
+            meter.status = reply.status
+            if reply.status < 300:
+                answered()
+            await _pass_reply(reply, send, meter)
+    finally:
+        meter.close()
 
 
 async def _pass_reply(reply: aiohttp.ClientResponse, send: Send, meter: Meter) -> None:
