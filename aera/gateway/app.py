@@ -438,7 +438,7 @@ class Gateway:
         overhead = max(0.0, time.monotonic() - exchange.begun - waited)
         metrics.observe("overhead_seconds", overhead)
         for each in voted:
-            metrics.record(model, each.allocation, each.account, each.observed)
+            metrics.record(model, each.allocation, {**each.account, **each.observed})
         if client.name:
             spent = sum(sum(each.tokens) for each in voted)
             metrics.count("key_tokens", client.name, metrics.label(model), by=spent)

@@ -17,8 +17,11 @@ POINT, POINTS = 10, 360
 # Of a row on the page: answers whose votes are counted out, characters of the answer.
 MOST_VOTES, LONGEST = 6, 60
 SHOWN = (
-    "samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures", "unread"
+    "samples", "reason", "p_continue", "tokens", "tokens_saved", "tied", "failures", "unread",
+    "strays",
 )  # fmt: skip
+# Counters of what a vote says of itself by the same name.
+COUNTED = ("samples", "unread", "failures", "escalated", "guarded", "drifted")
 REPLICA = ("upstream", "replica")
 # Every metric: its kind, what it tells, and its labels.
 METRICS: dict[str, tuple[Any, ...]] = {
@@ -97,22 +100,21 @@ class Metrics:
             self._known.add(model)
         return self.label(model)
 
-    def record(
-        self, model: str, found: Allocation, account: Mapping[str, Any], observed: Mapping[str, Any]
-    ) -> None:
-        """Count one vote and keep it for the page: its answer, and not a word of what was asked."""
+    def record(self, model: str, found: Allocation, told: Mapping[str, Any]) -> None:
+        """Count one vote and keep it for the page: its answer, and not a word of what was asked.
+
+        `told` is its account, and what only operators see.
+        """
         label = self.note(model)
-        self.count("tokens", "prompt", label, by=observed["prompt_tokens"])
-        self.count("tokens", "completion", label, by=account["tokens"])
-        self.count("tokens_saved", label, by=max(0, account["tokens_saved"]))
+        self.count("tokens", "prompt", label, by=told["prompt_tokens"])
+        self.count("tokens", "completion", label, by=told["tokens"])
+        self.count("tokens_saved", label, by=max(0, told["tokens_saved"]))
         self.count("stops", found.reason, label)
-        told = {name: account[name] for name in ("samples", "unread", "failures", "escalated")}
-        told |= {"ties": account["tied"], **{n: observed[n] for n in ("guarded", "drifted")}}
-        for name, number in told.items():
-            if number:
-                self.count(name, by=number)
-        came = found.responses - account["failures"]
-        self._came, self._read = self._came + came, self._read + came - account["unread"]
+        self.count("ties", by=told["tied"])
+        for name in COUNTED:
+            self.count(name, by=told[name])
+        came = found.responses - told["failures"]
+        self._came, self._read = self._came + came, self._read + came - told["unread"]
         self.observe("samples_per_question", found.responses)
         self.observe("deciding_seconds", (found.encoder_ms + found.gate_ms) / 1000)
         self.observe("vote_seconds", found.seconds)
@@ -123,16 +125,15 @@ class Metrics:
         sums = self.points[-1][1].setdefault(label, Tally())
         sums["votes"] += 1
         for name in ("samples", "tokens", "tokens_saved"):
-            sums[name] += account[name]
-        shares, answer = sorted(found.votes.values(), reverse=True), account["answer"]
+            sums[name] += told[name]
+        shares, answer = sorted(found.votes.values(), reverse=True), told["answer"]
         if answer is not None and len(answer) > LONGEST:
             answer = f"{answer[: LONGEST - 2]} …"
         self.latest.append(
-            {name: account[name] for name in SHOWN}
+            {name: told[name] for name in SHOWN}
             | {"id": found.question_id, "model": label, "answer": answer}
             | {"time": round(now, 3), "seconds": round(found.seconds, 3)}
             | {"votes": shares[:MOST_VOTES], "votes_left_out": len(shares[MOST_VOTES:])}
-            | {"strays": observed["strays"]}
         )
 
     def observe(self, name: str, size: float) -> None:
