@@ -15,7 +15,7 @@ async def main(path: str, port: int) -> None:
         # It listens on a port of its own choice; a gateway that only passes on gives it ours.
         server = UpstreamConfig("recorded", (upstream.base_url,))
         model = ModelConfig("recorded", other_names=True)
-        app = Gateway(Config(upstream=(server,), model=(model,)))
+        app = Gateway(Config(upstream=(server,), model=(model,)), {})
         await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
 
 

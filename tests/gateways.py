@@ -24,6 +24,7 @@ from live import boxed, started
 from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
+from aera import Controller
 from aera.gateway.app import GatewayServer, bind
 from aera.gateway.config import (
     Config,
@@ -118,9 +119,9 @@ def config_of(urls: Iterable[str], **settings: Any) -> Config:
 
 
 @asynccontextmanager
-async def housed(config: Config) -> AsyncIterator[House]:
-    """A gateway that serves this."""
-    server = GatewayServer(config)
+async def housed(config: Config, **controllers: Controller) -> AsyncIterator[House]:
+    """A gateway that serves this, by the controllers of its models."""
+    server = GatewayServer(config, controllers)
     listening = bind("127.0.0.1", 0)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
@@ -139,13 +140,15 @@ async def housed(config: Config) -> AsyncIterator[House]:
 def visit(act: Callable[[House], Awaitable[Seen]], *servers: Server | str, **settings: Any) -> Seen:
     """What somebody sees who visits a gateway in front of these servers; else all say seven."""
 
+    deciding = {"m": settings.pop("controller")} if "controller" in settings else {}
+
     async def scene() -> Seen:
         async with AsyncExitStack() as stack:
             urls = await started(stack, *(servers or [FakeUpstream(boxed)]))
             if "second" in settings:
                 other, model = settings["second"]
                 settings["second"] = ((await started(stack, other))[0], model)
-            house = await stack.enter_async_context(housed(config_of(urls, **settings)))
+            house = await stack.enter_async_context(housed(config_of(urls, **settings), **deciding))
             return await act(house)
 
     return asyncio.run(scene())

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from threading import Thread
@@ -26,6 +27,7 @@ from aera.gateway.config import (
     write_config,
 )
 from aera.settings import read_toml, setting_of
+from aera.solving.controller import Controller
 
 UNLISTED = "does not list its models"
 # Models of a server that are named where one is missing.
@@ -131,15 +133,15 @@ def serve(
     if print_config:
         typer.echo(write_config(settings))  # lines stay lines, also on a terminal
         return
-    settings = _load(settings, place)
+    controllers = _load(settings, place)
     if check:
-        _check(settings, key_option)
+        _check(settings, controllers, key_option)
         return
     if config is not None and settings.keys.spent is None:  # two on one file have two ports
         spent = config.with_name(f"{config.stem}-{settings.server.port}.spent.json")
         settings = replace(settings, keys=replace(settings.keys, spent=spent))
     _set_logging(settings.server.log_level)
-    server = GatewayServer(settings)
+    server = GatewayServer(settings, controllers)
     try:
         listening = bind(settings.server.host, settings.server.port)
     except OSError as error:
@@ -147,7 +149,7 @@ def serve(
         raise UsageError(
             f"cannot listen on {place}: {error.strerror}; choose another address"
         ) from None
-    _announce(settings, listening)
+    _announce(settings, controllers, listening)
     # Whatever is wrong with the model servers is said while requests are answered already.
     Thread(target=_ask_servers, args=(settings, key_option), daemon=True).start()
     sys.exit(min(1, run(server, listening)))
@@ -196,26 +198,26 @@ def _upstreams(urls: list[str], keys: list[str], second: str | None) -> dict[str
     return tables
 
 
-def _load(config: Config, place: str) -> Config:
-    """The same with the controllers in place of their directories."""
-    made = []
+def _load(config: Config, place: str) -> dict[str, Controller]:
+    """Who decides the votes of each model."""
+    made = {}
     for each in config.model:
         told = {name: getattr(each, name) for name in DECIDING}
         try:
-            made.append(replace(each, controller=Deciding(**told).load()))
+            made[each.name] = Deciding(**told).load()
         except AeraError as error:
             where = f'{place}[[model]] "{each.name}": ' if place else ""
             raise type(error)(f"{where}{error}") from None
-    return replace(config, model=tuple(made))
+    return made
 
 
-def _check(config: Config, key_option: str) -> None:
+def _check(config: Config, controllers: Mapping[str, Controller], key_option: str) -> None:
     """Say what would be served, and leave with 1 where a model server cannot work."""
     from aera.gateway.app import Gateway
 
-    Gateway(config)  # refuses what cannot be served
+    Gateway(config, controllers)  # refuses what cannot be served
     for model in config.model:
-        say(_describe(model, config))
+        say(_describe(model, config, controllers[model.name]))
     named = [key.name for key in config.key if key.name]
     shown = f" ({', '.join(named)} by name)" if named else ""
     problems = _ask_servers(config, key_option)
@@ -292,10 +294,10 @@ def _unnamed(model: ModelConfig) -> bool:
     return model.other_names and (model.model or model.name) == ModelConfig.name
 
 
-def _describe(model: ModelConfig, config: Config) -> str:
+def _describe(model: ModelConfig, config: Config, controller: Controller) -> str:
     """A model in one line."""
     theirs = f' as "{model.model}"' if model.model else ""
-    told = [f"policy {model.decider.label}", f"checkpoints {model.decider.schedule}"]
+    told = [f"policy {controller.label}", f"checkpoints {controller.schedule}"]
     told += ["votes by default"] * model.vote_by_default
     told += [f'undecided ones to "{name}"' for name in [model.escalate.get("model")] if name]
     told += ["and every other name"] * (model.other_names and not _unnamed(model))
@@ -308,12 +310,14 @@ def _places(model: ModelConfig, config: Config) -> str:
     return ", ".join(map(without_password, config.find(model.upstream).urls))
 
 
-def _announce(config: Config, listening: socket.socket) -> None:
+def _announce(
+    config: Config, controllers: Mapping[str, Controller], listening: socket.socket
+) -> None:
     """Say where the gateway is and what to ask it for."""
     host, first = config.server.host, config.model[0]
     named = f"[{host}]" if ":" in host else host
     place = f"http://{named}:{listening.getsockname()[1]}/"
-    one = f"{_places(first, config)}, policy {first.decider.label}"
+    one = f"{_places(first, config)}, policy {controllers[first.name].label}"
     about = one if len(config.model) == 1 else f"{len(config.model)} models"
     say(f"AERA on {place}v1 for {about}", stderr=True)
     for model in config.model:
@@ -332,5 +336,5 @@ def _set_logging(level: str) -> None:
     # No line names a thread, a process or a place in the code, so nobody looks for them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
-    # Its own lines say what ours say too.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # What else it says is said in our lines, or of bytes that anybody can send.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)

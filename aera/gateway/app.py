@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,6 @@ from starlette.types import Message, Receive, Scope, Send
 from aera.errors import AeraError, UsageError
 from aera.files import fill_template
 from aera.gateway import openai, proxy
-from aera.gateway.audit import Auditor
 from aera.gateway.config import LOCAL, Config, KeyConfig
 from aera.gateway.keys import Client, admit, kept, restore
 from aera.gateway.metrics import Metrics
@@ -40,6 +39,7 @@ from aera.gateway.vote import Model, VotedChoice, completion
 from aera.reading.task import question_reader
 from aera.sampling.client import RequestBody
 from aera.sampling.replicas import Replicas
+from aera.solving.controller import Controller, default_controller
 
 log = logging.getLogger("aera.gateway")
 PAGE = Path(__file__).parent / "page.html"
@@ -184,11 +184,12 @@ class Exchange:
 class Gateway:
     """The gateway as an ASGI application; everything it holds is in it.
 
-    What cannot be served is refused when it is made, which may take a while. While it drains,
-    requests are answered and their connections closed; `cut` ends them all.
+    What cannot be served is refused when it is made, which may take a while. Plain votes decide
+    for models without a controller. While it drains, requests are answered and their connections
+    closed; `cut` ends them all.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, controllers: Mapping[str, Controller]) -> None:
         self.config = config
         self.anybody = Client(KeyConfig(), config)
         self._clients = [Client(key, config) for key in config.key]
@@ -200,22 +201,20 @@ class Gateway:
         # The name of the model for requests that name none.
         self.default = config.default or config.model[0].name
         self.models: dict[str, Model] = {}
-        # Who audits, by the name of its model.
-        self._auditors: dict[str, Auditor] = {}
         # Who asks the same servers shares them and their permits; metrics name them by a model.
         servers = {each.name: Replicas(each.endpoints) for each in config.upstream}
         self._servers: dict[Replicas, str] = {}
         for each in config.model:
-            question_reader(each.decider.task)  # refuses where math-verify is missing
+            controller = controllers.get(each.name) or default_controller()
+            question_reader(controller.task)  # refuses where math-verify is missing
             upstream, second = config.find(each.upstream), None
             self._servers.setdefault(servers[upstream.name], each.name)
             if each.escalate:
                 second = servers[config.find(each.escalate["upstream"]).name]
                 self._servers.setdefault(second, f"{each.name}, second")
-            model = Model(each, servers[upstream.name], second, upstream.forward_key)
+            asked, told = (servers[upstream.name], second), self.metrics.count
+            model = Model(each, controller, *asked, told, forward_key=upstream.forward_key)
             self.models[each.name] = model
-            if each.audit_share:
-                self._auditors[each.name] = Auditor(each, self.metrics.count)
         # The model that takes the names of no other, and whether all names are the upstream's own.
         self._others = next((m for m in self.models.values() if m.config.other_names), None)
         passes = self._others is not None and not self._others.config.model
@@ -236,8 +235,8 @@ class Gateway:
         async with contextlib.AsyncExitStack() as stack:
             for servers in self._servers:
                 await stack.enter_async_context(servers)
-            for auditor in self._auditors.values():
-                stack.push_async_callback(auditor.stop)
+            for model in self.models.values():
+                stack.push_async_callback(model.auditor.stop)
             if self._spent is not None:
                 await stack.enter_async_context(kept(self._spent, self._clients))
             yield
@@ -377,21 +376,16 @@ class Gateway:
         if model.config.instruction:
             asked = openai.add_instruction(asked, model.controller.task)
         kept = openai.find_forwarded(exchange.asked, exchange.id, self._forwarded)
-        auditor = self._auditors.get(model.config.name)
         choices = model.open(
             asked,
             options,
             size=len(content),
             upstream=model.upstream(exchange.asked).with_headers(kept),
             above=exchange.client.ledgers,
-            full=auditor is not None and auditor.spends_all,
         )
 
         async def answer() -> dict[str, Any]:
-            voting = model.vote(choices)
-            if auditor is not None:
-                voting = auditor.watch(voting, model.reopen, exchange.id, asked, options)
-            voted = await voting
+            voted = await model.answer(choices, asked, options, exchange.id)
             self._record(exchange, voted)
             made = completion(voted, named, body)
             return made if is_chat else openai.to_response(made, body)
@@ -552,7 +546,8 @@ class Gateway:
 
     def _audits(self) -> dict[str, dict[str, float]]:
         """What audits say of each model that has any."""
-        return {name: each.numbers() for name, each in self._auditors.items()}
+        audited = [each for each in self.models.values() if each.config.audit_share]
+        return {each.config.name: each.auditor.numbers() for each in audited}
 
     async def show_metrics(self, exchange: Exchange) -> Response:
         """For Prometheus."""
@@ -620,8 +615,8 @@ THREAD_SECONDS = 5.0
 class GatewayServer(uvicorn.Server):
     """Drains when told to stop: not ready, but answering, until all is done or time is up."""
 
-    def __init__(self, config: Config) -> None:
-        self.gateway = Gateway(config)
+    def __init__(self, config: Config, controllers: Mapping[str, Controller]) -> None:
+        self.gateway = Gateway(config, controllers)
         # Whether the process does nothing else, and ends with it.
         self.alone = False
         # Requests that were ended before they had their answer.

@@ -11,10 +11,11 @@ import json
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from random import SystemRandom
-from typing import Any, TypeVar
+from typing import Any
 
 from aera.errors import AeraError
 from aera.gateway.config import FULL_BUDGET, ModelConfig
@@ -24,6 +25,7 @@ from aera.pools.pool import Plan
 from aera.pools.stats import SAME, Detector, interval
 from aera.sampling.budget import Bound, Budget, Ledger
 from aera.sampling.client import cancel_all
+from aera.solving.controller import Controller
 from aera.solving.run import Allocation, Run
 
 log = logging.getLogger("aera.gateway")
@@ -31,7 +33,7 @@ CHANCE = SystemRandom()
 # Texts that are remembered as drawn.
 TEXTS = 100_000
 DAY = 86_400.0
-Voted = TypeVar("Voted")
+Finish = Callable[[], Awaitable[Allocation]]
 CHANGED, UNFINISHED = "changed", "unfinished"
 SKIPPED, CANCELLED = "skipped", "cancelled"
 
@@ -39,20 +41,26 @@ SKIPPED, CANCELLED = "skipped", "cancelled"
 class Auditor:
     """The audits of one model since the gateway started; `count` is that of the metrics."""
 
-    def __init__(self, config: ModelConfig, count: Callable[..., None]) -> None:
+    def __init__(
+        self, config: ModelConfig, controller: Controller, count: Callable[..., None]
+    ) -> None:
         self.config, self._count = config, count
-        self.detector = Detector(self.config.alarm_limit)
+        told = controller.calibration
+        promised = told.get("max_loss") if told.get("by_agreement") else None
+        # The share of changed answers above which the alarm is raised.
+        self._limit = config.audit_limit or (promised if isinstance(promised, float) else 0.02)
+        self.detector = Detector(self._limit)
         # What the lines of this sequence have in common.
-        self._named = {"model": self.config.name, "policy": self.config.decider.label}
+        self._named = {"model": config.name, "policy": controller.label}
         self._named["sequence"] = os.urandom(4).hex()
         self._tokens = 0
         self._log: Log | None = None
-        if self.config.record is not None:  # which only its owner may read
-            plan = Plan(self.config.decider.task, None)
-            self._log = Log(self.config.record, plan, command="aera serve", private=True)
-        tokens = self.config.audit_tokens
+        if config.record is not None:  # which only its owner may read
+            plan = Plan(controller.task, None)
+            self._log = Log(config.record, plan, command="aera serve", private=True)
+        tokens = config.audit_tokens
         # What audits may spend.
-        self._ledgers = (Ledger(Budget(tokens=tokens), period=DAY),) if tokens else ()
+        self.ledgers = (Ledger(Budget(tokens=tokens), period=DAY),) if tokens else ()
         # By their hashes.
         self._texts: dict[int, None] = {}
         # Those that were drawn, in this order: id, outcome and what it took, once they have ended.
@@ -62,59 +70,48 @@ class Auditor:
 
     # --- drawing ----------------------------------------------------------------------------------
 
+    @contextmanager
+    def drawn(self, body: Json, options: RequestOptions) -> Iterator[int | None]:
+        """Around a vote that may be drawn: its text, as it is remembered; None for any other."""
+        text = self._draw(body, options)
+        try:
+            yield text
+        except BaseException:  # it came to nothing, so there is no answer to look at
+            if text is not None:
+                self._texts.pop(text, None)  # it may be drawn again
+                del self._waiting[text]
+                self._count_ended()
+            raise
+
     def _draw(self, body: Json, options: RequestOptions) -> int | None:
-        """The text of a request that is drawn, as it is remembered; None for any other."""
         drawn = CHANCE.random() < self.config.audit_share
         if not drawn or self._stopped or self.spends_all or _is_own(body, options):
             return None
         text = hash(json.dumps(body["messages"], sort_keys=True))
         if text in self._texts:
             return None
-        over = any(each.wait(Bound(prompt_tokens=0)) for each in self._ledgers)
+        over = any(each.wait(Bound(prompt_tokens=0)) for each in self.ledgers)
         if over or len(self._waiting) >= self.config.audit_max:
             self._count("audits", SKIPPED, self.config.name)
             return None
-        self._texts[text] = None
+        self._texts[text], self._waiting[text] = None, {}
         if len(self._texts) > TEXTS:
             del self._texts[next(iter(self._texts))]
         return text
 
-    async def watch(
-        self,
-        voting: Awaitable[list[Voted]],
-        reopen: Callable[[Voted, Sequence[Ledger]], tuple[Any, ...]],
-        request_id: str,
-        body: Json,
-        options: RequestOptions,
-    ) -> list[Voted]:
-        """What a vote brings; where it was drawn before, a run that nobody stops follows it."""
-        text = self._draw(body, options)
-        if text is None:
-            return await voting
-        self._waiting[text] = {}
-        try:
-            voted = await voting
-        except BaseException:  # it came to nothing, so there is no answer to look at
-            self._texts.pop(text, None)  # it may be drawn again
-            del self._waiting[text]
-            self._count_ended()
-            raise
+    def follow(
+        self, text: int, request_id: str, paid: Allocation, run: Run, finish: Finish
+    ) -> None:
+        """After a vote that was drawn, a run that nobody stops."""
         if not self._stopped:
-            again = reopen(voted[0], self._ledgers)
-            task = asyncio.create_task(self._audit(request_id, text, *again))
+            task = asyncio.create_task(self._audit(text, request_id, paid, run, finish))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return voted
 
     # --- the work ---------------------------------------------------------------------------------
 
     async def _audit(
-        self,
-        request_id: str,
-        text: int,
-        paid: Allocation,
-        run: Run,
-        finish: Callable[[], Awaitable[Allocation]],
+        self, text: int, request_id: str, paid: Allocation, run: Run, finish: Finish
     ) -> None:
         came, outcome = time.time(), CANCELLED
         try:
@@ -147,7 +144,7 @@ class Auditor:
     def _record(self, kept: Log, about: dict[str, Any], paid: Allocation, run: Run) -> None:
         """Keep the question and all its responses; who asked, and with which key, is not kept."""
         named = {"model": self.config.name, "policy": self._named["policy"]}
-        about |= {**named, "stopped_at": paid.responses, "limit": self.config.alarm_limit}
+        about |= {**named, "stopped_at": paid.responses, "limit": self._limit}
         most = self.config.record_max
         try:
             room = kept.add_audit(run.question, run.prefix.responses, about, most=most)
@@ -186,7 +183,7 @@ class Auditor:
     def _line(self, event: str, **told: Any) -> str:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         named = {"event": event, "time": now, **self._named}
-        return json.dumps({**named, **told, "limit": self.config.alarm_limit})
+        return json.dumps({**named, **told, "limit": self._limit})
 
     async def stop(self) -> None:
         """Cancel what is under way."""

@@ -14,7 +14,6 @@ from typing import Any, get_args, get_type_hints
 from aera.errors import UsageError
 from aera.sampling.client import Endpoint
 from aera.settings import read_table, setting
-from aera.solving.controller import Controller, default_controller
 
 # Characters below which a client's key can be guessed.
 SHORTEST_KEY = 16
@@ -70,7 +69,7 @@ class ModelConfig:
     upstream: str = setting("", "Name of its upstream; the only one needs none.")
     model: str = setting("", "What the model server calls it, where that is another name.")
     other_names: bool = setting(False, "Take names that no model has, and ask for them as such.")
-    controller: Path | Controller | None = setting(
+    controller: Path | None = setting(
         None, "Controller directory; without one, lead-4 on plain votes decides."
     )
     task: str = setting("expression", "Task used when no controller is given (aera tasks).")
@@ -114,23 +113,8 @@ class ModelConfig:
             )
         if self.record is not None and not self.audit_share:
             raise UsageError("only audited requests are recorded: give audit_share too")
-        if isinstance(self.controller, Path) and self.task != ModelConfig.task:
+        if self.controller is not None and self.task != ModelConfig.task:
             raise UsageError("task is the controller's own: give one of them")
-
-    @property
-    def decider(self) -> Controller:
-        """Who decides its votes."""
-        if self.controller is None:
-            return default_controller()
-        assert isinstance(self.controller, Controller)
-        return self.controller
-
-    @property
-    def alarm_limit(self) -> float:
-        """Share of changed answers above which the alarm is raised."""
-        told = self.decider.calibration
-        promised = told.get("max_loss") if told.get("by_agreement") else None
-        return self.audit_limit or (promised if isinstance(promised, float) else 0.02)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from aera.core import Question, Reader, Response, Vote
 from aera.errors import AeraError, RunError, UpstreamError, UsageError
+from aera.gateway.audit import Auditor, Finish
 from aera.gateway.config import ModelConfig
 from aera.gateway.openai import (
     DeniedError,
@@ -242,10 +243,17 @@ class Model:
     """A model that is served: its servers, who decides its votes, and what those may take."""
 
     def __init__(
-        self, config: ModelConfig, replicas: Replicas, second: Replicas | None, forward_key: bool
+        self,
+        config: ModelConfig,
+        controller: Controller,
+        replicas: Replicas,
+        second: Replicas | None,
+        count: Callable[..., None],
+        *,
+        forward_key: bool,
     ) -> None:
         self.config, self.replicas, self.forward_key = config, replicas, forward_key
-        self.controller = config.decider
+        self.controller, self.auditor = controller, Auditor(config, controller, count)
         self._second = second
         # Tells whether the questions here are those that the controller was taught on.
         self.lookout = self.controller.make_lookout()
@@ -275,12 +283,11 @@ class Model:
         size: int,
         upstream: Replicas,
         above: Sequence[Ledger] = (),
-        full: bool = False,
     ) -> list[VotedChoice]:
         """As many independent votes as the client asked for choices.
 
         `size` is what the request took in bytes; `upstream` carries the caller's headers; `above`
-        are the ledgers of the caller's key. With `full` nobody stops early.
+        are the ledgers of the caller's key.
         """
         wanted, (wants_json, tools) = count_choices(body, self.config.max_n), structure_of(body)
         structured = wants_json or tools
@@ -294,7 +301,7 @@ class Model:
         own = named or structured
         plain = not own and look_at(asked, self.controller, self.lookout) is not self.controller
         chosen, told = self._choose(allowed, wanted, plain)
-        if full and not named:
+        if self.auditor.spends_all and not named:
             chosen, told = fully(chosen), (*told, ALARMED)
         if body.get("temperature") == 0:
             chosen, told = replace(chosen, policy=Fixed(1)), (GREEDY,)
@@ -343,6 +350,16 @@ class Model:
         return chosen.bounded(least or None, most), tuple(notes)
 
     # --- voting -----------------------------------------------------------------------------------
+
+    async def answer(
+        self, choices: Sequence[VotedChoice], body: Json, options: RequestOptions, request_id: str
+    ) -> list[VotedChoice]:
+        """What a vote brings; where it was drawn before, an audit follows it."""
+        with self.auditor.drawn(body, options) as text:
+            voted = await self.vote(choices)
+        if text is not None:
+            self.auditor.follow(text, request_id, voted[0].allocation, *self._reopen(voted[0]))
+        return voted
 
     async def vote(self, choices: Sequence[VotedChoice]) -> list[VotedChoice]:
         """The choices that could be had, with a word of those that could not."""
@@ -396,19 +413,16 @@ class Model:
         if problem is not None:
             choice.notes += (f"escalation failed: {problem}",)
 
-    # --- audits -----------------------------------------------------------------------------------
-
-    def reopen(
-        self, voted: VotedChoice, above: Sequence[Ledger]
-    ) -> tuple[Allocation, Run, Callable[[], Awaitable[Allocation]]]:
-        """What was answered, and the same vote from its beginning, with how to finish it.
+    def _reopen(self, voted: VotedChoice) -> tuple[Run, Finish]:
+        """The same vote from its beginning, with how to finish it.
 
         It takes the full budget without the client's limits: what was paid for, then what is
         missing.
         """
         controller = fully(voted.controller)
         run = controller.start(voted.run.question, reader=voted.reader)
-        ledger = Ledger(Budget(seconds=self.config.max_deadline), above=above)
+        limits = Budget(seconds=self.config.max_deadline)
+        ledger = Ledger(limits, above=self.auditor.ledgers)
         again = replace(voted, run=run, controller=controller, ledger=ledger, heard={})
 
         async def finish() -> Allocation:
@@ -418,7 +432,7 @@ class Model:
                 await feed(run, block)
             return await drive(run, again, ledger)
 
-        return voted.allocation, run, finish
+        return run, finish
 
 
 def fully(controller: Controller) -> Controller:

@@ -403,7 +403,7 @@ def test_fifty_requests_at_once_keep_their_options_apart() -> None:
 def team(one: str, two: str) -> Config:
     """A small model under another name, and a large one on another server."""
     small = ModelConfig("small", "one", "qwen-7b")
-    large = ModelConfig("large", "two", controller=controller_of(Fixed(8)))
+    large = ModelConfig("large", "two")
     servers = (UpstreamConfig("one", (one,)), UpstreamConfig("two", (two,)))
     return Config(upstream=servers, model=(small, large))
 
@@ -413,7 +413,8 @@ def test_a_name_goes_to_its_server_in_that_servers_words() -> None:
 
     async def scene() -> list[Any]:
         names = ("small", "aera/small", "large", "aera/large")
-        async with one, two, housed(team(one.base_url, two.base_url)) as house:
+        large = controller_of(Fixed(8))
+        async with one, two, housed(team(one.base_url, two.base_url), large=large) as house:
             return [(await house.post({**BODY, "model": name}))[2] for name in names]
 
     told = asyncio.run(scene())
