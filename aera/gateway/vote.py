@@ -317,7 +317,7 @@ class Model:
         shared = chosen, reader, upstream, request, ledger
         made = []
         for place in range(wanted):
-            run, first = chosen.start(asked, reader=reader, structured=structured), place * last
+            run, first = chosen.start(asked, reader=reader), place * last
             made.append(VotedChoice(run, *shared, first, tuple(notes), drifted))
         return made
 

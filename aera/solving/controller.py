@@ -34,7 +34,7 @@ from aera.reading.task import Task, get_task, question_reader, task_from_json
 from aera.solving.run import Pace, Run
 from aera.trace import FULL
 from aera.voting.rules import BestOfN, Scorer, TraceWeights, find_weights, gives_weights
-from aera.voting.structure import structure_vote
+from aera.voting.structure import StructureReader, structure_vote
 from aera.voting.traits import TRACE, TRAIT_NAMES
 from aera.voting.weigher import Weigher
 
@@ -216,20 +216,16 @@ class Controller:
         return Lookout(self.home if learned else None)
 
     def start(
-        self,
-        question: Question,
-        *,
-        reader: Reader | None = None,
-        structured: bool = False,
-        label: str | None = None,
+        self, question: Question, *, reader: Reader | None = None, label: str | None = None
     ) -> Run:
         """Begin to decide one question: every live run begins here.
 
-        A `reader` of one's own takes the task's place, as for tool calls and JSON (`structured`),
-        which are decided by plain votes.
+        A `reader` of one's own takes the task's place; one of tool calls and JSON
+        (StructureReader) is decided by plain votes.
         """
+        structured = isinstance(reader, StructureReader)
         if structured and gives_weights(self.weigher):
-            return self.plain.start(question, reader=reader, structured=True, label=label)
+            return self.plain.start(question, reader=reader, label=label)
         policy, schedule = self._live
         if structured:
             policy = replace(policy, structured=True)

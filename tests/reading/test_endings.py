@@ -60,7 +60,8 @@ def test_an_ending_is_read_as_its_author_meant_it(row: dict) -> None:  # type: i
 
 ALTERNATIVES = r"""Answer: {} (or {})|#### {} (or {})|<answer>{} (or {})</answer>|**{}** (or {})
     |\boxed{{{}}} (or {})|$\boxed{{{}}}$ or {}|\boxed{{{}}} (possibly {})
-    |The answer is **{}** (or {}).|Answer: {}, or perhaps {}|Answer: {} (alternatively {})|\boxed{{{}}} (oder {})"""
+    |The answer is **{}** (or {}).|Answer: {}, or perhaps {}|Answer: {} (alternatively {})
+    |\boxed{{{}}} (oder {})"""
 CITIES = ("London", "Berlin", "Paris", "Madrid")
 SILENT = {
     "numeric": r"""\boxed{none} The answer is 2|it is \$5.50 each|The answer is 15 or 16
