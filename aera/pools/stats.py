@@ -37,6 +37,8 @@ RUN_LENGTH = 10_000
 TILTS = tuple(0.02 * 1.5**step for step in range(18))
 LARGER = (2.0, 3.0, 4.5, 8.0, 16.0)
 """The shares that the alarm looks for, in limits."""
+SMALLEST = 1e-4
+"""A smaller limit counts as this one: nothing is larger than none by any number of times."""
 HALVINGS = 40
 
 
@@ -78,7 +80,8 @@ class Detector:
     """Whether it ever did; it is not taken back."""
 
     def __post_init__(self) -> None:
-        self._shares = [min(times * self.limit, (1 + self.limit) / 2) for times in LARGER]
+        self._limit = max(self.limit, SMALLEST)
+        self._shares = [min(times * self._limit, (1 + self._limit) / 2) for times in LARGER]
         self._evidence = [0.0] * len(self._shares)
 
     @property
@@ -90,7 +93,7 @@ class Detector:
         """One more audit; whether it is the one that raises the alarm."""
         self.seen, self.changed = self.seen + 1, self.changed + changed
         for place, share in enumerate(self._shares):
-            odds = share / self.limit if changed else (1 - share) / (1 - self.limit)
+            odds = share / self._limit if changed else (1 - share) / (1 - self._limit)
             # Beyond the alarm nothing depends on it, and it could grow out of all numbers.
             self._evidence[place] = min((1 + self._evidence[place]) * odds, 1e300)
         before, self.alarmed = self.alarmed, self.alarmed or self.level >= RUN_LENGTH

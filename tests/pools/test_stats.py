@@ -41,6 +41,12 @@ def test_an_alarm_stays_and_its_numbers_do_not_grow_without_bound() -> None:
     assert 0 <= detector.level < RUN_LENGTH
 
 
+def test_a_few_changes_are_too_many_where_none_was_promised() -> None:
+    detector = Detector(0.0)
+    raised = [detector.see(changed) for changed in [False] * 5_000 + [True] * 3]
+    assert (raised.count(True), any(raised[:5_000])) == (1, False)
+
+
 @pytest.mark.parametrize("chances", [(0.02, 0.02), (0.2, 0.005), (0.01, 0.08)])
 def test_the_interval_has_the_running_mean_after_every_audit(chances: tuple[float, float]) -> None:
     random = np.random.default_rng(2)
