@@ -202,7 +202,7 @@ def _pool(pool: Pool | ParquetPool) -> Told:
         "truths": sum(name in truths.answers for name in pool.questions) if truths else None,
         "left_out": dict(pool.left_out),
         "growing": _unfinished(grown, stored) if grown else None,
-        "audits": judge_audits(read_audits(stored.path)) if stored else [],
+        "audits": judge_audits(read_audits(stored.path, stored.dropped)) if stored else [],
     }
 
 

@@ -21,7 +21,7 @@ from aera.errors import AeraError
 from aera.gateway.config import FULL_BUDGET, ModelConfig
 from aera.gateway.openai import Json, RequestOptions, structure_of
 from aera.pools.log import Log
-from aera.pools.pool import Plan
+from aera.pools.pool import Audit, Plan
 from aera.pools.stats import SAME, Detector, interval
 from aera.sampling.budget import Bound, Budget, Ledger
 from aera.sampling.client import cancel_all
@@ -123,8 +123,18 @@ class Auditor:
             else:
                 outcome = SAME if found.answer == paid.answer else CHANGED
                 if self._log is not None:
-                    about = {"time": came, "request": request_id, "outcome": outcome}
-                    await asyncio.to_thread(self._record, self._log, about, paid, run)
+                    audit = Audit(
+                        run.question,
+                        tuple(each for each in run.prefix.responses if each.error is None),
+                        time=came,
+                        request=request_id,
+                        stopped_at=paid.responses,
+                        outcome=outcome,
+                        limit=self._limit,
+                        model=self._named["model"],
+                        policy=self._named["policy"],
+                    )
+                    await asyncio.to_thread(self._record, self._log, audit)
         except Exception as error:  # whatever it was: those drawn after it wait for this one
             outcome = UNFINISHED
             if not isinstance(error, AeraError):
@@ -141,18 +151,18 @@ class Auditor:
             }
             self._count_ended()
 
-    def _record(self, kept: Log, about: dict[str, Any], paid: Allocation, run: Run) -> None:
+    def _record(self, kept: Log, audit: Audit) -> None:
         """Keep the question and all its responses; who asked, and with which key, is not kept."""
-        named = {"model": self.config.name, "policy": self._named["policy"]}
-        about |= {**named, "stopped_at": paid.responses, "limit": self._limit}
         most = self.config.record_max
         try:
-            room = kept.add_audit(run.question, run.prefix.responses, about, most=most)
+            room = kept.add_audit(audit, most=most)
             why = f"record_max of {most} bytes is reached; aera drop makes room"
         except OSError as error:
             room, why = False, f"{error.filename}: {error.strerror}"
+        except AeraError as error:  # which says nothing of the answer
+            room, why = False, str(error)
         if not room:
-            log.warning(json.dumps({"event": "not recorded", "id": about["request"], "why": why}))
+            log.warning(json.dumps({"event": "not recorded", "id": audit.request, "why": why}))
 
     # --- outcomes ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from io import FileIO
@@ -27,6 +27,7 @@ from aera.pools.pool import (
     PLAN,
     QUESTIONS,
     RECORDING,
+    Audit,
     Dropped,
     Plan,
     Pool,
@@ -266,25 +267,12 @@ class Log:
         self.done += len(kept)
         self.failures += len(failed)
 
-    def add_audit(
-        self,
-        question: Question,
-        responses: Iterable[Response],
-        about: Mapping[str, Any],
-        *,
-        most: int | None = None,
-    ) -> bool:
-        """Append an audit with what is known of it; False where `most` bytes leave no room.
+    def add_audit(self, audit: Audit, *, most: int | None = None) -> bool:
+        """Append an audit; False where `most` bytes leave no room.
 
-        `about` should have the time at which the request came, its id as "request", and what came
-        of it as "outcome" with the "limit" of the alarm. One that was dropped is not written. May
-        be called from any thread.
+        One that was dropped is not written. May be called from any thread.
         """
-        good = [response for response in responses if response.error is None]
-        row = {"id": question.id, "time": time.time(), **about}
-        row["question"] = question_fields(question)
-        row["responses"] = [line_fields("", i, each) for i, each in enumerate(good)]
-        text, file = to_line(row), self.path / AUDITS
+        text, file = to_line(audit.as_json()), self.path / AUDITS
         with self._turn:
             before, self.dropped = self.dropped, Dropped.read(self.path)
             if self.dropped != before:
@@ -292,7 +280,7 @@ class Log:
             there = file.stat().st_size if file.exists() else 0
             if most is not None and there + len(text.encode()) > most:
                 return False
-            append(file, [text] if row not in self.dropped else [])
+            append(file, [text] if audit not in self.dropped else [])
         return True
 
     def _digest(self, question: Question) -> str:
@@ -465,7 +453,7 @@ def count_dropped(path: Path) -> int:
     dropped = Dropped.read(path)
     if dropped == Dropped():
         return 0
-    audits = sum(row in dropped for row in read_audits(path, Dropped()))
+    audits = sum(audit in dropped for audit in read_audits(path, Dropped()))
     return audits + len((_stored(path) | _stored(path / GROWING)) & dropped.ids)
 
 
@@ -480,7 +468,7 @@ def erase(path: Path) -> None:
     dropped, grown = Dropped.read(path), path / GROWING
     if not count_dropped(path):
         return
-    _filter(path / AUDITS, lambda row: row not in dropped)
+    _filter(path / AUDITS, lambda row: Audit.from_json(row) not in dropped)
     for folder in (path, grown):
         for segment in folder.glob(OPEN):
             _filter(segment, lambda row: row["question_id"] not in dropped.ids)

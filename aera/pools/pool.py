@@ -513,6 +513,38 @@ def read_questions(folder: Path, dropped: "Dropped") -> dict[str, Question]:
 
 
 @dataclass(frozen=True)
+class Audit(Record):
+    """A full vote behind an answer that had left, and what came of it; older ones say less."""
+
+    time: float
+    """When the request came."""
+    request: str | None = None
+    model: str | None = None
+    policy: str | None = None
+    stopped_at: int | None = None
+    outcome: str | None = None
+    limit: float | None = None
+    """Share of changed answers above which the alarm is raised."""
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "Audit":
+        """What a line of audits.jsonl holds."""
+        said = tuple(parse_line(each)[2] for each in fields["responses"])
+        about = {name: fields[name] for name in ABOUT if name in fields}
+        return cls(_question_of(fields["question"]), said, **about)
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of a line."""
+        lines = [line_fields("", place, each) for place, each in enumerate(self.responses)]
+        about = {name: getattr(self, name) for name in ABOUT}
+        asked = {"id": self.question.id, "question": question_fields(self.question)}
+        return {**asked, **about, "responses": lines}
+
+
+ABOUT = ("time", "request", "model", "policy", "stopped_at", "outcome", "limit")
+
+
+@dataclass(frozen=True)
 class Dropped:
     """What nobody may read any more: questions by id, and audits also by request and by age."""
 
@@ -527,18 +559,17 @@ class Dropped:
         ids = (name for row in rows for name in row.get("ids", ()))
         return cls(frozenset(ids), max((row.get("before", -inf) for row in rows), default=-inf))
 
-    def __contains__(self, audit: Mapping[str, Any]) -> bool:
+    def __contains__(self, audit: Audit) -> bool:
         """Whether an audit is dropped."""
-        named = audit["id"] in self.ids or audit.get("request") in self.ids
-        return named or audit["time"] < self.before
+        named = audit.question.id in self.ids or audit.request in self.ids
+        return named or audit.time < self.before
 
 
-def read_audits(path: Path, dropped: Dropped | None = None) -> Iterator[dict[str, Any]]:
+def read_audits(path: Path, dropped: Dropped) -> Iterator[Audit]:
     """Recorded audits in their order; one that was cut by a kill never ended."""
-    hidden = Dropped.read(path) if dropped is None else dropped
     there = (path / AUDITS).is_file()
-    rows = read_rows(path / AUDITS, dict[str, Any], cut=True) if there else ()
-    return (row for row in rows if row not in hidden)
+    audits = read_rows(path / AUDITS, Audit.from_json, cut=True) if there else ()
+    return (audit for audit in audits if audit not in dropped)
 
 
 # --- pools on disk --------------------------------------------------------------------------------
@@ -682,10 +713,7 @@ def open_log(path: Path, plan: Plan, dropped: Dropped) -> Pool:
 def read_log(path: Path, dropped: Dropped) -> Iterator[Record]:
     """Every question of a log with what has come back for it, in whole lines."""
     if (path / AUDITS).is_file():  # what else an older version left there is a copy of them
-        audits = {row["id"]: row for row in read_audits(path, dropped)}.values()
-        for row in audits:
-            responses = (parse_line(each)[2] for each in row["responses"])
-            yield Record(_question_of(row["question"]), tuple(responses))
+        yield from {each.question.id: each for each in read_audits(path, dropped)}.values()
         return
     questions = read_questions(path, dropped) if (path / QUESTIONS).is_file() else {}
     found: dict[str, dict[int, Response]] = {name: {} for name in questions}

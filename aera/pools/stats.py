@@ -25,7 +25,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from aera.pools.pool import Manifest, Record
+from aera.pools.pool import Audit, Manifest, Record
 from aera.reading.task import Readability, Task
 
 SAME = "same"
@@ -100,7 +100,7 @@ class Detector:
         return self.alarmed and not before
 
 
-def judge_audits(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def judge_audits(audits: Iterable[Audit]) -> list[dict[str, Any]]:
     """What recorded audits, in their order, say of each policy of each model.
 
     An older version did not record what came of them, so only some may be judged.
@@ -108,20 +108,20 @@ def judge_audits(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found: Counter[tuple[str, str]] = Counter()
     detectors: dict[tuple[str, str], Detector] = {}
     alarms: dict[tuple[str, str], str] = {}
-    for row in rows:
-        key = str(row.get("model")), str(row.get("policy"))
+    for audit in audits:
+        key = str(audit.model), str(audit.policy)
         found[key] += 1
-        if "outcome" in row and "limit" in row:
-            detector = detectors.setdefault(key, Detector(row["limit"]))
-            if detector.see(row["outcome"] != SAME):
-                at = datetime.fromtimestamp(row["time"], UTC)
+        if audit.outcome is not None and audit.limit is not None:
+            detector = detectors.setdefault(key, Detector(audit.limit))
+            if detector.see(audit.outcome != SAME):
+                at = datetime.fromtimestamp(audit.time, UTC)
                 alarms[key] = at.isoformat(timespec="seconds")
     judged = []
-    for (model, policy), audits in found.items():
+    for (model, policy), count in found.items():
         own = detectors.get((model, policy))
         seen, changed, limit = (own.seen, own.changed, own.limit) if own else (0, 0, None)
         low, high = interval(changed, seen)
-        told = {"model": model, "policy": policy, "audits": audits, "judged": seen}
+        told = {"model": model, "policy": policy, "audits": count, "judged": seen}
         told |= {"changed": changed, "low": round(low, 5), "high": round(high, 5)}
         judged.append({**told, "limit": limit, "alarm": alarms.get((model, policy))})
     return judged

@@ -23,7 +23,7 @@ from misbehaving import Server, begin, run_apart, write_questions
 from aera import Pool, Question, Response, get_task, open_pool
 from aera.errors import AeraError, PoolError, UpstreamError, UsageError
 from aera.pools.log import Log, drop
-from aera.pools.pool import Plan
+from aera.pools.pool import Audit, Plan
 from aera.sampling.sampler import record
 
 NUMERIC = get_task("numeric")
@@ -325,10 +325,11 @@ def test_a_log_without_an_end_remembers_what_was_asked(tmp_path: Path) -> None:
 def audit(
     log: Log, name: str, changed: bool = False, most: int | None = 4_000, **about: Any
 ) -> bool:
-    responses = [Response(f"\\boxed{{{i % 2}}}", tokens=3) for i in range(4)]
-    known = {"model": "m", "policy": "asc-0.95", "outcome": "changed" if changed else "same"}
+    responses = (*(Response(f"\\boxed{{{i % 2}}}", tokens=3) for i in range(4)),)
+    known = {"time": time.time(), "model": "m", "policy": "asc-0.95", "limit": 0.02, **about}
     question = Question(name, f"how many {name}?", system="Be brief.")
-    return log.add_audit(question, responses, {**known, "limit": 0.02, **about}, most=most)
+    outcome = "changed" if changed else "same"
+    return log.add_audit(Audit(question, responses, outcome=outcome, **known), most=most)
 
 
 def test_recorded_audits_are_a_private_pool_that_info_judges(tmp_path: Path) -> None:
