@@ -96,9 +96,9 @@ class Asking:
         endpoint = Endpoint(self.base_url, self.api_key_env, self._headers(), self.ca_file, calls)
         return OpenAISampler(endpoint, Chat(self.model, task, settings, self.system, wishes))
 
-    def _fields(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, object]:
         """Request fields from name=value; values are JSON where they can be."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for each in self.settings or ():
             name, equals, value = each.partition("=")
             if not equals or not name:
@@ -127,7 +127,7 @@ class Job:
     ledger: Ledger
 
     @property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, object]:
         """What a log keeps of how it was asked."""
         chat = self.sampler.chat
         return {"model": chat.model, "system": chat.system, **chat.settings}
@@ -450,7 +450,7 @@ class _Solving(Job):
         told = self.announce(left, len(left) * fewest, len(left) * most, paid, usual)
         say(f"aera: {self.place} by {self.label(self.controller)}, {told}", stderr=True)
 
-    def _line(self, allocation: Allocation) -> dict[str, Any]:
+    def _line(self, allocation: Allocation) -> dict[str, object]:
         line = {**allocation_line(allocation), "schedule": [*self.controller.schedule]}
         if self.ledger.budget.priced:
             spent = allocation.prompt_tokens, allocation.completion_tokens
@@ -521,7 +521,7 @@ class _Solving(Job):
             yield f"{_many(unanswered, 'question')} without an answer"
 
 
-def allocation_line(allocation: Allocation) -> dict[str, Any]:
+def allocation_line(allocation: Allocation) -> dict[str, object]:
     """An allocation as one JSON line holds it."""
     fields = asdict(allocation)
     leaders = fields.pop("leaders")

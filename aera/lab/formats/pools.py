@@ -342,9 +342,9 @@ def _tables(pool: Pool) -> Iterator[Any]:
         yield arrow().Table.from_pylist(rows, schema=schema)
 
 
-def _rows(record: Record, truths: Truths | None) -> Iterator[dict[str, Any]]:
+def _rows(record: Record, truths: Truths | None) -> Iterator[dict[str, object]]:
     asked = record.question
-    own: dict[str, Any] = {"question_id": asked.id, "question": asked.text}
+    own: dict[str, object] = {"question_id": asked.id, "question": asked.text}
     own |= {"choices": [*asked.choices], "system": asked.system, "group": asked.group}
     own[ANSWER] = truths.answers.get(asked.id) if truths else None
     for index, response in enumerate(record.responses):
@@ -354,7 +354,7 @@ def _rows(record: Record, truths: Truths | None) -> Iterator[dict[str, Any]]:
         yield {name: _whole(value) for name, value in row.items()}
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """A value whose text, if it is one, every encoding takes."""
     if isinstance(value, list):
         return [_whole(each) for each in value]
@@ -461,7 +461,7 @@ def _merge_records(pools: Sequence[Stored], questions: Mapping[str, Question]) -
         yield Record(question, tuple(responses))
 
 
-def _merge_sampler(pools: Sequence[Stored]) -> dict[str, Any]:
+def _merge_sampler(pools: Sequence[Stored]) -> dict[str, object]:
     """The settings all pools share, and what each has of its own."""
     samplers = [pool.manifest.sampler for pool in pools]
     shared = {
