@@ -142,11 +142,11 @@ def judged_by(protocol: str, teacher: str) -> lab.Judgement:
 
 def bytes_of(model: object) -> bytes:
     """All that was learned."""
-    if isinstance(model, lab.PaperModel):
-        return f"{model.gate.identity} {model.learned} {model.loss}".encode()
     parts = [model.learned.encode()]
     if model.gate is not None:
         parts += [array.tobytes() for array in model.gate.tensors().values()]
+    if isinstance(model, lab.PaperModel):
+        return b"".join([*parts, str(model.loss).encode()])
     if isinstance(model.weigher, Weigher):
         parts += [array.tobytes() for array in model.weigher.network.tensors().values()]
     return b"".join([*parts, *(values.tobytes() for values in model.own.values.values())])

@@ -3,10 +3,8 @@
 The evidence is what the standing of a vote shows, from one table.
 """
 
-import hashlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import log, log1p, sqrt
 from typing import ClassVar, cast
 
@@ -146,14 +144,6 @@ class Gate:
         """Every array by name, as the artefact stores them."""
         return self.network.tensors()
 
-    @cached_property
-    def identity(self) -> str:
-        """Changes whenever the output may change."""
-        digest = hashlib.sha256((self.encoder_identity or " ".join(self.features)).encode())
-        for array in self.tensors().values():
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()[:16]
-
     def strays(self, prefix: Prefix) -> tuple[str, ...]:
         """The inputs that lie outside the range seen in training, with a tenth of it to spare.
 
@@ -171,10 +161,9 @@ class Gate:
 
     def p_continue(self, prefix: Prefix) -> float:
         """The estimated chance that continuing pays."""
-        key = (Gate, self.identity)
-        if key not in prefix.memo:  # however many thresholds ask
-            prefix.memo[key] = float(self.chances(self.evidence(prefix)[None])[0])
-        return cast(float, prefix.memo[key])
+        if self not in prefix.memo:  # however many thresholds ask
+            prefix.memo[self] = float(self.chances(self.evidence(prefix)[None])[0])
+        return cast(float, prefix.memo[self])
 
 
 @dataclass(frozen=True)
