@@ -1,5 +1,6 @@
 """Settings: dataclasses that a TOML file is read into, with a sentence for each field."""
 
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, field, fields, is_dataclass
@@ -11,6 +12,7 @@ from aera.errors import AeraError, UsageError
 
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 WORDS |= {Path: "text", dict: "a table of texts"}
+MOST = sys.float_info.max
 
 
 def setting(default: Any, text: str, **limits: Any) -> Any:
@@ -93,6 +95,8 @@ def _value(hint: Any, about: Field[Any], value: Any, where: str, folder: Path) -
     plain = get_origin(kind) or kind
     wanted: Any = {Path: str, float: (int, float)}.get(plain, plain)
     fits = isinstance(value, wanted) and (plain is bool or not isinstance(value, bool))
+    if plain is float:  # TOML knows nan and inf, and no limit holds against those
+        fits = fits and abs(value) <= MOST
     if plain is dict:
         fits = fits and all(isinstance(each, str) for each in value.values())
     if not fits or (wanted is str and not value.strip()):

@@ -183,9 +183,10 @@ class Config:
     limits: LimitsConfig = setting(LimitsConfig(), "What clients may take.")
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.model]
-        for what, listed in (("models", names), ("upstreams", [e.name for e in self.upstream])):
-            if not listed:
+        names, keys = [e.name for e in self.model], [e.name for e in self.key if e.name]
+        upstreams = [each.name for each in self.upstream]
+        for what, listed in (("models", names), ("upstreams", upstreams), ("keys", keys)):
+            if not listed and what != "keys":
                 raise UsageError(f"there are no {what} to serve: add [[{what.removesuffix('s')}]]")
             if twice := {name for name in listed if listed.count(name) > 1}:
                 text = f'two {what} are called "{min(twice)}": give each a name of its own'
@@ -225,7 +226,7 @@ class Config:
         for each in self.upstream:
             if each.name == upstream:
                 return each
-        known = ", ".join(each.name for each in self.upstream)
+        known = ", ".join(each.name for each in self.upstream) or "none with a name"
         said = f'there is no upstream "{upstream}"' if upstream else "a model names no upstream"
         raise UsageError(f"{said}; there are {known}")
 
@@ -240,7 +241,12 @@ def read_config(tables: Mapping[str, Any], place: str = "", folder: Path = Path(
         for variable in each.api_key_env:
             _variable(variable, f'{place}[[upstream]] "{each.name}": api_key_env')
     keys = *_plain_keys(config.keys), *_named_keys(config.key, place)
+    known = dict[str, str]()
     for key, where in keys:
+        if key.secret in known:  # whose limits would hold?
+            text = f"the key in {where} is in {known[key.secret]} too: give each client its own"
+            raise UsageError(text)
+        known[key.secret] = where
         if len(key.secret) < SHORTEST_KEY:
             raise UsageError(
                 f"a key in {where} has {len(key.secret)} characters and could be guessed; give "

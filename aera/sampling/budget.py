@@ -58,7 +58,7 @@ class Budget:
             limit = getattr(self, name)
             if limit is not None and not limit > 0:
                 raise UsageError(f"a limit in {name} must be above 0, but got {limit:g}")
-        if min(self.prompt_price, self.completion_price) < 0:
+        if not all(0 <= price < inf for price in (self.prompt_price, self.completion_price)):
             raise UsageError("a price per million tokens is 0 or more")
         if self.money is not None and not self.priced:
             raise UsageError("a limit in money needs a price per million tokens")

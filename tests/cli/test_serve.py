@@ -232,9 +232,16 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         (SMALL + "[keys]\nfile = 'empty.txt'", "has none, and without a key anybody may ask"),
         (SMALL + "[limits]\nkey_money_per_day = 1.0", "a limit in money needs prices"),
         ("default = 'x'\n" + SMALL, 'the default model "x" is none of small'),
+        (SMALL + "[limits]\nprices = [nan, 1.0]", "[limits]: prices must be a number, but is nan"),
+        (SMALL + 2 * "[[key]]\nname = 'x'\nenv = 'HOME'\n", 'two keys are called "x"'),
+        (SMALL + "[keys]\nenv = 'TWICE'\n[[key]]\nname = 'x'\nenv = 'TWICE'",
+         "the key in TWICE is in TWICE too"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_is_said_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setenv("TWICE", KEY)
     (tmp_path / "empty.txt").write_text("# all gone\n")
     with pytest.raises(UsageError) as caught:
         read(tmp_path, text)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aera import Question, Record, Response, Schedule, get_task
+from aera import Budget, Question, Record, Response, Schedule, get_task
 from aera.errors import UsageError
 from aera.lab import Frontier, evaluate
 from aera.lab.frontier import Point, Prices, write_money
@@ -61,9 +61,11 @@ def test_what_is_saved_or_lost_is_said_against_the_full_budget() -> None:
 
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
 def test_a_price_that_is_none_is_refused(wrong: float) -> None:
-    for make in (lambda: Prices(wrong, 1), lambda: Prices(1, wrong)):
+    for one, other in ((wrong, 1.0), (1.0, wrong)):
         with pytest.raises(UsageError, match="0 or more"):
-            make()
+            Prices(one, other)
+        with pytest.raises(UsageError, match="0 or more"):
+            Budget(money=1.0, prompt_price=one, completion_price=other)
 
 
 @pytest.mark.parametrize(
