@@ -53,16 +53,9 @@ def loss_by_difficulty(point: Point) -> list[Row]:
         members = (support >= low) & (support < high)
         if members.any():
             gap = paired_gap(grades[members, -1], point.scores[members])
-            rows.append(
-                {
-                    "group": f"support {low:.2f}-{min(high, 1.0):.2f}",
-                    "questions": gap.questions,
-                    "loss": gap.value,
-                    "responses": float(point.counts[members].mean()),
-                    "low": gap.low,
-                    "high": gap.high,
-                }
-            )
+            group = f"support {low:.2f}-{min(high, 1.0):.2f}"
+            spent = {"responses": float(point.counts[members].mean())}
+            rows.append({"group": group, **gap.as_json("loss"), **spent})
     return rows
 
 

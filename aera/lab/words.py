@@ -104,23 +104,28 @@ def shown_points(frontier: Frontier, asked: Collection[str] = ()) -> list[Point]
     )
 
 
+REMARKS = {
+    "asc": "stops on a clear leader",
+    "lead": "stops on a lead in votes",
+    "esc": "stops when the last agree",
+    "oracle": "the best stop, in hindsight",
+    "matched-random": "the stops of another policy, dealt at random",
+    "one-shot": "the checkpoint named once, at the first one",
+    "first-valid": "the first response that could be read",
+}
+"""What policies do, by their family."""
+
+
 def remark(point: Point) -> str:
     """What a policy does, or how it came about."""
-    votes = "weighted" if point.weighted else "plain"
     if point.kind is Kind.FIXED:
-        return f"always {point.responses:.0f} {votes} votes"
+        return f"always {point.responses:.0f} {'weighted' if point.weighted else 'plain'} votes"
     known = {
         Kind.CONTROLLER: "the controller" + (", on questions it knows" if point.in_sample else ""),
         Kind.CALIBRATED: "calibrated on other questions",
         Kind.SWEPT: "read off afterwards",
     }
-    rules = {
-        "asc": "stops on a clear leader",
-        "lead": "stops on a lead in votes",
-        "esc": "stops when the last agree",
-        "oracle": "the best stop, in hindsight",
-    }
-    return known.get(point.kind, rules.get(point.family, ""))
+    return known.get(point.kind, REMARKS.get(point.family, ""))
 
 
 # --- the headline of an evaluation ----------------------------------------------------------------

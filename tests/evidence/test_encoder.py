@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from aera.errors import ControllerError
-from aera.paper.encoder import SHIPPED_FILE, SentenceEncoder, StaticEncoder, load_encoder
+from aera.paper.encoder import SHIPPED_FILE, StaticEncoder, load_encoder
 
 TEXTS = [
     "Janet has 3 apples and buys 4 more, so she has \\boxed{7}.",
@@ -112,30 +112,19 @@ class FakeSentenceTransformer:
         return np.array(vectors[0] if isinstance(texts, str) else vectors, dtype=np.float32)
 
 
-@pytest.fixture
-def sentence_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend that the optional package is installed."""
+def test_a_sentence_model_gives_unit_rows_and_is_named_by_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = type("Module", (), {"SentenceTransformer": FakeSentenceTransformer})
     monkeypatch.setitem(sys.modules, "sentence_transformers", module)
-
-
-@pytest.mark.usefixtures("sentence_transformers")
-def test_sentence_model_gives_unit_rows() -> None:
-    encoder = SentenceEncoder("some/name")
+    encoder = load_encoder("some/name")
     assert (encoder.identity, encoder.dimensions) == ("sentence-some/name", 2)
     assert np.allclose(encoder.encode(["abc", " "]), np.array([[0.6, 0.8], [0, 0]]), atol=1e-3)
-
-
-@pytest.mark.usefixtures("sentence_transformers")
-def test_sentence_model_that_cannot_load_is_named() -> None:
+    found = set()
+    for weights in (b"one", b"two"):
+        (tmp_path / "model.safetensors").write_bytes(weights)
+        found.add(load_encoder(str(tmp_path)).identity)
+    assert len(found) == 2
     with pytest.raises(ControllerError) as error:
         load_encoder("absent")
     assert "(no such model)" in one_sentence(error)
-
-
-@pytest.mark.usefixtures("sentence_transformers")
-def test_identity_of_a_model_folder_follows_its_weights(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"one")
-    first = load_encoder(str(tmp_path)).identity
-    (tmp_path / "model.safetensors").write_bytes(b"two")
-    assert load_encoder(str(tmp_path)).identity != first

@@ -1,6 +1,5 @@
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
 from math import isfinite, nan
 
 import numpy as np
@@ -10,25 +9,20 @@ from hypothesis import strategies as st
 from small_study import Letters
 
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
-from aera.arrays import Floats, Vectors
+from aera.arrays import Floats
 from aera.paper.features import FEATURES, NAMES, SCALARS, Projection, characterize, semantics
 
 QUESTION = Question("q", "how many?")
 SHORT = Schedule((2, 4, 8))
-TABLE = {
-    "budget and cost": (
-        "checkpoint_fraction next_fraction tokens_so_far tokens_per_response tokens_spread"
-    ),
-    "answer distribution": "majority_ratio entropy unique_ratio top_two_gap",
-    "temporal change": "majority_change entropy_change redo_change top_changed top_persistence",
-    "re-solving": "redo_rate",
-    "semantic state": "semantic_consensus similarity_std similarity_min similarity_max dispersion "
-    "centroid_shift block_novelty answer_separation",
-    "projection": " ".join(f"projection_{i:02}" for i in range(32)),
+COUNTS = {
+    "budget and cost": 5,
+    "answer distribution": 4,
+    "temporal change": 5,
+    "re-solving": 1,
+    "semantic state": 8,
+    "projection": 32,
 }
-MAY_BE_MISSING = {*TABLE["semantic state"].split(), *TABLE["projection"].split()}
-
-
+MAY_BE_MISSING = {f.name for f in FEATURES if f.group in ("semantic state", "projection")}
 Said = tuple[Response, Vote]
 
 
@@ -68,9 +62,7 @@ def by_name(prefix: Prefix) -> dict[str, float]:
 
 
 def test_there_are_55_features_in_the_order_of_the_design() -> None:
-    counts = Counter(feature.group for feature in FEATURES)
-    assert [*counts.items()] == [(group, len(names.split())) for group, names in TABLE.items()]
-    assert [*NAMES] == " ".join(TABLE.values()).split()
+    assert [*Counter(feature.group for feature in FEATURES).items()] == [*COUNTS.items()]
     assert len(set(NAMES)) == len(NAMES) == 55
     assert len(SCALARS) == 23
     assert len({feature.meaning for feature in FEATURES}) == 55
@@ -92,50 +84,40 @@ def test_other_responses_later_on_change_no_bit(
 # --- the values -----------------------------------------------------------------------------------
 
 
-def cosines(vectors: Vectors, pairs: Sequence[tuple[int, int]]) -> list[float]:
-    wide = vectors.astype(np.float64)
-    return [sum(a * b for a, b in zip(wide[i], wide[j], strict=True)) for i, j in pairs]
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else nan
-
-
-def direction(vectors: Vectors) -> Floats:
-    centre: Floats = vectors.astype(np.float64).mean(axis=0)
-    return centre / np.linalg.norm(centre)
-
-
-def spoken(stream: Sequence[Said]) -> tuple[Vectors, list[str | None]]:
+def spoken(stream: Sequence[Said]) -> tuple[Floats, list[str | None]]:
     loud = [(response.text, vote.answer) for response, vote in stream if response.text.strip()]
     vectors = Letters().encode([text for text, _ in loud]) if loud else np.zeros((0, 8))
-    return vectors, [answer for _, answer in loud]
+    return vectors.astype(np.float64), [answer for _, answer in loud]
+
+
+def mean(values: Floats) -> float:
+    return float(values.mean()) if values.size else nan
+
+
+def direction(vectors: Floats) -> Floats:
+    centre: Floats = vectors.sum(axis=0)
+    return centre / (np.linalg.norm(centre) or nan)
 
 
 def naive_semantics(stream: Sequence[Said], before: Sequence[Said]) -> dict[str, float]:
     """All pairs, from scratch."""
-    vectors, answers = spoken(stream)
-    every = cosines(vectors, [*combinations(range(len(vectors)), 2)])
-    earlier, new = spoken(before)[0], spoken(stream[len(before) :])[0]
-    nearest = [
-        max(cosines(np.stack([row, *earlier]), [(0, 1 + i) for i in range(len(earlier))]))
-        for row in (new if len(earlier) else ())
-    ]
+    (vectors, answers), earlier = spoken(stream), spoken(before)[0]
+    cosines, old = vectors @ vectors.T, len(earlier)
+    every = cosines[np.triu_indices(len(vectors), 1)]
+    nearest = cosines[old:, :old].max(axis=1) if old else np.zeros(0)
     counts = Counter(vote.answer for _, vote in stream if vote.answer)
     top = max(counts, key=counts.__getitem__, default="")
-    ours = [i for i, answer in enumerate(answers) if answer == top]
-    others = [i for i in range(len(answers)) if i not in ours]
-    moved = direction(earlier) @ direction(vectors) if len(earlier) else nan
+    ours = np.array([answer == top for answer in answers], bool)
+    within = cosines[np.ix_(ours, ours)][np.triu_indices(ours.sum(), 1)]
     return {
         "semantic_consensus": mean(every),
-        "similarity_std": float(np.std(every)) if every else nan,
+        "similarity_std": float(np.std(every)) if every.size else nan,
         "similarity_min": min(every, default=nan),
         "similarity_max": max(every, default=nan),
-        "dispersion": mean([1 - float(v @ direction(vectors)) for v in vectors]),
-        "centroid_shift": float(1 - moved) if before else 0.0,
+        "dispersion": mean(1 - vectors @ direction(vectors)),
+        "centroid_shift": float(1 - direction(earlier) @ direction(vectors)) if before else 0.0,
         "block_novelty": 1 - mean(nearest) if before else 0.0,
-        "answer_separation": mean(cosines(vectors, [*combinations(ours, 2)]))
-        - mean(cosines(vectors, [(i, j) for i in ours for j in others])),
+        "answer_separation": mean(within) - mean(cosines[np.ix_(ours, ~ours)]),
     }
 
 
@@ -161,7 +143,7 @@ def test_block_by_block_equals_all_pairs_from_scratch(stream: list[Said]) -> Non
 
 def test_without_a_vote_the_answer_features_are_zero() -> None:
     found = by_name(prefixes([said(f"so {'n' * i}", None, True) for i in range(8)])[-1])
-    assert [found[name] for name in TABLE["answer distribution"].split()] == [0, 0, 0, 0]
+    assert [found[f.name] for f in FEATURES if f.group == "answer distribution"] == [0, 0, 0, 0]
     assert (found["redo_rate"], found["top_changed"], found["top_persistence"]) == (1, 0, 3)
     assert {name for name, value in found.items() if np.isnan(value)} == {"answer_separation"}
 

@@ -67,22 +67,11 @@ def test_a_dry_run_has_no_accuracy_and_compares_nothing(pool: Pool) -> None:
     assert made["points"][1]["agreement"] == 100
 
 
-# --- logging --------------------------------------------------------------------------------------
-
-
-EVALUATION: dict[str, Any] = {
-    "pool": {"name": "p"},
-    "points": [
-        {"policy": "fixed-4", "status": "as given", "accuracy": 60.0, "responses": 4, "stops": {}},
-        {"policy": "asc-0.95", "accuracy": None, "responses": 7.5, "stops": {"4": 1}},
-    ],
-}
-
-
-def test_every_figure_of_every_point_is_logged_once_and_flat() -> None:
-    logged: list[dict[str, float]] = []
-    assert "run/fixed-4/responses" in log_evaluation(EVALUATION, len, prefix="run/")
-    log_evaluation(EVALUATION, logged.append)
-    assert logged == [
-        {"fixed-4/accuracy": 60.0, "fixed-4/responses": 4.0, "asc-0.95/responses": 7.5}
-    ]
+def test_every_figure_of_every_point_is_logged_once_and_flat(pool: Pool) -> None:
+    made, logged = summary(pool), list[dict[str, float]]()
+    assert "run/fixed-8/responses" in log_evaluation(made, len, prefix="run/")
+    log_evaluation(made, logged.append)
+    [figures] = logged
+    assert {type(value) for value in figures.values()} == {float}
+    assert (figures["fixed-8/responses"], figures["fixed-2/response_saving"]) == (8, 75)
+    assert not {"fixed-8/accuracy", "fixed-8/stops", "fixed-8/status"} & set(figures)

@@ -16,7 +16,7 @@ from aera.lab.build import Built
 from aera.lab.frontier import Kind, fixed_points
 from aera.lab.stats import FEW
 from aera.lab.summary import Evaluation
-from aera.lab.words import Headline, certify, certify_controller, tell_choice
+from aera.lab.words import Headline, certify, certify_controller, tell_choice, uncertified
 from aera.solving.controller import default_controller
 
 
@@ -165,6 +165,15 @@ def test_a_certificate_holds_where_every_fold_has_one(
     assert certified is said.startswith("Certified")
     assert said in told
     assert unsaid not in told
+
+
+@pytest.mark.parametrize(
+    ("protocol", "graded", "why"),
+    [("replay", False, "no right answers"), ("replay", True, "nothing was calibrated"),
+     ("crossfit", True, "crossfit is descriptive")],
+)  # fmt: skip
+def test_what_nothing_was_proved_of_says_why(protocol: str, graded: bool, why: str) -> None:
+    assert why in uncertified(protocol, graded=graded)[1]
 
 
 # --- the same everywhere ------------------------------------------------------------------------

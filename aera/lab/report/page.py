@@ -16,7 +16,7 @@ from aera.arrays import Columns, Floats
 from aera.core import Prefix, Response, Schedule, Vote
 from aera.errors import UsageError
 from aera.files import fill_template, palette, write_whole
-from aera.lab.calibrating.families import GATE_FAMILY
+from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY
 from aera.lab.frontier import Kind, Point, Trajectories
 from aera.lab.replay import ReplaySettings
 from aera.lab.report.figures import (
@@ -35,7 +35,7 @@ from aera.lab.report.figures import (
     threshold_figures,
 )
 from aera.lab.summary import Evaluation
-from aera.lab.words import bracket, signed
+from aera.lab.words import REMARKS, bracket, signed
 from aera.pools.pool import Record, VotedRecord
 from aera.voting.rules import RULES, Rule
 
@@ -61,12 +61,6 @@ LEAD = (
     "Only calibrated policies, and a controller that was finished before, were fixed before these "
     "questions were judged; picking the best of the others afterwards is descriptive."
 )
-HINDSIGHT = {
-    "oracle": "the cheapest checkpoint with the best grade, known in hindsight only",
-    "matched-random": "the stops of another policy, dealt at random",
-    "one-shot": "the checkpoint named once, at the first one",
-    "first-valid": "the first response that could be read",
-}
 Row = dict[str, Any]
 GAP = {"difference": "difference, points", "interval": "95 %"}
 """Columns of a difference."""
@@ -398,10 +392,17 @@ def account(point: Point, made: Evaluation, rows: Columns, chances: Floats | Non
             setting, family = choices[fold].setting, choices[fold].family
             kept = "kept by calibration" if setting is None else "chosen on other questions"
             told = [kept, *([f"fold {fold + 1}"] if len(choices) > 1 else [])]
-        reason = _describe_stop(family, setting, full=column == last)
-        if reason.startswith("p_continue") and chances is not None:
-            asked = chances[row, column] < setting
-            reason = reason if asked else "stopped before the gate was asked"
+        asked = family != gate or chances is None or chances[row, column] < (setting or 0.0)
+        if family == Kind.FIXED.value:
+            reason = "fixed budget"
+        elif judged is None and (setting is None or family == ONE_SHOT_FAMILY.name):
+            reason = REMARKS.get(family, "full budget")
+        elif setting is None or column == last:
+            reason = "full budget"
+        elif not asked:
+            reason = "stopped before the gate was asked"
+        else:
+            reason = f"{'p_continue below' if family == gate else f'{family} reached'} {setting:g}"
         why.append(reasons.setdefault(", ".join((reason, *told)), len(reasons)))
         below.append(setting if family == gate else None)
     thresholds = {"thresholds": below} if chances is not None and point.family == gate else {}
@@ -412,17 +413,6 @@ def account(point: Point, made: Evaluation, rows: Columns, chances: Floats | Non
         "why": why,
         **thresholds,
     }
-
-
-def _describe_stop(family: str, setting: float | None, *, full: bool) -> str:
-    if family in HINDSIGHT:
-        return HINDSIGHT[family]
-    if family == Kind.FIXED.value:
-        return "fixed budget"
-    if full or setting is None:
-        return "full budget"
-    below = family == GATE_FAMILY.name
-    return f"p_continue below {setting:g}" if below else f"{family} reached {setting:g}"
 
 
 # --- the page ------------------------------------------------------------------------------------

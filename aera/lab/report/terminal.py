@@ -19,32 +19,36 @@ def print_policies(console: Console, rows: Sequence[Sequence[str]], *, spoken: s
     stops = [place for place, name in enumerate(rows[0]) if name.startswith("@")]
     kept = [place for place in range(len(rows[0])) if place not in stops]
     for places in (kept, [0, *stops]) if stops else (kept,):
-        table = Table(box=box.SIMPLE_HEAD)
-        for place in places:
-            name, last = rows[0][place], rows[0][place] == "what it is"
-            side = place == 0 or last
-            table.add_column(name, justify="left" if side else "right", no_wrap=not last)
-        for row in rows[1:]:
-            cells = [row[place] for place in places]
-            table.add_row(*cells, style="bold" if row[0] == spoken else None)
-        console.print(table)
+        _print_rows(console, [[row[place] for place in places] for row in rows], bold=spoken)
 
 
 def print_transitions(console: Console, trajectories: Trajectories) -> None:
     """Adjacent transitions and how the evidence moved with them."""
-    table = _table("transitions", "count", *(f"Δ {name}" for name in trajectories.evidence))
+    rows = [["transitions", "count", *(f"Δ {name}" for name in trajectories.evidence)]]
     for row in trajectories.transitions():
         changes = [f"{c:+.3f}" if row["count"] else "·" for c in row["changes"].values()]
-        table.add_row(row["name"], str(row["count"]), *changes)
-    console.print(table)
+        rows.append([row["name"], str(row["count"]), *changes])
+    _print_rows(console, rows)
 
 
 def print_calibration(console: Console, calibration: Mapping[str, Sequence[Choice]]) -> None:
     """What calibration chose for each policy, once per fold."""
-    table = _table("calibration", "questions each", "chosen settings")
+    rows = [["calibration", "questions each", "chosen settings"]]
     for name, choices in calibration.items():
         settings = ["all" if c.setting is None else f"{c.setting:g}" for c in choices]
-        table.add_row(name, str(choices[0].questions), ", ".join(settings))
+        rows.append([name, str(choices[0].questions), ", ".join(settings)])
+    _print_rows(console, rows)
+
+
+def _print_rows(console: Console, rows: Sequence[Sequence[str]], *, bold: str = "") -> None:
+    """A table, headings first; its first column names and its others count, but for remarks."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for place, name in enumerate(rows[0]):
+        counts = place > 0 and name != "what it is"
+        wrapped = name in ("what it is", "chosen settings")
+        table.add_column(name, justify="right" if counts else "left", no_wrap=not wrapped)
+    for row in rows[1:]:
+        table.add_row(*row, style="bold" if row[0] == bold else None)
     console.print(table)
 
 
@@ -81,12 +85,3 @@ def _name(subjects: Sequence[str]) -> str:
     if len(subjects) > 1 and subjects[0].startswith("projection_"):
         return f"{subjects[0]} to {subjects[-1][-2:]}"
     return ", ".join(subjects)
-
-
-def _table(first: str, *numbers: str) -> Table:
-    """A table whose first column names and whose others count."""
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column(first, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table

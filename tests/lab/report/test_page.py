@@ -14,14 +14,18 @@ from made_questions import trajectories_of
 from small_study import Bench
 
 import aera
+from aera import Question, Response
+from aera.core import Vote
 from aera.files import palette
 from aera.lab import PaperLearner, write_report
 from aera.lab.build import Built
 from aera.lab.frontier import Prices
 from aera.lab.learning.paper import Perceptron
+from aera.lab.report import page
 from aera.lab.report.figures import reliability
-from aera.lab.report.page import Section, export_svg, find_room, make_sections, page_content
+from aera.lab.report.page import Section, export_svg, make_sections, page_content
 from aera.lab.summary import Evaluation
+from aera.pools.pool import VotedRecord
 
 MOST_BYTES = 3_000_000
 
@@ -31,32 +35,17 @@ def replayed(bench: Bench, *, truths: bool = True, **settings: Any) -> Evaluatio
     return aera.evaluate(records, **settings)
 
 
-def learned(bench: Bench, protocol: str, **settings: Any) -> Evaluation:
-    """The paper's gate, fitted in a few epochs, beside the standard policies."""
+@pytest.fixture(scope="session")
+def judged(bench: Bench) -> Evaluation:
+    """The paper's gate, nested, so that every kind of section is there; fitted in a few epochs."""
     quick = partial(PaperLearner, perceptron=Perceptron(epochs=8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aera.lab.api.PaperLearner", quick)
-        return aera.evaluate(bench.records, protocol=protocol, paper=True, **settings)
-
-
-@pytest.fixture(scope="session")
-def judged(bench: Bench) -> Evaluation:
-    """Nested, so that every kind of section is there."""
-    return learned(bench, "nested", max_loss=0.05)
+        return aera.evaluate(bench.records, protocol="nested", paper=True, max_loss=0.05)
 
 
 def sections_of(made: Evaluation) -> dict[str, Section]:
     return {section.name: section for section in make_sections(made)}
-
-
-def frontier_rows(made: Evaluation) -> list[dict[str, Any]]:
-    return [*sections_of(made)["frontier"].figures[0].rows]
-
-
-def test_without_truths_it_speaks_of_agreement(bench: Bench) -> None:
-    report = replayed(bench, truths=False)
-    assert "of the answers equal those of fixed-32" in report.summary["headline"]["claim"]
-    assert [*sections_of(report)] == ["frontier", "stops"]
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -74,18 +63,13 @@ def test_reliability_counts_every_decision_but_the_last_checkpoint() -> None:
 def test_sections_follow_what_the_evaluation_holds(
     bench: Bench, judged: Evaluation, built: Built
 ) -> None:
+    bare = replayed(bench, truths=False)
+    assert [*sections_of(bare)] == ["frontier", "stops"]
+    assert "of the answers equal those of fixed-32" in bare.summary["headline"]["claim"]
     assert "gate" not in sections_of(replayed(bench))
     assert "gate" in sections_of(replayed(bench, controller=built.controller))
     assert {"gate", "tests"} <= set(sections_of(judged))
     assert [s.name for s in make_sections(judged) if s.folded] == ["trajectories"]
-
-
-def test_crossfit_marks_its_sweep_as_read_off_afterwards(bench: Bench) -> None:
-    made = learned(bench, "crossfit")
-    kinds = {row["policy"]: row["kind"] for row in frontier_rows(made)}
-    shown = [kinds[policy] for policy in ("aera-0.30", "asc-0.95", "oracle")]
-    assert shown == ["swept afterwards", "as given", "hindsight"]
-    assert "crossfit is descriptive" in made.summary["headline"]["certificate"]
 
 
 def test_figures_are_drawn_as_svg_in_the_light_colours(judged: Evaluation, tmp_path: Path) -> None:
@@ -101,13 +85,16 @@ def test_figures_are_drawn_as_svg_in_the_light_colours(judged: Evaluation, tmp_p
 
 
 def test_four_points_at_most_are_named_and_the_calibrated_come_first(judged: Evaluation) -> None:
-    rows, told = frontier_rows(judged), judged.summary["headline"]
+    rows, told = sections_of(judged)["frontier"].figures[0].rows, judged.summary["headline"]
     named = [row["name"] for row in rows if row["name"]]
     assert {told["policy"], told["reference"], "oracle"} <= set(named)
     assert len(named) <= 4
     kinds = [row["kind"] for row in rows]
     assert kinds[0] == "calibrated"
     assert kinds == sorted(kinds, key=lambda kind: not kind.startswith("calibrated"))
+    known = {row["policy"]: row["kind"] for row in rows}
+    others = [known[policy] for policy in ("aera-0.30", "asc-0.95", "oracle")]
+    assert others == ["swept afterwards", "as given", "hindsight"]
 
 
 def test_numbers_of_one_column_have_one_format(judged: Evaluation) -> None:
@@ -157,7 +144,7 @@ def test_a_question_cannot_break_out_of_the_page(bench: Bench, tmp_path: Path) -
 def test_a_thousand_questions_stay_within_three_megabytes(
     judged: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = find_room(1000)
+    room = page.find_room(1000)
     monkeypatch.setattr("aera.lab.report.page.find_room", lambda questions: room)
     write_report(tmp_path / "r.html", judged)
     content = page_content(judged)
@@ -182,18 +169,56 @@ def test_a_page_shows_as_many_questions_as_it_can_and_says_so(
     whole = page_content(replayed(bench))
     monkeypatch.setattr("aera.lab.report.page.MOST_QUESTIONS", 20)
     part = page_content(replayed(bench))
-    assert part["judged"] == whole["judged"] == 60
-    known = {question["id"]: place for place, question in enumerate(whole["questions"])}
-    rows = [known[question["id"]] for question in part["questions"]]
-    assert (len(rows), rows) == (20, sorted(rows))
-    assert part["questions"] == [whole["questions"][row] for row in rows]
+    places = [place for place, each in enumerate(whole["questions"]) if each in part["questions"]]
+    assert len(places) == 20
+    assert part["questions"] == [whole["questions"][place] for place in places]
     for own, full in zip(part["points"], whole["points"], strict=True):
-        assert own["stops"] == [full["stops"][row] for row in rows]
-        assert [own["reasons"][why] for why in own["why"]] == [
-            full["reasons"][full["why"][row]] for row in rows
-        ]
-    for name in ("headline", "boxes", "sections"):
+        assert own["stops"] == [full["stops"][place] for place in places]
+        told = [full["reasons"][full["why"][place]] for place in places]
+        assert [own["reasons"][why] for why in own["why"]] == told
+    for name in ("judged", "headline", "boxes", "sections"):
         assert part[name] == whole[name], "everything but the explorer is of all questions"
+
+
+# --- responses ----------------------------------------------------------------------------------
+
+
+def voted(answers: list[str | None], weights: list[float] | None = None) -> VotedRecord:
+    responses = tuple(Response(f"says {answer}", 7) for answer in answers)
+    pairs = zip(answers, weights or [1.0] * len(answers), strict=True)
+    votes = tuple(Vote(answer, weight=weight) for answer, weight in pairs)
+    return VotedRecord(Question("q", "?"), responses, votes)
+
+
+def test_every_frequent_answer_and_what_was_not_read_are_among_the_responses() -> None:
+    said = voted(["1"] * 20 + ["2"] * 5 + [None] + ["3"] * 2)
+    shown = page.show_responses(said, (4, 100), count=28)
+    assert [one["number"] for one in shown] == [1, 21, 26, 27]
+    assert [one["answer"] for one in shown] == ["1", "2", None, "3"]
+    assert [one["number"] for one in page.show_responses(said, (8, 100), count=4)] == [1, 2, 3, 4]
+    assert [one.get("why") for one in shown[1:3]] == [None, "no answer could be found"]
+
+
+def test_weights_change_what_is_told_and_not_which_are_shown() -> None:
+    answers: list[str | None] = ["1", "2", "2", "3", None]
+    plain = page.show_responses(voted(answers), (3, 100), count=5)
+    weighed = page.show_responses(voted(answers, [0.1, 0.2, 0.3, 9.0, 1.0]), (3, 100), count=5)
+    assert [one["number"] for one in plain] == [one["number"] for one in weighed]
+    assert weighed[0]["weight"] == 0.1
+
+
+def test_a_long_text_loses_its_middle_and_a_page_has_room_for_so_many_characters() -> None:
+    text = "a" * 500 + "the end"
+    assert page.shorten(text, 90) == "a" * 30 + " … [417 characters left out] … " + text[-60:]
+    assert page.shorten("short", 90) == "short"
+    for questions in (1, 5, 150, 1_000, 2_000):
+        responses, characters = page.find_room(questions)
+        assert questions * responses * characters <= page.MOST_CHARACTERS
+        assert responses <= page.MOST_RESPONSES
+        assert characters <= page.LONGEST_RESPONSE
+
+
+# --- in a browser -------------------------------------------------------------------------------
 
 
 OVERLAPPING = """(() => {
@@ -224,8 +249,8 @@ UNNAMED = """[...document.querySelectorAll('button,select,input')]
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 def test_the_page_works_in_a_browser_without_a_network(judged: Evaluation, tmp_path: Path) -> None:
     """A reader presses a key, chooses a policy, turns the lights off and unfolds it all."""
-    page, sections = tmp_path / "r.html", make_sections(judged)
-    write_report(page, judged)
+    file, sections = tmp_path / "r.html", make_sections(judged)
+    write_report(file, judged)
     first, second = judged.frontier.trajectories.question_ids[:2]
     whole = sum(len(section.figures) for section in sections) - 1  # one waits its turn
     drawn = whole - sum(len(section.figures) for section in sections if section.folded)
@@ -234,7 +259,7 @@ def test_the_page_works_in_a_browser_without_a_network(judged: Evaluation, tmp_p
         async with browser_tab(tmp_path / "profile") as tab:
             see = tab.value
             await tab.look(1200)
-            await tab.open(page.as_uri())
+            await tab.open(file.as_uri())
             assert (await see(CHARTS), await see(HEADING)) == (drawn, first)
             await see("document.getElementById('questions').focus()")
             await tab.press("ArrowDown", 40)
@@ -252,6 +277,6 @@ def test_the_page_works_in_a_browser_without_a_network(judged: Evaluation, tmp_p
             await asyncio.sleep(1.5)
             assert await see(CHARTS) == whole
             assert not await see(OVERLAPPING)
-            assert (tab.logged, tab.requested) == ([], [page.as_uri()])
+            assert (tab.logged, tab.requested) == ([], [file.as_uri()])
 
     asyncio.run(read())
