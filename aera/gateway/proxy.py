@@ -9,10 +9,12 @@ from starlette.responses import Response
 from starlette.types import Scope, Send
 
 from aera.core import Response as Sample
+from aera.errors import UsageError
 from aera.gateway.openai import HOP_HEADERS, DeniedError, Json, end_to_end
 from aera.sampling.budget import Bound, Held, Usage
 from aera.sampling.client import read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
+from aera.sampling.replies import is_whole
 from aera.sampling.sampler import request_bound
 
 REPLY_HEADERS = (HOP_HEADERS - {b"content-length"}) | {b"content-encoding", b"date", b"server"}
@@ -51,12 +53,19 @@ STREAMS = ("/v1/chat/completions", "/v1/completions")
 
 
 def bound_of(body: Json, size: int) -> tuple[int, Bound]:
-    """Choices that a request asks for, and what each can take at most."""
-    bound = request_bound(body)
+    """Choices that may be made for all prompts of a request, and what each can take at most."""
+    bound, told, prompts = request_bound(body), body.get("prompt"), 1
+    if isinstance(told, list) and told and not is_whole(told[0]):
+        prompts = len(told)
     if "messages" not in body:
-        bound.prompt_tokens = size + 256
-    n = body.get("n")
-    return (n if isinstance(n, int) and 0 < n < 1_000 else 1), bound
+        bound.prompt_tokens = size // prompts + 256
+    choices = 1
+    for name in ("n", "best_of"):
+        wanted = body.get(name)
+        if wanted is not None and not (is_whole(wanted) and wanted > 0):
+            raise UsageError(f'"{name}" must be a whole number from 1 up, but got {wanted!r:.40}')
+        choices = max(choices, wanted or 1)
+    return prompts * choices, bound
 
 
 def lacks_usage(body: Json, path: str) -> bool:

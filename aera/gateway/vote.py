@@ -38,7 +38,7 @@ from aera.solving.solve import drive, feed, look_at, off_loop
 from aera.voting.rules import find_winner
 from aera.voting.structure import StructureReader
 
-OWN_FIELDS = ("aera", "n", "stream", "stream_options")
+OWN_FIELDS = ("aera", "n", "best_of", "stream", "stream_options")
 # Seconds beyond a deadline in which a block under way may still be counted.
 LATE = 0.03
 # Controllers that are kept for requests with the same options.

@@ -473,7 +473,7 @@ class Ledger:
         tokens = sum(each.tokens for each in responses)
         if usage is not None:
             count = max(count, usage.choices)
-            prompt = self._settle_prompt(held.bound, prompt, usage.prompt_tokens)
+            prompt = self._settle_prompt(held.bound, len(responses), prompt, usage.prompt_tokens)
             tokens = self._settle_tokens(held, responses, count, usage.completion_tokens)
             self.unsaid += count if usage.completion_tokens is None else 0
         self._book(responses, count, prompt, tokens)
@@ -499,15 +499,17 @@ class Ledger:
             self._expect(said / (asked * bound))
         return min(said, most)
 
-    def _settle_prompt(self, bound: Bound, counted: int, said: int | None) -> int:
-        """The prompt tokens to book; the most that the server has named is reserved next."""
+    def _settle_prompt(self, bound: Bound, asked: int, counted: int, said: int | None) -> int:
+        """The prompt tokens to book; the most that the server has named is reserved next.
+
+        A call for many responses may have had a prompt for each.
+        """
         most = bound.prompt_tokens
         if said is None:
             known = bound.named if most is None else most
             return counted if known is None or not self.limited else known
-        said = said if most is None else min(said, most)
-        bound.named = max(bound.named or 0, said)
-        return said
+        bound.named = max(bound.named or 0, said if most is None else min(said, most))
+        return said if most is None else min(said, asked * most)
 
     def _bearable(self, responses: int) -> int:
         """Tokens that such a call costs at most where the request does not bound them.

@@ -255,8 +255,11 @@ def measure(body: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def longest_of(body: Mapping[str, Any]) -> int | None:
-    """The most tokens of a response by the request's own fields; None where none says."""
-    return min((body[name] for name in _lengths(body)), default=None)
+    """The most tokens of a response by the request's own fields; None where none says.
+
+    Some servers know but one of the two fields, so that either may hold.
+    """
+    return max((body[name] for name in _lengths(body)), default=None)
 
 
 def _lengths(body: Mapping[str, Any]) -> list[str]:
@@ -298,7 +301,7 @@ class RequestBody(dict[str, Any]):
 
     def cut(self, most: int) -> "RequestBody":
         """The same with its responses no longer than that."""
-        return self.having(**dict.fromkeys(_lengths(self), most))
+        return self.having(**{name: min(self[name], most) for name in _lengths(self)})
 
     def wishing(self, level: int) -> "RequestBody":
         """The same with what is wished for up to a level; what it says itself stays."""

@@ -299,6 +299,39 @@ def test_what_no_reply_says_is_estimated_and_the_metrics_say_so() -> None:
     assert "aera_key_tokens_estimated_total{" in metrics
 
 
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/completions", {"prompt": ["a short question"] * 40}),
+        ("/v1/completions", {"prompt": [[1, 2, 3]] * 40}),
+        ("/v1/completions", {"prompt": "one", "best_of": 40}),
+        (CHAT, {"n": 4_000}),
+        (CHAT, {"n": "40"}),
+        (CHAT, {"n": 4, "max_completion_tokens": 1, "max_tokens": 900}),
+    ],
+)
+def test_all_that_a_server_may_generate_counts_for_a_key(path: str, more: Any) -> None:
+    billed = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal billed
+        body = await request.json()
+        prompts = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 1
+        made = prompts * max(int(body.get("n") or 1), body.get("best_of") or 1) * body["max_tokens"]
+        billed += made
+        usage = {"prompt_tokens": 5 * prompts, "completion_tokens": made}
+        return web.json_response({"choices": [{"text": "x"}], "usage": usage})
+
+    async def act(house: House) -> None:
+        asked = {"messages": BODY["messages"]} if path == CHAT else {}
+        body = {"model": "m", "max_tokens": 90, **asked, **more}
+        for _ in range(5):
+            await house.fetch(path, "POST", json=body, headers=bearer(KEYS[0]))
+
+    proxied(act, handler, keys=KEYS, key_tokens_per_minute=3_000)
+    assert billed <= 3_000
+
+
 # --- readiness and metrics ------------------------------------------------------------------------
 
 
