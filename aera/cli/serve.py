@@ -301,34 +301,29 @@ def _describe(model: ModelConfig, config: Config, controller: Controller) -> str
     told += ["votes by default"] * model.vote_by_default
     told += [f'undecided ones to "{name}"' for name in [model.escalate.get("model")] if name]
     told += ["and every other name"] * (model.other_names and not _unnamed(model))
-    told += [f"{model.audit_share:.3g} of the votes audited"] if model.audit_share else []
+    told += [f"{100 * model.audit_share:.3g} % of the votes audited"] if model.audit_share else []
     name = "any model" if _unnamed(model) else f'"{model.name}"{theirs}'
-    return f"{name} at {_places(model, config)}, {', '.join(told)}"
-
-
-def _places(model: ModelConfig, config: Config) -> str:
-    return ", ".join(map(without_password, config.find(model.upstream).urls))
+    places = map(without_password, config.find(model.upstream).urls)
+    return f"{name} at {', '.join([*places, *told])}"
 
 
 def _announce(
     config: Config, controllers: Mapping[str, Controller], listening: socket.socket
 ) -> None:
     """Say where the gateway is and what to ask it for."""
-    host, first = config.server.host, config.model[0]
-    named = f"[{host}]" if ":" in host else host
-    place = f"http://{named}:{listening.getsockname()[1]}/"
-    one = f"{_places(first, config)}, policy {controllers[first.name].label}"
-    about = one if len(config.model) == 1 else f"{len(config.model)} models"
-    say(f"AERA on {place}v1 for {about}", stderr=True)
+    host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
+    place = f"http://{host}:{listening.getsockname()[1]}/"
+    say(f"AERA on {place}v1, its page at {place}", stderr=True)
     for model in config.model:
+        say(_describe(model, config, controllers[model.name]), stderr=True)
         if model.record is not None:
             kept = "the question, its system message and all responses; no keys, names or headers"
             where = f"{model.record}, up to {model.record_max:,} bytes"
             say(f"audited requests are recorded in {where}: {kept}", stderr=True)
     names = " or ".join(f'"aera/{model.name}"' for model in config.model)
-    if _unnamed(first):
+    if _unnamed(config.model[0]):
         names = '"aera/MODEL", MODEL as the server calls it (--model names one for who does not)'
-    say(f"ask for {names}; the page is at {place}", stderr=True)
+    say(f"ask for {names}", stderr=True)
 
 
 def _set_logging(level: str) -> None:
