@@ -74,11 +74,13 @@ def test_bare_answers_systems_groups_and_some_truths_go_along(tmp_path: Path, be
     asked = Question("a", "?", system="be brief", group="g")
     odd = Question("q\ud800", "cut \ud83d")
     said = (Response("", 1, answer="9"), Response("", 1, error="no", prompt_tokens=4))
-    records = [Record(asked, (said[0], Response("\\boxed{8}", 2))), Record(odd, said)]
+    seeded = Response("\\boxed{8}", 2, seed=2**64 - 1)
+    records = [Record(asked, (said[0], seeded)), Record(odd, said)]
     made = write_pool(tmp_path / "pool", records, Plan(bench.pool.task))
     export_pool(made, tmp_path / "bare")
     Truths({"a": "3"}).save(made.path)
     export_pool(made, tmp_path / "export")
+    records[0] = replace(records[0], responses=(said[0], replace(seeded, seed=None)))
     records[1] = replace(records[1], question=Question("q\ufffd", "cut \ufffd"))
     found = open_pool(tmp_path / "export")
     assert [*found] == records

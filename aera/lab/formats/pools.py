@@ -64,6 +64,8 @@ from aera.trace import trace_to_json
 FORMATS: dict[str, Callable[[Path], Rows]] = {**SOURCES, **LOGS}
 """Every format that is known by name: a function from a path to rows."""
 ESTIMATED = "estimated from the length of the texts"
+LONGEST = 63
+"""Bits of a number that Parquet takes."""
 ALONE = "every question has one response, so there is nothing to vote on"
 NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often they are right"
 
@@ -304,7 +306,8 @@ def export_pool(pool: Pool, out: str | Path) -> None:
     """Write a pool as Parquet, a row per response: one file for *.parquet, else a folder of files.
 
     A URI puts it on that file system. Truths go along where the pool has them, questions left out
-    do not. Half a surrogate pair, which Parquet cannot hold, becomes U+FFFD.
+    do not. Half a surrogate pair, which Parquet cannot hold, becomes U+FFFD, and a seed of more
+    than 63 bits is left out.
     """
     filesystem, path = open_address(out)
     tables, single = _tables(pool), path.endswith(".parquet")
@@ -355,7 +358,9 @@ def _rows(record: Record, truths: Truths | None) -> Iterator[dict[str, object]]:
 
 
 def _whole(value: object) -> object:
-    """A value whose text, if it is one, every encoding takes."""
+    """A value that Parquet holds: text that every encoding takes, no number of too many bits."""
+    if isinstance(value, int) and value.bit_length() > LONGEST:
+        return None
     if isinstance(value, list):
         return [_whole(each) for each in value]
     if isinstance(value, str) and not value.isascii():
