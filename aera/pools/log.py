@@ -470,8 +470,8 @@ def erase(path: Path) -> None:
         return
     _filter(path / AUDITS, lambda row: Audit.from_json(row) not in dropped)
     for folder in (path, grown):
-        for segment in folder.glob(OPEN):
-            _filter(segment, lambda row: row["question_id"] not in dropped.ids)
+        for file in (*folder.glob(OPEN), folder / FAILURES):
+            _filter(file, lambda row: row["question_id"] not in dropped.ids)
         if not (folder / MANIFEST).exists():
             _filter(folder / QUESTIONS, lambda row: row["id"] not in dropped.ids)
     if (path / AUDITS).is_file():

@@ -421,6 +421,17 @@ def test_a_question_dropped_while_it_is_sampled_is_left_out(tmp_path: Path) -> N
     assert told(tmp_path)["awaiting"] == 0
 
 
+def test_a_pool_that_is_not_finished_forgets_a_question_and_its_failures(tmp_path: Path) -> None:
+    sampled(tmp_path, sampler=Stepping(fails=1))
+
+    def holding() -> list[str]:
+        return sorted(name for name, content in files(tmp_path).items() if b'"q0"' in content)
+
+    assert holding() == ["failures.jsonl", "open-00000.jsonl", "questions.jsonl"]
+    assert "1 erased" in said("drop", tmp_path, "--ids", "q0")
+    assert holding() == ["dropped.jsonl"]
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
