@@ -150,7 +150,10 @@ def is_objects(value: object) -> bool:
 
 
 def read_csv(file: Path) -> Rows:
-    """The rows of a table of text by the names in its first line; an empty cell is nothing."""
+    """The rows of a table of text by the names in its first line; an empty cell is nothing.
+
+    Columns of one name are numbered, as response_1 and response_2.
+    """
     csv.field_size_limit(2**31 - 1)
     text = text_lines(file, newline="")
     begin, head = next(((n, line) for n, line in enumerate(text, 1) if line.strip()), (1, ""))
@@ -158,11 +161,10 @@ def read_csv(file: Path) -> Rows:
     above = begin - 1
     try:
         names = [name.strip() for name in next(lines, [])]
-        if twice := [name for name in names if name and names.count(name) > 1]:
-            raise PoolError(
-                f'{file.name}, line {begin}: two columns are called "{twice[0]}"; give each a name '
-                f"of its own, as {twice[0]}_1 and {twice[0]}_2"
-            )
+        names = [
+            f"{name}_{names[: place + 1].count(name)}" if name and names.count(name) > 1 else name
+            for place, name in enumerate(names)
+        ]
         begin = above + lines.line_num + 1
         for cells in lines:
             where, begin = f"{file.name}, line {begin}", above + lines.line_num + 1

@@ -65,6 +65,7 @@ SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
     "alone.json": (json.dumps(ROW, indent=1), {"0": 2}),
     "pretty.jsonl": ("\n".join(json.dumps(r, indent=2) for r in (ROW, OTHER)), {"0": 2, "1": 2}),
     "numbered.csv": (NUMBERED, {"0": 2}),
+    "twice.csv": (NUMBERED.replace("_1", "").replace("_2", ""), {"0": 2}),
     "excel.csv": (EXCEL, {"0": 2}),
     "generated.jsonl": ([{"prompt": TOM, "generated_text": text} for text in BOXES], {"0": 2}),
     "output.jsonl": ([{"input": TOM, "output": BOXES, "gt": "7"}], {"0": 2}),
