@@ -12,7 +12,7 @@ from aera.lab.build import BUILD_SHARES, Built, build, build_stated
 from aera.lab.calibrating.calibration import Goal, LossLimit, MostUtility
 from aera.lab.frontier import Kind, Prices
 from aera.lab.judging import Learner, crossfit, holdout, nested
-from aera.lab.label import Graded, check_labels, open_graded, read_labels
+from aera.lab.label import Graded, fit_labels, open_graded, read_labels
 from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.votes import LABELS, MAJORITY, VoteLearner
 from aera.lab.replay import ReplaySettings
@@ -216,7 +216,7 @@ def train(
             raise UsageError(
                 "a pool with truths needs no --labels; --without-truths leaves them out"
             )
-        check_labels(known, records)
+        known = fit_labels(known, records)
     learner: Learner
     if scoring is not None:
         learner = scoring.learner(records, truths)

@@ -16,18 +16,17 @@ from typing import Any
 from aera.core import Question, Weighting
 from aera.errors import ProtocolError, UsageError
 from aera.files import whole_file
-from aera.lab.formats.sources import read_csv
+from aera.lab.formats.sources import read_csv, shown
 from aera.lab.truths import Truths
 from aera.policies.rules import Fixed, Policy, label_of
 from aera.pools.parquet import ANSWER, ParquetPool, read_columns
 from aera.pools.pool import FewerRecords, Records
 from aera.pools.stats import name_few
+from aera.reading.task import readable_answer
 from aera.solving.run import replay
 from aera.voting.rules import gives_weights
 from aera.workers import SERIAL, Workers
 
-SHOWN = 3
-"""Labels of no question that are named."""
 Candidate = tuple[Question, dict[str, str | None]]
 """A question with what each way answers, by label."""
 
@@ -77,23 +76,36 @@ def read_labels(path: Path) -> Truths:
         raise UsageError(f'the labels "{path}" cannot be read: there is no such file')
     rows = [row for _, row in read_csv(path)]
     if rows and not {"id", ANSWER} <= rows[0].keys():
-        raise UsageError(f'"{path}" has no columns "id" and "{ANSWER}", as aera label writes them')
-    found = {row["id"]: said for row in rows if row["id"] and (said := (row[ANSWER] or "").strip())}
+        raise UsageError(
+            f'"{path}" is no CSV with columns "id" and "{ANSWER}", as aera label writes it'
+        )
+    found = dict[str, str]()
+    for row in rows:
+        name, said = row["id"], (row[ANSWER] or "").strip()
+        if name and said and found.setdefault(name, said) != said:
+            raise UsageError(f'"{path}" has two answers to the question {name}')
     if not found:
         raise UsageError(f'"{path}" has no right answer yet: fill in its column "{ANSWER}"')
     return Truths(found)
 
 
-def check_labels(labels: Truths, records: Records) -> None:
-    """Say which labels no question has; refuse them where that is all of them."""
-    strange = [name for name in labels if name not in records.questions]
-    if not strange:
-        return
-    few = ", ".join(strange[:SHOWN]) + (", ..." if len(strange) > SHOWN else "")
-    said = f'{len(strange)} of {len(labels)} labels are of no question of "{records.name}": {few}'
-    if len(strange) == len(labels):
-        raise UsageError(said)
-    logging.getLogger("aera.lab").warning("%s", said)
+def fit_labels(labels: Truths, records: Records) -> Truths:
+    """Those that can be used, as the task reads them; others are told, or refused where all are."""
+    task, questions, useless = records.task, records.questions, dict[str, str]()
+    found = dict[str, str]()
+    for name, said in labels.answers.items():
+        answer = readable_answer(questions[name], said, task) if name in questions else None
+        if answer is not None:
+            found[name] = answer
+        else:
+            what = f"no {task.kind} answer: {shown(said)}"
+            useless[name] = what if name in questions else f'no question of "{records.name}"'
+    if useless:
+        told = f"of {len(labels)} labels, no use have those of {name_few(useless)}"
+        if not found:
+            raise UsageError(told)
+        logging.getLogger("aera.lab").warning("%s", told)
+    return Truths(found)
 
 
 def find_candidates(

@@ -1,6 +1,7 @@
 """Labels where they decide: the questions on which two ways to answer differ."""
 
 import csv
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from streams import NUMERIC, record_of
 from aera import ASC, Fixed, Schedule
 from aera.errors import UsageError
 from aera.lab import Truths
-from aera.lab.label import check_labels, find_candidates, write_labels
+from aera.lab.label import find_candidates, fit_labels, write_labels
 from aera.pools.pool import HeldRecords
 
 # The first two agree and the full vote says otherwise; in the others early and late agree.
@@ -33,12 +34,15 @@ def test_only_questions_that_are_answered_differently_are_listed(tmp_path: Path)
         write_labels(tmp_path / "labels.csv", found)
 
 
-def test_labels_of_no_question_are_counted_and_named(
+def test_labels_that_cannot_be_used_are_counted_and_named(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = next(iter(bench.pool.questions))
-    check_labels(Truths({first: "1", "nobody": "2", "none": "3"}), bench.records)
-    told = f'2 of 3 labels are of no question of "{bench.records.name}": nobody, none'
-    assert caplog.messages == [told]
-    with pytest.raises(UsageError, match="1 of 1 labels are of no question"):
-        check_labels(Truths({"nobody": "2"}), bench.records)
+    first, second, third = islice(bench.pool.questions, 3)
+    labels = {first: "so #### 1", second: "5 (or 6)", "nobody": "2", third: "3"}
+    assert fit_labels(Truths(labels), bench.records) == Truths({first: "1", third: "3"})
+    assert caplog.messages == [
+        f"of 4 labels, no use have those of 2 questions: {second} (no numeric answer: '5 (or 6)'), "
+        f'nobody (no question of "{bench.records.name}")'
+    ]
+    with pytest.raises(UsageError, match="of 1 labels, no use have those of 1 question: nobody"):
+        fit_labels(Truths({"nobody": "2"}), bench.records)

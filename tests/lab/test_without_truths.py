@@ -76,7 +76,11 @@ def test_labels_are_read_as_a_spreadsheet_saves_them_and_refused_where_there_are
     file = tmp_path / "labels.csv"
     with pytest.raises(UsageError, match="cannot be read"):
         read_labels(file)
-    wrong = {"id,answer\na,\n": "has no right answer yet", "name\na\n": 'has no columns "id"'}
+    wrong = {
+        "id,answer\na,\n": "has no right answer yet",
+        "name\na\n": 'no CSV with columns "id" and "answer"',
+    }
+    wrong["id,answer\na,7\na,8\n"] = "has two answers to the question a"
     for text, said in wrong.items():
         file.write_text(text)
         with pytest.raises(UsageError, match=said):

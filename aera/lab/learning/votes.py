@@ -238,9 +238,12 @@ class VoteLearner:
                 else f" ({found}) do not clearly gain, so votes are plain"
             )
         else:
-            kept, found = self._ask_labels(table, rows, weights) or _support(
-                table.answers[rows], known, weigh
-            )
+            decided, found = self._ask_labels(table, rows, weights)
+            if decided is None:
+                kept, why = _support(table.answers[rows], known, weigh)
+                found = why + found
+            else:
+                kept = decided
             told = f"weights taught {'elsewhere' if self.given else 'by the clear votes'} "
             told += f"({found}) are {'used' if kept else 'refused'}"
             if kept:
@@ -251,10 +254,10 @@ class VoteLearner:
 
     def _ask_labels(
         self, table: Dataset, rows: Columns, weights: Floats
-    ) -> tuple[bool, str] | None:
+    ) -> tuple[bool | None, str]:
         """What labels say of these weights; None where too few of them decide anything."""
         if self.labels is None:
-            return None
+            return None, ""
         pairs = np.stack([winners(table.answers[rows], each) for each in (None, weights)], axis=1)
         right, differ = np.zeros(2), 0
         for row, pair in zip(rows, pairs, strict=True):
@@ -263,11 +266,11 @@ class VoteLearner:
                 said = [_answer(table, row, number) for number in pair]
                 right += Grader(table.task, self.labels[question]).grade(said)
                 differ += 1
+        where = f"{differ} labelled questions where they differ from plain votes"
         if differ < DECIDING:
-            return None
+            return None, f"; labels decide from {DECIDING} on, and there are {where}"
         return bool(right[1] >= right[0]), (
-            f"right on {right[1]:g} of the {differ} labelled questions where they "
-            f"differ from plain votes, which are right on {right[0]:g}"
+            f"right on {right[1]:g} of the {where}, which are right on {right[0]:g}"
         )
 
 

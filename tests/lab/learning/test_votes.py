@@ -164,6 +164,7 @@ def test_labels_decide_where_enough_of_them_differ(right: bool) -> None:
     few = lab.Truths({"q0": labels["q0"]})
     again = replace(learner, given=given, labels=few).fit(data, EVERY, seed=0)
     assert "between halves" in again.learned
+    assert "; labels decide from 15 on, and there are " in again.learned
 
 
 # --- scores ---------------------------------------------------------------------------------------
