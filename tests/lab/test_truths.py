@@ -20,20 +20,12 @@ def test_they_are_read_back_as_saved_where_there_are_any(tmp_path: Path) -> None
         _ = truths["c"]
 
 
-@pytest.mark.parametrize(
-    ("second", "message"),
-    [
-        ('{"id": "b"}\n', "the field 'answer' is missing"),
-        ('{"id": "b", "answer": "1"}', "half-written"),
-        ('{"id": "b", "answer": null}\n', 'the field "answer" is None'),
-    ],
-)
-def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, second: str, message: str) -> None:
-    (tmp_path / "truths.jsonl").write_text(f'{{"id": "a", "answer": "1"}}\n{second}')
-    with pytest.raises(PoolError) as caught:
+def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "truths.jsonl").write_text(
+        '{"id": "a", "answer": "1"}\n{"id": "b", "answer": null}\n'
+    )
+    with pytest.raises(PoolError, match=r'^truths.jsonl, line 2: the field "answer" is None$'):
         Truths.open(tmp_path)
-    assert str(caught.value).startswith("truths.jsonl, line 2: ")
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

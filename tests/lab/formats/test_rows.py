@@ -50,7 +50,7 @@ def test_a_column_called_correct_holds_grades_where_it_says_yes_or_no(
     assert [each.truth for each in mapped] == [str(each).lower() for each in column]
 
 
-@pytest.mark.parametrize("name", ["qid", "example_id", "sample_id"])
+@pytest.mark.parametrize("name", ["qid", "doc_id", "example_id", "sample_id"])
 def test_questions_of_one_wording_are_told_apart_by_their_id(name: str) -> None:
     rows = [{name: f"q{n % 3}", "prompt": "Which is right?", "output": "x"} for n in range(12)]
     found = [(each.question.id, len(each.responses)) for each in entries(*rows)]
@@ -65,9 +65,7 @@ def test_rows_of_one_response_are_grouped(one: str) -> None:
     assert [each.question.id for each in (first, second)] == ["0", "1"]
 
 
-def test_rows_are_grouped_by_an_id_unless_every_row_has_its_own() -> None:
-    first, second = entries(*({"doc_id": n % 2, "prompt": "?", "text": str(n)} for n in range(6)))
-    assert (said(first), said(second)) == (["0", "2", "4"], ["1", "3", "5"])
+def test_an_id_that_every_row_has_of_its_own_groups_none() -> None:
     rows = [{"id": n, "question": "ab"[n % 2], "text": str(n)} for n in range(8)]
     first, second = entries(*rows)
     assert (first.question.id, said(second)) == ("0", ["1", "3", "5", "7"])
