@@ -111,6 +111,15 @@ def _canonical_number(raw: str) -> str | None:
     return None if value is None else _write(value)
 
 
+def is_rounded(one: str, other: str) -> bool:
+    """Whether one canonical number is another to fewer places, as 0.33 is 1/3."""
+    places = len(one.partition(".")[2])
+    try:
+        return places > 0 and round(Fraction(other), places) == Fraction(one)
+    except ValueError:
+        return False
+
+
 def _english(match: re.Match[str]) -> str:
     whole = re.sub(r"\D", "", match[1] or match[3])
     return f"{whole}.{match[2]}" if match[2] else whole

@@ -274,8 +274,11 @@ _STATED = {
     ),
 }
 _OTHERS = {
+    # Both may have a unit, if it is the same.
     kind: re.compile(
-        rf"{_OR}[\s*_$(]{{0,4}}((?>{value}))(?=[\s*_$)]{{0,4}}(?:[.,;!?\n<]|\Z))", flags
+        rf"(?:[\s*_$]{{1,3}}(?P<unit>[a-z]{{2,12}}))?{_OR}[\s*_$(]{{0,4}}(?P<other>(?>{value}))"
+        r"(?:\s(?P=unit))?(?=[\s*_$)]{0,4}(?:[.,;!?\n<]|\Z))",
+        flags,
     )
     for kind, value, flags in (
         ("numeric", _NUMBER, re.NOFLAG),
@@ -331,7 +334,7 @@ def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[St
 def alternative(kind: str, text: str, end: int) -> str | None:
     """The other answer that stands behind one which ends here, as in "5 (or 6)", as written."""
     found = _OTHERS[kind].match(text, end) if kind in _OTHERS else None
-    return found[1] if found else None
+    return found["other"] if found else None
 
 
 def phrase_ends(text: str) -> Iterator[int]:

@@ -36,6 +36,7 @@ from aera.reading.canonical import (
     canonical_expression,
     canonical_json,
     canonical_number,
+    is_rounded,
 )
 from aera.reading.find import WORDS, find_json, last_boxed, select, visible
 from aera.settings import read_fields, read_toml, setting
@@ -255,8 +256,11 @@ class Task:
 
     def _names_another(self, said: str, text: str, end: int) -> bool:
         """Whether another answer is offered behind one that ends here, as in "5 (or 6)"."""
-        other = find.alternative(self.kind, text, end)
-        return other is not None and self.canonical(other) != self.canonical(said)
+        found = find.alternative(self.kind, text, end)
+        if found is None:
+            return False
+        one, other = self.canonical(said) or "", self.canonical(found) or ""
+        return one != other and not is_rounded(one, other) and not is_rounded(other, one)
 
     def _last_sentence(self, text: str, options: Sequence[str]) -> str | None:
         """What the last sentence names, where that is one thing only and it denies nothing."""

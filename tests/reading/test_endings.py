@@ -62,6 +62,7 @@ ALTERNATIVES = r"""Answer: {} (or {})|#### {} (or {})|<answer>{} (or {})</answer
     |\boxed{{{}}} (or {})|$\boxed{{{}}}$ or {}|\boxed{{{}}} (possibly {})
     |The answer is **{}** (or {}).|Answer: {}, or perhaps {}|Answer: {} (alternatively {})
     |\boxed{{{}}} (oder {})"""
+WITH_UNITS = ("Answer: 5 apples (or 6)", "so \\boxed{5} apples or 6 apples.", "**5** cm (or 6 cm)")
 CITIES = ("London", "Berlin", "Paris", "Madrid")
 SILENT = {
     "numeric": r"""\boxed{none} The answer is 2|it is \$5.50 each|The answer is 15 or 16
@@ -197,10 +198,16 @@ def test_an_answer_beside_an_alternative_abstains(
     assert read(task, form.strip().format(one, other)) is None
 
 
+@pytest.mark.parametrize("text", WITH_UNITS)
+def test_an_alternative_may_have_the_same_unit(text: str) -> None:
+    assert read("numeric", text) is None
+
+
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
         *((r"\boxed{90} (or 1.5 hours)", "90"), (r"\boxed{0.5} (or 50%)", "0.5")),
+        *((r"\boxed{0.33} (or 1/3)", "0.33"), (r"\boxed{1/3} (or 0.333)", "1/3")),
         *((r"\boxed{5} (or 5.0)", "5"), (r"\boxed{5} or so", "5")),
     ],
 )
