@@ -308,24 +308,22 @@ def test_a_check_asks_the_model_servers(server: Any, code: int, said: str) -> No
     assert "hidden" not in done.output
 
 
-def test_where_no_model_is_named_clients_are_told_to_name_one() -> None:
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), 'ask for "aera/MODEL", MODEL as the server calls it'),
+        (("--model", "m"), 'URL does not list the model "m": it has "other"'),
+    ],
+)
+def test_the_start_says_what_to_ask_for_and_what_cannot_work(options: Any, said: str) -> None:
     with listing("other") as url:
-        done = called("--upstream", url, "--check")
-        with served(port := free_port(), "--upstream", url) as process:
+        with served(port := free_port(), "--upstream", url, *options) as process:
             assert ask(port, "/health")[0] == 200
             assert process.stderr is not None
             lines = iter(process.stderr.readline, "")
-            assert any(line.startswith('ask for "aera/MODEL"') for line in lines)
-    assert done.stdout.startswith("any model at ")
-
-
-def test_a_server_that_cannot_work_is_warned_of_while_the_gateway_starts() -> None:
-    options, port = ("--model", "m", "--upstream"), free_port()
-    with listing("other") as url, served(port, *options, url) as process:
-        assert ask(port, "/health")[0] == 200
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        assert any(line == f'{url} does not list the model "m": it has "other"\n' for line in lines)
+            assert any(line.startswith(said.replace("URL", url)) for line in lines)
+        done = called("--upstream", url, *options, "--check")
+    assert done.stdout.startswith('"m" at ' if options else "any model at ")
 
 
 def test_an_address_without_its_last_part_is_told() -> None:

@@ -77,17 +77,20 @@ def test_a_call_that_hangs_keeps_the_process_no_longer_than_was_said_or_a_second
                 assert (status, told["error"]["code"]) == (503, "stopping")
 
 
-def test_a_stream_that_is_cut_off_is_told_in_its_own_form() -> None:
-    async def act(house: House) -> bytes:
-        body = {**BODY, "stream": True}
-        async with house.http.post(house.url + CHAT, json=body) as stream:
+@pytest.mark.parametrize(("path", "kind"), [(CHAT, b""), ("/v1/responses", b"event: error")])
+def test_a_stream_that_is_cut_off_is_told_in_its_own_form(path: str, kind: bytes) -> None:
+    async def act(house: House) -> list[bytes]:
+        asked = BODY if path == CHAT else {"model": "aera/m", "input": "how many?"}
+        body = {**asked, "stream": True}
+        async with house.http.post(house.url + path, json=body) as stream:
             assert (await stream.content.readany()).startswith(b": keep-alive")
             house.server.handle_exit(signal.SIGTERM, None)
             house.server.handle_exit(signal.SIGTERM, None)
-            return (await stream.read()).splitlines()[-2]
+            return (await stream.read()).splitlines()[-3:-1]
 
     server = FakeUpstream(boxed, delay=lambda call: 60.0)
-    last = visit(act, server, keep_alive=0.02)
+    before, last = visit(act, server, keep_alive=0.02)
+    assert before == kind
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "stopping"
 
 
@@ -114,6 +117,9 @@ def test_its_own_names_and_its_own_page_may_ask_and_no_other(port: int) -> None:
             status, told = ask(port, path, BODY if path == CHAT else None, Host=host)
             assert (status, told["error"]["code"]) == (421, "unknown_host")
     assert ask(port, "/health", Host="10.0.0.7:8001")[0] == 200, "for anybody"
+    for path in ("/state", "/v1/models"):
+        told = [ask(port, path, Sec_Fetch_Site=f"{site}-site")[0] for site in ("cross", "same")]
+        assert (told, ask(port, path, Sec_Fetch_Site="same-origin")[0]) == ([403, 403], 200)
     for origin in ("null", "http://127.0.0.1:1"):
         assert ask(port, CHAT, BODY, Origin=origin)[0] == 403
     assert ask(port, "/v1/embeddings", BODY, Content_Type="text/plain; charset=x")[0] == 415
