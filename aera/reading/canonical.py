@@ -7,6 +7,7 @@ equivalence is another matter and costs another process.
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -16,6 +17,12 @@ from typing import Any
 LONGEST = 400
 """Characters beyond which no answer is worth reading: an essay in a box is not an answer."""
 LETTERS = "ABCDEFGHIJ"
+_OR = "(?:or|ou|oder|maybe|perhaps|possibly|alternatively)"
+OR = (
+    rf"[ \t*_$)\]}}`\"',\u2013\u2014-]{{0,6}}\(?\b{_OR}"
+    r"(?:,?[ ](?:maybe|perhaps|possibly|even|also|rather|alternatively))?,?[ ]"
+)
+"""What stands between an answer and another that might be meant, as in "5 (or 6)"."""
 
 # What is canonical already, of whatever kind: most answers, and no work for them.
 _PLAIN_NUMBER = re.compile(r"-?[1-9][0-9]{0,30}(?:\.[0-9]{0,9}[1-9])?|-?0\.[0-9]{0,9}[1-9]|0")
@@ -215,7 +222,7 @@ _NAMED = re.compile(
     )\s*(?:=|\\in\b)([^=]*)""",
     re.VERBOSE,
 )
-_ALTERNATIVE = re.compile(r"\(\s*(?:or|maybe|perhaps|possibly|alternatively)\b")
+_ALTERNATIVE = re.compile(rf"\(\s*{_OR}\b")
 _SHORT_FRACTION = re.compile(r"\\frac\s*(?:(\d)|\{([^{}]*)\})\s*(?:(\d)|\{([^{}]*)\})")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
 _SLASH = re.compile(r"(?<![\w}.)])(\d+)/(\d+)(?![\w.\\(])")
@@ -406,6 +413,46 @@ def _square_part(number: int) -> tuple[int, int]:
         while number and number % (factor * factor) == 0:
             square, number = square * factor, number // (factor * factor)
     return square, number
+
+
+# --- short texts ----------------------------------------------------------------------------------
+
+WORDS = ("case", "punctuation", "articles")
+"""What does not count when short texts are compared."""
+NORMALISATIONS = (*WORDS, "accents")
+"""What may be taken off a short text before it is compared; white space always is."""
+_PUNCTUATION = re.compile(r"[^\w\s%$€£°+/=<>.,-]|(?<!\d)[.,-]|[.,-](?!\d)")
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
+_YES = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
+_FIRST_WORD = re.compile(
+    r"[\s*_\"'`$({\[]*+(?:\\(?:text|mathrm)\{)?\s*+([a-z]++)"
+    r"(?!\s(?:idea|clue|answer|information|one)\b"
+    rf"|(?:{OR}[*_$(]{{0,3}}|\sand\s|/)(?:yes|no|true|false)\b)",
+    re.IGNORECASE,
+)
+
+
+def canonical_text(raw: str, normalise: tuple[str, ...]) -> str | None:
+    """A short text without what does not count; None where nothing, or too much, is left."""
+    if len(raw) > LONGEST:
+        return None
+    text = unicodedata.normalize("NFKC", raw)
+    if "accents" in normalise:
+        parts = unicodedata.normalize("NFD", text)
+        text = "".join(each for each in parts if not unicodedata.combining(each))
+    if "case" in normalise:
+        text = text.casefold()
+    if "punctuation" in normalise:
+        text = _PUNCTUATION.sub(" ", text)
+    if "articles" in normalise:
+        text = _ARTICLES.sub(" ", text)
+    return " ".join(text.split()) or None
+
+
+def canonical_yes_no(raw: str) -> str | None:
+    """yes or no, also for true and false, where a text begins with it."""
+    first = _FIRST_WORD.match(raw)
+    return _YES.get(first[1].casefold()) if first else None
 
 
 # --- JSON values ----------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ give back.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,8 +14,11 @@ from aera.reading.canonical import (
     JSON,
     LETTERS,
     LONGEST,
+    OR,
     SPELLED,
+    WORDS,
     canonical_number,
+    canonical_text,
 )
 
 TAIL = 16_000
@@ -214,11 +216,6 @@ _SEVERAL = r"""[ \t]{0,3}(?:
     | [-\u2013+*/^=\u00d7\u00f7:][ \t]{0,3}[\d($\\] | ,?[ \t]\d | '\d | [a-z]\b | dozen
     | \\(?!text|math|quad)[a-z]
     | (?!of|in|on|out|per|as|if|so|is|with|since|because)[a-z]{2,12},?[ ](?:and[ ])?\d+[ ][a-z])"""
-# "(or 6)" and ", possibly 6" behind an answer name another one; "(or 1.5 hours)" says it again.
-_OR = (
-    r"[ \t*_$)\]}`\"',\u2013\u2014-]{0,6}\(?\b(?:or|ou|oder|maybe|perhaps|possibly|alternatively)"
-    r"(?:,?[ ](?:maybe|perhaps|possibly|even|also|rather|alternatively))?,?[ ]"
-)
 _OPERATION = (
     rf"[ ]?(?:times|plus|minus|(?:divided|multiplied)[ ]by)[ ][-$\\]{{0,3}}(?:\d|(?:{_SPELLED})\b)"
 )
@@ -276,7 +273,7 @@ _STATED = {
 _OTHERS = {
     # Both may have a unit, if it is the same.
     kind: re.compile(
-        rf"(?:[\s*_$]{{1,3}}(?P<unit>[a-z]{{2,12}}))?{_OR}[\s*_$(]{{0,4}}(?P<other>(?>{value}))"
+        rf"(?:[\s*_$]{{1,3}}(?P<unit>[a-z]{{2,12}}))?{OR}[\s*_$(]{{0,4}}(?P<other>(?>{value}))"
         r"(?:\s(?P=unit))?(?=[\s*_$)]{0,4}(?:[.,;!?\n<]|\Z))",
         flags,
     )
@@ -365,12 +362,10 @@ def _line(text: str, start: int) -> str:
 
 # --- the options of a choice ----------------------------------------------------------------------
 
-WORDS = ("case", "punctuation", "articles")
-"""What does not count when short texts are compared."""
 _CLAUSE = re.compile(r"[.,;:(\u2013\u2014]|\s-\s|\bis\b")
 _CHOSEN = re.compile(
     rf"""\b(?:go\swith|choose|pick|select)\s(?:(?:the\s)?(?:option|choice|answer)\s)?
-      \(?([A-J])\)?(?![\w'\u2019])(?!{_OR})
+      \(?([A-J])\)?(?![\w'\u2019])(?!{OR})
     |(?<![\w'\u2019])(?<!nor\s)(?<!and\s)(?<!or\s)\(?([A-J])\)?\s(?:is|must\sbe)\s
       (?:(?!not|wrong|never|only|in)\w+\s){{0,3}}?(?:correct|right|best|better|answer)\b(?!\sif)""",
     re.VERBOSE,
@@ -483,42 +478,6 @@ def numbers_in(sentence: str) -> list[str]:
     """The numbers of a sentence, what a sum comes to where it has one; else those in words."""
     said = sentence.rpartition("=")[2]
     return _ANY_NUMBER.findall(said) or _ANY_SPELLED.findall(said)
-
-
-NORMALISATIONS = ("case", "punctuation", "articles", "accents")
-"""What may be taken off a short text before it is compared; white space always is."""
-_PUNCTUATION = re.compile(r"[^\w\s%$€£°+/=<>.,-]|(?<!\d)[.,-]|[.,-](?!\d)")
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
-_YES = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
-_FIRST_WORD = re.compile(
-    r"[\s*_\"'`$({\[]*+(?:\\(?:text|mathrm)\{)?\s*+([a-z]++)"
-    r"(?!\s(?:idea|clue|answer|information|one)\b"
-    rf"|(?:{_OR}[*_$(]{{0,3}}|\sand\s|/)(?:yes|no|true|false)\b)",
-    re.IGNORECASE,
-)
-
-
-def canonical_text(raw: str, normalise: tuple[str, ...]) -> str | None:
-    """A short text without what does not count; None where nothing, or too much, is left."""
-    if len(raw) > LONGEST:
-        return None
-    text = unicodedata.normalize("NFKC", raw)
-    if "accents" in normalise:
-        parts = unicodedata.normalize("NFD", text)
-        text = "".join(each for each in parts if not unicodedata.combining(each))
-    if "case" in normalise:
-        text = text.casefold()
-    if "punctuation" in normalise:
-        text = _PUNCTUATION.sub(" ", text)
-    if "articles" in normalise:
-        text = _ARTICLES.sub(" ", text)
-    return " ".join(text.split()) or None
-
-
-def canonical_yes_no(raw: str) -> str | None:
-    """yes or no, also for true and false, where a text begins with it."""
-    first = _FIRST_WORD.match(raw)
-    return _YES.get(first[1].casefold()) if first else None
 
 
 # --- JSON values ----------------------------------------------------------------------------------

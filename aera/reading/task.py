@@ -32,13 +32,17 @@ from aera.files import load_named
 from aera.reading import equivalence, find
 from aera.reading.canonical import (
     LETTERS,
+    NORMALISATIONS,
+    WORDS,
     canonical_choice,
     canonical_expression,
     canonical_json,
     canonical_number,
+    canonical_text,
+    canonical_yes_no,
     is_rounded,
 )
-from aera.reading.find import WORDS, find_json, last_boxed, select, visible
+from aera.reading.find import find_json, last_boxed, select, visible
 from aera.settings import read_fields, read_toml, setting
 from aera.trace import ServedTokens
 
@@ -99,8 +103,8 @@ class Task:
             raise UsageError(f'equivalence is for expressions, but "{self.name}" is {self.kind}')
         if "{question}" not in self.template:
             raise UsageError(f'the prompt of the task "{self.name}" has no {{question}} in it')
-        for each in set(self.normalise) - set(find.NORMALISATIONS):
-            known = ", ".join(find.NORMALISATIONS)
+        for each in set(self.normalise) - set(NORMALISATIONS):
+            known = ", ".join(NORMALISATIONS)
             raise UsageError(f'"{each}" cannot be normalised away; known are {known}')
         if self.pattern is not None:
             _compile(self.pattern)
@@ -282,7 +286,7 @@ class Task:
         if self.kind == "choice":
             return canonical_choice(raw, self.letters)
         if self.kind == "text":
-            return find.canonical_text(raw, self.normalise)
+            return canonical_text(raw, self.normalise)
         return _CANONICAL[self.kind](raw)
 
     def same(self, one: str | None, other: str) -> bool:
@@ -343,7 +347,7 @@ def _canonical_value(raw: str) -> str | None:
 _CANONICAL: dict[str, Callable[[str], str | None]] = {
     "numeric": canonical_number,
     "expression": canonical_expression,
-    "yes-no": find.canonical_yes_no,
+    "yes-no": canonical_yes_no,
     "json": _canonical_value,
 }
 
