@@ -41,7 +41,6 @@ from aera.files import (
 )
 from aera.reading.task import Readability, Task, add_traces, question_reader, task_from_json
 from aera.trace import trace_from_json, trace_to_json
-from aera.workers import SERIAL, Workers
 
 FORMAT = 4
 """2 had no prompt tokens, 1 no answers without text, systems, groups and questions left out."""
@@ -267,12 +266,10 @@ class FewerRecords(Records):
         return [Part(partial(iter, part), self._without) for part in self._records.parts()]
 
 
-def hold(records: Records, *, workers: Workers = SERIAL) -> HeldRecords:
+def hold(records: Records) -> HeldRecords:
     """Read every vote once and keep them all in memory."""
-    parts = workers.map(partial(read_votes, task=records.task), records.parts())
-    held = [record for part in parts for record in part]
-    records.check_whole(record.question.id for record in held)
-    return HeldRecords(held, records.task, records.schedule, records.name, records.folder)
+    voted = read_votes(records, records.task)
+    return HeldRecords(voted, records.task, records.schedule, records.name, records.folder)
 
 
 def draw_records(pools: Sequence[Records], names: Iterable[str]) -> Iterator[list[Record | None]]:

@@ -37,7 +37,7 @@ def truths(pool: Pool) -> Truths | None:
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_votes_and_replay(pool: Pool, truths: Any, workers: Workers) -> None:
-    held = hold(pool, workers=workers)
+    held = hold(pool)
     assert list(held) == [record.read(pool.task) for record in pool]
     policies = [Fixed(4), ASC(0.95), ESC(5)]
     alone = evaluate(held, policies, truths=truths)
