@@ -42,7 +42,6 @@ from aera.lab.judging import policy_of as policy_of
 from aera.lab.label import open_truths as open_truths
 from aera.lab.leaks import PROVENANCE as PROVENANCE
 from aera.lab.learning.fit import fit_gate as fit_gate
-from aera.lab.learning.folds import Split as Split
 from aera.lab.learning.folds import deal as deal
 from aera.lab.learning.folds import split_rows as split_rows
 from aera.lab.learning.paper import GROUPS as GROUPS
@@ -54,7 +53,6 @@ from aera.lab.learning.paper import without_group as without_group
 from aera.lab.learning.votes import VoteLearner as VoteLearner
 from aera.lab.learning.votes import VoteModel as VoteModel
 from aera.lab.learning.votes import winners as winners
-from aera.lab.live import BUNDLED as BUNDLED
 from aera.lab.live import LiveTest as LiveTest
 from aera.lab.live import live_test as live_test
 from aera.lab.replay import Dataset as Dataset
@@ -80,7 +78,6 @@ from aera.policies.rules import DESCRIPTIONS as DESCRIPTIONS
 from aera.policies.rules import LIMITS as LIMITS
 from aera.pools.pool import HeldRecords as HeldRecords
 from aera.pools.pool import hold as hold
-from aera.pools.stats import ALPHA as ALPHA
 from aera.reading.find import last_boxed as last_boxed
 from aera.reading.task import REDO_PHRASE as REDO_PHRASE
 from aera.reading.task import REDO_TAIL as REDO_TAIL
@@ -93,5 +90,4 @@ from aera.trace import Feature as Feature
 from aera.voting.traits import COUNTS as COUNTS
 from aera.voting.traits import TRAITS as TRAITS
 from aera.voting.traits import describe_question as describe_question
-from aera.workers import SERIAL as SERIAL
 from aera.workers import parse_workers as parse_workers

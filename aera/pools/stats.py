@@ -43,18 +43,16 @@ HALVINGS = 40
 
 
 @lru_cache(1_024)
-def interval(changed: int, audits: int, alpha: float = ALPHA) -> tuple[float, float]:
-    """Where the running mean is with chance 1 - alpha, at all times together."""
+def interval(changed: int, audits: int) -> tuple[float, float]:
+    """Where the running mean is with chance 1 - ALPHA, at all times together."""
     if not audits:
         return 0.0, 1.0
-    low = _bound(changed, audits, alpha / 2)
-    high = 1.0 - _bound(audits - changed, audits, alpha / 2)
-    return low, high
+    return _bound(changed, audits), 1.0 - _bound(audits - changed, audits)
 
 
-def _bound(ones: int, audits: int, alpha: float) -> float:
+def _bound(ones: int, audits: int) -> float:
     """The smallest mean that so many ones do not speak against."""
-    goal = -math.log(alpha)
+    goal = -math.log(ALPHA / 2)
     low, high = 0.0, ones / audits
     for _ in range(HALVINGS):
         middle = (low + high) / 2
