@@ -34,16 +34,24 @@ from aera.gateway import openai, proxy
 from aera.gateway.config import LOCAL, Config, KeyConfig
 from aera.gateway.keys import Client, admit, kept, restore
 from aera.gateway.metrics import Metrics
-from aera.gateway.openai import DeniedError, Headers, Json, failure, json_reply, too_many
+from aera.gateway.openai import (
+    CHAT,
+    RESPONSES,
+    DeniedError,
+    Headers,
+    Json,
+    failure,
+    json_reply,
+    too_many,
+)
 from aera.gateway.vote import Model, VotedChoice, completion
 from aera.reading.task import question_reader
-from aera.sampling.client import RequestBody
 from aera.sampling.replicas import Replicas
 from aera.solving.controller import Controller, default_controller
 
 log = logging.getLogger("aera.gateway")
 PAGE = Path(__file__).parent / "page.html"
-CHAT, RESPONSES, MODELS = "/v1/chat/completions", "/v1/responses", "/v1/models"
+MODELS = "/v1/models"
 # What a path is counted as; the others may hold anything, and are "proxy".
 ROUTES = {CHAT: "chat", RESPONSES: "responses", MODELS: "models", "/state": "state"}
 # Paths that answer whoever asks.
@@ -451,10 +459,10 @@ class Gateway:
         sent = {field: value for field, value in body.items() if field != "aera"} | own
         upstream = model.upstream(exchange.asked)
         if client.ledgers and exchange.scope["method"] == "POST":
-            held = await client.hold(*proxy.bound_of(sent, len(content)))
+            held = await client.hold(*proxy.bound_of(sent, len(content), exchange.path))
             hides = proxy.lacks_usage(sent, exchange.path)
             if held.max_tokens is not None:
-                sent = dict(RequestBody(sent).cut(held.max_tokens))
+                sent = proxy.cut(sent, held.max_tokens, exchange.path)
             if hides:
                 options = sent.get("stream_options") or {}
                 sent["stream_options"] = {**options, "include_usage": True}

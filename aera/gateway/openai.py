@@ -20,6 +20,7 @@ from aera.sampling.replies import is_whole
 # An object of a request or reply, whose fields others choose.
 Json = Mapping[str, Any]
 Headers = Sequence[tuple[bytes, bytes]]
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PREFIX, RAW_HEADER = "aera/", b"x-aera-"
 ENCODER = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
 # The refusal of a request that was not read to its end, after which nothing else can follow.

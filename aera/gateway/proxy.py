@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import aiohttp
 from starlette.responses import Response
@@ -10,9 +11,9 @@ from starlette.types import Scope, Send
 
 from aera.core import Response as Sample
 from aera.errors import UsageError
-from aera.gateway.openai import HOP_HEADERS, DeniedError, Json, end_to_end
+from aera.gateway.openai import CHAT, HOP_HEADERS, RESPONSES, DeniedError, Json, end_to_end
 from aera.sampling.budget import Bound, Held, Usage
-from aera.sampling.client import read_reply
+from aera.sampling.client import RequestBody, read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.replies import is_whole
 from aera.sampling.sampler import request_bound
@@ -49,16 +50,21 @@ TEXT = re.compile(
 )
 NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 # Paths whose streams say what they took only where they are asked to.
-STREAMS = ("/v1/chat/completions", "/v1/completions")
+STREAMS = (CHAT, "/v1/completions")
+# What a response calls its length.
+LENGTH = "max_output_tokens"
 
 
-def bound_of(body: Json, size: int) -> tuple[int, Bound]:
+def bound_of(body: Json, size: int, path: str) -> tuple[int, Bound]:
     """Choices that may be made for all prompts of a request, and what each can take at most."""
     bound, told, prompts = request_bound(body), body.get("prompt"), 1
     if isinstance(told, list) and told and not is_whole(told[0]):
         prompts = len(told)
     if "messages" not in body:
         bound.prompt_tokens = size // prompts + 256
+    if path == RESPONSES:
+        length = body.get(LENGTH)
+        bound.max_tokens = length if is_whole(length) and length > 0 else None
     choices = 1
     for name in ("n", "best_of"):
         wanted = body.get(name)
@@ -66,6 +72,11 @@ def bound_of(body: Json, size: int) -> tuple[int, Bound]:
             raise UsageError(f'"{name}" must be a whole number from 1 up, but got {wanted!r:.40}')
         choices = max(choices, wanted or 1)
     return prompts * choices, bound
+
+
+def cut(body: Json, most: int, path: str) -> dict[str, Any]:
+    """The request with its responses no longer than that."""
+    return {**body, LENGTH: most} if path == RESPONSES else {**RequestBody(body).cut(most)}
 
 
 def lacks_usage(body: Json, path: str) -> bool:
