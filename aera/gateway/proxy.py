@@ -62,8 +62,8 @@ def bound_of(body: Json, size: int, path: str) -> tuple[int, Bound]:
         prompts = len(told)
     if "messages" not in body:
         bound.prompt_tokens = size // prompts + 256
-    if path == RESPONSES:
-        length = body.get(LENGTH)
+    if path not in STREAMS:  # what bounds a reply there is not max_tokens, if anything is
+        length = body.get(LENGTH) if path == RESPONSES else None
         bound.max_tokens = length if is_whole(length) and length > 0 else None
     choices = 1
     for name in ("n", "best_of"):

@@ -306,6 +306,7 @@ def test_what_no_reply_says_is_estimated_and_the_metrics_say_so() -> None:
         ("/v1/completions", {"prompt": [[1, 2, 3]] * 40}),
         ("/v1/completions", {"prompt": "one", "best_of": 40}),
         ("/v1/responses", {"input": "x", "max_output_tokens": 5_000}),
+        ("/v1/responses/", {"input": "x", "max_output_tokens": 5_000}),
         (CHAT, {"n": 4_000}),
         (CHAT, {"n": "40"}),
         (CHAT, {"n": 4, "max_completion_tokens": 1, "max_tokens": 900}),
@@ -334,7 +335,8 @@ def test_all_that_a_server_may_generate_counts_for_a_key(path: str, more: Any) -
             await house.fetch(path, "POST", json=body, headers=bearer(KEYS[0]))
 
     proxied(act, handler, keys=KEYS, key_tokens_per_minute=3_000)
-    assert billed <= 3_000
+    # Of a path that nobody knows, what bounds a reply is not known either: one may come.
+    assert billed <= (5_000 if path.endswith("/") else 3_000)
 
 
 # --- readiness and metrics ------------------------------------------------------------------------
