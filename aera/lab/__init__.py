@@ -52,11 +52,11 @@ from aera.lab.learning.paper import States as States
 from aera.lab.learning.paper import without_group as without_group
 from aera.lab.learning.votes import VoteLearner as VoteLearner
 from aera.lab.learning.votes import VoteModel as VoteModel
-from aera.lab.learning.votes import winners as winners
 from aera.lab.live import LiveTest as LiveTest
 from aera.lab.live import live_test as live_test
 from aera.lab.replay import Dataset as Dataset
 from aera.lab.replay import evaluate as evaluate
+from aera.lab.replay import winners as winners
 from aera.lab.report import figures as figures
 from aera.lab.report.page import COLOUR as COLOUR
 from aera.lab.report.page import write_report as write_report

@@ -1,20 +1,19 @@
 """Build a controller: learn, then calibrate or take the policy that was stated; write its card."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from aera.arrays import Columns
+from aera.arrays import Columns, Flags
 from aera.core import Question, Schedule, Weighting
 from aera.errors import ProtocolError
 from aera.lab.asked import gate_threshold, needs_controller
-from aera.lab.calibrating.calibration import Choice, Goal, LossLimit, UtilityChoice
+from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import GATE_FAMILY, Family
 from aera.lab.frontier import Point, Trajectories, fixed_points, point_of
-from aera.lab.judging import Learner, Model, choose, fit_split, policy_of
-from aera.lab.learning.folds import Split
+from aera.lab.judging import Learner, Model, choose, learn_and_tune, policy_of
 from aera.lab.learning.votes import VoteLearner
 from aera.lab.replay import Dataset, ReplaySettings
 from aera.lab.stats import paired_bootstrap, paired_gap, saved_share
@@ -86,7 +85,8 @@ def build(
     With `baselines` (families such as "asc") the model steps aside to whichever meets the goal
     most cheaply; a certificate is then shared out between them, so that it still holds.
     """
-    split, model, tuning = _learn(learner, table, certified=goal.certified, seed=seed)
+    rows = np.arange(len(table))
+    model, tuning = learn_and_tune(learner, table, rows, certified=goal.certified, seed=seed)
     families = model.families(goal)
     tried = [next(iter(families.values())), *(families[name] for name in baselines)]
     shared = _share(goal, len(tried))
@@ -94,42 +94,49 @@ def build(
     best = max(range(len(choices)), key=lambda i: (choices[i].feasible, choices[i].token_saving))
     choice, family = choices[best], tried[best]
     policy = policy_of(model, choice, family, table.schedule)
+    learned = _controller_of(table, model, tuning, policy, encoder_name)
     lent, usual = teacher if model.weigher else None, float(tuning.stored.tokens[:, -1].mean())
-    calibrated = _hash(table.questions, split.calibrating)
-    learned = _controller_of(table, model, split, policy, encoder_name)
+    calibrating, taught = _roles(table, tuning)
+    calibrated = _hash(table.questions, calibrating)
+    calibration = choice.as_json() | {"feasible": choice.feasible}
+    calibration |= {
+        "seed": seed,
+        "learned": model.learned,
+        "out_of_fold": bool(calibrating.all()) and not (lent and lent.fitted & calibrated),
+        "tokens_per_response": round(usual / table.schedule.last, 1),
+    }
+    if len(choices) > 1:
+        calibration["tried"] = {each.family: each.summary for each in choices}
+    if lent:
+        calibration["weights_from"] = _describe_teacher(lent, calibrated)
     controller = replace(
         learned,
-        calibration={
-            **_calibration(choice, choices, learned=model.learned, seed=seed),
-            "out_of_fold": not len(split.tune) and not (lent and lent.fitted & calibrated),
-            "tokens_per_response": round(usual / table.schedule.last, 1),
-            **({"weights_from": _describe_teacher(lent, calibrated)} if lent else {}),
-        },
+        calibration=calibration,
         fitted=learned.fitted | lent.fitted if lent else learned.fitted,
         calibrated=calibrated,
     )
-    carded = replace(controller, card=_card(controller, choice, split))
-    columns = choice.stops(family, tuning.values[family.name])
-    point = _point(policy, columns, tuning, model.weigher)
-    if isinstance(choice, UtilityChoice):
+    others = 0 if calibrating.all() else int(calibrating.sum())
+    card = _card(controller, choice, taught=int(taught.sum()), others=others)
+    carded = replace(controller, card=card)
+    point = _point(policy, choice.stops(family, tuning.values[family.name]), tuning, model.weigher)
+    if choice.price is not None:
         return Built(carded, point, [choice.summary], choice, table.readability)
     allows = None if choice.feasible else _allowed_loss(model, tuning, tried, shared, seed=seed)
     advice = advise(choice, allows)
     return Built(carded, point, tell_choice(choice), choice, table.readability, advice)
 
 
-def _learn(
-    learner: Learner, table: Any, *, certified: bool, seed: int
-) -> tuple[Split, Model, Trajectories]:
-    """What a pool teaches, and the questions that calibrate as the model sees them."""
-    split = learner.split(table, np.arange(len(table)), certified=certified, seed=seed)
-    return split, *fit_split(learner, table, split, seed=seed)
+def _roles(table: Any, tuning: Trajectories) -> tuple[Flags, Flags]:
+    """Which questions calibrate and which have taught: the others, or all of them, out of fold."""
+    calibrating = np.isin([each.id for each in table.questions], tuning.question_ids)
+    return calibrating, calibrating if calibrating.all() else ~calibrating
 
 
 def _controller_of(
-    table: Any, model: Model, split: Split, policy: Policy, encoder_name: str | None
+    table: Any, model: Model, tuning: Trajectories, policy: Policy, encoder_name: str | None
 ) -> Controller:
     """What was learned, and a policy on it."""
+    calibrating, taught = _roles(table, tuning)
     return Controller(
         task=table.task,
         schedule=table.schedule,
@@ -137,8 +144,8 @@ def _controller_of(
         gate=model.gate,
         weigher=model.weigher,
         encoder_name=encoder_name,
-        fitted=_hash(table.questions, split.taught),
-        home=_find_home(table, model.weigher, split.calibrating),
+        fitted=_hash(table.questions, taught),
+        home=_find_home(table, model.weigher, calibrating),
     )
 
 
@@ -175,43 +182,32 @@ def _share(goal: Goal, between: int) -> Goal:
     return replace(goal, alpha=alpha, margin=goal.margin or 0.0)
 
 
-def _calibration(
-    choice: Choice, choices: Sequence[Choice], *, learned: str, seed: int
-) -> dict[str, Any]:
-    told = {**asdict(choice), "feasible": choice.feasible, "summary": choice.summary}
-    told |= {"seed": seed, "learned": learned}
-    if isinstance(choice, UtilityChoice):  # a price was stated, and no loss was allowed
-        told = {name: told[name] for name in told if name not in ("max_loss", "alpha", "margin")}
-    if len(choices) > 1:
-        told["tried"] = {each.family: each.summary for each in choices}
-    return told
+def _hash(questions: Sequence[Question], kept: Flags) -> frozenset[str]:
+    """What a controller remembers of those of the questions that are kept."""
+    pairs = zip(questions, kept, strict=True)
+    return frozenset(each for own, there in pairs if there for each in question_hashes(own))
 
 
-def _hash(questions: Sequence[Question], rows: Columns) -> frozenset[str]:
-    """What a controller remembers of the questions in these rows."""
-    return frozenset(each for row in rows for each in question_hashes(questions[row]))
-
-
-def _card(controller: Controller, choice: Choice, split: Split) -> str:
+def _card(controller: Controller, choice: Choice, *, taught: int, others: int) -> str:
     """The card of what calibration chose."""
     calibration, home = controller.calibration, controller.home
-    brought, others = calibration.get("weights_from"), len(split.tune)
+    brought = calibration.get("weights_from")
     calibrated = f"{others} others" if others else "the same, out of fold"
-    chosen = describe_choice(controller, choice)
-    if isinstance(choice, UtilityChoice):
-        chosen = [f"**Calibration**: {choice.summary}."]
+    chosen = [f"**Calibration**: {choice.summary}."]
+    if choice.price is None:
+        chosen = describe_choice(controller, choice)
     lines = [
         *chosen,
         f"**Learned**: {calibration['learned']}.",
         *([f"**Weights** of another controller: {brought}."] if brought else []),
         *([f"**Weighs by** {home.tier}."] if home and home.tier else []),
-        f"**Learned from** {len(split.taught)} questions, **calibrated on** {calibrated};\n"
+        f"**Learned from** {taught} questions, **calibrated on** {calibrated};\n"
         "  their hashes are in `config.json`, so that a test on them is noticed.",
     ]
     return make_card(controller, lines)
 
 
-def _find_home(table: Any, weigher: Weighting | None, rows: Columns) -> Home | None:
+def _find_home(table: Any, weigher: Weighting | None, rows: Flags) -> Home | None:
     """The home that a table is; how many votes decide in effect is counted in these rows.
 
     Best-of-n has none: a scorer is somebody else's, and without it there is nothing to fall back
@@ -229,7 +225,7 @@ def _find_home(table: Any, weigher: Weighting | None, rows: Columns) -> Home | N
     return Home.of(table.questions, **told)
 
 
-def _deciding(table: Dataset, weigher: Weigher, rows: Columns) -> float:
+def _deciding(table: Dataset, weigher: Weigher, rows: Flags) -> float:
     """How many equal votes would decide as surely as the weighted ones: Kish's effective size."""
     weights = np.where(table.voted[rows], weigher.weights(table.traits[rows]), 0.0)
     squares = np.maximum(1e-12, (weights**2).sum(axis=1))
@@ -255,7 +251,8 @@ def build_stated(
     if needs_controller(label):
         table = learner.prepare(records, truths, schedule=schedule, workers=workers)
         table.readability.check(records.task, records.name)
-        split, model, tuning = _learn(learner, table, certified=False, seed=seed)
+        rows = np.arange(len(table))
+        model, tuning = learn_and_tune(learner, table, rows, certified=False, seed=seed)
         if label.startswith(GATED):
             assert model.gate is not None, "every learner of a command has a gate"
             policy: Policy = Gated(model.gate, threshold := gate_threshold(label))
@@ -264,7 +261,7 @@ def build_stated(
         else:
             point, policy = _weighted(label, model, table)
         learned, readability = model.learned, table.readability
-        controller = _controller_of(table, model, split, policy, encoder_name)
+        controller = _controller_of(table, model, tuning, policy, encoder_name)
     else:
         policy, learned = parse_policy(label), "nothing was learned"
         replaying = ReplaySettings(records.task, schedule, truths)
@@ -299,8 +296,8 @@ def _weighted(label: str, model: Model, table: Dataset) -> tuple[Point, Policy]:
     assert model.own is not None, "votes are judged out of fold"
     policy = parse_policy(plain)
     records = HeldRecords(model.own.records, table.task, table.schedule)
-    done = ReplaySettings(table.task, table.schedule, table.truths).replay(records, [policy])
-    return _point(policy, done.columns[:, 0], done.trajectories, model.weigher), policy
+    [point] = table.settings.replay(records, [policy]).points
+    return _point(policy, point.ends, point.seen, model.weigher), policy
 
 
 def _figures(point: Point, *, learned: bool, seed: int) -> tuple[dict[str, Any], str]:

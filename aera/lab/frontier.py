@@ -546,6 +546,17 @@ class Frontier:
     readability: Readability = NOTHING
     """Which share of the responses could be read."""
 
+    @classmethod
+    def concat(cls, parts: "Sequence[Frontier]") -> "Frontier":
+        """The same policies on the questions of several, one after the other."""
+        seen, points = Trajectories.concat([part.trajectories for part in parts]), []
+        for own in zip(*(part.points for part in parts), strict=True):
+            ends = np.concatenate([point.ends for point in own])
+            said = np.concatenate([point.p_continue for point in own])
+            p_continue = None if np.isnan(said).all() else said
+            points.append(replace(own[0], ends=ends, seen=seen, p_continue=p_continue))
+        return cls(tuple(points), seen, Readability().join(part.readability for part in parts))
+
     def __getitem__(self, policy: object) -> Point:
         """The point of a policy or of its label."""
         for point in self.points:

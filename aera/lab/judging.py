@@ -251,16 +251,9 @@ def learn_and_tune(
     learner: Learner, table: Any, rows: Columns, *, certified: bool, seed: int
 ) -> tuple[Model, Trajectories]:
     """What these questions teach, with those to calibrate on as the model sees them."""
-    split = learner.split(table, rows, certified=certified, seed=seed)
-    return fit_split(learner, table, split, seed=seed)
-
-
-def fit_split(
-    learner: Learner, table: Any, split: Split, *, seed: int
-) -> tuple[Model, Trajectories]:
-    """What one part of a split teaches, with the part to calibrate on as the model sees it."""
-    model = learner.fit(table, split.fit, held=split.held, seed=seed)
-    tuning = model.values(table, split.tune) if len(split.tune) else model.own
+    fit, held, tune = learner.split(table, rows, certified=certified, seed=seed)
+    model = learner.fit(table, fit, held=held, seed=seed)
+    tuning = model.values(table, tune) if len(tune) else model.own
     assert tuning is not None, "a learner that keeps nothing to tune on judges out of fold"
     return model, tuning
 

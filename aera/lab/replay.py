@@ -10,7 +10,7 @@ what holds in many orders is no luck of one. `Dataset.replay` does what a Run do
 questions, orders and checkpoints at once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
-from aera.core import Leaders, Prefix, Question, Schedule, Vote, Weighting, beta_confidence
+from aera.core import Prefix, Question, Schedule, Vote, Weighting, beta_confidence
 from aera.errors import UsageError
 from aera.lab.frontier import (
     Frontier,
+    Point,
     Trajectories,
     oracle_point,
     point_of,
@@ -85,46 +86,48 @@ class ReplaySettings:
         some = [each.first(last) for each in voted] if self.scored else voted
         return [each.weigh(weigher) for each in some]
 
-    def replay(self, part: Iterable[Record], policies: Sequence[Policy] = ()) -> "Replayed":
-        """Replay every policy on every question of a part."""
-        records = [*part]
-        voted = self.read(records)
-        paths = [record.prefixes(self.schedule) for record in voted]
-        leaders = [[self.rule(prefix) for prefix in path] for path in paths]
-        answers = [[each.answer for each in own] for own in leaders]
+    def describe(
+        self, part: Iterable[Record], name: str = "", *, learned: bool = False
+    ) -> "Dataset":
+        """What the first responses to the questions of a part say and are worth.
 
-        def measure(value: Callable[[Prefix], float]) -> Floats:
-            return np.array([[value(prefix) for prefix in path] for path in paths])
-
-        known: dict[str, Any] = {"evidence": {}}
+        With what they show of themselves where it is to be learned from; their texts then stay
+        behind.
+        """
+        voted = [record.first(self.schedule.last) for record in self.read(part)]
+        seen = np.zeros((len(voted), self.schedule.last, 0))
         if self.scored:
-            pairs = zip(paths, leaders, strict=True)
-            known["grades"] = np.array([self.reward(path[-1], own) for path, own in pairs])
+            grades = said = np.array([self.reward(each) for each in voted])
         else:
-            known["evidence"] = {
-                "majority_ratio": measure(lambda prefix: prefix.tally.majority),
-                "entropy": measure(lambda prefix: prefix.tally.entropy),
-            }
-        if self.truths is not None:
-            whole, ends = [path[-1] for path in paths], np.array(self.schedule.checkpoints)
-            known["grades"], said = self.grade(whole, answers)
-            kept = np.array([[not vote.redo for vote in each.votes] for each in whole])
-            known["re2_mean"] = re2_means(said, kept, ends)
-        trajectories = Trajectories(
-            question_ids=tuple(record.question.id for record in voted),
-            schedule=self.schedule,
-            tokens=measure(lambda prefix: float(prefix.completion_tokens)),
-            agreement=np.array([[float(a == each[-1]) for a in each] for each in answers]),
-            prompts=prompt_lengths(voted),
-            rewarded=self.rewarded,
-            **known,
+            grades, said = self.grade(voted, [[vote.answer for vote in v.votes] for v in voted])
+        if learned and not self.scored:
+            seen = np.array([traits(each.question, each.responses, each.votes) for each in voted])
+        return Dataset(
+            name=name,
+            settings=self,
+            records=tuple(record.without_texts() if learned else record for record in voted),
+            answers=np.array([number_answers(each.votes) for each in voted], dtype=np.int64),
+            weights=np.array([[vote.weight for vote in each.votes] for each in voted]),
+            grades=grades,
+            traits=seen,
+            said=said,
+            redo=np.array([[vote.redo for vote in each.votes] for each in voted]),
+            readability=NOTHING if self.scored else health_of(voted),
         )
-        if self.scored:
-            voted = [] if self.rewarded else read_votes(records, self.task)
-        return Replayed(trajectories, *self._run(policies, paths), health_of(voted))
+
+    def replay(self, part: Iterable[Record], policies: Sequence[Policy] = ()) -> Frontier:
+        """Replay every policy on every question of a part, in the stored order."""
+        records = [*part]
+        data = self.describe(records)
+        paths = [record.prefixes(self.schedule) for record in data.records] if policies else []
+        points = [self._follow(policy, paths, data.stored) for policy in policies]
+        health = data.readability
+        if self.scored and not self.rewarded:
+            health = health_of(read_votes(records, self.task))
+        return Frontier(tuple(points), data.stored, health)
 
     def grade(
-        self, seen: Sequence[Prefix | VotedRecord], answers: Sequence[Sequence[str | None]]
+        self, seen: Sequence[VotedRecord], answers: Sequence[Sequence[str | None]]
     ) -> tuple[Floats, Floats]:
         """Grades of answers, and of what each response says, a redo included; NaN unknown."""
         rows = []
@@ -136,31 +139,36 @@ class ReplaySettings:
             rows.append((graded[: len(own)], graded[len(own) :]))
         return np.array([grades for grades, _ in rows]), np.array([said for _, said in rows])
 
-    def reward(self, seen: Prefix | VotedRecord, picked: Sequence[Leaders | Vote]) -> list[float]:
-        """What picked responses are worth, each text judged once."""
-        if self.judge is None:
-            return [each.weight for each in picked]
-        known: dict[str | None, float] = {None: 0.0}
-        for each in picked:
-            if each.answer not in known:
-                own = next(response for response in seen.responses if response.text == each.answer)
-                [known[each.answer]] = self.judge.score(seen.question, [own])
-        return [known[each.answer] for each in picked]
+    def by_rule(self, seen: Sequence[VotedRecord]) -> tuple[Floats, Floats]:
+        """Agreement and grades, by checkpoint, of the answers that the rule returns."""
+        paths = [each.prefixes(self.schedule) for each in seen]
+        answers = [[self.rule(prefix).answer for prefix in path] for path in paths]
+        agreement = np.array([[float(a == each[-1]) for a in each] for each in answers])
+        return agreement, self.grade(seen, answers)[0]
 
-    def _run(
-        self, policies: Sequence[Policy], paths: Sequence[Sequence[Prefix]]
-    ) -> tuple[Columns, Floats]:
-        """Where each policy stopped, and what its gate said on the way."""
+    def reward(self, seen: VotedRecord) -> list[float]:
+        """What each response is worth, each text judged once."""
+        if self.judge is None:
+            return [vote.weight for vote in seen.votes]
+        known: dict[str | None, float] = {None: 0.0}
+        for vote, response in zip(seen.votes, seen.responses, strict=True):
+            if vote.answer not in known:
+                [known[vote.answer]] = self.judge.score(seen.question, [response])
+        return [known[vote.answer] for vote in seen.votes]
+
+    def _follow(
+        self, policy: Policy, paths: Sequence[Sequence[Prefix]], seen: Trajectories
+    ) -> Point:
+        """Where a policy stops on every question, and what its gate says on the way."""
         column = {checkpoint: place for place, checkpoint in enumerate(self.schedule)}
-        stops = np.zeros((len(paths), len(policies)), np.int64)
-        chances = np.full((*stops.shape, len(column)), nan)
+        stops, said = np.zeros(len(paths), np.int64), np.full(seen.tokens.shape, nan)
         for row, path in enumerate(paths):
-            for place, policy in enumerate(policies):
-                run = replay(path, policy, task=self.task, rule=self.rule)
-                stops[row, place] = column[len(run.prefix.responses)]
-                said = [step.decision.p_continue for step in run.steps]
-                chances[row, place, : len(said)] = [nan if p is None else p for p in said]
-        return stops, chances
+            run = replay(path, policy, task=self.task, rule=self.rule)
+            stops[row] = column[len(run.prefix.responses)]
+            chances = [step.decision.p_continue for step in run.steps]
+            said[row, : len(chances)] = [nan if p is None else p for p in chances]
+        weighted = gives_weights(self.weigher)
+        return point_of(policy, stops, seen, weighted=weighted, p_continue=said)
 
     def evaluate(
         self, records: Records, policies: Sequence[Policy], *, workers: Workers = SERIAL
@@ -182,27 +190,14 @@ class ReplaySettings:
         self, records: Records, policies: Sequence[Policy], *, workers: Workers
     ) -> Frontier:
         """Replay every policy on every question, part by part, by the one rule."""
-        done = [*workers.map(partial(self.replay, policies=policies), records.parts())]
-        columns = np.concatenate([each.columns for each in done])
-        chances = np.concatenate([each.chances for each in done])
-        trajectories = Trajectories.concat([each.trajectories for each in done])
-        readability = Readability().join(each.readability for each in done)
+        work = partial(self.replay, policies=policies)
+        frontier = Frontier.concat([*workers.map(work, records.parts())])
+        trajectories = frontier.trajectories
         records.check_whole(trajectories.question_ids)
-        readability.check(self.task, records.name)
-        weighted = gives_weights(self.weigher)
-        points = [
-            point_of(
-                policy,
-                columns[:, place],
-                trajectories,
-                weighted=weighted,
-                p_continue=None if np.isnan(chances[:, place]).all() else chances[:, place],
-            )
-            for place, policy in enumerate(policies)
-        ]
-        if self.truths is not None:
-            points.append(oracle_point(trajectories))
-        return Frontier(tuple(points), trajectories, readability)
+        frontier.readability.check(self.task, records.name)
+        if self.truths is None:
+            return frontier
+        return replace(frontier, points=(*frontier.points, oracle_point(trajectories)))
 
 
 def check_traced(records: Records, label: str) -> None:
@@ -213,18 +208,6 @@ def check_traced(records: Records, label: str) -> None:
             f'"{label}" needs to know how sure the model was of its tokens, and the responses in '
             f'"{records.name}" have no traces'
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Replayed:
-    """What policies did on the questions of a part."""
-
-    trajectories: Trajectories
-    columns: Columns
-    """Where each policy stopped, shape (questions, policies)."""
-    chances: Floats
-    """What its gate said at each checkpoint; NaN where it was not asked."""
-    readability: Readability = NOTHING
 
 
 def evaluate(
@@ -257,30 +240,35 @@ class Dataset:
     """
 
     name: str
-    task: Task
-    schedule: Schedule
+    settings: ReplaySettings
     records: tuple[VotedRecord, ...]
     """Without their texts, which have been read."""
     answers: Columns
     """A number for each different answer to a question, -1 for none."""
+    weights: Floats
+    """Of the votes as they were read: one each, or the scores where a scorer picks."""
     grades: Floats
     traits: Floats
     """With one axis more."""
     said: Floats
     """The grade of what each response says, also of a redo: for the paper's score."""
     redo: Flags
-    truths: Truths | None = None
-    scores: Floats | None = None
-    rewarded: bool = False
-    """Whether grades are rewards, any real numbers."""
     readability: Readability = NOTHING
-    rule: Rule = plain_vote
-    """Which answer a prefix returns; one that counts raw boxes leaves nothing to weights."""
     seed: int = 0
     """Of the random orders."""
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def task(self) -> Task:
+        """What was asked."""
+        return self.settings.task
+
+    @property
+    def schedule(self) -> Schedule:
+        """Its checkpoints."""
+        return self.settings.schedule
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -304,30 +292,25 @@ class Dataset:
 
     @cached_property
     def orders(self) -> Columns:
-        """The stored order of every question's responses, then random ones."""
+        """The stored order of every question's responses, then random ones if they may be mixed."""
         questions, responses = self.answers.shape
-        places = np.tile(np.arange(responses), (questions, 1 + ORDERS, 1))
+        others = ORDERS if self.exchangeable else 0
+        places = np.tile(np.arange(responses), (questions, 1 + others, 1))
         places[:, 1:] = np.random.default_rng(self.seed).permuted(places[:, 1:], axis=2)
         return places
 
     @cached_property
     def exchangeable(self) -> bool:
-        """Whether the responses to all these questions may come in any order."""
-        return self.is_exchangeable(np.arange(len(self)))
-
-    def is_exchangeable(self, rows: Columns) -> bool:
-        """Whether the responses to these questions may come in any order.
+        """Whether the responses to all these questions may come in any order.
 
         They may where those of no block of the schedule differ from the others of their questions,
         by their tokens or by how many say what the full vote says.
         """
-        if self.rule is not plain_vote:
+        if self.settings.rule is not plain_vote:
             return False
-        answers, ends = self.answers[rows], [0, *self.schedule]
-        last = np.array(ends[-1:])
-        winner = count_votes(answers[:, None], np.ones((len(rows), 1, 1)), last).winner[:, 0]
-        agree = (answers == winner) & (answers >= 0)
-        for values in (agree * 1.0, self.tokens[rows]):
+        ends = [0, *self.schedule]
+        agree = majority_says(self.answers)
+        for values in (agree, self.tokens):
             apart = values - values.mean(axis=1, keepdims=True)
             responses = values.shape[1]
             for start, end in pairwise(ends):
@@ -338,58 +321,55 @@ class Dataset:
                     return False
         return True
 
-    def replay(
-        self, rows: Columns, weights: Floats | None = None, *, mixed: bool = True
-    ) -> Trajectories:
-        """These questions with these weights, in the stored order and, if `mixed`, in others."""
-        count = 1 + ORDERS if mixed else 1
-        given = self.scores if self.scores is not None else np.ones(self.answers.shape)
-        used = given[rows] if weights is None else weights
+    @cached_property
+    def stored(self) -> Trajectories:
+        """All questions with their own weights, in the stored order."""
+        rows = np.arange(len(self))
+        order = np.tile(np.arange(self.answers.shape[1]), (len(rows), 1, 1))
+        return replace(self._replay(rows, self.weights, order).stored, features=None)
+
+    def replay(self, rows: Columns, weights: Floats | None = None) -> Trajectories:
+        """These questions with these weights, in the stored order and in what others there are."""
+        used = self.weights[rows] if weights is None else weights
         parts = [slice(start, start + AT_ONCE) for start in range(0, len(rows), AT_ONCE)]
         done = Trajectories.concat(
-            [self._replay(rows[part], used[part], orders=count) for part in parts]
+            [self._replay(rows[part], used[part], self.orders[rows[part]]) for part in parts]
         )
         records = [self.records[row] for row in rows]
         if weights is not None:
             records = [each.with_weights(w) for each, w in zip(records, weights, strict=True)]
-        done = replace(done, records=tuple(records))
-        return done if self.rule is plain_vote else self._by_rule(rows, done)
+        return replace(done, records=tuple(records))
 
-    def _replay(self, rows: Columns, weights: Floats, *, orders: int) -> Trajectories:
-        places, ends = self.orders[rows, :orders], np.array(self.schedule.checkpoints)
+    def _replay(self, rows: Columns, weights: Floats, orders: Columns) -> Trajectories:
+        settings, ends = self.settings, np.array(self.schedule.checkpoints)
+        chosen = [self.records[row] for row in rows]
+        scored, graded = settings.scored, settings.truths is not None
 
         def sort(values: Any) -> Any:
-            return np.take_along_axis(values[:, None], places, 2)
+            return np.take_along_axis(values[:, None], orders, 2)
 
         tokens = np.cumsum(sort(self.tokens[rows]), axis=2)[..., ends - 1]
-        scored = self.scores is not None
         votes = count_votes(sort(self.answers[rows]), sort(weights), ends, best=scored)
-        known: dict[str, Any] = {}
-        if scored or self.truths is not None:
-            worth = np.take_along_axis(sort(self.grades[rows]), votes.place, 2)
-            known["grades"] = np.where(votes.winner >= 0, worth, 0.0)
-        if not scored and self.truths is not None:
-            known["re2_mean"] = re2_means(sort(self.said[rows]), ~sort(self.redo[rows]), ends)
-        chosen = [self.records[row] for row in rows]
+        agreement = (votes.winner == votes.winner[..., -1:]).astype(np.float64)
+        worth = np.take_along_axis(sort(self.grades[rows]), votes.place, 2)
+        grades = np.where(votes.winner >= 0, worth, 0.0)
+        if settings.rule is not plain_vote:  # there is the stored order only
+            agreement, grades = (each[:, None] for each in settings.by_rule(chosen))
+        means = re2_means(sort(self.said[rows]), ~sort(self.redo[rows]), ends)
+        shares = {"majority_ratio": votes.majority, "entropy": votes.entropy}
         return Trajectories(
             question_ids=tuple(record.question.id for record in chosen),
             schedule=self.schedule,
             tokens=tokens,
-            agreement=(votes.winner == votes.winner[..., -1:]).astype(np.float64),
-            evidence={"majority_ratio": votes.majority, "entropy": votes.entropy},
+            agreement=agreement,
+            evidence={} if scored else shares,
+            grades=grades if scored or graded else None,
+            re2_mean=means if graded else None,
             prompts=prompt_lengths(chosen),
-            rewarded=self.rewarded,
+            rewarded=settings.rewarded,
             values={"score": votes.lead} if scored else votes.measures,
             features=votes.features(tokens, ends),
-            **known,
         )
-
-    def _by_rule(self, rows: Columns, done: Trajectories) -> Trajectories:
-        """The same with the answers that another rule returns, in the stored order."""
-        settings = ReplaySettings(self.task, self.schedule, self.truths, self.rule)
-        seen = settings.replay([self.records[row] for row in rows]).trajectories
-        grades = None if seen.grades is None else seen.grades[:, None]
-        return replace(done, agreement=seen.agreement[:, None], grades=grades)
 
 
 # --- votes ----------------------------------------------------------------------------------------
@@ -449,7 +429,7 @@ class Votes:
         changed = self.winner[..., 1:] != self.winner[..., :-1]
         columns = np.arange(len(ends))
         since = np.maximum.accumulate(np.where(changed, columns[1:], 0), axis=-1)
-        persistence = columns - np.concatenate([np.zeros_like(since[..., :1]), since], axis=-1) + 1
+        persistence = columns - np.pad(since, ((0, 0), (0, 0), (1, 0))) + 1
         plain = confidences(self.lead_count, self.rival_count)
         found: Floats = np.stack(
             [
@@ -564,6 +544,26 @@ def _beta_half(a: Floats, b: Floats) -> Floats:
     return told
 
 
+def winners(answers: Columns, weights: Floats | None = None) -> Columns:
+    """What each question's vote says; shape (questions, responses) to (questions,)."""
+    given = np.ones((1, 1, 1)) if weights is None else weights[:, None]
+    last = np.array([answers.shape[1]])
+    found: Columns = count_votes(answers[:, None], given, last).winner[:, 0, 0]
+    return found
+
+
+def majority_says(answers: Columns) -> Floats:
+    """1 for every response that says what the vote says."""
+    said: Floats = ((answers == winners(answers)[:, None]) & (answers >= 0)).astype(np.float64)
+    return said
+
+
+def number_answers(votes: Sequence[Vote]) -> list[int]:
+    """A number for each different answer to a question, in the order they are seen; -1 for none."""
+    numbers: dict[str | None, int] = {None: -1}
+    return [numbers.setdefault(vote.answer, len(numbers) - 1) for vote in votes]
+
+
 # --- reading a pool -------------------------------------------------------------------------------
 
 
@@ -571,53 +571,14 @@ def read_dataset(
     records: Records, settings: ReplaySettings, *, workers: Workers = SERIAL
 ) -> Dataset:
     """The first responses to every question: what they say and show, and what that is worth."""
-    work = partial(_describe, name=records.name, settings=settings)
+    work = partial(settings.describe, name=records.name, learned=True)
     what = "scoring" if settings.scored else "traits"
     parts = map_named(workers, work, records.parts(), what)
     held = tuple(record for part in parts for record in part.records)
     records.check_whole(record.question.id for record in held)
-    arrays = ("answers", "grades", "traits", "said", "redo", *(["scores"] * settings.scored))
+    arrays = ("answers", "weights", "grades", "traits", "said", "redo")
     stacked: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays
     }
     health = Readability().join(part.readability for part in parts)
     return replace(parts[0], records=held, readability=health, **stacked)
-
-
-def _describe(part: Iterable[Record], *, name: str, settings: ReplaySettings) -> Dataset:
-    """One part; texts stay behind."""
-    voted = [record.first(settings.schedule.last) for record in settings.read(part)]
-    answers = [[vote.answer for vote in each.votes] for each in voted]
-    scores = None
-    if settings.scored:
-        scores = np.array([[vote.weight for vote in each.votes] for each in voted])
-        seen = np.zeros((*scores.shape, 0))
-        grades = said = np.array([settings.reward(each, each.votes) for each in voted])
-    else:
-        seen = np.array([traits(each.question, each.responses, each.votes) for each in voted])
-        grades, said = settings.grade(voted, answers)
-    return Dataset(
-        name=name,
-        task=settings.task,
-        schedule=settings.schedule,
-        records=tuple(record.without_texts() for record in voted),
-        answers=_number(answers),
-        grades=grades,
-        traits=seen,
-        said=said,
-        redo=np.array([[vote.redo for vote in each.votes] for each in voted]),
-        truths=settings.truths,
-        scores=scores,
-        rewarded=settings.rewarded,
-        readability=NOTHING if settings.scored else health_of(voted),
-        rule=settings.rule,
-    )
-
-
-def _number(answers: Sequence[Sequence[str | None]]) -> Columns:
-    """A number for each different answer to a question, in the order they are seen; -1 for none."""
-    rows = []
-    for own in answers:
-        numbers: dict[str | None, int] = {None: -1}
-        rows.append([numbers.setdefault(answer, len(numbers) - 1) for answer in own])
-    return np.array(rows, dtype=np.int64)

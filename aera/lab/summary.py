@@ -391,7 +391,7 @@ def with_judgement(made: Evaluation, done: Judgement, table: Any) -> Evaluation:
         seen = point.trajectories.take(done.rows)
         points.append(replace(point, ends=point.columns[done.rows], seen=seen))
     if isinstance(table, Dataset) and made.scoring is None:
-        plain = table.replay(done.rows, mixed=table.exchangeable)
+        plain = table.replay(done.rows)
         points = [_in_orders(point, plain) for point in points]
     if made.protocol == CROSSFIT:
         once = done.one_shot()
@@ -425,7 +425,7 @@ def about_judgement(made: Evaluation, done: Judgement) -> dict[str, Any]:
         told = {
             "status": "confirmatory for the calibrated rows only; sweeps are post hoc",
             "calibration": {
-                name: [{**asdict(choice), "summary": choice.summary} for choice in choices]
+                name: [choice.as_json() for choice in choices]
                 for name, choices in done.choices.items()
             },
             "savings": [

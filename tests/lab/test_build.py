@@ -107,7 +107,9 @@ def test_a_taught_controller_keeps_its_limit_on_other_questions(taught: Built) -
     controller, other = taught.controller, made_table(7)
     seen = other.replay(np.arange(60), controller.weigher.weights(other.traits))
     ours, full = (
-        evaluate(HeldRecords(records, TASK, SCHEDULE), [policy], truths=other.truths).points[0]
+        evaluate(
+            HeldRecords(records, TASK, SCHEDULE), [policy], truths=other.settings.truths
+        ).points[0]
         for records, policy in ((seen.records, controller.policy), (other.records, Fixed(8)))
     )
     assert ours.accuracy > full.accuracy

@@ -110,7 +110,7 @@ def test_confidences_are_those_of_single_pairs(pairs: list[tuple[float, float]])
 def test_another_rule_returns_its_own_answers_in_the_stored_order(bench: Bench) -> None:
     data = VoteLearner(rule=re2_vote).prepare(bench.records, bench.truths)
     assert not data.exchangeable
-    grades = data.replay(EVERY, mixed=False).stored.known_grades
+    grades = data.replay(EVERY).stored.known_grades
     shown = evaluate(bench.records, [ASC(0.9)], truths=bench.truths, rule=re2_vote)
     np.testing.assert_array_equal(grades, shown.trajectories.known_grades)
 

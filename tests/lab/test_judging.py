@@ -183,9 +183,9 @@ def test_a_certificate_comes_from_questions_that_taught_nothing(teacher: str) ->
     assert (len(made.fitted), len(made.calibrated)) == (100, 100)
     assert "**Learned from** 100 questions, **calibrated on** 100 others" in made.card
     assert not made.fitted & made.calibrated
-    split = learner.split(data, EVERY, certified=True, seed=3)
-    turned = prepared(teacher, split.tune)
+    fit, _, tune = learner.split(data, EVERY, certified=True, seed=3)
+    turned = prepared(teacher, tune)
     again = lab.build(learner, turned, goal, seed=3).controller
     assert made.calibration["learned"] == again.calibration["learned"]
-    one, other = (learner.fit(each, split.fit, seed=3) for each in (data, turned))
+    one, other = (learner.fit(each, fit, seed=3) for each in (data, turned))
     assert bytes_of(one) == bytes_of(other)

@@ -5,8 +5,9 @@ answer differs from that of the full budget, which needs none.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, inf, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,10 @@ ROUGH = 0.02
 A setting may then still seem to gain. Mostly that is luck, and with dozens of settings to choose
 from some are lucky, the boldest first.
 """
+
+
+LIMITED, PRICED = ("max_loss", "alpha", "margin"), ("price", "utility")
+"""What says something only where a loss is limited, and only where tokens have a price."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ class Choice:
     """Standard errors by which the loss stayed below the limit, where nothing is certified."""
     by_agreement: bool = False
     """Whether answers were held against those of the full budget, and not against truths."""
+    price: float | None = None
+    """What the tokens of the full budget cost, where the setting worth most was chosen."""
+    utility: float | None = None
+    """Reward minus the price of the tokens; at the full budget, `reference` minus the price."""
 
     @property
     def feasible(self) -> bool:
@@ -64,6 +73,13 @@ class Choice:
     @property
     def summary(self) -> str:
         """One sentence for people."""
+        if self.price is not None:
+            return (
+                f"{self.family} {self.setting:g}: worth most at a price of {self.price:g} on "
+                f"{self.questions} questions, reward {self.accuracy:.3f} against "
+                f"{self.reference:.3f} at the full budget, saving {100 * self.token_saving:.1f} % "
+                "of the tokens"
+            )
         spare = f", {self.margin:g} standard error to spare" if self.margin else ""
         where = f"on {self.questions} questions{spare}"
         if self.setting is None:
@@ -79,6 +95,12 @@ class Choice:
             f"{self.family} {self.setting:g}: {sure}{promise} {self.limit} of the full budget "
             f"{where}, saving {100 * self.token_saving:.1f} % of the tokens"
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """As evaluation files and controllers hold it, without what was not asked for."""
+        idle = PRICED if self.price is None else LIMITED
+        told = {name: value for name, value in asdict(self).items() if name not in idle}
+        return {**told, "summary": self.summary}
 
     def stops(self, family: Family, values: Floats) -> Columns:
         """Where the chosen setting stops on other questions; infeasible means the last column."""
@@ -214,24 +236,6 @@ def unseen_error(changes: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class UtilityChoice(Choice):
-    """The setting that was worth most, and what it was worth."""
-
-    price: float = 0.0
-    utility: float = 0.0
-    """Reward minus the price of the tokens; at the full budget, `reference` minus the price."""
-
-    @property
-    def summary(self) -> str:
-        """One sentence for people."""
-        return (
-            f"{self.family} {self.setting:g}: worth most at a price of {self.price:g} on "
-            f"{self.questions} questions, reward {self.accuracy:.3f} against {self.reference:.3f} "
-            f"at the full budget, saving {100 * self.token_saving:.1f} % of the tokens"
-        )
-
-
-@dataclass(frozen=True)
 class MostUtility:
     """The setting worth most on the questions it is chosen on: reward minus the price of tokens."""
 
@@ -267,7 +271,7 @@ class MostUtility:
         best = int(np.argmax(means))
         rewards, tokens = known.by(self.metric).known_grades, known.tokens
         full = max(1e-12, float(tokens[..., -1].sum()))
-        return UtilityChoice(
+        return Choice(
             family=family.name,
             setting=settings[best],
             max_loss=0.0,

@@ -12,8 +12,7 @@ from operator import ge, le, lt
 import numpy as np
 
 from aera.arrays import Columns, Flags, Floats
-from aera.policies import rules as measures
-from aera.policies.rules import ASC, ESC, Entropy, Lead, Majority, Measure, Policy
+from aera.policies.rules import ASC, ESC, Entropy, Lead, Majority, Policy
 
 COST_SHARES = tuple(np.geomspace(1, 0.035, 45)[1:].tolist())
 """Shares of the full budget's tokens that settings are looked for at; the first, all, is kept."""
@@ -30,9 +29,8 @@ class Family:
     fine: tuple[float, ...]
     """What certification tests one after the other."""
     ready: Ready
-    measure: Measure | None = None
-    """None where the measure is learned, as the gate's is."""
     make: Callable[[float], Policy] | None = None
+    """The policy at a setting; None where it is learned, as the gate is."""
     digits: str = "g"
     near: float = 0.0
     """Where settings lie close together."""
@@ -95,7 +93,7 @@ ONE_SHOT_FAMILY = Family("one-shot", (1.0,), (1.0,), ge)
 """A checkpoint named once, at the first one: the value is 1 from there on."""
 SCORE_FAMILY = Family("score", (), (), ge)
 """Stop once the highest score reaches a bar; its settings are the scores of a pool."""
-ASC_FAMILY = Family("asc", _ASC_SETTINGS, _ASC_FINE, ge, measures.confidence, ASC, near=1.0)
+ASC_FAMILY = Family("asc", _ASC_SETTINGS, _ASC_FINE, ge, ASC, near=1.0)
 
 
 def _esc(window: float) -> Policy:
@@ -110,15 +108,8 @@ def answer_families() -> list[Family]:
     ceilings = grid(0.0, 1.0, 0.05)
     return [
         ASC_FAMILY,
-        Family("esc", windows, windows, ge, measures.unanimous_tail, _esc),
-        Family("lead", leads, leads, ge, measures.lead, Lead),
-        Family(
-            "majority",
-            shares,
-            grid(0.3, 1.0, 0.02)[::-1],
-            ge,
-            measures.majority,
-            Majority,
-        ),
-        Family("entropy", ceilings, grid(0.0, 1.0, 0.02), le, measures.entropy, Entropy),
+        Family("esc", windows, windows, ge, _esc),
+        Family("lead", leads, leads, ge, Lead),
+        Family("majority", shares, grid(0.3, 1.0, 0.02)[::-1], ge, Majority),
+        Family("entropy", ceilings, grid(0.0, 1.0, 0.02), le, Entropy),
     ]

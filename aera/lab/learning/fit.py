@@ -12,7 +12,7 @@ times over.
 """
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from aera.arrays import Columns, Flags, Floats
 from aera.errors import ProtocolError
 from aera.lab.frontier import Trajectories
 from aera.lab.learning.folds import Fold, out_of_fold
+from aera.lab.replay import Dataset
 from aera.network import Network, sigmoid
 from aera.policies.gate import Gate
 from aera.voting.traits import (
@@ -59,30 +60,6 @@ Scale = dict[str, Floats]
 """Medians, means, deviations, lows and highs of the inputs of a network."""
 
 
-@dataclass(frozen=True, eq=False)
-class Responses:
-    """Responses to some questions: their traits, whether each votes, and what it is worth."""
-
-    traits: Floats
-    """Shape (questions, responses, traits)."""
-    voted: Flags
-    grades: Floats
-
-    def taught(self, without: Container[str] = ()) -> tuple[tuple[str, ...], Floats]:
-        """The traits of the votes to learn from; those that too few have are missing in all."""
-        votes = self.traits[self.voted]
-        had = {g for g in GROUPS if g not in without and having(votes, g).mean() > NEARLY_ALL}
-        features = TRAIT_NAMES if TRACE in had else UNTRACED
-        lost = [each.group not in (COUNTS, *had) for each in TRAITS if each.name in features]
-        seen = votes[:, columns_of(features)]
-        seen[:, lost] = np.nan
-        return features, seen
-
-    def subset(self, rows: Columns) -> "Responses":
-        """The responses to some of the questions."""
-        return Responses(self.traits[rows], self.voted[rows], self.grades[rows])
-
-
 def standardize(evidence: Floats, edges: tuple[float, float] = (0, 1)) -> tuple[Floats, Scale]:
     """Inputs made alike, and what a network needs to do the same to others.
 
@@ -108,29 +85,39 @@ def linear(weights: Floats, scale: Scale) -> Network:
     return Network(layers=(), weight=weights[None, :-1], bias=weights[-1:], **scale)
 
 
-def fit_weigher(learned: Responses, *, without: Container[str] = ()) -> Weigher:
-    """A weigher of all these questions, from what nearly all of their responses bring.
+def fit_weigher(table: Dataset, rows: Columns, *, without: Container[str] = ()) -> Weigher:
+    """A weigher of these questions, from what nearly all of their responses bring.
 
     The groups of traits in `without` are left out.
     """
-    voted = learned.voted
+    voted = table.voted[rows]
     if not voted.any():
         raise ProtocolError(
             "none of the responses to learn from can be read, so there is nothing to weigh; "
             "look at the task of the pool"
         )
-    features, seen = learned.taught(without)
+    features, seen = _shown(table.traits[rows][voted], without)
     scaled, scale = standardize(seen, EDGES)
-    weights = fit_shares(scaled, learned.grades[voted], voted.sum(axis=1))
+    weights = fit_shares(scaled, table.grades[rows][voted], voted.sum(axis=1))
     return Weigher(linear(weights, scale), features)
 
 
-def fit_tiers(learned: Responses) -> Weigher:
+def _shown(votes: Floats, without: Container[str]) -> tuple[tuple[str, ...], Floats]:
+    """The traits of the votes to learn from; those that too few have are missing in all."""
+    had = {g for g in GROUPS if g not in without and having(votes, g).mean() > NEARLY_ALL}
+    features = TRAIT_NAMES if TRACE in had else UNTRACED
+    lost = [each.group not in (COUNTS, *had) for each in TRAITS if each.name in features]
+    seen = votes[:, columns_of(features)]
+    seen[:, lost] = np.nan
+    return features, seen
+
+
+def fit_tiers(table: Dataset, rows: Columns) -> Weigher:
     """The same with a lower weigher for responses that bring less, as long as any is left."""
-    best = fit_weigher(learned)
+    best = fit_weigher(table, rows)
     needed = [group for group in reversed(GROUPS) if group in best.needs]
     lost = [needed[:count] for count in range(1, len(needed))]
-    return replace(best, lower=tuple(fit_weigher(learned, without=without) for without in lost))
+    return replace(best, lower=tuple(fit_weigher(table, rows, without=each) for each in lost))
 
 
 def fit_shares(inputs: Floats, grades: Floats, counts: Columns) -> Floats:

@@ -6,7 +6,7 @@ teach about the other.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,25 +30,16 @@ class Fold:
     rest: Columns
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Who teaches, who ends the fit in time, and who calibrates."""
+class Split(NamedTuple):
+    """Who teaches, on whom the fit is watched so that it ends in time, and who calibrates.
+
+    Nobody is watched where a fit needs it not; where nobody calibrates, those of the fit do, each
+    judged out of fold.
+    """
 
     fit: Columns
     held: Columns
-    """Questions on which a fit is watched so that it ends in time; none where it needs none."""
     tune: Columns
-    """Questions to calibrate on; none: those of the fit, each judged out of fold."""
-
-    @property
-    def taught(self) -> Columns:
-        """Those that had a part in the fit."""
-        return np.concatenate([self.fit, self.held])
-
-    @property
-    def calibrating(self) -> Columns:
-        """Those that calibrate, one way or the other."""
-        return self.tune if len(self.tune) else self.fit
 
 
 def group_questions(questions: Sequence[Question]) -> Columns:

@@ -306,8 +306,6 @@ class PaperTable:
     readability: Readability = NOTHING
     cost_weight: float = 0.1
     """Lambda: what the whole budget costs, in units of grade."""
-    gain_margin: float = 0.0
-    """Delta: the least gain worth continuing for."""
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -331,9 +329,7 @@ class PaperTable:
     def labels(self) -> Flags:
         """Whether continuing pays, question by checkpoint."""
         costs = self.trajectories.tokens
-        return continuation_labels(
-            self.grades, costs, cost_weight=self.cost_weight, margin=self.gain_margin
-        )
+        return continuation_labels(self.grades, costs, cost_weight=self.cost_weight)
 
     def sweep(self, name: str) -> list[Point]:
         """Every setting of a family, read off afterwards: a descriptive frontier."""
@@ -429,7 +425,9 @@ class PaperLearner:
                 np.concatenate([part.states.scalars for part in parts]),
                 np.concatenate([part.states.centroids for part in parts]),
             ),
-            families=_families(self.encoder),
+            families={
+                each.name: each for each in (*answer_families(), consensus_family(self.encoder))
+            },
             readability=Readability().join(part.readability for part in parts),
         )
 
@@ -471,10 +469,6 @@ class PaperLearner:
         return PaperModel(gate, epochs, loss, families, head)
 
 
-def _families(encoder: Encoder) -> dict[str, Family]:
-    return {each.name: each for each in (*answer_families(), consensus_family(encoder))}
-
-
 def _describe(
     part: Iterable[Record],
     *,
@@ -489,19 +483,15 @@ def _describe(
     chains = [record.prefixes(settings.schedule) for record in voted]
     states = States(*describe_texts(chains, recorded))
     replayed = settings.replay(voted)
-    values = {
-        each.name: np.array([[each.measure(prefix) for prefix in chain] for chain in chains])
-        for each in _families(recorded).values()
-        if each.measure is not None
-    }
     seen = replayed.trajectories.with_evidence(
         "semantic_consensus", states.feature("semantic_consensus")
     )
+    agreeing = [[consensus(recorded, prefix) for prefix in chain] for chain in chains]
     return PaperTable(
         name=name,
         task=settings.task,
         questions=tuple(record.question for record in voted),
-        trajectories=replace(seen, values=values),
+        trajectories=replace(seen, values={**seen.values, "consensus": np.array(agreeing)}),
         states=states,
         families={},
         readability=replayed.readability,
@@ -525,7 +515,6 @@ def without_group(table: PaperTable, group: str) -> PaperTable:
 
 def consensus_family(encoder: Encoder) -> Family:
     """The threshold on semantic consensus."""
-    measure, make = partial(consensus, encoder), partial(Consensus, encoder)
     shares = grid(0.6, 0.98, 0.02)[::-1]
     fine = grid(0.6, 0.99, 0.01)[::-1]
-    return Family("consensus", shares, fine, ge, measure, make)
+    return Family("consensus", shares, fine, ge, partial(Consensus, encoder))

@@ -29,14 +29,19 @@ from aera.lab.calibrating.families import (
 from aera.lab.frontier import Trajectories, by_question
 from aera.lab.learning.fit import (
     PRICE,
-    Responses,
     fit_gate,
     fit_tiers,
     fit_weigher,
     judge_out_of_fold,
 )
 from aera.lab.learning.folds import Fold, Split, check_enough, out_of_fold, split_rows
-from aera.lab.replay import Dataset, ReplaySettings, count_votes, read_dataset
+from aera.lab.replay import (
+    Dataset,
+    ReplaySettings,
+    majority_says,
+    read_dataset,
+    winners,
+)
 from aera.lab.truths import Grader, Truths
 from aera.policies.gate import Gate, Gated
 from aera.policies.rules import Policy
@@ -46,8 +51,8 @@ from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Workers
 
 LABELS, MAJORITY, SCORES = "labels", "majority", "scores"
-SHARES = (0.5, 0.5)
-"""Of the questions, for learning and for a certificate."""
+SHARES = {False: (1.0, 0.0, 0.0), True: (0.5, 0.0, 0.5)}
+"""Of the questions, for learning and for calibration, without a certificate and with one."""
 MARGIN = 1.64
 """Standard errors that a loss stays below its limit, and a gain above nothing: on few questions the
 cheapest setting that seemed to lose little loses more on others."""
@@ -104,7 +109,7 @@ class VoteModel:
         weights = None
         if isinstance(self.weigher, Weigher):
             weights = self.weigher.weights(table.traits[rows])
-        seen = table.replay(rows, weights, mixed=table.exchangeable)
+        seen = table.replay(rows, weights)
         if self.gate is None:
             return seen
         assert seen.features is not None
@@ -178,17 +183,14 @@ class VoteLearner:
 
     def split(self, table: Dataset, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
-        if not certified:
-            return Split(rows, rows[:0], rows[:0])
-        fit, tune = split_rows(rows, SHARES, groups=table.groups, seed=seed)
-        return Split(fit, rows[:0], tune)
+        return Split(*split_rows(rows, SHARES[certified], groups=table.groups, seed=seed))
 
     def fit(
         self, table: Dataset, rows: Columns, *, held: Columns | None = None, seed: int
     ) -> VoteModel:
         """Weights and gate from these questions alone; nothing is held out."""
         check_enough(table)
-        own = table.replay(rows, mixed=table.is_exchangeable(rows))
+        own = table.replay(rows)
         if self.teacher == SCORES:
             weigher: Weigher | BestOfN | None = self.best_of_n
             learned = f"a gate for best-of-n at a price of {self.price:g} for the full budget"
@@ -214,22 +216,20 @@ class VoteLearner:
         """
         if not self.weigh:
             return plain, None, "votes are plain"
-        known = Responses(table.traits[rows], table.voted[rows], table.grades[rows])
-        teaches: Flags = np.ones(len(rows), dtype=np.bool_)
+        taught, teachers = table, rows
         if self.teacher == MAJORITY:
-            known = replace(known, grades=majority_says(table.answers[rows]))
-            teaches = _clear(known)
+            taught = replace(table, grades=majority_says(table.answers))
+            teachers = rows[_clear(taught, rows)]
 
-        def weigh(taught: Responses, weighed: Responses) -> Floats:
+        def weigh(taught: Dataset, weighed: Dataset) -> Floats:
             if self.given is not None:
-                return self.given.weights(weighed.traits)
-            work = partial(_weigh_fold, taught, weighed, teaches)
+                return self.given.weights(weighed.traits[rows])
+            work = partial(_weigh_fold, taught, weighed, rows, teachers)
             return out_of_fold(work, table.groups[rows], seed=seed, workers=self.workers)
 
-        weights, seen = weigh(known, known), plain
-        mixed = plain.tokens.shape[1] > 1
+        weights = weigh(taught, taught)
         if self.teacher == LABELS:
-            seen = table.replay(rows, weights, mixed=mixed)
+            seen = table.replay(rows, weights)
             kept, found = _gain(seen, plain)
             told = "weights taught elsewhere" if self.given else "learned weights"
             told += (
@@ -240,17 +240,16 @@ class VoteLearner:
         else:
             decided, found = self._ask_labels(table, rows, weights)
             if decided is None:
-                kept, why = _support(table.answers[rows], known, weigh)
+                kept, why = _support(table, rows, weigh)
                 found = why + found
             else:
                 kept = decided
             told = f"weights taught {'elsewhere' if self.given else 'by the clear votes'} "
             told += f"({found}) are {'used' if kept else 'refused'}"
-            if kept:
-                seen = table.replay(rows, weights, mixed=mixed)
+            seen = table.replay(rows, weights) if kept else plain
         if not kept:
             return plain, None, told
-        return seen, self.given or fit_tiers(known.subset(np.flatnonzero(teaches))), told
+        return seen, self.given or fit_tiers(taught, teachers), told
 
     def _ask_labels(
         self, table: Dataset, rows: Columns, weights: Floats
@@ -274,10 +273,13 @@ class VoteLearner:
         )
 
 
-def _weigh_fold(taught: Responses, weighed: Responses, teaches: Flags, fold: Fold) -> Floats:
-    """The weights of one fold, taught by those that teach among the others."""
-    teachers = taught.subset(fold.rest[teaches[fold.rest]])
-    return fit_weigher(teachers).weights(weighed.traits[fold.own])
+def _weigh_fold(
+    taught: Dataset, weighed: Dataset, rows: Columns, teachers: Columns, fold: Fold
+) -> Floats:
+    """The weights of one fold of these rows, taught by the teachers among the others."""
+    rest = rows[fold.rest]
+    weigher = fit_weigher(taught, rest[np.isin(rest, teachers)])
+    return weigher.weights(weighed.traits[rows[fold.own]])
 
 
 def _gain(weighted: Trajectories, plain: Trajectories) -> tuple[bool, str]:
@@ -292,39 +294,27 @@ def _gain(weighted: Trajectories, plain: Trajectories) -> tuple[bool, str]:
 # --- the majority as a teacher --------------------------------------------------------------------
 
 
-def winners(answers: Columns, weights: Floats | None = None) -> Columns:
-    """What each question's vote says; shape (questions, responses) to (questions,)."""
-    given = np.ones((1, 1, 1)) if weights is None else weights[:, None]
-    last = np.array([answers.shape[1]])
-    found: Columns = count_votes(answers[:, None], given, last).winner[:, 0, 0]
-    return found
-
-
-def majority_says(answers: Columns) -> Floats:
-    """1 for every response that says what the vote says."""
-    said: Floats = ((answers == winners(answers)[:, None]) & (answers >= 0)).astype(np.float64)
-    return said
-
-
-def _clear(known: Responses) -> Flags:
-    """The questions whose full vote is clearest, by the winner's share of it."""
-    counts = np.maximum(1, known.voted.sum(axis=1))
-    shares = (known.grades * known.voted).sum(axis=1) / counts
+def _clear(table: Dataset, rows: Columns) -> Flags:
+    """Those of the questions whose full vote is clearest, by the winner's share of it."""
+    voted = table.voted[rows]
+    shares = (table.grades[rows] * voted).sum(axis=1) / np.maximum(1, voted.sum(axis=1))
     clear: Flags = shares >= np.quantile(shares, 1 - CLEAR)
     return clear
 
 
 def _support(
-    answers: Columns, known: Responses, weigh: Callable[[Responses, Responses], Floats]
+    table: Dataset, rows: Columns, weigh: Callable[[Dataset, Dataset], Floats]
 ) -> tuple[bool, str]:
     """One half of the responses teaches; what becomes of the vote of the other half?
 
     Returns whether the weights may be used, and what was found, to be said after them.
     """
+    halves = [(table.answers[:, i::2], table.traits[:, i::2]) for i in (0, 1)]
     first, second = (
-        Responses(known.traits[:, i::2], known.voted[:, i::2], majority_says(answers[:, i::2]))
-        for i in (0, 1)
+        replace(table, answers=said, traits=shown, grades=majority_says(said))
+        for said, shown in halves
     )
+    answers = table.answers[rows]
     said = winners(answers[:, 0::2])
     agrees = said == winners(answers[:, 1::2])
     still = said == winners(answers[:, 1::2], weigh(first, second))

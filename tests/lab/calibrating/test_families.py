@@ -65,8 +65,6 @@ def test_settings_go_from_the_safest_to_the_boldest(family: Any, bench: Bench) -
 
 def test_no_family_stops_without_a_vote(family: Any) -> None:
     silent = prefixes_of("." * 8)
-    values = np.array([[family.measure(prefix) for prefix in silent]])
-    assert not family.ready(values, family.fine[-1]).any()
     assert not any(family.make(family.fine[-1]).decide(prefix).stop for prefix in silent)
 
 

@@ -11,20 +11,25 @@ from made_questions import made_table, trajectories_of
 
 from aera.arrays import Flags, Floats
 from aera.errors import ProtocolError
-from aera.lab import Trajectories
+from aera.lab import Dataset, Trajectories
 from aera.lab.learning import fit
 from aera.lab.learning.folds import deal
 from aera.policies.gate import VOTE_FEATURE_NAMES
 from aera.trace import TRACE_NAMES
 from aera.voting.traits import TRAIT_NAMES, columns_of
+from aera.voting.weigher import Weigher
 
 EVERY, SIZE = np.arange(60), len(VOTE_FEATURE_NAMES)
 
 
 @pytest.fixture(scope="module")
-def seen() -> fit.Responses:
-    table = made_table()
-    return fit.Responses(table.traits, table.voted, table.grades)
+def seen() -> Dataset:
+    return made_table()
+
+
+def weigher_of(seen: Dataset, **known: Floats) -> Weigher:
+    """Taught by all of these questions, some arrays of theirs exchanged."""
+    return fit.fit_weigher(replace(seen, **known), EVERY)
 
 
 def same(one: Floats, other: Floats) -> bool:
@@ -59,42 +64,42 @@ def test_no_weights_near_the_fit_have_a_smaller_loss(seed: int) -> None:
             assert objective(found + size * step, inputs, grades, counts) >= least - 1e-9
 
 
-def test_what_reveals_the_truth_is_learned(seen: fit.Responses) -> None:
-    weights = fit.fit_weigher(seen).weights(seen.traits)
+def test_what_reveals_the_truth_is_learned(seen: Dataset) -> None:
+    weights = weigher_of(seen).weights(seen.traits)
     right, wrong = weights[seen.grades == 1], weights[(seen.grades == 0) & seen.voted]
     assert right.min() > wrong.max()
     assert ((weights >= 0) & (weights <= 1)).all()
 
 
-def test_what_abstainers_look_like_is_not_part_of_the_range(seen: fit.Responses) -> None:
-    voted, traits = seen.voted.copy(), seen.traits.copy()
-    voted[:, 0] = False
-    plain = fit.fit_weigher(fit.Responses(traits, voted, seen.grades))
+def test_what_abstainers_look_like_is_not_part_of_the_range(seen: Dataset) -> None:
+    answers, traits = seen.answers.copy(), seen.traits.copy()
+    answers[:, 0] = -1
+    plain = weigher_of(seen, answers=answers)
     traits[:, 0] = 1e6
-    odd = fit.fit_weigher(fit.Responses(traits, voted, seen.grades))
+    odd = weigher_of(seen, answers=answers, traits=traits)
     np.testing.assert_array_equal(plain.network.highs, odd.network.highs)
     assert same(plain.weights(seen.traits), odd.weights(seen.traits))
 
 
 @pytest.mark.parametrize("grade", [0.0, 1.0])
 def test_where_everybody_is_right_or_nobody_weights_stay_finite(
-    seen: fit.Responses, grade: float
+    seen: Dataset, grade: float
 ) -> None:
-    weigher = fit.fit_weigher(replace(seen, grades=np.full_like(seen.grades, grade)))
+    weigher = weigher_of(seen, grades=np.full_like(seen.grades, grade))
     weights = weigher.weights(seen.traits)
     assert np.isfinite(weights).all()
     assert (weights > 0.5).all() == bool(grade)
 
 
-def test_without_a_readable_response_nothing_can_be_weighed(seen: fit.Responses) -> None:
+def test_without_a_readable_response_nothing_can_be_weighed(seen: Dataset) -> None:
     with pytest.raises(ProtocolError, match="none of the responses to learn from can be read"):
-        fit.fit_weigher(replace(seen, voted=np.zeros_like(seen.voted)))
+        weigher_of(seen, answers=np.full_like(seen.answers, -1))
 
 
 # --- what responses bring -------------------------------------------------------------------------
 
 
-def traced(seen: fit.Responses, share: float) -> fit.Responses:
+def traced(seen: Dataset, share: float) -> Dataset:
     """The same with traces on this share of the responses, which know the grade."""
     traits = seen.traits.copy()
     has = np.random.default_rng(0).random(seen.grades.shape) < share
@@ -104,17 +109,17 @@ def traced(seen: fit.Responses, share: float) -> fit.Responses:
     return replace(seen, traits=traits)
 
 
-def test_traces_are_learned_from_where_nearly_all_have_them(seen: fit.Responses) -> None:
-    assert fit.fit_weigher(traced(seen, 1.0)).features == TRAIT_NAMES
-    assert fit.fit_weigher(traced(seen, 0.9)).features != TRAIT_NAMES
-    assert fit.fit_weigher(traced(seen, 1.0)).tier == "traces"
+def test_traces_are_learned_from_where_nearly_all_have_them(seen: Dataset) -> None:
+    best, most = (weigher_of(traced(seen, share)) for share in (1.0, 0.9))
+    assert (best.features, best.tier) == (TRAIT_NAMES, "traces")
+    assert most.features != TRAIT_NAMES
 
 
-def test_a_weigher_brings_one_for_each_lower_tier(seen: fit.Responses) -> None:
+def test_a_weigher_brings_one_for_each_lower_tier(seen: Dataset) -> None:
     learned = traced(seen, 1.0)
-    best = fit.fit_tiers(learned)
+    best = fit.fit_tiers(learned, EVERY)
     assert [each.tier for each in (best, *best.lower)] == ["traces", "text"]
-    bare = fit.fit_weigher(learned, without={"traces"})
+    bare = fit.fit_weigher(learned, EVERY, without={"traces"})
     assert same(best.weights(seen.traits), bare.weights(seen.traits))
 
 

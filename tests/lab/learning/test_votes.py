@@ -22,7 +22,7 @@ from made_questions import (
 from aera import BestOfN, Question, Record, Response, lab
 from aera.errors import ProtocolError, UsageError
 from aera.lab.calibrating.families import SCORE_FAMILY
-from aera.lab.learning.fit import Responses, fit_weigher
+from aera.lab.learning.fit import fit_weigher
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.solving.run import replay
@@ -143,7 +143,7 @@ def test_weights_that_lead_votes_astray_are_refused() -> None:
     """Here most are wrong, and weights that know it turn votes round."""
     learner = LEARNERS["majority"]
     table = made_table(questions=1500)
-    truth = fit_weigher(Responses(table.traits, table.voted, table.grades))
+    truth = fit_weigher(table, np.arange(1500))
     model = replace(learner, given=truth).fit(table, np.arange(1500), seed=0)
     assert model.weigher is None
     assert "beyond the 5 allowed) are refused" in model.learned
@@ -207,7 +207,7 @@ def test_a_judge_scores_each_text_once() -> None:
     data = learner.prepare(HeldRecords(records, TASK, SCHEDULE))
     assert len(asked) == len(set(asked))
     assert (data.replay(np.arange(5)).known_grades == -1).all()
-    assert data.rewarded
+    assert data.settings.rewarded
 
 
 def test_a_pool_without_truths_has_no_labels_to_teach() -> None:
