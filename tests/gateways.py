@@ -105,7 +105,7 @@ def config_of(urls: Iterable[str], **settings: Any) -> Config:
 
     def own(kind: Any, **usual: Any) -> Any:
         names = {each.name for each in fields(kind)} & settings.keys()
-        return kind(**usual, **{name: settings.pop(name) for name in names})
+        return kind(**usual | {name: settings.pop(name) for name in names})
 
     keys = tuple(KeyConfig(secret=key) for key in settings.pop("keys", ()))
     usual: dict[str, Any] = {"tries": 1, "api_key_env": ("NO_KEY",)}

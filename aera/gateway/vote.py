@@ -218,7 +218,9 @@ class VotedChoice:
         if run.error is None and run.reason == "limit: key":
             return used_up(ledger.above, self.bound(run.question))
         causes = [r.source for r in self.responses if isinstance(r.source, UpstreamError)]
-        return run.error or [UpstreamError("no reply could be had"), *causes][-1]
+        lost = "; ".join(ledger.lost_to)
+        why = f"{lost}; a limit left no room for another try" if lost else "no reply could be had"
+        return run.error or [UpstreamError(why), *causes][-1]
 
     def cut_off(self) -> Run:
         """A run of what there is; what came and was not compared in time is read as it stands."""

@@ -64,6 +64,13 @@ def test_the_tokens_of_a_request_have_a_ceiling(options: Any) -> None:
     assert (cut in told["warnings"]) == bool(options)
 
 
+def test_a_failure_is_named_where_a_limit_leaves_no_second_try() -> None:
+    server = FakeUpstream(boxed, faults=[Fault.status(500, "out of memory")] * 9)
+    status, _, told = posted({**BODY, "max_tokens": 40}, server, tries=3, max_tokens_total=160)
+    assert (status, len(server.calls)) == (502, 1)
+    assert told["error"]["message"].endswith("out of memory; a limit left no room for another try")
+
+
 @pytest.mark.parametrize(
     ("options", "ceilings", "warned"),
     [
