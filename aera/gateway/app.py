@@ -51,7 +51,7 @@ from aera.solving.controller import Controller, default_controller
 
 log = logging.getLogger("aera.gateway")
 PAGE = Path(__file__).parent / "page.html"
-MODELS = "/v1/models"
+MODELS, BATCHES = "/v1/models", "/v1/batches"
 # What a path is counted as; the others may hold anything, and are "proxy".
 ROUTES = {CHAT: "chat", RESPONSES: "responses", MODELS: "models", "/state": "state"}
 # Paths that answer whoever asks.
@@ -459,6 +459,9 @@ class Gateway:
         sent = {field: value for field, value in body.items() if field != "aera"} | own
         upstream = model.upstream(exchange.asked)
         if client.ledgers and exchange.scope["method"] == "POST":
+            if sent.get("background") or exchange.path.startswith(BATCHES):
+                text = "what runs in the background is not counted: this key, with a limit, may not"
+                raise DeniedError(text, status=403, code="not_counted")
             held = await client.hold(*proxy.bound_of(sent, len(content), exchange.path))
             hides = proxy.lacks_usage(sent, exchange.path)
             if held.max_tokens is not None:
@@ -481,9 +484,11 @@ class Gateway:
             parsed = await openai.parse_body(content)
             if isinstance(parsed, dict):
                 body = parsed
-            elif client.models:  # otherwise what it is instead is for the upstream to say
+            elif client.models:
                 text = "this key may ask for some models only: name one in a JSON request"
                 raise DeniedError(text, status=403, code="model_not_allowed")
+            elif client.ledgers and not openai.is_upload(exchange.asked):
+                openai.check_object(parsed)  # servers may read what we cannot, as UTF-16
         name, options = body.get("model"), body.get("aera")
         if isinstance(name, str) and name.startswith(openai.PREFIX):
             raise UsageError(

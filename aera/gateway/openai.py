@@ -237,6 +237,11 @@ def forwarded_names(given: Iterable[str]) -> frozenset[bytes]:
     return frozenset(names - {REQUEST_ID})
 
 
+def is_upload(headers: Headers) -> bool:
+    """Whether a request is a form with files."""
+    return dict(headers).get(b"content-type", b"").lower().startswith(b"multipart/form-data")
+
+
 def own_headers(headers: Headers) -> dict[str, str]:
     """The headers that are about votes, by the rest of their names; of two alike the first."""
     return {

@@ -1,6 +1,7 @@
 """The gateway as a server: what passes through, who may ask for how much, leaving clients."""
 
 import asyncio
+import gzip
 import io
 import json
 import logging
@@ -337,6 +338,24 @@ def test_all_that_a_server_may_generate_counts_for_a_key(path: str, more: Any) -
     proxied(act, handler, keys=KEYS, key_tokens_per_minute=3_000)
     # Of a path that nobody knows, what bounds a reply is not known either: one may come.
     assert billed <= (5_000 if path.endswith("/") else 3_000)
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "code"),
+    [
+        ("/v1/completions", json.dumps({"model": "m", "n": 90}).encode("utf-16"), 400),
+        ("/v1/completions", gzip.compress(b'{"model": "m", "n": 90}'), 400),
+        ("/v1/batches", b'{"endpoint": "/v1/responses"}', 403),
+        ("/v1/responses", b'{"model": "m", "input": "x", "background": true}', 403),
+    ],
+    ids=["UTF-16", "packed", "batch", "background"],
+)
+def test_what_cannot_be_counted_is_not_passed_on(path: str, content: bytes, code: int) -> None:
+    sent = {"data": content, "headers": {**bearer(KEYS[0]), "Content-Type": "application/json"}}
+    act = lambda house: house.fetch(path, "POST", **sent)  # noqa: E731
+    (status, _, _), seen = proxied(act, fine, keys=KEYS, key_tokens_per_minute=3_000)
+    assert (status, seen) == (code, [])
+    assert proxied(act, fine, keys=KEYS)[0][0] == 200, "without a limit"
 
 
 # --- readiness and metrics ------------------------------------------------------------------------
