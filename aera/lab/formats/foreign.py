@@ -16,7 +16,6 @@ from aera.errors import PoolError
 from aera.files import to_line, whole_file
 from aera.lab.formats.rows import (
     Fields,
-    Pair,
     asked_in,
     read_reply,
     table_questions,
@@ -106,7 +105,7 @@ def _sample(sample: Row, *, where: str) -> tuple[int, Row]:
     }
     if failed or not output.get("choices"):
         said, model = _said(failed) or "no output", written(output.get("model"))
-        row["responses"] = [(Response("", error=said, model=model), False)]
+        row["responses"] = [Response("", error=said, model=model)]
     else:
         usage, seconds = output.get("usage"), output.get("time")
         tokens = usage.get("output_tokens") if isinstance(usage, dict) else None
@@ -201,7 +200,7 @@ def read_batch(file: Path, questions: Path | None = None) -> Rows:
         where, rows = replies.get(name, (file.name, []))
         count = request.get("n") or most
         told = [each for row in rows for each in _replied(row, count, where=where)]
-        missing = [(Response("", error="the batch gave no reply"), False)] * count
+        missing = [Response("", error="the batch gave no reply")] * count
         yield where, {**request, "responses": told or missing}
 
 
@@ -213,14 +212,14 @@ def _body(line: Row) -> Row:
     return body if isinstance(body, dict) else {}
 
 
-def _replied(line: Row, count: int, *, where: str) -> list[Pair]:
+def _replied(line: Row, count: int, *, where: str) -> list[Response]:
     """What one line brought; a request that failed failed as often as was asked."""
     told, body = line.get("response"), _body(line)
     trouble = line.get("error") or body.get("error")
     status = told.get("status_code") if isinstance(told, dict) else None
     if trouble or (isinstance(status, int) and status != 200) or not body:
         said = _said(trouble) or (f"status {status}" if status else "no response")
-        return [(Response("", error=said), False)] * count
+        return [Response("", error=said)] * count
     return read_reply(body, where=where)
 
 

@@ -46,8 +46,6 @@ from aera.sampling.replies import (
     read_tokens,
 )
 
-Pair = tuple[Response, bool]
-"""A response, and whether its tokens are guessed."""
 Mapped = Mapping[str, str] | Iterable[str]
 """Our names to a file's, also as texts OURS=THEIRS."""
 
@@ -330,21 +328,28 @@ def choices_of(fields: Fields) -> tuple[str, ...]:
 # --- questions with their responses ---------------------------------------------------------------
 
 
+class Guessed(int):
+    """A number of tokens that nobody counted."""
+
+
 @dataclass(frozen=True)
 class Entry(Record):
     """One question of a file: where it stands, what came back, and what the file says is right.
 
-    `truth` is as the file writes it, in the field `truth_name`; `task` is the one it names. Tokens
-    that are `estimated` are guessed from the length of the texts. A `remark` says what was taken
-    for what, where a file does not say.
+    `truth` is as the file writes it, in the field `truth_name`; `task` is the one it names. A
+    `remark` says what was taken for what, where a file does not say.
     """
 
     where: str
     truth: str | None = None
     truth_name: str = "answer"
     task: object = None
-    estimated: bool = False
     remark: str | None = None
+
+    @property
+    def estimated(self) -> bool:
+        """Whether tokens are guessed from the length of texts."""
+        return any(isinstance(each.tokens, Guessed) for each in self.responses)
 
 
 def is_unknown(name: str, mapped: Mapping[str, str]) -> bool:
@@ -370,7 +375,7 @@ def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE)
             entry = _one(fields, question, reply)
         else:
             entry = _entry(fields, question, _several(fields, told), fields.name("answer"))
-        call = any(isinstance(each, tuple) or is_reply(each) for each in told or ())
+        call = any(isinstance(each, Response) or is_reply(each) for each in told or ())
         if told is not None and not call and "request_id" not in fields.row:
             yield replace(entry, question=_named(question, str(count)))
             continue
@@ -392,17 +397,10 @@ def _named(question: Question, number: str) -> Question:
     return question if question.id else replace(question, id=number)
 
 
-def _entry(fields: Fields, question: Question, read: list[Pair], truth: str | None) -> Entry:
+def _entry(fields: Fields, question: Question, read: list[Response], truth: str | None) -> Entry:
     """What a row says, with its truth in the field of this name."""
-    return Entry(
-        question,
-        tuple(response for response, _ in read),
-        fields.where,
-        written(given(fields.row, truth)),
-        truth or "answer",
-        fields.row.get("task"),
-        any(guessed for _, guessed in read),
-    )
+    right, task = written(given(fields.row, truth)), fields.row.get("task")
+    return Entry(question, tuple(read), fields.where, right, truth or "answer", task)
 
 
 def _responses(fields: Fields) -> list[Any] | None:
@@ -433,12 +431,12 @@ def is_reply(value: object) -> bool:
     return is_objects(choices) and any({"message", "finish_reason"} & {*c} for c in choices or ())
 
 
-def _several(fields: Fields, told: list[Any]) -> list[Pair]:
+def _several(fields: Fields, told: list[Any]) -> list[Response]:
     """The responses of a row that holds all to its question, in the order of their index."""
     places = [whole_number(each.get("index")) if isinstance(each, dict) else None for each in told]
     if None not in places:
         told = [each for _, _, each in sorted(zip(places, range(len(told)), told, strict=True))]
-    read: list[Pair] = []
+    read: list[Response] = []
     for place, each in enumerate(told):
         where = f"{fields.where}, response {place}"
         if is_reply(each):
@@ -446,13 +444,13 @@ def _several(fields: Fields, told: list[Any]) -> list[Pair]:
         else:
             read.append(_response(each, where, fields.mapped))
     prompt = listed(fields.row.get("prompt_token_ids"))
-    if prompt and read and not any(response.prompt_tokens for response, _ in read):
-        read[0] = (replace(read[0][0], prompt_tokens=len(prompt)), read[0][1])
+    if prompt and read and not any(response.prompt_tokens for response in read):
+        read[0] = replace(read[0], prompt_tokens=len(prompt))
     model = written(fields.row.get("model"))
-    return [(replace(each, model=each.model or model), guessed) for each, guessed in read]
+    return [replace(each, model=each.model or model) for each in read]
 
 
-def read_reply(reply: Row, *, where: str) -> list[Pair]:
+def read_reply(reply: Row, *, where: str) -> list[Response]:
     """The responses of a completion in OpenAI's words."""
     try:
         choices = sorted(
@@ -468,7 +466,8 @@ def read_reply(reply: Row, *, where: str) -> list[Pair]:
     told = usage if isinstance(usage, dict) else {}
     counted = billed(told, [each.text for each in found]) is not None
     took = _others({"latency_ms": reply.get("latency_ms")}, where).get("latency_ms")
-    return [(replace(each, latency_ms=took), not counted) for each in found]
+    count = int if counted else Guessed
+    return [replace(each, tokens=count(each.tokens), latency_ms=took) for each in found]
 
 
 # --- one response per row -------------------------------------------------------------------------
@@ -529,16 +528,15 @@ def _together(singles: list[_Single]) -> Iterator[Entry]:
             next(iter(told.values()), entries[-1]),
             question=first,
             responses=tuple(response for entry in entries for response in entry.responses),
-            estimated=any(entry.estimated for entry in entries),
         )
 
 
 # --- responses ------------------------------------------------------------------------------------
 
 
-def _response(told: Any, where: str, mapped: Mapping[str, str]) -> Pair:
-    """A response from a text, an object or an answer alone, and whether its tokens are guessed."""
-    if isinstance(told, tuple):
+def _response(told: Any, where: str, mapped: Mapping[str, str]) -> Response:
+    """A response from a text, an object or an answer alone."""
+    if isinstance(told, Response):
         return told
     if isinstance(told, dict):
         fields = Fields(told, where, mapped)
@@ -549,7 +547,7 @@ def _response(told: Any, where: str, mapped: Mapping[str, str]) -> Pair:
     return _response_of(Fields({key: told}, where), key)
 
 
-def _response_of(fields: Fields, said: str | None) -> Pair:
+def _response_of(fields: Fields, said: str | None) -> Response:
     """The same from an object, whose answer has this name."""
     told, where = _as_openai_says(fields.row), fields.where
     others, named = _others(told, where), fields.name("text")
@@ -574,9 +572,9 @@ def _response_of(fields: Fields, said: str | None) -> Pair:
         others = {"logprob": round(served.total, 4), **others}
         others["source"] = Choice({}, tokens=served)
         tokens = len(served.ends) if tokens is None else tokens
-    guess = 0 if failed else guess_tokens(text) or int(answer is not None)
-    response = Response(text, guess if tokens is None else tokens, answer=answer, **others)
-    return response, tokens is None and not failed
+    if tokens is None:
+        tokens = 0 if failed else Guessed(guess_tokens(text) or answer is not None)
+    return Response(text, tokens, answer=answer, **others)
 
 
 def _as_openai_says(told: Row) -> Row:
