@@ -750,9 +750,8 @@ def write_pool(path: Path, records: Iterable[Record], plan: Plan) -> Pool:
                     file.write(to_line(line).encode())
     if not any(counts.values()):
         raise PoolError(f"a pool needs at least one {'response' if counts else 'question'}")
-    manifest = Manifest.of(plan, counts)
     write_whole(path / QUESTIONS, "".join(asked))
-    manifest = replace(manifest, hashes={name: file_hash(path / name) for name in files})
+    manifest = Manifest.of(plan, counts, {name: file_hash(path / name) for name in files})
     write_json(path / MANIFEST, manifest.as_json())
     return Pool(path, manifest)
 

@@ -139,10 +139,12 @@ def dying_at(number: int, patch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def deaths(work: Callable[[], object], begin: Callable[[], object]) -> Iterator[str]:
+def deaths(work: Callable[[], object], out: Path, first: Path | None) -> Iterator[str]:
     """Do the same work anew, dying one file operation later each time; says at which."""
     for number in count(1):
-        begin()
+        shutil.rmtree(out, ignore_errors=True)
+        if first is not None:
+            shutil.copytree(first, out)
         with pytest.MonkeyPatch.context() as patch:
             done = dying_at(number, patch)
             with suppress(Stopped):
@@ -158,14 +160,7 @@ def test_a_death_at_any_file_operation_loses_nothing(tmp_path: Path, grown: bool
     old = [*(sampled(first, 8, QUESTIONS[1:]) or ())] if grown else []
     new = [*(sampled(whole, 16) or ())]
     sampler = Stepping()
-
-    def begin() -> None:
-        sampler.asked.clear()
-        shutil.rmtree(out, ignore_errors=True)
-        if grown:
-            shutil.copytree(first, out)
-
-    for last in deaths(lambda: sampled(out, 16, sampler=sampler), begin):
+    for last in deaths(lambda: sampled(out, 16, sampler=sampler), out, first if grown else None):
         if (out / "manifest.json").exists():
             assert [*Pool.open(out)] in (old, new), last
         elif grown:
@@ -174,6 +169,7 @@ def test_a_death_at_any_file_operation_loses_nothing(tmp_path: Path, grown: bool
         assert sampled(out, 16, sampler=sampler) is not None
         assert files(out) == files(whole), last
         assert len(sampler.asked) <= len({*sampler.asked}) + 3, "more than the call under way"
+        sampler.asked.clear()
 
 
 @pytest.mark.parametrize("imported", [False, True])
@@ -183,12 +179,7 @@ def test_a_death_while_something_is_dropped_leaves_a_pool(tmp_path: Path, import
     sampled(without, 8, QUESTIONS[1:])
     for place in (first, without) if imported else ():
         (place / "plan.json").unlink()
-
-    def begin() -> None:
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(first, out)
-
-    for last in deaths(lambda: drop(out, ["q0"]), begin):
+    for last in deaths(lambda: drop(out, ["q0"]), out, first):
         if not (out / "manifest.json").exists():
             with pytest.raises(PoolError, match="is being rewritten; run the same command again"):
                 Pool.open(out)
