@@ -361,6 +361,7 @@ class _Solving(Job):
         """Solve them, print or write each answer, and keep what was paid for beside them."""
         with self._open_log(asked, out) if out else nullcontext() as log:
             known = self._read_answers(out, log) if out and log else {}
+            asked = log.questions if log else asked  # without those that are dropped
             done = [*known.values()]
             self._announce([each for each in asked if each.id not in known], len(known), log)
             short = out is None and len(asked) == 1 and sys.stdout.isatty()

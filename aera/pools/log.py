@@ -245,10 +245,14 @@ class Log:
 
     # --- what comes
 
+    def drops(self, question: Question) -> bool:
+        """Whether a question is dropped, perhaps just now and by another process."""
+        self.dropped = Dropped.read(self.path)
+        return question.id in self.dropped.ids
+
     def add(self, question: Question, start: int, responses: Sequence[Response]) -> None:
         """Write what a call brought. What failed is noted elsewhere, and asked for again later."""
-        self.dropped = Dropped.read(self.path)  # perhaps just now, by another process
-        if question.id in self.dropped.ids:
+        if self.drops(question):
             return
         kept: dict[int, str] = {}
         failed: list[str] = []

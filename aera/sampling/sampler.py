@@ -219,7 +219,7 @@ async def record(
     async def worker() -> None:
         for question, stretch in work:
             rest = stretch
-            while rest:
+            while rest and not log.drops(question):
                 asked = await ask(question, rest)
                 if not asked:
                     return

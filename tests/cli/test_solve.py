@@ -85,6 +85,22 @@ def test_what_never_came_and_what_came_are_what_was_asked_for(aera: Aera) -> Non
     assert "12 responses asked for, retries counted: 4 came, 8 never came" in done.stderr
 
 
+def test_what_was_dropped_is_not_asked_again(
+    solve: Aera, aera: Aera, server: FakeUpstream, tmp_path: Path
+) -> None:
+    rows = [{"id": "a", "question": "one?"}, {"id": "b", "question": "two?"}]
+    (tmp_path / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call = ("--file", "two.jsonl", "--out", "solved.jsonl")
+    assert solve(*call).returncode == 0
+    assert aera("drop", "solved.jsonl.pool", "--ids", "a").returncode == 0
+    (tmp_path / "solved.jsonl").unlink()
+    server.calls.clear()
+    assert solve(*call).returncode == 0
+    assert server.calls == []
+    [line] = (tmp_path / "solved.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line)["question_id"] == "b"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -401,14 +401,18 @@ def test_a_dropped_question_is_erased_and_never_asked_again(tmp_path: Path, impo
         assert ([*grown.questions], len(sampler.asked)) == ([q.id for q in QUESTIONS[1:]], 20)
 
 
-def test_a_question_dropped_while_it_is_sampled_is_left_out(tmp_path: Path) -> None:
+def test_a_question_dropped_while_it_is_sampled_is_left_out_and_not_paid_for(
+    tmp_path: Path,
+) -> None:
     def watch(log: Log) -> None:
         if log.done == 30:
-            said("drop", tmp_path, "--ids", "q1")
+            said("drop", tmp_path, "--ids", "q1,q4")
 
-    pool = sampled(tmp_path, watch=watch)
+    sampler = Stepping()
+    pool = sampled(tmp_path, watch=watch, sampler=sampler)
     assert pool is not None
-    assert [*pool.questions] == ["q0", "q2", "q3", "q4", "q5"]
+    assert [*pool.questions] == ["q0", "q2", "q3", "q5"]
+    assert "q4" not in {name for name, _ in sampler.asked}
     assert told(tmp_path)["awaiting"] == 0
 
 
