@@ -5,6 +5,7 @@ import hashlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -397,20 +398,24 @@ class Model:
                 await self._escalate(choice, self._second)
 
     async def _escalate(self, choice: VotedChoice, second: Replicas) -> None:
-        """Take the second upstream's reply, where it has one."""
-        left = choice.left
+        """Take the second upstream's reply, where it has one and the caller's key has room."""
+        left, bound, above = choice.left, choice.bound(choice.run.question), choice.ledger.above
         asked = second.with_headers(choice.upstream.tracing)
         body = {**choice.body, "model": self.config.escalate["model"]}
         try:
             async with asyncio.timeout(None if left is None else left + LATE):
-                asking = asked.complete(body, 1, deadline=choice.ledger.deadline)
-                [reply] = await choice.wait(asking)
+                held = await Ledger(Budget(), above=above).reserve(1, bound)
+                if held is None:
+                    raise used_up(above, bound)
+                with closing(held):
+                    due = choice.ledger.deadline
+                    [reply] = await choice.wait(asked.complete(body, 1, deadline=due, held=held))
                 if reply.error is None:
                     reading = partial(choice.reader.read, reply)
                     read = await off_loop(choice.run, reading, size=len(reply.text))
                     choice.second, choice.second_answer = reply, read.answer
             problem = reply.error
-        except (UpstreamError, TimeoutError) as error:
+        except (DeniedError, UpstreamError, TimeoutError) as error:
             problem = str(error) or "the deadline is over"
         if problem is not None:
             choice.notes += (f"escalation failed: {problem}",)
