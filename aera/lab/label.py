@@ -20,13 +20,14 @@ from aera.lab.formats.sources import read_csv, shown
 from aera.lab.truths import Truths
 from aera.policies.rules import Fixed, Policy, label_of
 from aera.pools.parquet import ANSWER, ParquetPool, read_columns
-from aera.pools.pool import FewerRecords, Records
+from aera.pools.pool import FewerRecords, Pool, Records
 from aera.pools.stats import name_few
 from aera.reading.task import readable_answer
 from aera.solving.run import replay
 from aera.voting.rules import gives_weights
 from aera.workers import SERIAL, Workers
 
+STOPPED = "; those that a policy stopped early are the easy ones, so this says nothing of them all"
 Candidate = tuple[Question, dict[str, str | None]]
 """A question with what each way answers, by label."""
 
@@ -60,14 +61,17 @@ class Graded:
 def open_graded(records: Records, *, workers: Workers = SERIAL) -> Graded:
     """The questions that can be judged: those with enough responses and, where any has, a truth."""
     truths = open_truths(records, workers=workers)
+    solved = isinstance(records, Pool) and records.is_open and not records.wanted
     if truths is not None:
         without = [name for name in records.questions if name not in truths.answers]
         if len(without) == len(records.questions):
             raise ProtocolError(f'none of the questions of "{records.name}" has a truth')
         if without:
             records = FewerRecords(records, dict.fromkeys(without, "has no truth"))
-    left = records.left_out
-    return Graded(records, truths, f"left out: {name_few(left)}" if left else None)
+    if not (left := records.left_out):
+        return Graded(records, truths, None)
+    biased = STOPPED if solved else ""
+    return Graded(records, truths, f"left out: {name_few(left)}{biased}")
 
 
 def read_labels(path: Path) -> Truths:

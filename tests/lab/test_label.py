@@ -8,11 +8,12 @@ import pytest
 from small_study import Bench
 from streams import NUMERIC, record_of
 
-from aera import ASC, Fixed, Schedule
+from aera import ASC, Fixed, Pool, Question, Response, Schedule
 from aera.errors import UsageError
 from aera.lab import Truths
-from aera.lab.label import find_candidates, fit_labels, write_labels
-from aera.pools.pool import HeldRecords
+from aera.lab.label import STOPPED, find_candidates, fit_labels, open_graded, write_labels
+from aera.pools.log import Log
+from aera.pools.pool import HeldRecords, Plan
 
 # The first two agree and the full vote says otherwise; in the others early and late agree.
 SAID = {"turns": "11222222", "same": "11111111", "slow": "12222222"}
@@ -46,3 +47,13 @@ def test_labels_that_cannot_be_used_are_counted_and_named(
     ]
     with pytest.raises(UsageError, match="of 1 labels, no use have those of 1 question: nobody"):
         fit_labels(Truths({"nobody": "2"}), bench.records)
+
+
+def test_questions_that_a_policy_stopped_early_are_said_to_be_missing(tmp_path: Path) -> None:
+    asked = [Question(name, "?") for name in "abc"]
+    plan = Plan(NUMERIC, None, request=lambda question: {"prompt": question.text})
+    with Log(tmp_path, plan, asked) as log:
+        for question, count in zip(asked, (4, 8, 8), strict=True):
+            log.add(question, 0, [Response(str(n), 1) for n in range(count)])
+    left = "left out: 1 question: a (has 4 responses, fewer than 8)"
+    assert open_graded(Pool.open(tmp_path)).remark == left + STOPPED
