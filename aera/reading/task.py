@@ -579,6 +579,8 @@ class Readability:
         """What would help to read more."""
         if self.truncated > self.unread:
             return "most were cut off: allow more tokens (--set max_tokens=...)"
+        if self.failed > self.unread:
+            return "most failed or came without a text: look at what the server sends"
         loose = f"--task {task.kind}-loose reads a last sentence too; or "
         may = f"{task.kind}-loose" in TASKS and not (task.loose or task.redo or task.pattern)
         return (

@@ -288,6 +288,7 @@ def test_what_would_help_is_said_where_little_was_read() -> None:
         ("numeric", prose, loose),
         ("text", prose, "rests on few of them; give another --task"),
         ("numeric", cut, "most were cut off: allow more tokens"),
+        ("numeric", [Response("")], "most failed or came without a text: look at what the server"),
     ):
         task = get_task(name)
         found = Readability.of("q", replies, [task.read(Response("?!"))])
