@@ -10,13 +10,12 @@ from starlette.responses import Response
 from starlette.types import Scope, Send
 
 from aera.core import Response as Sample
-from aera.errors import UsageError
 from aera.gateway.openai import CHAT, HOP_HEADERS, RESPONSES, DeniedError, Json, end_to_end
 from aera.sampling.budget import Bound, Held, Usage
 from aera.sampling.client import RequestBody, read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
 from aera.sampling.replies import is_whole
-from aera.sampling.sampler import request_bound
+from aera.sampling.sampler import check_whole, request_bound
 
 REPLY_HEADERS = (HOP_HEADERS - {b"content-length"}) | {b"content-encoding", b"date", b"server"}
 PACKED = (b"content-encoding", b"transfer-encoding")
@@ -65,13 +64,9 @@ def bound_of(body: Json, size: int, path: str) -> tuple[int, Bound]:
     if path not in STREAMS:  # what bounds a reply there is not max_tokens, if anything is
         length = body.get(LENGTH) if path == RESPONSES else None
         bound.max_tokens = length if is_whole(length) and length > 0 else None
-    choices = 1
-    for name in ("n", "best_of"):
-        wanted = body.get(name)
-        if wanted is not None and not (is_whole(wanted) and wanted > 0):
-            raise UsageError(f'"{name}" must be a whole number from 1 up, but got {wanted!r:.40}')
-        choices = max(choices, wanted or 1)
-    return prompts * choices, bound
+    for name in ("n", "best_of", LENGTH):
+        check_whole(body, name)
+    return prompts * max(1, body.get("n") or 1, body.get("best_of") or 1), bound
 
 
 def cut(body: Json, most: int, path: str) -> dict[str, Any]:

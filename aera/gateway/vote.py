@@ -31,7 +31,7 @@ from aera.reading.task import question_reader
 from aera.sampling.budget import Bound, Budget, Held, Ledger
 from aera.sampling.client import LENGTHS, RequestBody, run_together
 from aera.sampling.replicas import Replicas
-from aera.sampling.replies import trim_logprobs
+from aera.sampling.replies import is_whole, trim_logprobs
 from aera.sampling.sampler import request_bound
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation, Run
@@ -468,10 +468,12 @@ def limit_options(options: RequestOptions, config: ModelConfig, notes: list[str]
 
 def limit_lengths(body: Json, most: int | None, notes: list[str]) -> dict[str, int]:
     """The fields that keep responses as short as allowed; each that was cut is noted."""
-    asked = {name: body[name] for name in LENGTHS if isinstance(body.get(name), int)}
+    asked = {name: body[name] for name in LENGTHS if body.get(name) is not None}
     if most is None or not asked:
         return {} if most is None else {"max_tokens": most}
-    cut = {name: most for name, length in asked.items() if length > most}
+    # Some servers take "500" for a length, and -1 for no end.
+    fits = {name for name, told in asked.items() if is_whole(told) and 0 < told <= most}
+    cut = {name: most for name in asked if name not in fits}
     notes += [f"{name} was cut from {asked[name]} to {most}" for name in cut]
     return cut
 

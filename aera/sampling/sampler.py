@@ -17,6 +17,7 @@ from aera.pools.pool import Pool
 from aera.reading.task import Task
 from aera.sampling.budget import Bound, Budget, Held, Ledger
 from aera.sampling.client import (
+    LENGTHS,
     Endpoint,
     RequestBody,
     Upstream,
@@ -25,6 +26,7 @@ from aera.sampling.client import (
     run_together,
     unless_refused,
 )
+from aera.sampling.replies import is_whole
 from aera.trace import ServedTokens
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -90,8 +92,16 @@ async def sample_held(
 
 def request_bound(body: Mapping[str, Any]) -> Bound:
     """What one response to a request can take at most: no tokenizer makes two tokens of a byte."""
+    for name in LENGTHS:
+        check_whole(body, name)
     size, media = measure(body)  # any field may become a part of the prompt
     return Bound(longest_of(body), size + PER_CALL + media * PER_IMAGE)
+
+
+def check_whole(body: Mapping[str, Any], name: str) -> None:
+    """Refuse what a limit cannot reckon with: some servers take "500" for a number."""
+    if (given := body.get(name)) is not None and not is_whole(given):
+        raise UsageError(f'"{name}" must be a whole number, but got {given!r:.40}')
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], s
     [
         ({"max_tokens": 99, "max_completion_tokens": 20}, (50, 20),
          ["max_tokens was cut from 99 to 50"]),
+        ({"max_tokens": "99"}, (50, None), ["max_tokens was cut from 99 to 50"]),
+        ({"max_tokens": -1}, (50, None), ["max_tokens was cut from -1 to 50"]),
         ({}, (50, None), []),
     ],
 )  # fmt: skip

@@ -310,6 +310,9 @@ def test_what_no_reply_says_is_estimated_and_the_metrics_say_so() -> None:
         ("/v1/responses/", {"input": "x", "max_output_tokens": 5_000}),
         (CHAT, {"n": 4_000}),
         (CHAT, {"n": "40"}),
+        (CHAT, {"max_tokens": "1000000"}),
+        (CHAT, {"model": "aera/m", "max_tokens": "1000000"}),
+        (CHAT, {"model": "aera/m", "best_of": 40}),
         (CHAT, {"n": 4, "max_completion_tokens": 1, "max_tokens": 900}),
     ],
 )
@@ -320,11 +323,8 @@ def test_all_that_a_server_may_generate_counts_for_a_key(path: str, more: Any) -
         nonlocal billed
         body = await request.json()
         prompts = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 1
-        made = (
-            prompts
-            * max(int(body.get("n") or 1), body.get("best_of") or 1)
-            * body.get("max_output_tokens", body["max_tokens"])
-        )
+        made = prompts * max(int(body.get("n") or 1), body.get("best_of") or 1)
+        made *= int(body.get("max_output_tokens", body["max_tokens"]))
         billed += made
         usage = {"prompt_tokens": 5 * prompts, "completion_tokens": made}
         return web.json_response({"choices": [{"text": "x"}], "usage": usage})
