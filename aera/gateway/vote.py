@@ -260,7 +260,6 @@ class Model:
         self._second = second
         # Tells whether the questions here are those that the controller was taught on.
         self.lookout = self.controller.make_lookout()
-        self._choose: Callable[..., tuple[Controller, tuple[str, ...]]]
         self._choose = lru_cache(CACHED)(self._choose_anew)
 
     def translate(self, name: str) -> str:
