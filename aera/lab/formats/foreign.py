@@ -189,7 +189,10 @@ def read_batch(file: Path, questions: Path | None = None) -> Rows:
                 f"{where}: this is what the batch was asked; import its output, and give this as "
                 "--questions"
             )
-        replies.setdefault(name, (where, []))[1].append(row)
+        rows = replies.setdefault(name, (where, []))[1]
+        if row in rows:
+            raise PoolError(f"{where}: the reply to {name} comes a second time")
+        rows.append(row)
     requests = _requests(questions) if questions else {}
     if questions and (stray := [name for name in replies if name not in requests]):
         raise PoolError(f"{replies[stray[0]][0]}: {questions.name} has no question {stray[0]}")

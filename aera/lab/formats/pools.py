@@ -66,6 +66,8 @@ FORMATS: dict[str, Callable[[Path], Rows]] = {**SOURCES, **LOGS}
 ESTIMATED = "estimated from the length of the texts"
 LONGEST = 63
 """Bits of a number that Parquet takes."""
+LONG = 200
+"""Characters of a text that no two samples share by chance."""
 ALONE = "every question has one response, so there is nothing to vote on"
 NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often they are right"
 
@@ -152,6 +154,9 @@ class _Seen:
     models: Counter[str] = field(default_factory=Counter)
     silent: dict[str, str] = field(default_factory=dict)
     """Questions of which every response failed, and why."""
+    long: int = 0
+    copies: int = 0
+    """How many texts have so many characters, and how many of those repeat another."""
 
     def note(self, rows: Rows) -> Rows:
         """The same rows."""
@@ -173,6 +178,9 @@ class _Seen:
                 errors = [each.error for each in entry.responses]
                 if errors and all(errors):
                     self.silent[question] = str(errors[0])
+                texts = [each.text for each in entry.responses if len(each.text) >= LONG]
+                self.long += len(texts)
+                self.copies += len(texts) - len({*texts})
                 if entry.estimated:
                     self.sampler["tokens"] = ESTIMATED
             records = [_reopened(entry, task, self.sampler).with_traces(task) for entry in batch]
@@ -189,6 +197,11 @@ class _Seen:
             yield f"columns without a use: {names}; --map answer=NAME says which is right"
         if self.silent:
             yield f"nothing came back to {name_few(self.silent)}"
+        if 2 * self.copies >= self.long > 0:
+            yield (
+                f"{self.copies:,} of {self.long:,} long responses are copies of another, which "
+                "agree and say nothing: was a file added to itself, or every sample sent one seed?"
+            )
         if self.sampler.get("tokens") == ESTIMATED:
             yield f"tokens are {ESTIMATED}: the file does not count them"
         if made.each == 1 < made.questions:
