@@ -604,6 +604,8 @@ class Pool(Records):
             why = f'there is no pool at "{path}": {MANIFEST} is missing'
             if begun is not None or is_moving(path):
                 why = f'the pool at "{path}" is being rewritten; run the same command again'
+            elif (path / PLAN).is_file():
+                why = f'"{path / PLAN}" cannot be understood: damaged, or of a newer aera'
             elif any(path.glob("*.parquet")):
                 why = f'"{path}" holds Parquet; make a pool of it with aera import'
             elif path.is_file():

@@ -305,13 +305,15 @@ def test_a_directory_with_a_manifest_is_a_pool(bench: Bench, pool_copy: Path) ->
         ("nowhere", r"no pool at .*manifest\.json is missing"),
         ("empty", r"no pool at .*manifest\.json is missing"),
         ("rows.jsonl", "is a file and no pool"),
+        ("begun", r"plan\.json\" cannot be understood"),
         ("tables", "make a pool of it with aera import"),
     ],
 )
 def test_what_is_no_pool_is_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n")
-    for folder in ("empty", "tables"):
+    for folder in ("empty", "tables", "begun"):
         (tmp_path / folder).mkdir()
+    (tmp_path / "begun" / "plan.json").write_text("{")
     (tmp_path / "tables" / "wide.parquet").write_bytes((DATA / "wide.parquet").read_bytes())
     with pytest.raises(AeraError, match=message):
         open_pool(tmp_path / name)
