@@ -1,93 +1,66 @@
 """Where the truth may be known: grading, training, calibration. Imports aera, never the reverse."""
 
-from aera.arrays import Columns as Columns
-from aera.arrays import Floats as Floats
-from aera.files import file_hash as file_hash
-from aera.files import palette as palette
-from aera.files import write_whole as write_whole
-from aera.lab.build import BUILD_SHARES as BUILD_SHARES
-from aera.lab.build import build as build
-from aera.lab.calibrating.calibration import Choice as Choice
-from aera.lab.calibrating.calibration import Goal as Goal
-from aera.lab.calibrating.calibration import LossLimit as LossLimit
-from aera.lab.calibrating.calibration import MostUtility as MostUtility
-from aera.lab.calibrating.certificate import betting_p_values as betting_p_values
-from aera.lab.calibrating.certificate import fixed_sequence as fixed_sequence
-from aera.lab.calibrating.families import ASC_FAMILY as ASC_FAMILY
-from aera.lab.calibrating.families import GATE_FAMILY as GATE_FAMILY
-from aera.lab.calibrating.families import Family as Family
-from aera.lab.calibrating.families import answer_families as answer_families
-from aera.lab.diagnostics import collapsing as collapsing
-from aera.lab.diagnostics import counter_examples as counter_examples
-from aera.lab.diagnostics import loss_by_difficulty as loss_by_difficulty
-from aera.lab.diagnostics import residual_opportunity as residual_opportunity
-from aera.lab.diagnostics import worst_group as worst_group
-from aera.lab.formats.pools import export_pool as export_pool
-from aera.lab.formats.pools import import_file as import_file
-from aera.lab.frontier import SHAPES as SHAPES
-from aera.lab.frontier import Frontier as Frontier
-from aera.lab.frontier import Point as Point
-from aera.lab.frontier import Trajectories as Trajectories
-from aera.lab.frontier import fixed_points as fixed_points
-from aera.lab.frontier import pick as pick
-from aera.lab.frontier import point_of as point_of
-from aera.lab.frontier import sweep as sweep
-from aera.lab.judging import Judgement as Judgement
-from aera.lab.judging import crossfit as crossfit
-from aera.lab.judging import holdout as holdout
-from aera.lab.judging import learn_and_tune as learn_and_tune
-from aera.lab.judging import limit_for as limit_for
-from aera.lab.judging import nested as nested
-from aera.lab.judging import policy_of as policy_of
-from aera.lab.label import open_truths as open_truths
-from aera.lab.leaks import PROVENANCE as PROVENANCE
-from aera.lab.learning.fit import fit_gate as fit_gate
-from aera.lab.learning.folds import deal as deal
-from aera.lab.learning.folds import split_rows as split_rows
-from aera.lab.learning.paper import GROUPS as GROUPS
-from aera.lab.learning.paper import PaperLearner as PaperLearner
-from aera.lab.learning.paper import PaperModel as PaperModel
-from aera.lab.learning.paper import PaperTable as PaperTable
-from aera.lab.learning.paper import States as States
-from aera.lab.learning.paper import without_group as without_group
-from aera.lab.learning.votes import VoteLearner as VoteLearner
-from aera.lab.learning.votes import VoteModel as VoteModel
-from aera.lab.live import LiveTest as LiveTest
-from aera.lab.live import live_test as live_test
-from aera.lab.replay import Dataset as Dataset
-from aera.lab.replay import evaluate as evaluate
-from aera.lab.replay import winners as winners
-from aera.lab.report import figures as figures
-from aera.lab.report.page import COLOUR as COLOUR
-from aera.lab.report.page import write_report as write_report
-from aera.lab.stats import Estimate as Estimate
-from aera.lab.stats import bootstrap_ratio as bootstrap_ratio
-from aera.lab.stats import matched_random as matched_random
-from aera.lab.stats import paired_bootstrap as paired_bootstrap
-from aera.lab.summary import log_evaluation as log_evaluation
-from aera.lab.truths import Grader as Grader
-from aera.lab.truths import Truths as Truths
-from aera.lab.truths import TruthScorer as TruthScorer
-from aera.lab.truths import grade as grade
-from aera.paper.encoder import StaticEncoder as StaticEncoder
-from aera.paper.features import FEATURES as FEATURES
-from aera.paper.features import SCALARS as SCALARS
-from aera.paper.features import PaperGate as PaperGate
-from aera.policies.gate import VOTE_FEATURES as VOTE_FEATURES
-from aera.policies.rules import DESCRIPTIONS as DESCRIPTIONS
-from aera.policies.rules import LIMITS as LIMITS
-from aera.pools.pool import HeldRecords as HeldRecords
-from aera.pools.pool import hold as hold
-from aera.reading.find import last_boxed as last_boxed
-from aera.reading.task import REDO_PHRASE as REDO_PHRASE
-from aera.reading.task import REDO_TAIL as REDO_TAIL
-from aera.reading.task import TASKS as TASKS
-from aera.reading.task import question_reader as question_reader
-from aera.reading.task import with_redo as with_redo
-from aera.solving.controller import question_hashes as question_hashes
-from aera.trace import TRACES as TRACES
-from aera.trace import Feature as Feature
-from aera.voting.traits import COUNTS as COUNTS
-from aera.voting.traits import TRAITS as TRAITS
-from aera.voting.traits import describe_question as describe_question
-from aera.workers import parse_workers as parse_workers
+from aera.arrays import Columns, Floats
+from aera.files import file_hash, palette, write_whole
+from aera.lab.build import BUILD_SHARES, build
+from aera.lab.calibrating.calibration import Choice, Goal, LossLimit, MostUtility
+from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence
+from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family, answer_families
+from aera.lab.diagnostics import (
+    collapsing,
+    counter_examples,
+    loss_by_difficulty,
+    residual_opportunity,
+    worst_group,
+)
+from aera.lab.formats.pools import export_pool, import_file
+from aera.lab.frontier import (
+    SHAPES,
+    Frontier,
+    Point,
+    Trajectories,
+    fixed_points,
+    pick,
+    point_of,
+    sweep,
+)
+from aera.lab.judging import (
+    Judgement,
+    crossfit,
+    holdout,
+    learn_and_tune,
+    limit_for,
+    nested,
+    policy_of,
+)
+from aera.lab.label import open_truths
+from aera.lab.leaks import PROVENANCE
+from aera.lab.learning.fit import fit_gate
+from aera.lab.learning.folds import deal, split_rows
+from aera.lab.learning.paper import (
+    GROUPS,
+    PaperLearner,
+    PaperModel,
+    PaperTable,
+    States,
+    without_group,
+)
+from aera.lab.learning.votes import VoteLearner, VoteModel
+from aera.lab.live import LiveTest, live_test
+from aera.lab.replay import Dataset, evaluate, winners
+from aera.lab.report import figures
+from aera.lab.report.page import COLOUR, write_report
+from aera.lab.stats import Estimate, bootstrap_ratio, matched_random, paired_bootstrap
+from aera.lab.summary import log_evaluation
+from aera.lab.truths import Grader, Truths, TruthScorer, grade
+from aera.paper.encoder import StaticEncoder
+from aera.paper.features import FEATURES, SCALARS, PaperGate
+from aera.policies.gate import VOTE_FEATURES
+from aera.policies.rules import DESCRIPTIONS, LIMITS
+from aera.pools.pool import HeldRecords, hold
+from aera.reading.find import last_boxed
+from aera.reading.task import REDO_PHRASE, REDO_TAIL, TASKS, question_reader, with_redo
+from aera.solving.controller import question_hashes
+from aera.trace import TRACES, Feature
+from aera.voting.traits import COUNTS, TRAITS, describe_question
+from aera.workers import parse_workers

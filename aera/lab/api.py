@@ -11,7 +11,7 @@ from aera.lab.asked import ask_policies, check_label, choose_schedule
 from aera.lab.build import BUILD_SHARES, Built, build, build_stated
 from aera.lab.calibrating.calibration import Goal, LossLimit, MostUtility
 from aera.lab.frontier import Kind, Prices
-from aera.lab.judging import Learner, crossfit, holdout, nested
+from aera.lab.judging import Learner, crossfit, holdout, limit_for, nested
 from aera.lab.label import Graded, fit_labels, open_graded, read_labels
 from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.votes import LABELS, MAJORITY, VoteLearner
@@ -262,7 +262,7 @@ def _goal(learner: Learner, scoring: Scoring | None, limit: LossLimit) -> Goal:
     if scoring is not None:
         return MostUtility(scoring.price)
     by_agreement = getattr(learner, "teacher", None) == MAJORITY
-    return replace(limit, margin=learner.margin, by_agreement=by_agreement)
+    return limit_for(learner, limit.max_loss, limit.alpha, by_agreement=by_agreement)
 
 
 def _weights_of(teacher: Controller | None) -> Weigher | None:

@@ -80,27 +80,39 @@ class Trajectories:
     """What every family of policies looks at, by its name."""
     features: Floats | None = None
     """What a gate on votes looks at, with one axis more."""
-    records: tuple[VotedRecord, ...] = ()
-    """The questions with their weights, where somebody may want to look at them."""
+    voted: tuple[VotedRecord, ...] = ()
+    """The questions with their votes, where somebody may want to look at them."""
+    weights: Floats | None = None
+    """What these votes weighed."""
+
+    @property
+    def records(self) -> tuple[VotedRecord, ...]:
+        """The questions with their votes as they weighed."""
+        weights = () if self.weights is None else self.weights
+        return tuple(map(VotedRecord.with_weights, self.voted, weights))
 
     def take(self, rows: Columns) -> "Trajectories":
         """The same for some of the questions."""
+        own: dict[str, Any] = {name: each[rows] for name, each in _by_row(self).items()}
         return replace(
             self._each(lambda values: values[rows]),
             question_ids=tuple(self.question_ids[row] for row in rows),
-            prompts=None if self.prompts is None else self.prompts[rows],
-            records=tuple(self.records[row] for row in rows) if self.records else (),
+            voted=tuple(self.voted[row] for row in rows) if self.voted else (),
+            **own,
         )
 
     @classmethod
     def concat(cls, parts: "Sequence[Trajectories]") -> "Trajectories":
         """The questions of several, one after the other."""
-        prompts = [part.prompts for part in parts if part.prompts is not None]
+        own: dict[str, Any] = {
+            name: np.concatenate([_by_row(part)[name] for part in parts])
+            for name in _by_row(parts[0])
+        }
         return replace(
             _together(parts, np.concatenate),
             question_ids=tuple(key for part in parts for key in part.question_ids),
-            prompts=np.concatenate(prompts) if prompts else None,
-            records=tuple(record for part in parts for record in part.records),
+            voted=tuple(record for part in parts for record in part.voted),
+            **own,
         )
 
     @cached_property
@@ -188,6 +200,12 @@ def _together(
         each = [getattr(part, name) for part in parts]
         made[name] = {key: merge([own[key] for own in each]) for key in each[0]}
     return replace(parts[0], **made)
+
+
+def _by_row(seen: Trajectories) -> dict[str, Floats]:
+    """What it knows of each question, whatever the checkpoint."""
+    known = {"prompts": seen.prompts, "weights": seen.weights}
+    return {name: values for name, values in known.items() if values is not None}
 
 
 def _mean(values: Floats) -> float:

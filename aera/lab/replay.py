@@ -335,10 +335,7 @@ class Dataset:
         done = Trajectories.concat(
             [self._replay(rows[part], used[part], self.orders[rows[part]]) for part in parts]
         )
-        records = [self.records[row] for row in rows]
-        if weights is not None:
-            records = [each.with_weights(w) for each, w in zip(records, weights, strict=True)]
-        return replace(done, records=tuple(records))
+        return replace(done, voted=tuple(self.records[row] for row in rows), weights=used)
 
     def _replay(self, rows: Columns, weights: Floats, orders: Columns) -> Trajectories:
         settings, ends = self.settings, np.array(self.schedule.checkpoints)
@@ -507,7 +504,8 @@ def _entropy(held: Floats, total: Floats) -> Floats:
     shares = held / np.where(total > 0, total, 1.0)[:, None]
     kinds = (held > 0).sum(axis=1)
     logs = np.log(np.where(held > 0, shares, 1.0))
-    entropy = -(shares * logs).sum(axis=1) / np.log(np.maximum(2, kinds))
+    # One after the other: a sum must not know how many answers other questions have.
+    entropy = -np.cumsum(shares * logs, axis=1)[:, -1] / np.log(np.maximum(2, kinds))
     return np.where(kinds < 2, 0.0, np.minimum(1.0, entropy))
 
 

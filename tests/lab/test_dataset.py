@@ -20,7 +20,6 @@ from aera.policies.rules import Entropy, Policy
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.solving.run import replay
 from aera.voting.rules import re2_vote
-from aera.voting.traits import TRAIT_NAMES, traits
 
 EVERY = np.arange(60)
 RULES: list[tuple[Policy, str, float]] = [
@@ -164,18 +163,6 @@ def test_a_pool_whose_positions_differ_keeps_its_stored_order(what: str) -> None
 
 
 # --- what is known of responses -------------------------------------------------------------------
-
-
-def test_a_dataset_has_the_traits_answers_and_grades_of_every_response(table: Dataset) -> None:
-    records, truths = made_records()
-    assert table.traits.shape == (60, 8, len(TRAIT_NAMES))
-    for place, record in enumerate(records):
-        wanted = traits(record.question, record.responses, record.votes)
-        np.testing.assert_array_equal(table.traits[place], wanted)
-        truth = truths[record.question.id]
-        assert table.grades[place].tolist() == [float(v.answer == truth) for v in record.votes]
-        assert table.voted[place].tolist() == [v.answer is not None for v in record.votes]
-        assert table.records[place].votes == record.votes
 
 
 def test_a_dataset_leaves_out_what_the_schedule_does_not_reach() -> None:

@@ -1,31 +1,29 @@
 """A pool read part by part, by whomever, gives what its records in memory give."""
 
-from itertools import islice
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
 import pytest
 from foreign_questions import BUNDLED
-from small_study import Bench, Letters
+from small_study import Letters
 
 import aera
 from aera import ASC, ESC, Fixed, Pool
 from aera.lab import PaperLearner, Truths, VoteLearner, crossfit, evaluate
 from aera.lab.learning.paper import RecordedEncoder
 from aera.lab.report.page import page_content
-from aera.pools.pool import Plan, Records, hold, write_pool
+from aera.pools.pool import Records, hold
 from aera.workers import SERIAL, Processes, Workers
 
 WORKERS = [SERIAL, Processes(2)]
 
 
 @pytest.fixture
-def pool(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
-    """Thirty questions in three segments."""
-    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)
-    made = write_pool(tmp_path, islice(bench.pool, 30), Plan(bench.pool.task))
-    Truths({name: bench.truths[name] for name in made.questions}).save(tmp_path)
+def pool(parted: Pool, tmp_path: Path) -> Pool:
+    """Thirty questions in three segments, in a folder of their own."""
+    made = Pool.open(Path(copytree(parted.path, tmp_path / "pool")))
     assert len(made.segments) == 3
     return made
 
@@ -48,7 +46,9 @@ def test_votes_and_replay(pool: Pool, truths: Any, workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_embeddings_evidence_and_fits(pool: Pool, truths: Any, workers: Workers) -> None:
+def test_embeddings_evidence_and_fits(
+    pool: Pool, truths: Any, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learner = PaperLearner(Letters())
     alone = learner.prepare(hold(pool), truths)
     for file in pool.path.glob("embeddings-*"):
@@ -62,6 +62,7 @@ def test_embeddings_evidence_and_fits(pool: Pool, truths: Any, workers: Workers)
     assert len([*pool.path.glob("embeddings-*.npy")]) == 3
     one, other = (crossfit(learner, found, folds=2, workers=each) for each in (workers, SERIAL))
     np.testing.assert_array_equal(one.p_continue, other.p_continue)
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 320)  # of which the pool was made
     again = Letters()
     for part in hold(pool).parts():
         RecordedEncoder(part, again, pool.folder)
