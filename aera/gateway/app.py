@@ -34,16 +34,7 @@ from aera.gateway import openai, proxy
 from aera.gateway.config import LOCAL, Config, KeyConfig
 from aera.gateway.keys import Client, admit, kept, restore
 from aera.gateway.metrics import Metrics
-from aera.gateway.openai import (
-    CHAT,
-    RESPONSES,
-    DeniedError,
-    Headers,
-    Json,
-    failure,
-    json_reply,
-    too_many,
-)
+from aera.gateway.openai import CHAT, RESPONSES, DeniedError, Headers, Json, failure, json_reply
 from aera.gateway.vote import Model, VotedChoice, completion
 from aera.reading.task import question_reader
 from aera.sampling.replicas import Replicas
@@ -294,7 +285,7 @@ class Gateway:
         """A place for a request, where its client may have it."""
         client = admit(self._clients, exchange.asked) if self._clients else self.anybody
         if len(self.under_way) >= self.config.limits.max_requests:
-            raise too_many("too many requests are under way", 1.0)
+            raise openai.too_many("too many requests are under way", 1.0)
         client.enter()
         exchange.client = client
         self.under_way.add(exchange)

@@ -12,19 +12,10 @@ from typing import Any
 
 from aera.core import Question, Reader, Response, Vote
 from aera.errors import AeraError, RunError, UpstreamError, UsageError
+from aera.gateway import openai
 from aera.gateway.audit import Auditor, Finish
 from aera.gateway.config import ModelConfig
-from aera.gateway.openai import (
-    DeniedError,
-    Headers,
-    Json,
-    RequestOptions,
-    count_choices,
-    find_last_words,
-    find_system,
-    structure_of,
-    used_up,
-)
+from aera.gateway.openai import DeniedError, Headers, Json, RequestOptions
 from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, Fixed, range_of
 from aera.reading.task import question_reader
@@ -217,7 +208,7 @@ class VotedChoice:
             limit = f"{ledger.budget.seconds:g} s"
             return UpstreamError(f"no reply within {limit}", status=504, kind="timeout_error")
         if run.error is None and run.reason == "limit: key":
-            return used_up(ledger.above, self.bound(run.question))
+            return openai.used_up(ledger.above, self.bound(run.question))
         causes = [r.source for r in self.responses if isinstance(r.source, UpstreamError)]
         lost = "; ".join(ledger.lost_to)
         why = f"{lost}; a limit left no room for another try" if lost else "no reply could be had"
@@ -291,10 +282,13 @@ class Model:
         `size` is what the request took in bytes; `upstream` carries the caller's headers; `above`
         are the ledgers of the caller's key.
         """
-        wanted, (wants_json, tools) = count_choices(body, self.config.max_n), structure_of(body)
+        wanted, (wants_json, tools) = (
+            openai.count_choices(body, self.config.max_n),
+            openai.structure_of(body),
+        )
         structured = wants_json or tools
-        words = self.controller.task.question_in(find_last_words(body))
-        asked = Question(f"chatcmpl-{os.urandom(16).hex()}", words, system=find_system(body))
+        words = self.controller.task.question_in(openai.find_last_words(body))
+        asked = Question(f"chatcmpl-{os.urandom(16).hex()}", words, system=openai.find_system(body))
         notes: list[str] = []
         allowed = limit_options(options, self.config, notes)
         fields = {name: value for name, value in body.items() if name not in OWN_FIELDS}
@@ -405,7 +399,7 @@ class Model:
             async with asyncio.timeout(None if left is None else left + LATE):
                 held = await Ledger(Budget(), above=above).reserve(1, bound)
                 if held is None:
-                    raise used_up(above, bound)
+                    raise openai.used_up(above, bound)
                 with closing(held):
                     due = choice.ledger.deadline
                     [reply] = await choice.wait(asked.complete(body, 1, deadline=due, held=held))

@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 from fakes import Call, FakeUpstream, Fault, serving
-from gateways import BODY, CHAT, KEYS, NOBODY, House, bearer, housed, numbers, proxied, visit
+from gateways import BODY, CHAT, KEYS, NOBODY, SPLIT, House, bearer, housed, numbers, proxied, visit
 from live import boxed, controller_of
 
-from aera import Fixed
+from aera import Fixed, Response
 from aera.gateway.config import Config, ModelConfig, UpstreamConfig
 from aera.gateway.openai import DEEPEST, MOST_VALUES
 
@@ -356,6 +356,19 @@ def test_what_cannot_be_counted_is_not_passed_on(path: str, content: bytes, code
     (status, _, _), seen = proxied(act, fine, keys=KEYS, key_tokens_per_minute=3_000)
     assert (status, seen) == (code, [])
     assert proxied(act, fine, keys=KEYS)[0][0] == 200, "without a limit"
+
+
+def test_what_the_second_upstream_says_is_charged_to_the_key() -> None:
+    second = FakeUpstream(lambda call, place: Response("so \\boxed{99}", tokens=900))
+
+    async def act(house: House) -> list[int]:
+        body = {**BODY, "max_tokens": 900, "aera": {"max_samples": 4}}
+        return [(await house.post(body, headers=bearer(KEYS[0])))[0] for _ in range(9)]
+
+    limit = {"keys": KEYS[:1], "key_tokens_per_minute": 5_000}
+    codes = visit(act, numbers(*SPLIT), second=(second, "large"), **limit)
+    assert (codes[0], codes[-1]) == (200, 429)
+    assert 0 < len(second.calls) <= 5
 
 
 # --- readiness and metrics ------------------------------------------------------------------------
