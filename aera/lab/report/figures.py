@@ -67,6 +67,8 @@ TITLE |= {"subtitleColor": "var(--dim)", "subtitleFontSize": 12, "subtitlePaddin
 ALONE: Spec = {
     **CONFIG,
     "background": "white",
+    "padding": 16,
+    "title": TITLE,
     # The widest of the usual fonts is measured with, so that no reader's is cut off.
     "font": "Verdana, DejaVu Sans, Arial, sans-serif",
     "legend": {**LEGEND, "columns": 4, "columnPadding": 24, "direction": "horizontal"},
@@ -113,8 +115,7 @@ class Figure:
     def alone(self) -> Spec:
         """What is different in a file of its own: its width, and a title with the caption."""
         title = self.title if self.policy is None else f"{self.title}: {self.policy}"
-        told = {"text": title, "subtitle": wrap(self.caption, LETTERS)}
-        return {"width": WIDTH, "title": {**TITLE, **told}}
+        return {"width": WIDTH, "title": {"text": title, "subtitle": wrap(self.caption, LETTERS)}}
 
     def as_json(self) -> dict[str, Any]:
         """The figure as the page holds it."""
@@ -215,7 +216,8 @@ FAMILIES = {
     "hindsight": "var(--red)",
 }
 """Kinds of rules with their colours."""
-GATES, HINDSIGHT = ("aera", "gate", "one-shot"), ("oracle", "matched-random")
+GROUPED = dict.fromkeys(("aera", "gate", "one-shot"), "learned gate")
+GROUPED |= dict.fromkeys(("oracle", "matched-random"), "hindsight")
 SWEPT = "swept afterwards"
 KINDS = {
     "calibrated": "diamond",
@@ -228,8 +230,6 @@ KINDS = {
 """How a policy came to be on the chart, with its shape."""
 JOINED = ("fixed", "aera", "asc")
 """Families whose settings are joined by a line, where nobody chose between them beforehand."""
-UNITS = {"responses": "responses per question", "tokens": "tokens per question"}
-UNITS |= {"money": "money per 1,000 questions"}
 
 
 def in_order(frontier: Frontier) -> list[Point]:
@@ -258,10 +258,8 @@ def family_name(point: Point) -> str:
     """The kind of rule it is."""
     if point.family == "fixed":
         return "fixed, weighted votes" if point.weighted else "fixed, plain votes"
-    if point.family in GATES:
-        return "learned gate"
-    own = "hindsight" if point.family in HINDSIGHT else point.family
-    return own if own in FAMILIES else "another rule"
+    name = GROUPED.get(point.family, point.family)
+    return name if name in FAMILIES else "another rule"
 
 
 def frontier_rows(frontier: Frontier, prices: Prices | None) -> list[Row]:
@@ -322,7 +320,8 @@ def _frontier_figure(rows: Sequence[Row], frontier: Frontier, spend: str) -> Fig
     columns |= {"money": "money per 1,000"} if all("money" in row for row in rows) else {}
     axis = {"grid": False, "format": "~s" if spend == "tokens" else "~r", "tickCount": 6}
     scale = {"type": "log", "nice": False, "padding": 48}
-    x = number(spend, f"{UNITS[spend]}, log scale", scale=scale, axis=axis)
+    unit = f"{spend} per {'1,000 questions' if spend == 'money' else 'question'}"
+    x = number(spend, f"{unit}, log scale", scale=scale, axis=axis)
     y = number("quality", f"{measure}, %", scale={"zero": False, "padding": 16})
     colour = encode_names("family", FAMILIES, (row["family"] for row in rows), "policy")
     shape = encode_names("kind", KINDS, (row["kind"] for row in rows), "how it was chosen")

@@ -52,7 +52,7 @@ async function save(figure) {
   const followed = (figure.spec.params || []).length > 0;
   const { width, title } = figure.alone;
   const text = followed ? `${figure.title}: ${state.policy}` : title.text;
-  const spec = { ...figure.spec, width, padding: 16, title: { ...title, text }, config: report.alone };
+  const spec = { ...figure.spec, width, title: { ...title, text }, config: report.alone };
   const { view } = await vegaEmbed(element("div"), spec, { renderer: "svg", actions: false });
   if (followed) await view.signal("policy", state.policy).runAsync();
   const drawn = await view.toSVG();

@@ -58,8 +58,8 @@ WORTH = 600
 
 MOST_CHECKPOINTS = 12
 LEAD = (
-    "Only calibrated policies, and a controller that was finished before, were fixed before these "
-    "questions were judged; picking the best of the others afterwards is descriptive."
+    "Only calibrated policies and finished controllers were fixed beforehand; picking the best of "
+    "the others is descriptive."
 )
 Row = dict[str, Any]
 GAP = {"difference": "difference, points", "interval": "95 %"}
@@ -481,7 +481,7 @@ def export_svg(folder: Path, made: Evaluation) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files, colours = [], palette()
     for figure in (figure for section in make_sections(made) for figure in section.figures):
-        spec = {**figure.spec, **figure.alone, "padding": 16, "config": ALONE}
+        spec = {**figure.spec, **figure.alone, "config": ALONE}
         resolved = COLOUR.sub(lambda found: colours[found[1]], json.dumps(spec))
         files.append(folder / f"{figure.name}.svg")
         write_whole(files[-1], converter().vegalite_to_svg(json.loads(resolved)))
