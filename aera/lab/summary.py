@@ -195,6 +195,8 @@ class Evaluation:
             "readability": self.readability.as_json(),
             "protocol": self.protocol,
             "seed": self.seed,
+            "prices": self.prices and asdict(self.prices),
+            "headline": self.headline,
             "points": [point.as_json(**self.terms) for point in self.frontier.points],
             "comparisons": comparisons(self.frontier, seed=self.seed) if graded else [],
             "trajectories": {
@@ -204,17 +206,14 @@ class Evaluation:
             }
             if graded and not trajectories.rewarded
             else None,
-        }
-        known = {
-            "prices": self.prices and asdict(self.prices),
-            "headline": self.headline,
             "best_of_n": self.scoring and self.scoring.as_json(self.truths),
             "outcome": self.outcome,
             "controller": self.controller and about_controller(self, self.controller),
             **(about_judgement(self, self.done) if self.done else {}),
         }
-        made |= {name: section for name, section in known.items() if section is not None}
-        return {name: _strict(section) for name, section in made.items()}
+        # What was not asked for is not there; trajectories are null without truths.
+        known = {n: each for n, each in made.items() if each is not None or n == "trajectories"}
+        return {name: _strict(section) for name, section in known.items()}
 
     @cached_property
     def headline(self) -> dict[str, Any] | None:
