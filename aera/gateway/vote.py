@@ -391,24 +391,24 @@ class Model:
                 await self._escalate(choice, self._second)
 
     async def _escalate(self, choice: VotedChoice, second: Replicas) -> None:
-        """Take the second upstream's reply, where it has one and the caller's key has room."""
-        left, bound, above = choice.left, choice.bound(choice.run.question), choice.ledger.above
+        """Take the second upstream's reply, where it has one and the limits have room for it."""
+        left, ledger = choice.left, choice.ledger
         asked = second.with_headers(choice.upstream.tracing)
         body = {**choice.body, "model": self.config.escalate["model"]}
         try:
             async with asyncio.timeout(None if left is None else left + LATE):
-                held = await Ledger(Budget(), above=above).reserve(1, bound)
+                held = await ledger.reserve(1, choice.bound(choice.run.question))
                 if held is None:
-                    raise openai.used_up(above, bound)
+                    raise UsageError(f"no room for it, limit: {ledger.limit}")
                 with closing(held):
-                    due = choice.ledger.deadline
-                    [reply] = await choice.wait(asked.complete(body, 1, deadline=due, held=held))
+                    asking = asked.complete(body, 1, deadline=ledger.deadline, held=held)
+                    [reply] = await choice.wait(asking)
                 if reply.error is None:
                     reading = partial(choice.reader.read, reply)
                     read = await off_loop(choice.run, reading, size=len(reply.text))
                     choice.second, choice.second_answer = reply, read.answer
             problem = reply.error
-        except (DeniedError, UpstreamError, TimeoutError) as error:
+        except (UpstreamError, UsageError, TimeoutError) as error:
             problem = str(error) or "the deadline is over"
         if problem is not None:
             choice.notes += (f"escalation failed: {problem}",)

@@ -60,10 +60,12 @@ def test_no_response_is_longer_than_is_allowed(given: Any, sent: Any, warnings: 
 
 @pytest.mark.parametrize("options", [{"max_tokens_total": 500}, {}])
 def test_the_tokens_of_a_request_have_a_ceiling(options: Any) -> None:
-    told = found(numbers(*SPLIT), options, serving={"max_tokens_total": 20})
+    serving = {"max_tokens_total": 20, "second": (numbers("99"), "large")}
+    told = found(numbers(*SPLIT), options, serving=serving)
     assert (told["reason"], told["tokens"] <= 20) == ("limit: tokens", True)
     cut = "max_tokens_total was cut from 500 to 20, the most allowed here"
     assert (cut in told["warnings"]) == bool(options)
+    assert "escalation failed: no room for it, limit: tokens" in told["warnings"]
 
 
 def test_a_failure_is_named_where_a_limit_leaves_no_second_try() -> None:
