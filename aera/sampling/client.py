@@ -517,8 +517,6 @@ class _Order(NamedTuple):
     """What to ask for, until when somebody waits, and what is held for it."""
 
     body: RequestBody
-    most: int
-    """Responses of one call at most."""
     until: float
     held: Held
     headers: Mapping[str, str]
@@ -616,7 +614,7 @@ class Upstream:
         while True:
             wished = asked.wishing(level)
             most = LONG_LISTS if asked.levels and TOP_LOGPROBS in wished else n
-            got = await self._ask(_Order(wished, most, until, held, sent, who), start, n)
+            got = await self._ask(_Order(wished, until, held, sent, who), start, n, most)
             refused = find_refusal(got)
             if not level or refused is None or not is_field_refusal(refused):
                 break
@@ -649,17 +647,17 @@ class Upstream:
 
     # --- one call for all, or one for each --------------------------------------------------------
 
-    async def _ask(self, order: _Order, start: int, n: int) -> list[Response]:
+    async def _ask(self, order: _Order, start: int, n: int, most: int) -> list[Response]:
         """`n` responses, as many to a call as the server takes; what failed for good is in them."""
         kind = ("n", *_kind_of(order.body))
         before = self.memory.get(kind)
-        most = 1 if before == "singly" else order.most
+        most = 1 if before == "singly" else most
         if n > most:
             return await self._ask_in_parts(order, start, n, most)
         got = await self._call(order, start, n)
         refused = find_refusal(got)
         if n > 1 and refused is not None and is_field_refusal(refused):
-            got, order = await self._call(order, start, 1), order._replace(most=1)
+            got, most = await self._call(order, start, 1), 1
             if (again := find_refusal(got)) is not None:
                 return failed_responses(again, n)  # `n` was not the reason
             if got[0].error is None:
@@ -673,12 +671,12 @@ class Upstream:
                 habit = "singly"
             self.memory.keep(kind, habit, N_REMEMBERED)
         rest = n - len(got)
-        return got + await self._ask(order, start + len(got), rest) if rest else got
+        return got + await self._ask(order, start + len(got), rest, most) if rest else got
 
     async def _ask_in_parts(self, order: _Order, start: int, n: int, size: int) -> list[Response]:
         """Calls for so many each; the first refusal ends the others."""
         sizes = [min(size, n - at) for at in range(0, n, size)]
-        asking = (self._ask(order, start + i * size, count) for i, count in enumerate(sizes))
+        asking = (self._ask(order, start + i * size, k, size) for i, k in enumerate(sizes))
         tasks, refused = [asyncio.create_task(each) for each in asking], None
         try:
             for done in asyncio.as_completed(tasks):

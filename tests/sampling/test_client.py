@@ -603,12 +603,6 @@ def test_what_is_refused_is_asked_for_once(refuses: str, tops: list[int | None])
     assert [response.trace is not None for response in got] == [refuses == "top_logprobs"] * 2
 
 
-def test_fewer_likely_tokens_are_no_confidence() -> None:
-    trace = trace_of(ask(TracedUpstream(say, most=5), 1)[0])
-    assert isnan(trace["trace_confidence"])
-    assert not isnan(trace["trace_logprob"])
-
-
 def test_a_bad_request_is_told_as_it_came_and_changes_nothing() -> None:
     server = TracedUpstream(say, refuses=frozenset({"messages"}))
     with pytest.raises(UpstreamError, match="messages is not supported"):
