@@ -78,21 +78,12 @@ def evaluate(
     """
     scoring = scoring_for(scorer, price=price, judge=judge, controller=controller)
     by_paper = paper or protocol == CROSSFIT
-    if scoring is not None:
-        if max_loss is not None:
-            raise UsageError("--max-loss is for votes, and --scorer has a --price for that")
-        taken = {
-            "--paper": paper,
-            "--protocol crossfit": protocol == CROSSFIT,
-            "--certify": certify is not None,
-            "--rule": rule != "vote",
-        }
-        for option in (name for name, given in taken.items() if given):
-            raise UsageError(
-                f"--scorer goes without {option}: best-of-n counts no votes, has a gate of its own "
-                "and a price in the place of an allowed loss"
-            )
-    limit = LossLimit(LOSS if max_loss is None else max_loss, certify)
+    beside = {
+        "--paper": paper,
+        "--protocol crossfit": protocol == CROSSFIT,
+        "--rule": rule != "vote",
+    }
+    limit = _limit(scoring, max_loss, certify, beside)
     if rule not in RULES:
         raise UsageError(f'--rule is one of {", ".join(RULES)}, but got "{rule}"')
     if without_truths and (by_paper or scoring is not None):
@@ -182,24 +173,16 @@ def train(
     controller = aera.train("pools/gsm8k", max_loss=0.02)
     controller.save("controllers/gsm8k")
     """
-    if max_loss is not None and (scorer or policy):
-        why = "--policy states one" if policy else "--scorer has a --price for that"
-        raise UsageError(f"--max-loss chooses a setting, and {why}")
-    limit = LossLimit(LOSS if max_loss is None else max_loss, certify)
     scoring = scoring_for(scorer, price=price, judge=judge)
+    limit = _limit(scoring, max_loss, certify, {"--paper": paper})
     if not paper and (baselines or encoder):
         raise UsageError("--baseline and --encoder go with --paper")
-    if scoring is not None and (paper or certify is not None):
-        raise UsageError(
-            "--scorer goes without --paper and --certify: best-of-n has a gate of its own, and a "
-            "price in the place of an allowed loss"
-        )
     if (paper or scoring is not None) and (without_truths or weigher):
         raise UsageError("--without-truths and --weigher go without --paper and --scorer")
-    if policy is not None and (certify is not None or baselines):
+    if policy is not None and (max_loss is not None or certify is not None or baselines):
         raise UsageError(
-            "--policy states what runs, so there is nothing to choose: leave out --certify and "
-            "--baseline"
+            "--policy states what runs, so there is nothing to choose: leave out --max-loss, "
+            "--certify and --baseline"
         )
     known = None
     if labels is not None:
@@ -245,6 +228,22 @@ def train(
     if tell is not None:
         tell(built, graded)
     return built.controller
+
+
+def _limit(
+    scoring: Scoring | None,
+    max_loss: float | None,
+    certify: float | None,
+    beside: Mapping[str, bool],
+) -> LossLimit:
+    """The loss that is allowed; with a scorer none is, nor anything else that is for votes."""
+    taken = {**beside, "--max-loss": max_loss is not None, "--certify": certify is not None}
+    for option in (name for name, given in taken.items() if given and scoring is not None):
+        raise UsageError(
+            f"--scorer goes without {option}: best-of-n counts no votes, has a gate of its own "
+            "and a price in the place of an allowed loss"
+        )
+    return LossLimit(LOSS if max_loss is None else max_loss, certify)
 
 
 def _open(pool: Records | str | Path, *, equivalence: bool, workers: Workers) -> Graded:
