@@ -240,7 +240,8 @@ def _judge(
     judged, done = _see(learner, table, fold, model), []
     for goal in goals:
         families, values = model.families(goal), judged.measured.values
-        choices = {n: choose(model, tuning, each, goal, seed=seed) for n, each in families.items()}
+        once = {f: choose(model, tuning, f, goal, seed=seed) for f in {*families.values()}}
+        choices = {name: once[family] for name, family in families.items()}
         stops = {n: choices[n].stops(f, values[f.name]) for n, f in families.items()}
         told = {name: (choice,) for name, choice in choices.items()}
         done.append(replace(judged, families=families, stops=stops, choices=told))
