@@ -36,7 +36,7 @@ from aera.lab.judging import (
 from aera.lab.label import open_truths
 from aera.lab.leaks import PROVENANCE
 from aera.lab.learning.fit import fit_gate
-from aera.lab.learning.folds import deal, split_rows
+from aera.lab.learning.folds import Split, deal, split_rows
 from aera.lab.learning.paper import (
     GROUPS,
     PaperLearner,
@@ -46,7 +46,7 @@ from aera.lab.learning.paper import (
     without_group,
 )
 from aera.lab.learning.votes import VoteLearner, VoteModel
-from aera.lab.live import LiveTest, live_test
+from aera.lab.live import BUNDLED, LiveTest, live_test
 from aera.lab.replay import Dataset, evaluate, winners
 from aera.lab.report import figures
 from aera.lab.report.page import COLOUR, write_report
