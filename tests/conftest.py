@@ -1,6 +1,8 @@
 """Factories shared by the tests: short ways to write votes, prefixes, records and import files."""
 
+import asyncio
 import fcntl
+import inspect
 import os
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +17,16 @@ settings.register_profile(
     "aera", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 settings.load_profile("aera")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(scope="session")

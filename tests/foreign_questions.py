@@ -3,7 +3,9 @@
 import gzip
 import json
 from functools import cache
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from aera import Controller, Question
 
@@ -13,11 +15,17 @@ GATED = f"{BUNDLED.label}+vote"
 """What answers tell of it where it decides."""
 
 
+def demo_rows(questions: int | None = None, responses: int | None = None) -> list[dict[str, Any]]:
+    """The first of the bundled questions as they stand in their file, with the first responses."""
+    with gzip.open(DEMO / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in islice(lines, questions)]
+    return [{**row, "responses": row["responses"][:responses]} for row in rows]
+
+
 @cache
 def home_questions() -> tuple[Question, ...]:
     """Those of the bundled pool: of the kind it was taught on, and never seen by it."""
-    with gzip.open(DEMO / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return tuple(Question(each["id"], each["question"]) for each in map(json.loads, lines))
+    return tuple(Question(row["id"], row["question"]) for row in demo_rows())
 
 
 def short_questions(count: int) -> list[Question]:

@@ -1,34 +1,55 @@
-"""A small study of real responses, made once, and short ways to write synthetic ones."""
+"""A small study of real responses, made once for all tests of the lab."""
 
-import gzip
-import json
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_study import Bench, Letters
+from foreign import brought
+from foreign_questions import demo_rows
 
-import aera
 from aera import Pool, get_task
-from aera.lab import LossLimit, PaperLearner, Truths, import_file
+from aera.arrays import Vectors
+from aera.lab import LossLimit, PaperLearner, Truths
 from aera.lab.build import BUILD_SHARES, Built, build
-from aera.lab.learning.paper import PaperModel, Perceptron
-from aera.pools.pool import Plan, hold, write_pool
+from aera.lab.learning.paper import PaperModel, PaperTable, Perceptron
+from aera.pools.pool import HeldRecords, Plan, hold, write_pool
 
-DEMO = Path(aera.__file__).parent / "demo" / "gsm8k.jsonl.gz"
-QUESTIONS, RESPONSES = 60, 32
+
+@dataclass(frozen=True)
+class Bench:
+    """Sixty questions of the bundled pool with 32 responses each, and what is known of them."""
+
+    pool: Pool
+    records: HeldRecords
+    truths: Truths
+    table: PaperTable
+
+
+class Letters:
+    """A quick encoder: how often each of eight letters occurs, made a unit vector."""
+
+    identity = "letters"
+    dimensions = 8
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self.asked.extend(texts)
+        counts = np.array([[t.count(c) for c in "aeinorst"] for t in texts], dtype=np.float64)
+        lengths = np.linalg.norm(counts, axis=1, keepdims=True)
+        unit = counts / np.where(lengths > 0, lengths, 1.0)
+        return unit.astype(np.float16).astype(np.float32)
 
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     folder = tmp_path_factory.mktemp("bench")
-    with gzip.open(DEMO, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in islice(lines, QUESTIONS)]
-    cut = ({**row, "responses": row["responses"][:RESPONSES]} for row in rows)
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cut), "utf-8")
-    pool = import_file(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k")).pool
+    pool = brought(folder, demo_rows(60, 32), task=get_task("gsm8k")).pool
     records, truths = hold(pool), Truths.open(pool.path)
     return Bench(pool, records, truths, PaperLearner().prepare(records, truths))
 

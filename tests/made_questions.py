@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from small_study import Letters
+from lab_fixtures import Letters
 
 from aera import BestOfN, Question, Record, Response, Schedule, get_task, lab
 from aera.arrays import Columns, Floats

@@ -8,7 +8,6 @@ better method changes only that key. A case that is refused pins the sentence.
 AERA_GOLDEN=write pytest tests/test_golden_evaluations.py writes the files anew; look at the diff.
 """
 
-import gzip
 import json
 from collections.abc import Iterator
 from contextlib import chdir
@@ -18,13 +17,14 @@ from typing import Any
 
 import pytest
 from commands import said
+from foreign_questions import DEMO, demo_rows
 from golden.files import WRITE
+from streams import write_rows
 
 from aera import AeraError
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden" / "evaluations"
-DEMO = HERE.parent / "aera" / "demo"
 LOSS = ("--max-loss", "0.1")
 PROTOCOLS = ("replay", "crossfit", "nested", "holdout")
 SCORER = """
@@ -63,17 +63,13 @@ CHANCE = (
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a pool, one without labels, a wide one, and a scorer; commands run there."""
     made = tmp_path_factory.mktemp("golden")
-    with gzip.open(DEMO / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    labelled = [row | {"responses": row["responses"][:16]} for row in rows[:40]]
+    labelled, wide = demo_rows(40, 16), demo_rows(responses=8)
     bare = [{name: row[name] for name in row if name != "answer"} for row in labelled]
-    wide = [row | {"responses": row["responses"][:8]} for row in rows]
     (made / "golden_judges.py").write_text(SCORER, "utf-8")
     with chdir(made), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(made))
         for name, content in (("labelled", labelled), ("bare", bare), ("wide", wide)):
-            Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in content))
-            said("import", f"{name}.jsonl", "--out", name)
+            said("import", write_rows(Path(f"{name}.jsonl"), content), "--out", name)
         yield made
 
 

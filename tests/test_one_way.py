@@ -6,19 +6,18 @@ real sockets, and the adapters for Inspect and vLLM. Nothing may differ.
 """
 
 import asyncio
-import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fakes import StandInLLM, in_background, inspect_state, stand_in_for_inspect
-from foreign_questions import DEMO, short_questions
+from foreign import brought
+from foreign_questions import DEMO, demo_rows, short_questions
 from gateways import ask, free_port, served
 from nets import paper_gate_of
 from typer.testing import CliRunner
@@ -28,7 +27,7 @@ from aera import Allocation, Chat, Controller, Pool, Question, Response, Schedul
 from aera.adapters.inspect import VoteStopping
 from aera.adapters.vllm import VLLMSampler
 from aera.cli import app
-from aera.lab import grade, import_file, open_truths
+from aera.lab import grade, open_truths
 from aera.lab.frontier import Kind
 from aera.paper.encoder import StaticEncoder
 from aera.policies.gate import Gated
@@ -65,8 +64,7 @@ Outcomes = dict[str, Outcome]
 
 def _rows() -> Iterator[dict[str, Any]]:
     """The recorded questions, and others made of their responses; ids begin with their stream."""
-    with gzip.open(DEMO / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
-        recorded = [json.loads(line) for line in islice(lines, STREAMS["plain"])]
+    recorded = demo_rows(STREAMS["plain"])
     agreed = [row for row in recorded if _agrees(row["responses"][:4])]
     silent = [SILENCE] * len(recorded[0]["responses"])
     for place, row in enumerate(recorded):
@@ -146,9 +144,8 @@ class Feed:
 
 @pytest.fixture(scope="module")
 def feed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Feed]:
-    folder, lines = tmp_path_factory.mktemp("one way"), (f"{json.dumps(row)}\n" for row in _rows())
-    (folder / "rows.jsonl").write_text("".join(lines), "utf-8")
-    pool = import_file(folder / "rows.jsonl", folder / "pool", task=TASK).pool
+    folder = tmp_path_factory.mktemp("one way")
+    pool = brought(folder, [*_rows()], task=TASK).pool
     with in_background(aera.RecordedUpstream(pool)) as server:
         yield Feed(folder, pool, server.base_url)
 

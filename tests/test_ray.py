@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_study import Letters
+from lab_fixtures import Letters
 from test_workers import dying, refusing
 
 from aera import ASC, ESC, Fixed, Pool, open_pool

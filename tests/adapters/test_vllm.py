@@ -46,10 +46,10 @@ Kind = Callable[[StandInLLM], Any]
 
 
 @KINDS
-def test_completions_become_responses(kind: Kind) -> None:
+async def test_completions_become_responses(kind: Kind) -> None:
     llm = StandInLLM(complete)
     asking = sampler(kind(llm), temperature=0.6, seed=10)
-    got = asyncio.run(asking.sample(Question("q", "?"), 2, start=4))
+    got = await asking.sample(Question("q", "?"), 2, start=4)
     assert [(r.text, r.tokens, r.logprob, r.seed) for r in got] == [
         ("\\boxed{42}", 3, -0.5, 14),
         ("\\boxed{42}", 3, -0.5, 15),
@@ -60,9 +60,9 @@ def test_completions_become_responses(kind: Kind) -> None:
     assert (params.n, params.seed, params.temperature) == (2, 14, 0.6)
 
 
-def test_likely_tokens_become_a_trace() -> None:
+async def test_likely_tokens_become_a_trace() -> None:
     llm = StandInLLM(complete)
-    [response] = asyncio.run(sampler(llm, wishes=FULL).sample(Question("q", "?"), 1))
+    [response] = await sampler(llm, wishes=FULL).sample(Question("q", "?"), 1)
     assert (llm.added[0][1].logprobs, llm.added[0][1].seed) == (20, None)
     assert response.trace is not None
     trace = dict(zip(TRACE_NAMES, response.trace, strict=True))
@@ -70,59 +70,45 @@ def test_likely_tokens_become_a_trace() -> None:
     assert trace["trace_confidence"] == pytest.approx(0.2 + 9.5)
 
 
-def test_questions_join_what_the_engine_works_on() -> None:
+async def test_questions_join_what_the_engine_works_on() -> None:
     llm = StandInLLM(complete, steps=5, seconds=0.005)
-
-    async def scene() -> list[str | None]:
-        asked = [Question(str(i), "6 x 7?") for i in range(32)]
-        many = solve_many(asked, sampler(llm), CONTROLLER, concurrency=32)
-        return [done.answer async for done in many]
-
-    assert asyncio.run(scene()) == ["42"] * 32
+    asked = [Question(str(i), "6 x 7?") for i in range(32)]
+    many = solve_many(asked, sampler(llm), CONTROLLER, concurrency=32)
+    assert [done.answer async for done in many] == ["42"] * 32
     assert max(llm.together) == 32
     assert len(llm.together) < 4 * llm.steps
 
 
 @KINDS
-def test_an_engine_that_fails_fails_the_question_and_not_the_batch(kind: Kind) -> None:
+async def test_an_engine_that_fails_fails_the_question_and_not_the_batch(kind: Kind) -> None:
     def broken(prompt: str, params: Any) -> list[SimpleNamespace]:
         raise RuntimeError("out of memory")
 
     with pytest.raises(UpstreamError, match="out of memory"):
-        asyncio.run(sampler(kind(StandInLLM(broken))).sample(Question("q", "?"), 1))
-    done = asyncio.run(solve("6 x 7?", sampler(kind(StandInLLM(broken))), CONTROLLER))
+        await sampler(kind(StandInLLM(broken))).sample(Question("q", "?"), 1)
+    done = await solve("6 x 7?", sampler(kind(StandInLLM(broken))), CONTROLLER)
     assert done.error is not None
 
 
-def test_a_request_that_is_refused_leaves_the_others_alone() -> None:
-    llm = StandInLLM(complete)
-
-    async def scene() -> list[Any]:
-        asking = sampler(llm)
-        asked = [Question("long", 5_000 * "?"), Question("short", "?")]
-        works = [asking.sample(each, 1) for each in asked]
-        return await asyncio.gather(*works, return_exceptions=True)
-
-    refused, [fine] = asyncio.run(scene())
+async def test_a_request_that_is_refused_leaves_the_others_alone() -> None:
+    asking, asked = sampler(StandInLLM(complete)), [Question("q", "?" * n) for n in (5_000, 1)]
+    works: list[Any] = [asking.sample(each, 1) for each in asked]
+    refused, [fine] = await asyncio.gather(*works, return_exceptions=True)
     assert isinstance(refused, UpstreamError)
     assert "too long" in str(refused)
     assert fine.text == "\\boxed{42}"
 
 
 @KINDS
-def test_what_is_late_is_taken_out_of_the_engine(kind: Kind) -> None:
+async def test_what_is_late_is_taken_out_of_the_engine(kind: Kind) -> None:
     llm = StandInLLM(complete, steps=1_000, seconds=0.01)
-
-    async def scene() -> list[str | None]:
-        late = sampler(kind(llm))
-        got = await late.sample(Question("q", "?"), 2, deadline=time.monotonic() + 0.05)
-        for _ in range(100):
-            if llm.aborted:
-                break
-            await asyncio.sleep(0.01)
-        return [r.error for r in got]
-
-    assert asyncio.run(scene()) == ["the deadline passed"] * 2
+    soon = time.monotonic() + 0.05
+    got = await sampler(kind(llm)).sample(Question("q", "?"), 2, deadline=soon)
+    assert [r.error for r in got] == ["the deadline passed"] * 2
+    for _ in range(100):
+        if llm.aborted:
+            break
+        await asyncio.sleep(0.01)
     assert len(llm.aborted) == 1
     assert not llm.has_unfinished_requests()
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from commands import Aera, refused
-from small_study import Bench
+from lab_fixtures import Bench
 from streams import row_of, write_rows
 from typer.testing import CliRunner
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commands import Done, refused, run
 from foreign_questions import DEMO, short_questions
-from small_study import Bench
+from lab_fixtures import Bench
 from streams import row_of, write_rows
 
 from aera.paper.features import NAMES, PaperGate

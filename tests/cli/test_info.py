@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from commands import said
+from lab_fixtures import Bench
 from live import controller_of
-from small_study import Bench
 
 from aera import BestOfN, Controller, Question, Record, Response, get_task
 from aera.errors import AeraError, ControllerError, UsageError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from commands import said as aera
 from foreign import DATA
-from small_study import Bench
+from lab_fixtures import Bench
 from streams import row_of, write_rows
 
 from aera import Controller, Fixed, Pool, Schedule, get_task

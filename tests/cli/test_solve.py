@@ -18,16 +18,8 @@ from aera import BestOfN, Fixed, Pool
 
 @pytest.fixture
 def server() -> Iterator[FakeUpstream]:
-    """Answers seven; refuses what is bad."""
-    upstream = FakeUpstream(boxed)
-    honest = upstream._reply
-
-    async def picky(request: Any, call: Call, fault: Fault | None) -> Any:
-        bad = Fault.status(400, "not this one") if "bad" in call.prompt else fault
-        return await honest(request, call, bad)
-
-    upstream._reply = picky  # type: ignore[method-assign]
-    with in_background(upstream):
+    """Answers seven."""
+    with in_background(FakeUpstream(boxed)) as upstream:
         yield upstream
 
 

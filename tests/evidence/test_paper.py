@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_study import Letters
+from lab_fixtures import Letters
 
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.arrays import Floats

@@ -1,21 +1,20 @@
 """Audits over real sockets: what is drawn, in which order it counts, and what an alarm does."""
 
 import asyncio
-import gzip
 import json
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from itertools import islice
 from typing import Any
 
 import pytest
 from fakes import Call, FakeUpstream, Fault
-from gateways import CHAT, CONTROLLER, House, lines_of, visit
+from foreign import brought
+from foreign_questions import demo_rows
+from gateways import CHAT, House, lines_of, visit
 from live import controller_of
 
 from aera import ASC, Controller, Pool, Response, Schedule, get_task
-from aera.lab import import_file
 from aera.sampling.recorded import RecordedUpstream
 
 Act = Callable[[House], Awaitable[Any]]
@@ -149,9 +148,7 @@ class Replaced(RecordedUpstream):
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     folder = tmp_path_factory.mktemp("recorded")
-    with gzip.open(CONTROLLER.parent / "gsm8k.jsonl.gz", "rt", encoding="utf-8") as lines:
-        (folder / "rows.jsonl").write_text("".join(islice(lines, 32)), "utf-8")
-    return import_file(folder / "rows.jsonl", folder / "pool", task=get_task("gsm8k")).pool
+    return brought(folder, demo_rows(32), task=get_task("gsm8k")).pool
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -2,7 +2,7 @@
 
 import pytest
 from foreign_questions import BUNDLED
-from small_study import Bench
+from lab_fixtures import Bench
 
 from aera import ASC, Controller, Fixed, Schedule
 from aera.errors import UsageError

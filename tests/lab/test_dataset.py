@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab_fixtures import Bench
 from made_questions import SCHEDULE, TASK, Written, made_records, made_table, table_of
 from nets import network_of
-from small_study import Bench
 
 from aera import ASC, ESC, BestOfN, Lead, Majority, Question, Record, Response, Schedule
 from aera.core import Vote, beta_confidence

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from foreign_questions import BUNDLED
-from small_study import Letters
+from lab_fixtures import Letters
 
 import aera
 from aera import ASC, ESC, Fixed, Pool

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab_fixtures import Bench
 from made_questions import (
     EVERY,
     GOALS,
@@ -19,7 +20,6 @@ from made_questions import (
     made_records,
     prepared,
 )
-from small_study import Bench
 
 from aera import Schedule, lab
 from aera.errors import ProtocolError

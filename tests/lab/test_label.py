@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from small_study import Bench
+from lab_fixtures import Bench
 from streams import NUMERIC, record_of
 
 from aera import ASC, Fixed, Pool, Question, Response, Schedule

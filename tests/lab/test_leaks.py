@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from foreign_questions import DEMO
+from lab_fixtures import Bench
 from made_questions import made_records, made_table, table_of
-from small_study import Bench
 
 from aera import Question
 from aera.lab import VoteLearner, build, limit_for

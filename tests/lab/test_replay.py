@@ -1,5 +1,3 @@
-import gzip
-import json
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -7,14 +5,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from foreign import brought
+from foreign_questions import demo_rows
 from hypothesis import given
 from hypothesis import strategies as st
-from lab_fixtures import DEMO
 from streams import NUMERIC, record_of
 
 from aera import Pool, Question, Response, Schedule, Vote, get_task, standard_policies
 from aera.errors import PoolError
-from aera.lab import Frontier, Truths, evaluate, import_file
+from aera.lab import Frontier, Truths, evaluate
 from aera.lab.replay import ReplaySettings
 from aera.policies.rules import ASC, FirstValid, Fixed, Lead
 from aera.pools.pool import HeldRecords, VotedRecord, hold, read_votes
@@ -33,11 +32,10 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    out = tmp_path_factory.mktemp("pools") / "demo"
-    pool = import_file(DEMO, out, task=get_task("gsm8k")).pool
-    frontier = evaluate(hold(pool), standard_policies(pool.schedule), truths=Truths.open(out))
-    with gzip.open(DEMO, "rt", encoding="utf-8") as lines:
-        return Demo(pool, frontier, [json.loads(line) for line in lines])
+    rows = demo_rows()
+    pool = brought(tmp_path_factory.mktemp("demo"), rows, task=get_task("gsm8k")).pool
+    truths = Truths.open(pool.path)
+    return Demo(pool, evaluate(hold(pool), standard_policies(pool.schedule), truths=truths), rows)
 
 
 # --- the bundled pool -----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ RECORDS = records_of("0.2:7 0.1:8 0.9:8 0.5:9", "0.5:1 0.6:2 0.1:1 0.1:1")
 BEST = ReplaySettings(TASK, SCHEDULE, weigher=BestOfN(Written()))
 
 
-def test_the_reward_is_the_best_score_so_far_and_no_accuracy() -> None:
+def test_the_reward_is_the_best_score_so_far_and_utility_takes_the_price_off() -> None:
     done = BEST.evaluate(RECORDS, [Fixed(1), Fixed(4)])
     first, last = done.points
     assert (first.reward, last.reward) == (pytest.approx(0.35), pytest.approx(0.75))
@@ -41,15 +41,11 @@ def test_the_reward_is_the_best_score_so_far_and_no_accuracy() -> None:
     assert first.as_json()["reward"] == pytest.approx(0.35)
     columns = ["policy", "reward", "responses", "tokens", "of all"]
     assert [*table_columns(done.trajectories)] == columns
-
-
-def test_utility_takes_the_price_of_the_tokens_off() -> None:
-    done = BEST.evaluate(RECORDS, [Fixed(1), Fixed(4)])
     for point in done.points:
         worth = MostUtility(0.4).utility(done.trajectories)
         assert point.utility(0.4) == pytest.approx(point.pick(worth).mean())
         assert point.as_json(price=0.4)["utility"] == pytest.approx(point.utility(0.4))
-    assert done.points[1].utility(0.4) == pytest.approx(0.75 - 0.4)
+    assert last.utility(0.4) == pytest.approx(0.75 - 0.4)
 
 
 def test_a_pool_without_tokens_has_rewards_and_no_price_to_take_off() -> None:

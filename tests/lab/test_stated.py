@@ -11,7 +11,7 @@ from aera.errors import ProtocolError, UsageError
 from aera.lab import PaperLearner, Truths, VoteLearner, evaluate
 from aera.lab.asked import check_label
 from aera.lab.build import Built, build_stated
-from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY
+from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, Family
 from aera.lab.judging import Learner
 from aera.pools.pool import HeldRecords
 
@@ -43,31 +43,25 @@ def test_a_plain_policy_is_kept_as_it_stands_and_said_to_be_stated(
     assert "max_loss" not in told
 
 
-def test_a_gate_runs_with_the_stated_threshold_and_is_judged_out_of_fold(tmp_path: Path) -> None:
-    built = stated("aera-0.37")
+@pytest.mark.parametrize(
+    ("label", "family", "setting"),
+    [("aera-0.37", GATE_FAMILY, 0.37), ("asc-0.9+weighted", ASC_FAMILY, 0.9)],
+)
+def test_what_is_learned_runs_as_stated_and_is_judged_out_of_fold(
+    label: str, family: Family, setting: float, tmp_path: Path
+) -> None:
+    """The figures are the learner's own, which no question had a part in."""
+    built = stated(label)
     built.controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
-    assert loaded.policy.threshold == 0.37
-    assert loaded.weigher is not None
-    table = table_of(VOTED, ANSWERS)
-    model = LEARNER.fit(table, np.arange(60), seed=0)
-    columns = GATE_FAMILY.stops(model.own.values["aera"], 0.37)
-    np.testing.assert_array_equal(built.point.columns, columns[:, 0])
-    assert len(loaded.fitted) == 60
-    assert built.controller.calibration["out_of_fold"]
-
-
-def test_weighted_votes_are_those_of_the_learner_out_of_fold(tmp_path: Path) -> None:
-    """The figures are the learner's own, which no question had a part in."""
-    built = stated("asc-0.9+weighted")
-    built.controller.save(tmp_path)
-    assert Controller.load(tmp_path).label == "asc-0.9+weighted"
+    assert (loaded.label, len(loaded.fitted), loaded.weigher is None) == (label, 60, False)
     own = LEARNER.fit(table_of(VOTED, ANSWERS), np.arange(60), seed=0).own
-    columns = ASC_FAMILY.stops(own.values["asc"], 0.9)
+    columns = family.stops(own.values[family.name], setting)
     np.testing.assert_array_equal(built.point.columns, columns[:, 0])
     grades = built.point.trajectories.known_grades
     np.testing.assert_array_equal(grades, own.stored.known_grades)
-    assert built.controller.calibration["full_budget"] == f"weighted-{SCHEDULE.last}"
+    told = loaded.calibration
+    assert (told["out_of_fold"], told["full_budget"]) == (True, f"weighted-{SCHEDULE.last}")
 
 
 def test_a_weighted_fixed_budget_stops_there() -> None:
@@ -111,18 +105,12 @@ def test_best_of_n_is_told_in_rewards(tmp_path: Path) -> None:
         ("asc-2+weighted", "between 0 and 1"),
         ("fixed-3", "no checkpoint of"),
         ("luck", "no policy is called"),
+        *((each, "best-of-n has none") for each in ("asc-0.9", "weighted-6", "first-valid")),
+        ("weighted-4", "--paper learns none"),
     ],
 )
 def test_what_no_controller_can_run_is_refused_with_the_reason(label: str, reason: str) -> None:
+    scored, paper = "best-of-n" in reason, "--paper" in reason
     with pytest.raises(UsageError, match=reason) as refusal:
-        check_label(label, SCHEDULE, scored=False, paper=False)
+        check_label(label, SCHEDULE, scored=scored, paper=paper)
     assert "\n" not in str(refusal.value)
-
-
-def test_votes_do_not_go_with_scores_nor_weights_with_the_papers_gate() -> None:
-    for label in ("asc-0.9", "weighted-4", "first-valid"):
-        with pytest.raises(UsageError, match="best-of-n has none"):
-            check_label(label, SCHEDULE, scored=True, paper=False)
-    check_label("fixed-4", SCHEDULE, scored=True, paper=False)
-    with pytest.raises(UsageError, match="--paper learns none"):
-        check_label("weighted-4", SCHEDULE, scored=False, paper=True)

@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_study import Bench
+from lab_fixtures import Bench
 from streams import NUMERIC
 
 from aera.errors import PoolError

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab_fixtures import Bench
 from made_questions import trajectories_of
-from small_study import Bench
 
 import aera
 from aera import get_task, parse_policy

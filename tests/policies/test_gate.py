@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lab_fixtures import Letters
 from nets import network_of, paper_gate_of
-from small_study import Letters
 
 from aera import Prefix, Question, Response, Schedule, Vote, unfold
 from aera.arrays import Floats

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lab_fixtures import Bench, Letters
 from pyarrow import parquet
-from small_study import Bench, Letters
 
 from aera import Pool, Question, Record, Response, evaluate, open_pool
 from aera.errors import AeraError, PoolError, UsageError

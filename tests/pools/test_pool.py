@@ -12,7 +12,7 @@ import pytest
 from foreign import DATA
 from hypothesis import given
 from hypothesis import strategies as st
-from small_study import Bench
+from lab_fixtures import Bench
 from streams import NUMERIC, record_of
 
 from aera import Pool, Question, Record, Response, Schedule, open_pool

@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_study import Bench
+from lab_fixtures import Bench
 from streams import prefixes_of
 
 from aera.core import Prefix

@@ -163,12 +163,6 @@ def test_what_nobody_could_use_is_refused(
     assert re.search(message, refused(tmp_path / "rows", tmp_path / "pool", **options))
 
 
-def test_a_reference_that_is_no_answer_is_none(tmp_path: Path) -> None:
-    in_lines(tmp_path / "rows", [{**HM, "answer": None, "responses": ["7"], "reference": "page"}])
-    found = import_file(tmp_path / "rows", tmp_path / "pool", task="numeric")
-    assert found.lines[1].startswith("without a truth: 1 question: a ('page' is no numeric answer")
-
-
 def test_a_missing_file_an_empty_folder_and_a_place_in_use_are_refused(tmp_path: Path) -> None:
     assert "there is no file" in refused(tmp_path / "none", tmp_path / "pool")
     (tmp_path / "empty").mkdir()

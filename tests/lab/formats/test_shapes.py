@@ -182,6 +182,7 @@ def test_thinking_that_the_prompt_opened_and_nothing_closes_never_votes(
         ([{"problem": f"{TOM} {n}", "text": "\\boxed{7}"} for n in range(3)], "nothing to vote on"),
         ([{"question": TOM, "text": t, "model": m} for m in "ABB" for t in BOXES], "A (2), B (4);"),
         ([{**ROW, "model": "A"}, {**OTHER, "model": "B"}], "2 models: A (2), B (2);"),
+        ([{**ROW, "answer": None, "reference": "page"}], "truth: 1 question: 0 ('page' is no num"),
         ([{"question": TOM, "text": "so " * 70 + t} for t in BOXES * 2], "2 of 4 long responses"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from small_study import Bench, Letters
+from lab_fixtures import Bench, Letters
 
 from aera import Pool, Schedule
 from aera.arrays import Floats

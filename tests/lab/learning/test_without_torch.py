@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_study import Bench
+from lab_fixtures import Bench
 
 HIDDEN = "import sys; sys.modules['torch'] = None; from aera.cli import main; main()"
 

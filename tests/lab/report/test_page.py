@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import CHROMIUM, browser_tab
+from lab_fixtures import Bench
 from made_questions import trajectories_of
-from small_study import Bench
 
 import aera
 from aera import Question, Response
