@@ -1,15 +1,19 @@
 """What a pool or a controller is, said in lines and as JSON."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import said
+from commands import said as aera
+from foreign import DATA
 from lab_fixtures import Bench
 from live import controller_of
+from streams import row_of, write_rows
 
-from aera import BestOfN, Controller, Question, Record, Response, get_task
+from aera import BestOfN, Controller, Fixed, Pool, Question, Record, Response, Schedule, get_task
 from aera.errors import AeraError, ControllerError, UsageError
 from aera.lab import Truths, export_pool
 from aera.pools.log import Log
@@ -149,3 +153,92 @@ def test_what_is_neither_is_refused(tmp_path: Path) -> None:
     (tmp_path / "calibration.json").write_text("{}")
     with pytest.raises(ControllerError, match=r"aera 9.1 wrote, .* update aera"):
         info(tmp_path)
+
+
+# --- import and export ----------------------------------------------------------------------------
+
+
+def test_a_format_may_be_named_and_questions_given(tmp_path: Path) -> None:
+    batch = ["import", DATA / "vllm_batch.jsonl", "--task", "numeric", "--out", tmp_path / "pool"]
+    asked = DATA / "vllm_input.jsonl"
+    told = aera(*batch, "--format", "openai-batch", "--questions", asked)
+    assert "1 questions, 3 responses" in told.replace("\n", " ")
+
+
+def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("frage,modell,richtig\nhow many?,so 7,7\nhow many?,\\boxed{7},7\n")
+    call = ["import", file, "--task", "gsm8k"]
+    names = ["--map", "question=frage", "--map", "text=modell", "--map", "answer=richtig"]
+    assert "1 questions, 2 responses" in aera(*call, "--out", tmp_path / "pool", *names)
+    for wrong, message in (
+        ("text=model", 'there is no column "model"; there are frage, modell, richtig'),
+        ("words=modell", "ours one of question, messages, system, id"),
+        ("text", "--map takes OURS=THEIRS"),
+        ("question=modell", 'says twice what "question" is'),
+    ):
+        with pytest.raises(AeraError, match=message):
+            aera(*call, "--out", tmp_path / "none", *names[:2], "--map", wrong)
+
+
+def test_answers_alone_come_in_go_out_and_are_evaluated(tmp_path: Path) -> None:
+    said = [{"answer": "33", "tokens": 9}, {"answer": None, "tokens": 5}, {"answer": "34"}]
+    row = {"id": "aime-0", "question": "aime-0", "answer": "33", "task": "numeric"}
+    file = write_rows(tmp_path / "others.jsonl.gz", [{**row, "responses": said * 4}])
+    assert "66.7 % of 12 responses read" in aera("import", file, "--out", tmp_path / "pool")
+    assert accuracy(tmp_path / "pool", tmp_path / "evaluation.json") == (False, 100.0)
+    aera("export", tmp_path / "pool", "--out", tmp_path / "out.parquet")
+    aera("import", tmp_path / "out.parquet", "--out", tmp_path / "again")
+    assert [*Pool.open(tmp_path / "again")] == [*Pool.open(tmp_path / "pool")]
+
+
+def test_allocations_go_out_as_a_batch(tmp_path: Path) -> None:
+    row = {"question_id": "a", "answer": "7", "prompt_tokens": 3, "completion_tokens": 5}
+    (tmp_path / "solved.jsonl").write_text(json.dumps(row) + "\n")
+    aera("export", tmp_path / "solved.jsonl", "--out", tmp_path / "batch.jsonl")
+    told = aera("import", tmp_path / "batch.jsonl", "--task", "numeric", "--out", tmp_path / "pool")
+    assert "1 questions, 1 responses" in told.replace("\n", " ")
+    with pytest.raises(UsageError, match="a file on this disk"):
+        aera("export", tmp_path / "solved.jsonl", "--out", "s3://b/x")
+
+
+def accuracy(pool: Path, file: Path, *options: str) -> Any:
+    aera("evaluate", pool, "--policies", "fixed-4", "--json", file, *options)
+    evaluation = json.loads(file.read_text("utf-8"))
+    return evaluation["pool"]["equivalence"], evaluation["points"][0]["accuracy"]
+
+
+def test_equal_answers_merge_where_asked_for(tmp_path: Path) -> None:
+    answers = ["x^2+2x+1", "(1+x)^2", "7", "(x+1)(x+1)"]
+    row = {**row_of("a", answers, "(x+1)^2"), "task": "expression"}
+    aera("import", write_rows(tmp_path / "rows.jsonl", [row]), "--out", tmp_path / "pool")
+    out = tmp_path / "evaluation.json"
+    assert accuracy(tmp_path / "pool", out) == (False, 0.0)
+    assert accuracy(tmp_path / "pool", out, "--equivalence") == (True, 100.0)
+    for merges in (True, False):
+        task = replace(get_task("expression"), equivalence=merges)
+        controller = Controller(task, Schedule((4,)), Fixed(4))
+        controller.save(tmp_path / f"merges-{merges}")
+    trained = ["--controller", str(tmp_path / "merges-True")]
+    assert accuracy(tmp_path / "pool", out, *trained) == (True, 100.0)
+    controller = ("--controller", tmp_path / "merges-False")
+    with pytest.raises(UsageError, match="would change the votes"):
+        aera("evaluate", tmp_path / "pool", "--equivalence", *controller)
+
+
+def test_what_is_made_of_an_address_is_that_of_the_pool(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, made = f"memory:/{tmp_path}/{bench.pool.name}", []
+    monkeypatch.setattr("aera.pools.pool.SEGMENT_RESPONSES", 640)
+    aera("export", bench.pool.path, "--out", address)
+    for number, place in enumerate((address, bench.pool.path)):
+        out = tmp_path / str(number)
+        out.mkdir()
+        files = ("--json", out / "out.json", "--report", out / "page.html")
+        aera("evaluate", place, "--protocol", "holdout", "--max-loss", "0.1", *files)
+        aera("train", place, "--out", out / "controller", "--max-loss", 0.5)
+        found = (each for each in sorted(out.rglob("*")) if each.is_file())
+        made.append({str(each.relative_to(out)): each.read_bytes() for each in found})
+    assert made[0] == made[1]
+    assert json.loads(made[0]["out.json"])["points"][0]["accuracy"] is not None

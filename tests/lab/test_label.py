@@ -1,19 +1,34 @@
 """Labels where they decide: the questions on which two ways to answer differ."""
 
 import csv
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
+from foreign_questions import BUNDLED
 from lab_fixtures import Bench
+from made_questions import SCHEDULE, TASK, made_records
 from streams import NUMERIC, record_of
 
+import aera
 from aera import ASC, Fixed, Pool, Question, Response, Schedule
 from aera.errors import UsageError
-from aera.lab import Truths
-from aera.lab.label import STOPPED, find_candidates, fit_labels, open_graded, write_labels
+from aera.lab import LossLimit, Truths, VoteLearner, nested
+from aera.lab.build import build
+from aera.lab.label import (
+    STOPPED,
+    find_candidates,
+    fit_labels,
+    open_graded,
+    read_labels,
+    write_labels,
+)
+from aera.lab.replay import Dataset
 from aera.pools.log import Log
 from aera.pools.pool import HeldRecords, Plan
+from aera.solving.controller import default_controller
 
 # The first two agree and the full vote says otherwise; in the others early and late agree.
 SAID = {"turns": "11222222", "same": "11111111", "slow": "12222222"}
@@ -57,3 +72,93 @@ def test_questions_that_a_policy_stopped_early_are_said_to_be_missing(tmp_path: 
             log.add(question, 0, [Response(str(n), 1) for n in range(count)])
     left = "left out: 1 question: a (has 4 responses, fewer than 8)"
     assert open_graded(Pool.open(tmp_path)).remark == left + STOPPED
+
+
+# --- without truths -------------------------------------------------------------------------------
+
+LEARNER = VoteLearner("majority")
+EVERY = np.arange(300)
+VOTED, ANSWERS = made_records(questions=300, shares=(0.6, 0.9, 0.95, 1.0))
+"""Questions whose crowd is mostly right."""
+HELD = HeldRecords(VOTED, TASK, SCHEDULE)
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> HeldRecords:
+    folder = tmp_path_factory.mktemp("graded")
+    Truths(ANSWERS).save(folder)
+    return replace(HELD, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def table() -> Dataset:
+    return LEARNER.prepare(HELD, None)
+
+
+def test_a_clear_crowd_teaches_weights_that_gain(table: Dataset) -> None:
+    model = LEARNER.fit(table, EVERY, seed=0)
+    assert model.weigher is not None
+    assert "weights taught by the clear votes" in model.learned
+    graded = LEARNER.prepare(HELD, Truths(ANSWERS))
+    weighted = model.values(graded, EVERY).known_grades[..., -1].mean()
+    plain = graded.replay(EVERY).known_grades[..., -1].mean()
+    assert weighted > plain + 0.01
+
+
+def test_a_certificate_of_agreement_rests_on_other_questions(table: Dataset) -> None:
+    goal = LossLimit(0.1, 0.2, by_agreement=True)
+    made = build(LEARNER, table, goal, seed=0)
+    controller = made.controller
+    assert not controller.fitted & controller.calibrated
+    assert "P(answers that differ from its own full budget's ≤ 10 %)" in controller.card
+    assert "**Without truths**" in controller.card
+    [judged] = nested(LEARNER, table, [goal], seed=0)
+    point = judged.point("aera")
+    assert point.accuracy is None
+    assert point.agreements.mean() > 0.85
+    assert all(choice.by_agreement for choice in judged.choices["aera"])
+
+
+def test_training_looks_at_truths_unless_told_not_to(graded: HeldRecords) -> None:
+    bare = aera.train(graded, max_loss=0.1, without_truths=True).calibration["learned"]
+    assert bare == aera.train(HELD, max_loss=0.1).calibration["learned"]
+    assert bare.startswith("without truths: ")
+    seen = aera.train(graded, max_loss=0.1).calibration["learned"]
+    assert not seen.startswith("without")
+    with pytest.raises(UsageError, match="needs no --labels"):
+        aera.train(graded, max_loss=0.1, labels=ANSWERS)
+
+
+def test_labels_are_read_as_a_spreadsheet_saves_them_and_refused_where_there_are_none(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "labels.csv"
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_labels(file)
+    wrong = {
+        "id,answer\na,\n": "has no right answer yet",
+        "name\na\n": 'no CSV with columns "id" and "answer"',
+    }
+    wrong["id,answer\na,7\na,8\n"] = "has two answers to the question a"
+    for text, said in wrong.items():
+        file.write_text(text)
+        with pytest.raises(UsageError, match=said):
+            read_labels(file)
+    for separator in ",;":  # as a spreadsheet saves them, here and there
+        file.write_text("id,question,answer\na,?, 7 \nb,?,\n".replace(",", separator))
+        assert dict(read_labels(file)) == {"a": "7"}
+
+
+def test_the_card_names_whose_weights_they_are() -> None:
+    built = aera.train(HELD, max_loss=0.1, weigher=BUNDLED)
+    brought = "**Weights** of another controller: aera-0.21, taught on 325 questions"
+    assert (brought in built.card) == (built.weigher is not None)
+    with pytest.raises(UsageError, match="its votes are plain"):
+        aera.train(HELD, max_loss=0.1, weigher=default_controller())
+
+
+def test_truths_may_judge_what_was_learned_without_them(graded: HeldRecords) -> None:
+    done = aera.evaluate(graded, [], protocol="holdout", max_loss=0.1, without_truths=True)
+    assert done.headline["gap"]
+    assert done.headline["changed"]
+    assert any("answers differ from" in line for line in done.headline["lines"])
