@@ -19,12 +19,14 @@ from typing import Any, TypeVar
 from aera.errors import AeraError, PoolError, UsageError
 
 T = TypeVar("T")
+Json = dict[str, Any]
+"""A JSON object as it stands in a file or on the wire; who uses it reads it into a type."""
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What is raised over JSON that is not what it should be."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def take_field(fields: dict[str, Any], name: str, kind: tuple[type, ...]) -> Any:
+def take_field(fields: Json, name: str, kind: tuple[type, ...]) -> Any:
     """A field that must be there and be of one of these types."""
     value = fields[name]
     if not isinstance(value, kind) or isinstance(value, bool):
@@ -98,7 +100,7 @@ def write_json(path: Path, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
-def to_line(fields: dict[str, Any]) -> str:
+def to_line(fields: Json) -> str:
     """One JSON line. Half a surrogate pair, which no encoding takes, is escaped."""
     line = json.dumps(fields, ensure_ascii=False)
     return (json.dumps(fields) if _SURROGATE.search(line) else line) + "\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 from aera.core import Question, Response
 from aera.errors import UsageError
+from aera.files import Json
 from aera.solving.controller import Controller
 from aera.solving.run import Run
 from aera.solving.solve import look_at, off_loop
@@ -71,7 +72,7 @@ class VoteStopping:
                 "the completions do not arrive: give the task cleanup=stopping.collect"
             )
 
-    async def complete_task(self) -> dict[str, Any]:
+    async def complete_task(self) -> Json:
         """The voted answers and what they took, for the log."""
         for run in self._runs.values():
             await off_loop(run, partial(run.end, "epochs"))
@@ -107,7 +108,7 @@ def _response(output: Any) -> Response:
     return Response(output.completion, tokens, logprob, finish_reason=reason, model=output.model)
 
 
-def _account(run: Run) -> dict[str, Any]:
+def _account(run: Run) -> Json:
     """What became of a sample's votes."""
     done = run.allocation
     return {"answer": done.answer, "epochs": done.responses, "reason": done.reason}

@@ -19,6 +19,7 @@ from typing import Any
 
 from aera.core import Question, Response
 from aera.errors import UpstreamError, UsageError
+from aera.files import Json
 from aera.reading.task import add_traces
 from aera.sampling.replies import Choice, read_tokens
 from aera.sampling.sampler import Chat
@@ -144,7 +145,7 @@ def _responses(output: Any, model: str, *, seed: int | None) -> list[Response]:
     ]
 
 
-def _wished(wishes: Mapping[str, Any]) -> dict[str, Any]:
+def _wished(wishes: Mapping[str, Any]) -> Json:
     """The fields of a request for logprobs as the engine calls them."""
     return {"logprobs": wishes.get("top_logprobs", 0)} if wishes.get("logprobs") else {}
 

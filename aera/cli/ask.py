@@ -29,7 +29,7 @@ from aera.cli.options import (
 )
 from aera.core import Leaders, Question, Response, Schedule
 from aera.errors import PoolError, UpstreamError, UsageError
-from aera.files import take_field, write_whole
+from aera.files import Json, take_field, write_whole
 from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, range_of
 from aera.pools.log import Log, append, mend
@@ -409,7 +409,7 @@ class _Solving(Job):
         old = path.read_text("utf-8").splitlines() if path.exists() else []
         for number, text in enumerate(old, start=1):
             try:
-                line: dict[str, Any] = json.loads(text)
+                line: Json = json.loads(text)
                 answer, schedule = read_line(line), line["schedule"]
             except (ValueError, LookupError, TypeError):
                 raise UsageError(
@@ -532,7 +532,7 @@ def allocation_line(allocation: Allocation) -> dict[str, object]:
     return {**told, **fields, "tokens_saved": allocation.tokens_saved}
 
 
-def read_line(line: dict[str, Any]) -> Allocation:
+def read_line(line: Json) -> Allocation:
     """The allocation that a line holds, less its steps and weights; older lines say less."""
     for name in ("question_id", "policy", "reason"):
         take_field(line, name, (str,))

@@ -19,7 +19,7 @@ from aera.cli.options import (
     say,
 )
 from aera.errors import ProtocolError, UsageError, check_count
-from aera.files import already_there, write_json
+from aera.files import Json, already_there, write_json
 from aera.policies.rules import UNTRAINED
 from aera.pools.pool import Pool
 from aera.reading.task import Readability, Task
@@ -77,7 +77,7 @@ class Judging:
     )
 
     @property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> Json:
         """What is passed on as it was given."""
         own = ("pool", "scorer", "prices")
         return {each: value for each, value in vars(self).items() if each not in own}

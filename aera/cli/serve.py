@@ -18,6 +18,7 @@ import typer
 
 from aera.cli.options import Deciding, grouped, option, say, without_password
 from aera.errors import AeraError, UsageError
+from aera.files import Json
 from aera.gateway.config import (
     Config,
     ModelConfig,
@@ -155,7 +156,7 @@ def serve(
     sys.exit(min(1, run(server, listening)))
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _given(**options: Any) -> Json:
     """Those that were given, as a file would say them."""
     told = {name: value for name, value in options.items() if value is not None}
     return {name: str(v) if isinstance(v, Path) else v for name, v in told.items()}
@@ -176,7 +177,7 @@ def _words(given: list[str] | None) -> list[str]:
     return [word for each in given or () for word in each.replace(",", " ").split()]
 
 
-def _upstreams(urls: list[str], keys: list[str], second: str | None) -> dict[str, Any]:
+def _upstreams(urls: list[str], keys: list[str], second: str | None) -> Json:
     """The tables of the model servers, and of one model where undecided questions go elsewhere.
 
     The key of the first server is sent to the second only where that is at the same address.
@@ -185,8 +186,8 @@ def _upstreams(urls: list[str], keys: list[str], second: str | None) -> dict[str
         return {}
     usual = ["OPENAI_API_KEY"] if os.environ.get("OPENAI_API_KEY") else []
     first = {"name": "upstream", "urls": urls, "api_key_env": keys or usual}
-    model: dict[str, Any] = {"upstream": "upstream"}
-    tables: dict[str, Any] = {"upstream": [first], "model": [model]}
+    model: Json = {"upstream": "upstream"}
+    tables: Json = {"upstream": [first], "model": [model]}
     if second is not None:
         url, _, name = second.partition("#")
         if not name:

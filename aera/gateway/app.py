@@ -29,12 +29,12 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from aera.errors import AeraError, UsageError
-from aera.files import fill_template
+from aera.files import Json, fill_template
 from aera.gateway import openai, proxy
 from aera.gateway.config import LOCAL, Config, KeyConfig
 from aera.gateway.keys import Client, admit, kept, restore
 from aera.gateway.metrics import Metrics
-from aera.gateway.openai import CHAT, RESPONSES, DeniedError, Headers, Json, failure, json_reply
+from aera.gateway.openai import CHAT, RESPONSES, DeniedError, Headers, failure, json_reply
 from aera.gateway.vote import Model, VotedChoice, completion
 from aera.reading.task import question_reader
 from aera.sampling.replicas import Replicas
@@ -383,7 +383,7 @@ class Gateway:
             above=exchange.client.ledgers,
         )
 
-        async def answer() -> dict[str, Any]:
+        async def answer() -> Json:
             voted = await model.answer(choices, asked, options, exchange.id)
             self._record(exchange, voted)
             made = completion(voted, named, body)
@@ -394,9 +394,7 @@ class Gateway:
         else:
             await exchange.reply(json_reply(await answer()))
 
-    async def _stream(
-        self, exchange: Exchange, work: "asyncio.Task[dict[str, Any]]", body: Json
-    ) -> None:
+    async def _stream(self, exchange: Exchange, work: "asyncio.Task[Json]", body: Json) -> None:
         """Keep-alive comments while voting, then the reply; what fails at once is an HTTP error."""
         is_chat, pause = exchange.path == CHAT, self.config.server.keep_alive
 
@@ -469,7 +467,7 @@ class Gateway:
 
     async def other(self, exchange: Exchange, content: bytes) -> None:
         """Any other route: sent on to the model's server, in its words; nothing is voted on."""
-        client, body = exchange.client, dict[str, Any]()
+        client, body = exchange.client, Json()
         known = client.models or client.ledgers or not self._passes_names
         if content and (known or b'"aera' in content):
             parsed = await openai.parse_body(content)

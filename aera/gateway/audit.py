@@ -18,8 +18,9 @@ from random import SystemRandom
 from typing import Any
 
 from aera.errors import AeraError
+from aera.files import Json
 from aera.gateway.config import FULL_BUDGET, ModelConfig
-from aera.gateway.openai import Json, RequestOptions, structure_of
+from aera.gateway.openai import RequestOptions, structure_of
 from aera.pools.log import Log
 from aera.pools.pool import Audit, Plan
 from aera.pools.stats import SAME, Detector, interval
@@ -64,7 +65,7 @@ class Auditor:
         # By their hashes.
         self._texts: dict[int, None] = {}
         # Those that were drawn, in this order: id, outcome and what it took, once they have ended.
-        self._waiting: dict[int, dict[str, Any]] = {}
+        self._waiting: dict[int, Json] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -181,7 +182,7 @@ class Auditor:
                 state = {"audits": found["seen"], "changed": found["changed"], "low": low}
                 log.warning(self._line("audit alarm", **state, high=high, alarm=True))
 
-    def _tell(self, told: dict[str, Any]) -> None:
+    def _tell(self, told: Json) -> None:
         """Count an audit that has ended and what it took, and log it."""
         name = self.config.name
         self._tokens += told.get("tokens", 0)

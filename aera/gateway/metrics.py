@@ -8,6 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from aera.files import Json
 from aera.sampling.replicas import Replicas
 from aera.solving.run import Allocation
 
@@ -69,7 +70,7 @@ class Metrics:
     def __init__(self, models: Iterable[str]) -> None:
         # Models that have a label of their own.
         self._known = {"", *models}
-        self.latest: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self.latest: deque[Json] = deque(maxlen=KEPT)
         # Of each ten seconds with votes: when, and by model how many votes, samples, tokens and
         # saved tokens.
         self.points: deque[tuple[int, dict[str, Tally[str]]]] = deque(maxlen=POINTS)

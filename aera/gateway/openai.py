@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from aera.errors import AeraError, UpstreamError, UsageError
+from aera.files import Json
 from aera.reading.task import Task
 from aera.sampling.budget import Bound, Ledger
 from aera.sampling.replies import is_whole
 
 # An object of a request or reply, whose fields others choose.
-Json = Mapping[str, Any]
 Headers = Sequence[tuple[bytes, bytes]]
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PREFIX, RAW_HEADER = "aera/", b"x-aera-"
@@ -89,10 +89,10 @@ def status_of(error: AeraError) -> int:
     return 400 if isinstance(error, UsageError) else 500
 
 
-def error_body(error: AeraError) -> dict[str, Any]:
+def error_body(error: AeraError) -> Json:
     """The error object; an upstream's own fields are kept."""
     kind = "invalid_request_error" if status_of(error) < 500 else "api_error"
-    blank: dict[str, Any] = {"message": str(error), "type": kind, "param": None, "code": None}
+    blank: Json = {"message": str(error), "type": kind, "param": None, "code": None}
     if not isinstance(error, DeniedError | UpstreamError):
         return {"error": blank}
     own = {"message": error.message, "type": error.kind or "upstream_error", "code": error.code}
@@ -148,7 +148,7 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, Any]]) -> Json:
     """An object; of a name that stands twice, servers differ in which one counts."""
     made = dict(pairs)
     if len(made) < len(pairs):
@@ -184,7 +184,7 @@ def _parse(content: bytes) -> Any:
     return body
 
 
-def check_object(body: Any) -> dict[str, Any]:
+def check_object(body: Any) -> Json:
     """The request, if it is a JSON object."""
     if not isinstance(body, dict):
         what = "is not JSON" if body is None else "must be a JSON object"
@@ -287,7 +287,7 @@ class RequestOptions:
         if given is not None and not isinstance(given, dict):
             raise UsageError('the field "aera" must be an object')
         told = own_headers(headers)
-        chosen: dict[str, Any] = {name.replace("-", "_"): value for name, value in told.items()}
+        chosen: Json = {name.replace("-", "_"): value for name, value in told.items()}
         chosen |= {name: value for name, value in (given or {}).items() if value is not None}
         names = [each.name for each in fields(cls)]
         if unknown := sorted(chosen.keys() - names):
@@ -353,7 +353,7 @@ def structure_of(body: Json) -> tuple[bool, bool]:
     return kind in ("json_object", "json_schema"), bool(body.get("tools") or body.get("functions"))
 
 
-def _last_asked(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _last_asked(messages: Sequence[Json]) -> Json:
     return next((each for each in reversed(messages) if each.get("role") == "user"), {})
 
 
@@ -378,7 +378,7 @@ def find_system(body: Json) -> str | None:
     return content if known else None
 
 
-def add_instruction(body: Json, task: Task) -> dict[str, Any]:
+def add_instruction(body: Json, task: Task) -> Json:
     """The request with the task's answer instruction behind its last user message."""
     messages = [dict(message) for message in body["messages"]]
     asked = task.template.replace("{question}", "").strip()
@@ -415,7 +415,7 @@ def chunks(reply: Json, asked: Json) -> Iterator[bytes]:
     yield b"data: [DONE]\n\n"
 
 
-def _rows(choice: Json) -> list[dict[str, Any]]:
+def _rows(choice: Json) -> list[Json]:
     """The role, the content and the end of one choice."""
     told = choice.get("message")
     message = dict(told) if isinstance(told, Mapping) else {}
@@ -461,7 +461,7 @@ BLANK: Json = {
 }  # fmt: skip
 
 
-def to_chat(body: Json) -> dict[str, Any] | None:
+def to_chat(body: Json) -> Json | None:
     """The chat request that asks for the same text; None for whatever is more than text."""
     given = {name: v for name, v in body.items() if not (v is None or v is False or v == [])}
     text, reasoning = given.get("text", {}), given.get("reasoning", {})
@@ -485,7 +485,7 @@ def to_chat(body: Json) -> dict[str, Any] | None:
     return {name: value for name, value in chat.items() if value is not None}
 
 
-def _to_message(item: Any) -> dict[str, Any] | None:
+def _to_message(item: Any) -> Json | None:
     """The chat message that says the same, None where it is more than text."""
     if not isinstance(item, dict) or item.get("type", "message") != "message":
         return None
@@ -498,7 +498,7 @@ def _to_message(item: Any) -> dict[str, Any] | None:
     return told if isinstance(content, str) else None
 
 
-def to_response(reply: Json, asked: Json) -> dict[str, Any]:
+def to_response(reply: Json, asked: Json) -> Json:
     """The response that says what a completion says."""
     mark = str(reply["id"]).removeprefix("chatcmpl-")
     choice, usage = reply["choices"][0], reply["usage"]
@@ -544,11 +544,11 @@ def response_events(response: Json) -> Iterator[bytes]:
     begun |= {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     [item] = response["output"]
     [part] = item["content"]
-    place: dict[str, Any] = {"output_index": 0}
+    place: Json = {"output_index": 0}
     at = {**place, "item_id": item["id"], "content_index": 0}
     said = {"logprobs": part["logprobs"]}
     empty = {**item, "status": "in_progress", "content": []}
-    told: list[tuple[str, dict[str, Any]]] = [
+    told: list[tuple[str, Json]] = [
         ("created", {"response": begun}),
         ("in_progress", {"response": begun}),
         ("output_item.added", {**place, "item": empty}),

@@ -3,14 +3,14 @@
 import contextlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import aiohttp
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
 from aera.core import Response as Sample
-from aera.gateway.openai import CHAT, HOP_HEADERS, RESPONSES, DeniedError, Json, end_to_end
+from aera.files import Json
+from aera.gateway.openai import CHAT, HOP_HEADERS, RESPONSES, DeniedError, end_to_end
 from aera.sampling.budget import Bound, Held, Usage
 from aera.sampling.client import RequestBody, read_reply
 from aera.sampling.replicas import ProxiedRequest, Replicas
@@ -69,7 +69,7 @@ def bound_of(body: Json, size: int, path: str) -> tuple[int, Bound]:
     return prompts * max(1, body.get("n") or 1, body.get("best_of") or 1), bound
 
 
-def cut(body: Json, most: int, path: str) -> dict[str, Any]:
+def cut(body: Json, most: int, path: str) -> Json:
     """The request with its responses no longer than that."""
     return {**body, LENGTH: most} if path == RESPONSES else {**RequestBody(body).cut(most)}
 

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any
 
 from aera.core import Question, Reader, Response, Vote
 from aera.errors import AeraError, RunError, UpstreamError, UsageError
+from aera.files import Json
 from aera.gateway import openai
 from aera.gateway.audit import Auditor, Finish
 from aera.gateway.config import ModelConfig
-from aera.gateway.openai import DeniedError, Headers, Json, RequestOptions
+from aera.gateway.openai import DeniedError, Headers, RequestOptions
 from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, Fixed, range_of
 from aera.reading.task import question_reader
@@ -139,7 +139,7 @@ class VotedChoice:
         return any(step.decision.outside for step in self.allocation.steps)
 
     @property
-    def observed(self) -> dict[str, Any]:
+    def observed(self) -> Json:
         """What operators see of it beside the account.
 
         `strays` are inputs of the gate outside their training range that kept it from stopping.
@@ -157,7 +157,7 @@ class VotedChoice:
         return forced or found.leaders.tied or found.error is not None
 
     @cached_property
-    def account(self) -> dict[str, Any]:
+    def account(self) -> Json:
         """The `aera` object of a reply; the metrics read it too."""
         found, votes = self.allocation, self.allocation.votes
         leading = [*votes]
@@ -446,7 +446,7 @@ def fully(controller: Controller) -> Controller:
 
 def limit_options(options: RequestOptions, config: ModelConfig, notes: list[str]) -> RequestOptions:
     """The options as far as the operator allows them; each that was cut is noted."""
-    kept: dict[str, Any] = {}
+    kept: Json = {}
     for name, usual, limit in (
         ("max_tokens_total", config.max_tokens_total, config.max_tokens_total),
         ("deadline_s", config.deadline, config.max_deadline),
@@ -474,7 +474,7 @@ def limit_lengths(body: Json, most: int | None, notes: list[str]) -> dict[str, i
 # --- replies --------------------------------------------------------------------------------------
 
 
-def completion(voted: Sequence[VotedChoice], model: str, asked: Json) -> dict[str, Any]:
+def completion(voted: Sequence[VotedChoice], model: str, asked: Json) -> Json:
     """The OpenAI reply: representative choices, usage summed over all samples, the account.
 
     Of logprobs it holds what was asked for, and not what only the weigher wanted.

@@ -9,6 +9,7 @@ import numpy as np
 from aera.arrays import Columns, Flags
 from aera.core import Question, Schedule, Weighting
 from aera.errors import ProtocolError
+from aera.files import Json
 from aera.lab.asked import gate_threshold, needs_controller
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import GATE_FAMILY, Family
@@ -215,7 +216,7 @@ def _find_home(table: Any, weigher: Weighting | None, rows: Flags) -> Home | Non
     """
     if isinstance(weigher, BestOfN):
         return None
-    told: dict[str, Any] = {"read": round(table.readability.share, 4)}
+    told: Json = {"read": round(table.readability.share, 4)}
     if isinstance(table, Dataset):
         responses = (each for record in table.records for each in record.responses)
         told["models"] = tuple(sorted({each.model for each in responses if each.model}))
@@ -300,7 +301,7 @@ def _weighted(label: str, model: Model, table: Dataset) -> tuple[Point, Policy]:
     return _point(policy, point.ends, point.seen, model.weigher), policy
 
 
-def _figures(point: Point, *, learned: bool, seed: int) -> tuple[dict[str, Any], str]:
+def _figures(point: Point, *, learned: bool, seed: int) -> tuple[Json, str]:
     """What a stated policy kept, lost and saved on a pool, as fractions, and a sentence of it.
 
     `accuracy` is the mean reward where a scorer picks the response, and `gain` is it minus the

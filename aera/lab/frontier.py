@@ -20,6 +20,7 @@ import numpy as np
 from aera.arrays import Columns, Flags, Floats
 from aera.core import Schedule
 from aera.errors import ProtocolError, UsageError
+from aera.files import Json
 from aera.lab.calibrating.families import Family
 from aera.policies.rules import Fixed, Policy, family_of, is_fixed, label_of, setting_of
 from aera.pools.pool import Record, VotedRecord
@@ -173,7 +174,7 @@ class Trajectories:
         """Change of an observable from each checkpoint to the next."""
         return np.diff(self.evidence[name], axis=1)
 
-    def transitions(self) -> list[dict[str, Any]]:
+    def transitions(self) -> list[Json]:
         """The paper's table: adjacent transitions with the mean change of the evidence.
 
         A row has its `name`, its `count`, and `changes` by the name of what changed.
@@ -191,7 +192,7 @@ def _together(
     parts: Sequence[Trajectories], merge: Callable[[list[Floats]], Floats]
 ) -> Trajectories:
     """The first of several, every array of it made of those of all, prompts aside."""
-    made: dict[str, Any] = {
+    made: Json = {
         name: merge([getattr(part, name) for part in parts])
         for name in ("tokens", "agreement", "grades", "re2_mean", "features")
         if getattr(parts[0], name) is not None
@@ -455,9 +456,7 @@ class Point:
         own = self.kind in (Kind.CALIBRATED, Kind.HINDSIGHT)
         return self.kind.value if own else DESCRIPTIVE
 
-    def as_json(
-        self, *, price: float | None = None, prices: Prices | None = None
-    ) -> dict[str, Any]:
+    def as_json(self, *, price: float | None = None, prices: Prices | None = None) -> Json:
         """The point as an evaluation file holds it; percent, two decimals beyond noise.
 
         With the `price` of the mean full budget also its utility, with `prices` its money.

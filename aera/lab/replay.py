@@ -280,6 +280,10 @@ class Dataset:
         """A number per row, the same for questions that no split may part."""
         return group_questions(self.questions)
 
+    def examples(self, rows: Columns) -> tuple[Floats, Floats, Flags]:
+        """What a weigher learns from: traits, grades, and which of the responses vote."""
+        return self.traits[rows], self.grades[rows], self.voted[rows]
+
     @property
     def voted(self) -> Flags:
         """Which responses vote."""

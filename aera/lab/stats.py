@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aera.arrays import Floats
+from aera.files import Json
 
 Ints = NDArray[np.int64]
 
@@ -50,7 +50,7 @@ class Estimate:
     """Questions on which the first policy scored higher."""
     worse: int = 0
 
-    def as_json(self, name: str) -> dict[str, Any]:
+    def as_json(self, name: str) -> Json:
         """As files hold it, the figure under a name of its own."""
         told = {name: self.value, "low": self.low, "high": self.high}
         if self.p is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from aera.arrays import Columns
 from aera.errors import UsageError
+from aera.files import Json
 from aera.lab.calibrating.calibration import MostUtility
 from aera.lab.calibrating.families import ASC_FAMILY, GATE_FAMILY, answer_families
 from aera.lab.diagnostics import (
@@ -96,7 +97,7 @@ class Scoring:
         best_of_n = BestOfN(self.scorer, uses_logprobs=logprobs)
         return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price, judge=judge)
 
-    def as_json(self, truths: Truths | None) -> dict[str, Any]:
+    def as_json(self, truths: Truths | None) -> Json:
         """What was asked for, as an evaluation file holds it."""
         named = {"scorer": type(self.scorer).__name__, "judge": self._judge(truths)}
         return {**named, "price": self.price}
@@ -172,12 +173,12 @@ class Evaluation:
         return self.frontier.readability
 
     @property
-    def terms(self) -> dict[str, Any]:
+    def terms(self) -> Json:
         """What spending is counted in besides tokens."""
         return {"prices": self.prices, "price": self.scoring and self.scoring.price}
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The evaluation JSON. Accuracies, savings and differences are in percent, rewards are not.
 
         With prices every point has its money for a thousand questions.
@@ -216,7 +217,7 @@ class Evaluation:
         return {name: _strict(section) for name, section in known.items()}
 
     @cached_property
-    def headline(self) -> dict[str, Any] | None:
+    def headline(self) -> Json | None:
         """What it shows, in words: the same in the summary, on a terminal and on a page.
 
         Best-of-n compares utilities, and has sentences of its own.
@@ -250,7 +251,7 @@ class Evaluation:
         others = self.done.points()[1:] if self.done else ()
         return compare_utility(point, others, price=self.scoring.price, seed=self.seed)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         """One row per policy, as pandas and polars take them."""
         return [
             {name: value for name, value in row.items() if name != "stops"}
@@ -338,7 +339,7 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
+def comparisons(frontier: Frontier, *, seed: int) -> list[Json]:
     """Every point against fixed budgets and its own; the gate's points against every baseline.
 
     Intervals are those of the headline, so that two of the same pair are one.
@@ -366,7 +367,7 @@ def comparisons(frontier: Frontier, *, seed: int) -> list[dict[str, Any]]:
 # --- what a controller, and crossfit, nested and holdout add --------------------------------------
 
 
-def about_controller(made: Evaluation, controller: Controller) -> dict[str, Any]:
+def about_controller(made: Evaluation, controller: Controller) -> Json:
     """What is known of a controller that was finished before."""
     seen = f"in-sample: {made.seen} questions were seen in training"
     return {
@@ -411,12 +412,12 @@ def with_judgement(made: Evaluation, done: Judgement, table: Any) -> Evaluation:
     return replace(made, frontier=frontier, done=done)
 
 
-def about_judgement(made: Evaluation, done: Judgement) -> dict[str, Any]:
+def about_judgement(made: Evaluation, done: Judgement) -> Json:
     """What calibration chose and saved, and whether the routing is real."""
     seed, graded = made.seed, done.trajectories.grades is not None
     if made.protocol == CROSSFIT:
         status = "descriptive: thresholds and sweeps are shown, picking from them is post hoc"
-        tested, told = done.sweep(), dict[str, Any](status=status)
+        tested, told = done.sweep(), Json(status=status)
         told["diagnostics"] = diagnostics(done.at(SHOWN_THRESHOLD), made.frontier, seed=seed)
         mixed = tested
     else:
@@ -464,7 +465,7 @@ def _in_orders(point: Point, seen: Trajectories) -> Point:
     return replace(point, ends=ends, seen=seen) if alike else point
 
 
-def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> Json:
     """The gate against the best mixture of ASC settings that costs no more."""
     mixture = frontier.only(ASC_FAMILY.name).mixture(point.responses)
     told = {"policy": point.policy, "responses": point.responses, "accuracy": None}
@@ -475,7 +476,7 @@ def _mixture_row(point: Point, frontier: Frontier, *, seed: int) -> dict[str, An
     return {**told, "accuracy": mixture.accuracy, "parts": parts, **pair.as_json("difference")}
 
 
-def _matched_row(point: Point, folds: Columns, *, seed: int) -> dict[str, Any]:
+def _matched_row(point: Point, folds: Columns, *, seed: int) -> Json:
     """The gate against its own stops, dealt to other questions."""
     grades = 100 * point.trajectories.known_grades
     return {
@@ -484,7 +485,7 @@ def _matched_row(point: Point, folds: Columns, *, seed: int) -> dict[str, Any]:
     }
 
 
-def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> dict[str, Any]:
+def diagnostics(point: Point, frontier: Frontier, *, seed: int) -> Json:
     """When the gate helps: residual opportunity, the collapse subset, loss by difficulty."""
     scores = point.trajectories.known_grades
     members = collapsing(point.trajectories)

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from aera.core import Question, Response
 from aera.errors import PoolError, ProtocolError
-from aera.files import read_rows, take_field, to_line, write_whole
+from aera.files import Json, read_rows, take_field, to_line, write_whole
 from aera.pools.pool import Records
 from aera.reading.task import Task
 
@@ -46,7 +45,7 @@ class Truths(Mapping[str, str]):
         return len(self.answers)
 
 
-def _parse(fields: dict[str, Any]) -> tuple[str, str]:
+def _parse(fields: Json) -> tuple[str, str]:
     return take_field(fields, "id", (str,)), take_field(fields, "answer", (str,))
 
 

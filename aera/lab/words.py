@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from aera.files import Json
 from aera.lab.calibrating.calibration import Choice
 from aera.lab.calibrating.certificate import questions_needed
 from aera.lab.calibrating.families import GATE_FAMILY
@@ -268,7 +269,7 @@ class Headline:
             )
         return [*said, self.certificate]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """As an evaluation file holds it."""
         told = ("claim", "grounds", "status", "certified", "certificate", "lines")
         gap, changed = self.gap(self.full), self.changed

@@ -22,6 +22,7 @@ import numpy as np
 
 from aera.arrays import Floats
 from aera.core import Question
+from aera.files import Json
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _WORD = re.compile(r"\w+")
@@ -116,7 +117,7 @@ class Home:
         away: Floats = np.array(off)
         return np.stack([np.log1p(-away - SLACK), np.log1p(away - SLACK)])
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """Every field, as the config of a controller holds it."""
         return asdict(self)
 

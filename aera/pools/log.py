@@ -13,11 +13,11 @@ from io import FileIO
 from itertools import takewhile
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 
 from aera.core import Question, Response
 from aera.errors import PoolError, UsageError
-from aera.files import naming, replacing, to_line, write_json, write_whole
+from aera.files import Json, naming, replacing, to_line, write_json, write_whole
 from aera.pools.pool import (
     AUDITS,
     DROPPED,
@@ -485,7 +485,7 @@ def erase(path: Path) -> None:
         rewrite(path, pool.everything(), pool.manifest.plan)
 
 
-def _filter(file: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+def _filter(file: Path, keep: Callable[[Json], bool]) -> None:
     """Rewrite a file with only those of its lines."""
     if not file.is_file():
         return

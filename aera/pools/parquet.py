@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from aera.core import Question, Response
 from aera.errors import AeraError, PoolError, UsageError
-from aera.files import check_format, written_by
+from aera.files import Json, check_format, written_by
 from aera.pools.pool import (
     FORMAT,
     MANIFEST,
@@ -136,7 +136,7 @@ def table_files(address: str | Path) -> list[str]:
 # --- what a file says of itself -------------------------------------------------------------------
 
 
-def told_origin(schema: Any) -> dict[str, Any] | None:
+def told_origin(schema: Any) -> Json | None:
     """What the schema of an exported file says of its pool, as `tell_origin` writes it.
 
     Older versions said only its task, sampler and seed.

@@ -28,6 +28,7 @@ from aera.core import Prefix, Question, Response, Schedule, Vote, Weighting, unf
 from aera.errors import PoolError, UsageError, check_count
 from aera.files import (
     UNREADABLE,
+    Json,
     check_format,
     file_hash,
     problem,
@@ -323,7 +324,7 @@ class Plan:
                 "sampled; give more --responses or a shorter --schedule"
             )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """The content of plan.json."""
         told = {"task": self.task.as_json(), "responses": self.responses}
         told |= {"sampler": dict(self.sampler), "seed": self.seed}
@@ -361,7 +362,7 @@ class Manifest:
     schedule: Schedule
     questions: int
     responses: int
-    sampler: dict[str, Any]
+    sampler: Json
     seed: int | None
     hashes: dict[str, str]
     each: int
@@ -405,7 +406,7 @@ class Manifest:
             if count < self.each
         }
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """The content of manifest.json."""
         return {
             "format": FORMAT,
@@ -423,7 +424,7 @@ class Manifest:
         }
 
 
-def manifest_of(fields: dict[str, Any], where: str) -> Manifest:
+def manifest_of(fields: Json, where: str) -> Manifest:
     """The manifest that manifest.json holds; a newer format is refused."""
     check_format(fields, FORMAT, where=where, error=PoolError)
     schedule = Schedule(tuple(map(index, fields["schedule"])))
@@ -459,7 +460,7 @@ Line = tuple[str, int, Response, str | None]
 """Question, place and response; in a log perhaps with a digest of what was asked."""
 
 
-def parse_line(fields: dict[str, Any]) -> Line:
+def parse_line(fields: Json) -> Line:
     """What the JSON of one line says; `read_rows` names the file and line of a damaged one."""
     rare = {name: kind for name, kind in SOMETIMES.items() if name in fields}
     kinds = (RESPONSE_FIELDS | rare).items()
@@ -472,7 +473,7 @@ def parse_line(fields: dict[str, Any]) -> Line:
 
 def line_fields(
     question_id: str, index: int, response: Response, request: str | None = None
-) -> dict[str, Any]:
+) -> Json:
     """What a line says."""
     fields = {name: getattr(response, name) for name in RESPONSE_FIELDS}
     rare = {name: getattr(response, name) for name in SOMETIMES} | {"request": request}
@@ -482,14 +483,14 @@ def line_fields(
     return {"question_id": question_id, "index": index, **fields, **told}
 
 
-def question_fields(question: Question) -> dict[str, Any]:
+def question_fields(question: Question) -> Json:
     """One question as questions.jsonl holds it."""
     own = {"choices": [*question.choices], "system": question.system, "group": question.group}
     told = {name: value for name, value in own.items() if value not in (None, [])}
     return {"id": question.id, "question": question.text, **told}
 
 
-def _question_of(fields: dict[str, Any]) -> Question:
+def _question_of(fields: Json) -> Question:
     choices = take_field(fields, "choices", (list,)) if fields.get("choices") else ()
     own = {name: take_field(fields, name, (str,)) for name in ("system", "group") if name in fields}
     asked = take_field(fields, "question", (str,))
@@ -524,13 +525,13 @@ class Audit(Record):
     """Share of changed answers above which the alarm is raised."""
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> "Audit":
+    def from_json(cls, fields: Json) -> "Audit":
         """What a line of audits.jsonl holds."""
         said = tuple(parse_line(each)[2] for each in fields["responses"])
         about = {name: fields[name] for name in ABOUT if name in fields}
         return cls(_question_of(fields["question"]), said, **about)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """The content of a line."""
         lines = [line_fields("", place, each) for place, each in enumerate(self.responses)]
         about = {name: getattr(self, name) for name in ABOUT}
@@ -552,7 +553,7 @@ class Dropped:
     def read(cls, path: Path) -> "Dropped":
         """What dropped.jsonl of a pool says."""
         file = path / DROPPED
-        rows = [*read_rows(file, dict[str, Any], cut=True)] if file.is_file() else []
+        rows = [*read_rows(file, Json, cut=True)] if file.is_file() else []
         ids = (name for row in rows for name in row.get("ids", ()))
         return cls(frozenset(ids), max((row.get("before", -inf) for row in rows), default=-inf))
 

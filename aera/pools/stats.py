@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import Any
 
+from aera.files import Json
 from aera.pools.pool import Audit, Manifest, Record
 from aera.reading.task import Readability, Task
 
@@ -98,7 +98,7 @@ class Detector:
         return self.alarmed and not before
 
 
-def judge_audits(audits: Iterable[Audit]) -> list[dict[str, Any]]:
+def judge_audits(audits: Iterable[Audit]) -> list[Json]:
     """What recorded audits, in their order, say of each policy of each model.
 
     An older version did not record what came of them, so only some may be judged.
@@ -128,7 +128,7 @@ def judge_audits(audits: Iterable[Audit]) -> list[dict[str, Any]]:
 # --- what is in a pool ----------------------------------------------------------------------------
 
 
-def count_contents(records: Iterable[Record], task: Task) -> dict[str, Any]:
+def count_contents(records: Iterable[Record], task: Task) -> Json:
     """How many responses there are, of whom, how long, and what could be read of them."""
     health: list[Readability] = []
     found: Counter[str] = Counter()

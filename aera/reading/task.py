@@ -28,7 +28,7 @@ from typing import Any
 
 from aera.core import Question, Reader, Response, Vote
 from aera.errors import PoolError, UsageError
-from aera.files import load_named
+from aera.files import Json, load_named
 from aera.reading import equivalence, find
 from aera.reading.canonical import (
     LETTERS,
@@ -588,7 +588,7 @@ class Readability:
             "or path, or MODULE:NAME"
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """Every field, and the share; markers where there are any."""
         told = {**asdict(self), "examples": list(self.examples), "share": round(self.share, 4)}
         return {name: value for name, value in told.items() if name != "markers" or value}

@@ -35,6 +35,7 @@ from yarl import URL
 
 from aera.core import Response
 from aera.errors import UpstreamError, UsageError, check_count
+from aera.files import Json
 from aera.reading.task import Task
 from aera.sampling.budget import NO_ROOM, Bound, Budget, Counts, Held, Ledger
 from aera.sampling.replies import (
@@ -573,7 +574,7 @@ class Upstream:
         """Calls that may be under way at once, for the model that was refused most."""
         return int(min(each.limit for each in [self.permits, *self.memory.all("permits")]))
 
-    async def probe(self, model: str) -> dict[str, Any]:
+    async def probe(self, model: str) -> Json:
         """What the server gives of logprobs, and whether it takes `n`, by replies of few tokens."""
         message = {"role": "user", "content": "Say 1."}
         asked = {"model": model, "messages": [message], "max_tokens": 8, "temperature": 1.0}

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from aera.core import Question, Response
 from aera.errors import PoolError
+from aera.files import Json
 from aera.pools.pool import Pool
 from aera.sampling.replies import CHARACTERS_PER_TOKEN
 
@@ -105,7 +106,7 @@ class RecordedUpstream:
         return self._recorded[prompt]
 
 
-def completion(call: Call, said: Sequence[Response]) -> dict[str, Any]:
+def completion(call: Call, said: Sequence[Response]) -> Json:
     """A reply to a call whose choices are these responses, each with a usage of its own.
 
     They keep to the request's limit, and all the log-probability of one stands at one token.

@@ -15,6 +15,7 @@ import aiohttp
 
 from aera.core import Response
 from aera.errors import UpstreamError
+from aera.files import Json
 from aera.sampling.budget import Held
 from aera.sampling.client import (
     Endpoint,
@@ -103,7 +104,7 @@ class Replica(Upstream):
         origin = origin_of(self.endpoint.base_url)
         log.warning(json.dumps({"event": event, "replica": origin, "why": why}))
 
-    async def check(self) -> dict[str, Any]:
+    async def check(self) -> Json:
         """How it answers a request that costs it little."""
         patience = aiohttp.ClientTimeout(total=CHECK_SECONDS)
         url, status = self.endpoint.url("/models"), None
@@ -134,7 +135,7 @@ class Replicas:
         self.headers: Mapping[str, str] = {}
         """Those of a client that its samples carry: a server's own win over all but its key."""
         self._stack = AsyncExitStack()
-        self._checking, self._checked = asyncio.Lock(), (0.0, list[dict[str, Any]]())
+        self._checking, self._checked = asyncio.Lock(), (0.0, list[Json]())
 
     async def __aenter__(self) -> "Replicas":
         for server in self.servers:
@@ -267,7 +268,7 @@ class Replicas:
                 server.passing -= 1
         raise UpstreamError("the model server cannot be reached", status=502)
 
-    async def check(self) -> list[dict[str, Any]]:
+    async def check(self) -> list[Json]:
         """How every server is doing, asked at most once in a while."""
         async with self._checking:
             until, rows = self._checked

@@ -15,6 +15,7 @@ import numpy as np
 from aera.arrays import Floats
 from aera.core import Response
 from aera.errors import UpstreamError
+from aera.files import Json
 from aera.reading.task import Task, add_traces
 from aera.sampling.budget import Usage
 from aera.trace import TOP, TOP_LOGPROBS, ServedTokens
@@ -398,7 +399,7 @@ def _tokens(
     return [end - before for before, end in pairwise(ends)]
 
 
-def trim_logprobs(choice: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def trim_logprobs(choice: Mapping[str, Any], asked: Mapping[str, Any]) -> Json:
     """A choice with the logprobs that its client asked for, and no others."""
     told = choice.get("logprobs")
     if told is None or not asked.get("logprobs"):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from aera.core import Question, Response
 from aera.errors import UpstreamError, UsageError
-from aera.files import to_line
+from aera.files import Json, to_line
 from aera.pools.log import Log, append
 from aera.pools.pool import Pool
 from aera.reading.task import Task
@@ -124,7 +124,7 @@ class Chat:
         if seed is not None and not isinstance(seed, int):
             raise UsageError(f'a seed is a whole number, but got "{seed}"')
 
-    def body(self, question: Question) -> dict[str, Any]:
+    def body(self, question: Question) -> Json:
         """The request for one question."""
         said = question.system or self.system or self.task.system
         system = [{"role": "system", "content": said}] if said else []

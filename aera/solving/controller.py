@@ -17,6 +17,7 @@ from aera.arrays import Floats
 from aera.core import Question, Reader, Schedule, Weighting
 from aera.errors import TRAIN_AGAIN, ControllerError, UsageError, check_count
 from aera.files import (
+    Json,
     check_format,
     file_hash,
     problem,
@@ -185,7 +186,7 @@ class Controller:
         return rules.label_of(self._live[0], weighted=gives_weights(self.weigher))
 
     @cached_property
-    def asks(self) -> dict[str, Any]:
+    def asks(self) -> Json:
         """Fields a request needs for its responses to be judged as in training."""
         confident = rules.confident_rule(self.policy) is not None
         return dict(FULL if confident else getattr(self.weigher, "asks", {}))

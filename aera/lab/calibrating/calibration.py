@@ -7,12 +7,12 @@ answer differs from that of the full budget, which needs none.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, inf, sqrt
-from typing import Any
 
 import numpy as np
 
 from aera.arrays import Columns, Floats
 from aera.errors import UsageError
+from aera.files import Json
 from aera.lab.calibrating.certificate import betting_p_values, fixed_sequence, questions_needed
 from aera.lab.calibrating.families import Family
 from aera.lab.frontier import Trajectories, by_question, pick
@@ -96,7 +96,7 @@ class Choice:
             f"{where}, saving {100 * self.token_saving:.1f} % of the tokens"
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """As evaluation files and controllers hold it, without what was not asked for."""
         idle = PRICED if self.price is None else LIMITED
         told = {name: value for name, value in asdict(self).items() if name not in idle}

@@ -11,7 +11,7 @@ from typing import Any
 
 from aera.core import Question, Response
 from aera.errors import PoolError, UsageError
-from aera.files import already_there, whole_folder
+from aera.files import Json, already_there, whole_folder
 from aera.lab.formats.foreign import LOGS, read_batch
 from aera.lab.formats.rows import (
     MAYBE,
@@ -147,7 +147,7 @@ def import_file(
 class _Seen:
     """What is found out about a file while its rows pass by."""
 
-    sampler: dict[str, Any]
+    sampler: Json
     columns: dict[str, None] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
     parts: list[Readability] = field(default_factory=list)
@@ -214,7 +214,7 @@ class _Seen:
         yield from [each.remark for each in self.entries.values() if each.remark][:1]
 
 
-def _reopened(entry: Entry, task: Task, sampler: dict[str, Any]) -> Entry:
+def _reopened(entry: Entry, task: Task, sampler: Json) -> Entry:
     """The same where the prompt opened the thinking: what never closes it was cut off inside."""
     own = task.thinking
     texts = [response.text for response in entry.responses if response.text]
@@ -287,7 +287,7 @@ def _choose_reader(
     return partial(read_batch, questions=Path(questions)) if questions else FORMATS[found]
 
 
-def _read_origin(address: str | Path) -> dict[str, Any]:
+def _read_origin(address: str | Path) -> Json:
     """What an exported pool said of itself; nothing for a table from elsewhere."""
     file = table_files(address)[0]
     if file.endswith(".arrow"):

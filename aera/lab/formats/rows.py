@@ -18,7 +18,7 @@ from typing import Any
 
 from aera.core import Question, Response, choice_order
 from aera.errors import PoolError, UpstreamError, UsageError
-from aera.files import NONE
+from aera.files import NONE, Json
 from aera.lab.formats.sources import (
     HEAD,
     KNOWN,
@@ -605,9 +605,9 @@ def _text(value: Any, where: str) -> str:
     raise PoolError(f"{where}: a text is needed, but it is {shown(value)}")
 
 
-def _others(told: Row, where: str) -> dict[str, Any]:
+def _others(told: Row, where: str) -> Json:
     """What else a pool keeps of a response, where it is told."""
-    found: dict[str, Any] = {}
+    found: Json = {}
     for name, kinds in _OTHERS.items():
         value = given(told, name)
         if value is None or value == "":

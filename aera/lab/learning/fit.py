@@ -20,7 +20,6 @@ from aera.arrays import Columns, Flags, Floats
 from aera.errors import ProtocolError
 from aera.lab.frontier import Trajectories
 from aera.lab.learning.folds import Fold, out_of_fold
-from aera.lab.replay import Dataset
 from aera.network import Network, sigmoid
 from aera.policies.gate import Gate
 from aera.voting.traits import (
@@ -85,20 +84,21 @@ def linear(weights: Floats, scale: Scale) -> Network:
     return Network(layers=(), weight=weights[None, :-1], bias=weights[-1:], **scale)
 
 
-def fit_weigher(table: Dataset, rows: Columns, *, without: Container[str] = ()) -> Weigher:
-    """A weigher of these questions, from what nearly all of their responses bring.
+def fit_weigher(
+    traits: Floats, grades: Floats, voted: Flags, *, without: Container[str] = ()
+) -> Weigher:
+    """A weigher of the votes of some questions, from what nearly all of their responses bring.
 
     The groups of traits in `without` are left out.
     """
-    voted = table.voted[rows]
     if not voted.any():
         raise ProtocolError(
             "none of the responses to learn from can be read, so there is nothing to weigh; "
             "look at the task of the pool"
         )
-    features, seen = _shown(table.traits[rows][voted], without)
+    features, seen = _shown(traits[voted], without)
     scaled, scale = standardize(seen, EDGES)
-    weights = fit_shares(scaled, table.grades[rows][voted], voted.sum(axis=1))
+    weights = fit_shares(scaled, grades[voted], voted.sum(axis=1))
     return Weigher(linear(weights, scale), features)
 
 
@@ -112,12 +112,13 @@ def _shown(votes: Floats, without: Container[str]) -> tuple[tuple[str, ...], Flo
     return features, seen
 
 
-def fit_tiers(table: Dataset, rows: Columns) -> Weigher:
+def fit_tiers(traits: Floats, grades: Floats, voted: Flags) -> Weigher:
     """The same with a lower weigher for responses that bring less, as long as any is left."""
-    best = fit_weigher(table, rows)
+    best = fit_weigher(traits, grades, voted)
     needed = [group for group in reversed(GROUPS) if group in best.needs]
     lost = [needed[:count] for count in range(1, len(needed))]
-    return replace(best, lower=tuple(fit_weigher(table, rows, without=each) for each in lost))
+    lower = (fit_weigher(traits, grades, voted, without=each) for each in lost)
+    return replace(best, lower=tuple(lower))
 
 
 def fit_shares(inputs: Floats, grades: Floats, counts: Columns) -> Floats:

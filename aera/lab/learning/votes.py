@@ -249,7 +249,7 @@ class VoteLearner:
             seen = table.replay(rows, weights) if kept else plain
         if not kept:
             return plain, None, told
-        return seen, self.given or fit_tiers(taught, teachers), told
+        return seen, self.given or fit_tiers(*taught.examples(teachers)), told
 
     def _ask_labels(
         self, table: Dataset, rows: Columns, weights: Floats
@@ -278,7 +278,7 @@ def _weigh_fold(
 ) -> Floats:
     """The weights of one fold of these rows, taught by the teachers among the others."""
     rest = rows[fold.rest]
-    weigher = fit_weigher(taught, rest[np.isin(rest, teachers)])
+    weigher = fit_weigher(*taught.examples(rest[np.isin(rest, teachers)]))
     return weigher.weights(weighed.traits[rows[fold.own]])
 
 

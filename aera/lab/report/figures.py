@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from aera.arrays import Flags, Floats
+from aera.files import Json
 from aera.lab.calibrating.families import GATE_FAMILY
 from aera.lab.diagnostics import loss_by_difficulty
 from aera.lab.frontier import Frontier, Kind, Point, Prices, Trajectories
@@ -117,7 +118,7 @@ class Figure:
         title = self.title if self.policy is None else f"{self.title}: {self.policy}"
         return {"width": WIDTH, "title": {"text": title, "subtitle": wrap(self.caption, LETTERS)}}
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """The figure as the page holds it."""
         names = ("name", "title", "caption", "columns", "tab", "spec", "alone")
         return {**{name: getattr(self, name) for name in names}, "formats": formats(self.columns)}

@@ -15,7 +15,7 @@ import numpy as np
 from aera.arrays import Columns, Floats
 from aera.core import Prefix, Response, Schedule, Vote
 from aera.errors import UsageError
-from aera.files import fill_template, palette, write_whole
+from aera.files import Json, fill_template, palette, write_whole
 from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY
 from aera.lab.frontier import Kind, Point, Trajectories
 from aera.lab.replay import ReplaySettings
@@ -77,7 +77,7 @@ class Section:
     sheets: Sequence[Row] = ()
     folded: bool = False
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """The section as the page holds it; a table without rows is none."""
         figures = [figure.as_json() for figure in self.figures]
         return {**vars(self), "figures": figures, "sheets": [s for s in self.sheets if s["rows"]]}
@@ -352,7 +352,7 @@ def _read_part(
     return told
 
 
-def _votes(prefixes: Sequence[Prefix], rule: Rule) -> dict[str, Any]:
+def _votes(prefixes: Sequence[Prefix], rule: Rule) -> Json:
     """The answers with the most weight in the end, with their weights at every checkpoint."""
     last = prefixes[-1].tally.weights
     returned = [rule(prefix).answer for prefix in prefixes]
@@ -418,7 +418,7 @@ def account(point: Point, made: Evaluation, rows: Columns, chances: Floats | Non
 # --- the page ------------------------------------------------------------------------------------
 
 
-def page_content(made: Evaluation) -> dict[str, Any]:
+def page_content(made: Evaluation) -> Json:
     """Everything the page's script needs."""
     told, trajectories = made.summary, made.frontier.trajectories
     health, task = made.readability, made.records.task

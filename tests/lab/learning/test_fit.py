@@ -29,7 +29,7 @@ def seen() -> Dataset:
 
 def weigher_of(seen: Dataset, **known: Floats) -> Weigher:
     """Taught by all of these questions, some arrays of theirs exchanged."""
-    return fit.fit_weigher(replace(seen, **known), EVERY)
+    return fit.fit_weigher(*replace(seen, **known).examples(EVERY))
 
 
 def same(one: Floats, other: Floats) -> bool:
@@ -117,9 +117,9 @@ def test_traces_are_learned_from_where_nearly_all_have_them(seen: Dataset) -> No
 
 def test_a_weigher_brings_one_for_each_lower_tier(seen: Dataset) -> None:
     learned = traced(seen, 1.0)
-    best = fit.fit_tiers(learned, EVERY)
+    best = fit.fit_tiers(*learned.examples(EVERY))
     assert [each.tier for each in (best, *best.lower)] == ["traces", "text"]
-    bare = fit.fit_weigher(learned, EVERY, without={"traces"})
+    bare = fit.fit_weigher(*learned.examples(EVERY), without={"traces"})
     assert same(best.weights(seen.traits), bare.weights(seen.traits))
 
 

@@ -143,7 +143,7 @@ def test_weights_that_lead_votes_astray_are_refused() -> None:
     """Here most are wrong, and weights that know it turn votes round."""
     learner = LEARNERS["majority"]
     table = made_table(questions=1500)
-    truth = fit_weigher(table, np.arange(1500))
+    truth = fit_weigher(*table.examples(np.arange(1500)))
     model = replace(learner, given=truth).fit(table, np.arange(1500), seed=0)
     assert model.weigher is None
     assert "beyond the 5 allowed) are refused" in model.learned
