@@ -21,7 +21,7 @@ from pools import FURTHER, TASKS, open_pool
 from published import ROOT, RUNS, accept, find_changes, names, read, read_tree
 
 HELD = ("crowd_held", "held")
-"""They were run once, at the commit that their page names."""
+"""They were run once."""
 LONG = ("promise", "crowd", "ablations", "beyond", "others")
 """They take longest, so they begin first."""
 QUICK = ("transitions", "holdout", "diagnostics", "certified", "best_of_n")
