@@ -15,16 +15,8 @@ from streams import NUMERIC, record_of
 import aera
 from aera import ASC, Fixed, Pool, Question, Response, Schedule
 from aera.errors import UsageError
-from aera.lab import LossLimit, Truths, VoteLearner, nested
+from aera.lab import LossLimit, Truths, VoteLearner, label, nested
 from aera.lab.build import build
-from aera.lab.label import (
-    STOPPED,
-    find_candidates,
-    fit_labels,
-    open_graded,
-    read_labels,
-    write_labels,
-)
 from aera.lab.replay import Dataset
 from aera.pools.log import Log
 from aera.pools.pool import HeldRecords, Plan
@@ -37,17 +29,17 @@ SAID = {"turns": "11222222", "same": "11111111", "slow": "12222222"}
 def test_only_questions_that_are_answered_differently_are_listed(tmp_path: Path) -> None:
     voted = [record_of(name, said).read(NUMERIC) for name, said in SAID.items()]
     records = HeldRecords(voted, NUMERIC, Schedule((2, 8)))
-    found = find_candidates(records, [Fixed(2), ASC(0.99)])
+    found = label.find_candidates(records, [Fixed(2), ASC(0.99)])
     assert [question.id for question, _ in found] == ["turns", "slow"]
     assert found[0][1] == {"fixed-8": "2", "fixed-2": "1", "asc-0.99": "2"}
-    write_labels(tmp_path / "labels.csv", found)
+    label.write_labels(tmp_path / "labels.csv", found)
     with (tmp_path / "labels.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[0]["id"] == "turns"
     assert rows[0]["answer"] == ""
     assert rows[0]["answers"] == "2: fixed-8, asc-0.99; 1: fixed-2"
     with pytest.raises(UsageError, match="exists already"):
-        write_labels(tmp_path / "labels.csv", found)
+        label.write_labels(tmp_path / "labels.csv", found)
 
 
 def test_labels_that_cannot_be_used_are_counted_and_named(
@@ -55,13 +47,13 @@ def test_labels_that_cannot_be_used_are_counted_and_named(
 ) -> None:
     first, second, third = islice(bench.pool.questions, 3)
     labels = {first: "so #### 1", second: "5 (or 6)", "nobody": "2", third: "3"}
-    assert fit_labels(Truths(labels), bench.records) == Truths({first: "1", third: "3"})
+    assert label.fit_labels(Truths(labels), bench.records) == Truths({first: "1", third: "3"})
     assert caplog.messages == [
         f"of 4 labels, no use have those of 2 questions: {second} (no numeric answer: '5 (or 6)'), "
         f'nobody (no question of "{bench.records.name}")'
     ]
     with pytest.raises(UsageError, match="of 1 labels, no use have those of 1 question: nobody"):
-        fit_labels(Truths({"nobody": "2"}), bench.records)
+        label.fit_labels(Truths({"nobody": "2"}), bench.records)
 
 
 def test_questions_that_a_policy_stopped_early_are_said_to_be_missing(tmp_path: Path) -> None:
@@ -71,7 +63,7 @@ def test_questions_that_a_policy_stopped_early_are_said_to_be_missing(tmp_path: 
         for question, count in zip(asked, (4, 8, 8), strict=True):
             log.add(question, 0, [Response(str(n), 1) for n in range(count)])
     left = "left out: 1 question: a (has 4 responses, fewer than 8)"
-    assert open_graded(Pool.open(tmp_path)).remark == left + STOPPED
+    assert label.open_graded(Pool.open(tmp_path)).remark == left + label.STOPPED
 
 
 # --- without truths -------------------------------------------------------------------------------
@@ -134,7 +126,7 @@ def test_labels_are_read_as_a_spreadsheet_saves_them_and_refused_where_there_are
 ) -> None:
     file = tmp_path / "labels.csv"
     with pytest.raises(UsageError, match="cannot be read"):
-        read_labels(file)
+        label.read_labels(file)
     wrong = {
         "id,answer\na,\n": "has no right answer yet",
         "name\na\n": 'no CSV with columns "id" and "answer"',
@@ -143,10 +135,10 @@ def test_labels_are_read_as_a_spreadsheet_saves_them_and_refused_where_there_are
     for text, said in wrong.items():
         file.write_text(text)
         with pytest.raises(UsageError, match=said):
-            read_labels(file)
+            label.read_labels(file)
     for separator in ",;":  # as a spreadsheet saves them, here and there
         file.write_text("id,question,answer\na,?, 7 \nb,?,\n".replace(",", separator))
-        assert dict(read_labels(file)) == {"a": "7"}
+        assert dict(label.read_labels(file)) == {"a": "7"}
 
 
 def test_the_card_names_whose_weights_they_are() -> None:

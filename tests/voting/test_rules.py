@@ -25,16 +25,7 @@ from aera.policies.rules import parse_policy
 from aera.pools.pool import HeldRecords, Record
 from aera.solving.controller import default_controller
 from aera.trace import TRACE_NAMES, UNKNOWN
-from aera.voting.rules import (
-    CONFIDENT_SUREST,
-    FEWEST,
-    SCALE,
-    TraceWeights,
-    cisc_vote,
-    deepconf_vote,
-    plain_vote,
-    re2_vote,
-)
+from aera.voting import rules
 
 TASK, SCHEDULE = get_task("gsm8k"), Schedule((4, 8, 16))
 QUESTION = Question("q", "How many?")
@@ -51,7 +42,7 @@ def sure(confidence: float | None, answer: str = "1") -> Response:
 def weights(confidences: list[float | None]) -> list[float]:
     responses = [sure(each) for each in confidences]
     votes = [TASK.read(each) for each in responses]
-    return [vote.weight for vote in TraceWeights().weigh(QUESTION, responses, votes)]
+    return [vote.weight for vote in rules.TraceWeights().weigh(QUESTION, responses, votes)]
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -68,7 +59,7 @@ def test_a_vote_weighs_its_confidence_over_the_mean_so_far() -> None:
 def test_whoever_abstains_or_has_no_trace_moves_nobody() -> None:
     assert weights([8.0, None, 10.0])[::2] == weights([8.0, 10.0])
     assert weights([8.0, None, nan, float("inf"), 10.0])[1:4] == [1.0] * 3
-    silent = TraceWeights().weigh(QUESTION, [sure(60.0), sure(8.0)], [Vote(None), Vote("1")])
+    silent = rules.TraceWeights().weigh(QUESTION, [sure(60.0), sure(8.0)], [Vote(None), Vote("1")])
     assert [vote.weight for vote in silent] == [1.0, 1.0]
 
 
@@ -89,10 +80,10 @@ def some(seed: int) -> list[Response]:
 @pytest.mark.parametrize("size", [1, 4])
 def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size: int) -> None:
     responses = some(seed)
-    run = Run(QUESTION, ASC(0.99), task=TASK, schedule=SCHEDULE, weigher=TraceWeights())
+    run = Run(QUESTION, ASC(0.99), task=TASK, schedule=SCHEDULE, weigher=rules.TraceWeights())
     while run.want:
         run.feed(responses[run.delivered : run.delivered + min(size, run.want)])
-    whole = Record(QUESTION, tuple(responses)).read(TASK).weigh(TraceWeights())
+    whole = Record(QUESTION, tuple(responses)).read(TASK).weigh(rules.TraceWeights())
     assert run.prefix.votes == whole.votes[: len(run.prefix)]
 
 
@@ -104,7 +95,11 @@ def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size:
 )
 def test_weights_that_are_asked_for_stay_under_every_policy(policy: str | None, label: str) -> None:
     made = Deciding(None, "gsm8k", policy=policy, weights="traces").load()
-    assert (made.weigher, made.label, made.pace) == (TraceWeights(), f"{label}+weighted", "quick")
+    assert (made.weigher, made.label, made.pace) == (
+        rules.TraceWeights(),
+        f"{label}+weighted",
+        "quick",
+    )
     assert made.asks == {"logprobs": True, "top_logprobs": 20}
 
 
@@ -119,7 +114,7 @@ def test_weights_are_refused_where_they_cannot_be_had(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "kept"),
     [
-        (replace(default_controller(TASK), weigher=TraceWeights()), {"weights": "traces"}),
+        (replace(default_controller(TASK), weigher=rules.TraceWeights()), {"weights": "traces"}),
         (default_controller(TASK).run_by("cisc-8"), {"policy": "cisc-8"}),
     ],
     ids=["weights", "a rule"],
@@ -142,7 +137,7 @@ def told_prefix(told: Sequence[tuple[str | None, float | None]]) -> Prefix:
     )
 
 
-@pytest.mark.parametrize("rule", [cisc_vote, deepconf_vote])
+@pytest.mark.parametrize("rule", [rules.cisc_vote, rules.deepconf_vote])
 def test_without_traces_it_is_the_vote(rule: object) -> None:
     assert callable(rule)
     told = [("1", None), ("2", None), ("2", None), (None, None)]
@@ -153,8 +148,8 @@ def test_without_traces_it_is_the_vote(rule: object) -> None:
 
 
 def test_a_vote_without_a_trace_is_as_sure_as_the_others() -> None:
-    bare = cisc_vote(told_prefix([("1", 10.0), ("2", None), ("1", 14.0)]))
-    told = cisc_vote(told_prefix([("1", 10.0), ("2", 12.0), ("1", 14.0)]))
+    bare = rules.cisc_vote(told_prefix([("1", 10.0), ("2", None), ("1", 14.0)]))
+    told = rules.cisc_vote(told_prefix([("1", 10.0), ("2", 12.0), ("1", 14.0)]))
     assert bare == told
 
 
@@ -210,7 +205,7 @@ def naive_re2(votes: list[Vote]) -> tuple[str | None, bool]:
 
 @given(re2_votes)
 def test_re2_vote_is_the_written_rule(votes: list[Vote]) -> None:
-    chosen = re2_vote(prefix_of(votes))
+    chosen = rules.re2_vote(prefix_of(votes))
     assert (chosen.answer, chosen.tied) == naive_re2(votes)
 
 
@@ -232,11 +227,11 @@ def sampled(seed: int) -> tuple[Prefix, list[str | None], list[float]]:
 def test_votes_select_what_scorio_selects(seed: int) -> None:
     prefix, answers, known = sampled(seed)
     valid = sum(answer is not None for answer in answers)
-    keep = min(valid, max(FEWEST, ceil(CONFIDENT_SUREST * valid)))
-    assert plain_vote(prefix).answer == aggregate.majority_vote(answers)
-    softmax = aggregate.softmax_weighted_vote(answers, known, temperature=SCALE)
-    assert cisc_vote(prefix).answer == softmax
+    keep = min(valid, max(rules.FEWEST, ceil(rules.CONFIDENT_SUREST * valid)))
+    assert rules.plain_vote(prefix).answer == aggregate.majority_vote(answers)
+    softmax = aggregate.softmax_weighted_vote(answers, known, temperature=rules.SCALE)
+    assert rules.cisc_vote(prefix).answer == softmax
     if valid:
-        assert deepconf_vote(prefix).answer == aggregate.filtered_vote(
+        assert rules.deepconf_vote(prefix).answer == aggregate.filtered_vote(
             answers, known, keep=int(keep)
         )
