@@ -137,23 +137,18 @@ async def housed(config: Config, **controllers: Controller) -> AsyncIterator[Hou
             await task
 
 
-@asynccontextmanager
-async def visiting(*servers: Server | str, **settings: Any) -> AsyncIterator[House]:
-    """A gateway in front of these servers; else of one where all say seven."""
-    deciding = {"m": settings.pop("controller")} if "controller" in settings else {}
-    async with AsyncExitStack() as stack:
-        urls = await started(stack, *(servers or [FakeUpstream(boxed)]))
-        if "second" in settings:
-            other, model = settings["second"]
-            settings["second"] = ((await started(stack, other))[0], model)
-        yield await stack.enter_async_context(housed(config_of(urls, **settings), **deciding))
-
-
 def visit(act: Callable[[House], Awaitable[Seen]], *servers: Server | str, **settings: Any) -> Seen:
-    """What somebody sees who visits such a gateway."""
+    """What somebody sees who visits a gateway in front of these servers; else all say seven."""
+
+    deciding = {"m": settings.pop("controller")} if "controller" in settings else {}
 
     async def scene() -> Seen:
-        async with visiting(*servers, **settings) as house:
+        async with AsyncExitStack() as stack:
+            urls = await started(stack, *(servers or [FakeUpstream(boxed)]))
+            if "second" in settings:
+                other, model = settings["second"]
+                settings["second"] = ((await started(stack, other))[0], model)
+            house = await stack.enter_async_context(housed(config_of(urls, **settings), **deciding))
             return await act(house)
 
     return asyncio.run(scene())
@@ -193,34 +188,17 @@ def numbers(*answers: str | None, **kind: Any) -> FakeUpstream:
     return saying(*texts, **kind)
 
 
-Requests = list[tuple[web.Request, bytes]]
-
-
-@asynccontextmanager
-async def proxying(
-    handler: Callable[[web.Request], Any], **settings: Any
-) -> AsyncIterator[tuple[House, Requests]]:
-    """A gateway in front of a handler, and what the handler sees."""
-    seen: Requests = []
+def proxied(
+    act: Callable[[House], Awaitable[Any]], handler: Callable[[web.Request], Any], **settings: Any
+) -> tuple[Any, list[tuple[web.Request, bytes]]]:
+    """What comes of acting on a gateway in front of a handler, and what the handler saw."""
+    seen: list[tuple[web.Request, bytes]] = []
 
     async def noting(request: web.Request) -> Any:
         seen.append((request, await request.read()))
         return await handler(request)
 
-    async with serving(noting) as url, visiting(url, **settings) as house:
-        yield house, seen
-
-
-def proxied(
-    act: Callable[[House], Awaitable[Any]], handler: Callable[[web.Request], Any], **settings: Any
-) -> tuple[Any, Requests]:
-    """What comes of acting on such a gateway, and what the handler saw."""
-
-    async def scene() -> tuple[Any, Requests]:
-        async with proxying(handler, **settings) as (house, seen):
-            return await act(house), seen
-
-    return asyncio.run(scene())
+    return visit(act, serving(noting), **settings), seen  # type: ignore[arg-type]
 
 
 # --- the command as a process ---------------------------------------------------------------------

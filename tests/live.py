@@ -1,8 +1,8 @@
 """What the tests of the live modules share: small servers, controllers and samplers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -73,28 +73,22 @@ def seeds(server: Server) -> list[int]:
     return [call.body["seed"] + place for call in server.calls for place in range(call.n)]
 
 
-@asynccontextmanager
-async def client_of(
-    server: FakeUpstream | Handler | str, *, shared: bool = False, site: Any = None, **endpoint: Any
-) -> AsyncIterator[Upstream]:
-    """A client of a server: of a fake, of one of a handler, or of whoever is at an address."""
-    own = serving(server, **site or {}) if callable(server) else server
-    async with AsyncExitStack() as stack:
-        [url] = await started(stack, own)
-        async with Upstream(Endpoint(url, **endpoint), shared=shared) as upstream:
-            yield upstream
-
-
 def using(
     server: FakeUpstream | Handler | str,
     act: Callable[[Upstream], Awaitable[Made]],
-    **options: Any,
+    *,
+    shared: bool = False,
+    site: Any = None,
+    **endpoint: Any,
 ) -> Made:
-    """What comes of acting on a server by such a client."""
+    """What comes of acting on a server: a fake, one of a handler, or whoever is at an address."""
 
     async def scene() -> Made:
-        async with client_of(server, **options) as upstream:
-            return await act(upstream)
+        async with AsyncExitStack() as stack:
+            own = serving(server, **site or {}) if callable(server) else server
+            [url] = await started(stack, own)
+            upstream = Upstream(Endpoint(url, **endpoint), shared=shared)
+            return await act(await stack.enter_async_context(upstream))
 
     return asyncio.run(scene())
 
@@ -104,12 +98,11 @@ def asked(
 ) -> list[list[Response]]:
     """What it gives for these blocks of one question, asked for one after the other."""
 
-    async def scene() -> list[list[Response]]:
+    async def act(upstream: Upstream) -> list[list[Response]]:
         made: list[list[Response]] = []
-        async with client_of(server, **options) as upstream:
-            for n in blocks:
-                got = await upstream.complete(body, n, start=sum(map(len, made)))
-                made.append(unless_refused(got))
+        for n in blocks:
+            got = await upstream.complete(body, n, start=sum(map(len, made)))
+            made.append(unless_refused(got))
         return made
 
-    return asyncio.run(scene())
+    return using(server, act, **options)
