@@ -2,6 +2,8 @@
 
 import math
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from aera import AeraError, Prefix, Question, Response, Schedule, Tally, Vote, unfold
 from aera.core import choice_order
 from aera.errors import UsageError
+from aera.files import whole_file, whole_folder
 
 weights = st.floats(0.01, 3)
 weighted = st.lists(st.builds(Vote, st.sampled_from("abc"), weight=weights), min_size=16)
@@ -111,3 +114,31 @@ def test_shares_and_entropy_follow_their_formulas(answers: list[str | None]) -> 
     bits = -sum(p * math.log(p) for p in shares)
     assert tally.entropy == pytest.approx(bits / math.log(len(shares)) if bits else 0)
     assert all(tally_of([str(i) for i in range(n)]).entropy <= 1 for n in range(2, 60))
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_written_appears_whole_or_leaves_nothing(tmp_path: Path, fails: bool) -> None:
+    out = tmp_path / "out"
+    with (
+        suppress(InterruptedError),
+        whole_folder(out / "folder") as folder,
+        whole_file(out / "file") as file,
+    ):
+        (folder / "inside").touch()
+        file.write_text("all")
+        assert not {out / "folder", out / "file"} & {*out.iterdir()}
+        if fails:
+            raise InterruptedError
+    made = sorted(path.name for path in out.rglob("*"))
+    assert made == ([] if fails else ["file", "folder", "inside"])
+
+
+def test_a_place_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    for place in (whole_folder, whole_file):
+        with pytest.raises(UsageError, match="exists already"), place(tmp_path / "mine"):
+            pass
+    assert (tmp_path / "mine").read_text() == "mine"

@@ -14,10 +14,11 @@ from streams import NUMERIC, record_of
 
 import aera
 from aera import ASC, Fixed, Pool, Question, Response, Schedule
-from aera.errors import UsageError
-from aera.lab import LossLimit, Truths, VoteLearner, label, nested
+from aera.errors import PoolError, UsageError
+from aera.lab import LossLimit, Truths, VoteLearner, grade, label, nested, open_truths
 from aera.lab.build import build
 from aera.lab.replay import Dataset
+from aera.lab.truths import Grader
 from aera.pools.log import Log
 from aera.pools.pool import HeldRecords, Plan
 from aera.solving.controller import default_controller
@@ -154,3 +155,40 @@ def test_truths_may_judge_what_was_learned_without_them(graded: HeldRecords) -> 
     assert done.headline["gap"]
     assert done.headline["changed"]
     assert any("answers differ from" in line for line in done.headline["lines"])
+
+
+# --- truths of a pool -----------------------------------------------------------------------------
+
+
+def test_they_are_read_back_as_saved_where_there_are_any(tmp_path: Path) -> None:
+    assert Truths.open(tmp_path) is None
+    truths = Truths({"a": "1", "b": "\\frac{1}{2} é"})
+    truths.save(tmp_path)
+    assert Truths.open(tmp_path) == Truths.open(tmp_path / "truths.jsonl") == truths
+    assert (dict(truths), len(truths)) == (truths.answers, 2)
+    with pytest.raises(PoolError, match="no truth for question c"):
+        _ = truths["c"]
+
+
+def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "truths.jsonl").write_text(
+        '{"id": "a", "answer": "1"}\n{"id": "b", "answer": null}\n'
+    )
+    with pytest.raises(PoolError, match=r'^truths.jsonl, line 2: the field "answer" is None$'):
+        Truths.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "expected"),
+    [("18", "18.0", 1), ("18", "19", 0), (None, "18", 0), ("?", "18", 0), ("2125", "2,125", 1)],
+)
+def test_grades_compare_meaning_and_no_answer_is_wrong(
+    answer: str | None, truth: str, expected: float
+) -> None:
+    assert grade(answer, truth, task=NUMERIC) == expected
+    assert Grader(NUMERIC, truth).grade(iter([answer, None, answer])) == [expected, 0, expected]
+
+
+def test_records_in_memory_have_the_truths_of_their_pool(bench: Bench) -> None:
+    assert open_truths(bench.pool) == open_truths(bench.records) == bench.truths
+    assert open_truths(replace(bench.records, folder=None)) is None
