@@ -15,21 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live import gathered, live
 
-from aera import (
-    ASC,
-    Allocation,
-    Budget,
-    Controller,
-    Fixed,
-    Policy,
-    RecordedSampler,
-    Response,
-    get_task,
-)
+from aera import Allocation, Budget, Controller, RecordedSampler, Response, get_task
 from aera.adapters.inspect import VoteStopping
 from aera.core import Question, Schedule
 from aera.errors import AeraError, ControllerError, RunError
 from aera.policies.gate import Live
+from aera.policies.rules import ASC, Fixed, Policy
 from aera.pools.pool import Plan, Record, read_votes, write_pool
 from aera.reading import equivalence as module
 from aera.reading.equivalence import Equivalence, Worker

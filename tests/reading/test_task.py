@@ -1,5 +1,6 @@
 """Tasks: what they are made of, and what is special about reading with each."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,15 +8,16 @@ import pytest
 from aera import Question, Response, Task, Vote, get_task
 from aera.errors import UsageError
 from aera.lab import TASKS
-from aera.reading.task import REDO_NOTE, needs_redo, readable_answer, task_from_json, with_redo
+from aera.reading import task as tasks
+from aera.reading.find import THINKING, last_boxed, visible
 
-PAPER = with_redo(get_task("gsm8k"))
+PAPER = tasks.with_redo(get_task("gsm8k"))
 
 
 def test_the_redo_test_is_on_only_where_somebody_asks_for_it() -> None:
-    assert not [task for task in TASKS.values() if task.redo or REDO_NOTE in task.template]
+    assert not [task for task in TASKS.values() if task.redo or tasks.REDO_NOTE in task.template]
     assert PAPER.redo
-    assert PAPER.template.endswith(REDO_NOTE)
+    assert PAPER.template.endswith(tasks.REDO_NOTE)
     assert PAPER.read(Response("The answer is 7")) == Vote(None, redo=True)
 
 
@@ -35,7 +37,7 @@ def test_the_redo_test_is_on_only_where_somebody_asks_for_it() -> None:
     ],
 )
 def test_a_redo_is_a_phrase_or_a_missing_box(text: str, redo: bool) -> None:
-    assert needs_redo(text) is redo
+    assert tasks.needs_redo(text) is redo
 
 
 def test_a_redo_abstains_and_keeps_what_it_had_boxed_before() -> None:
@@ -90,7 +92,7 @@ def test_the_prompt_lists_the_choices_by_letter() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_survives_its_manifest(name: str) -> None:
-    assert task_from_json({**get_task(name).as_json(), "unknown": 1}) == get_task(name)
+    assert tasks.task_from_json({**get_task(name).as_json(), "unknown": 1}) == get_task(name)
 
 
 # --- by name, from a file, from Python ------------------------------------------------------------
@@ -182,8 +184,292 @@ COLOURS = Question("q", "Which?", ("red", "blue"))
 
 def test_a_solution_counts_as_what_it_boxes_or_marks_and_a_choice_as_its_letter() -> None:
     written = ["so \\boxed{7}", "x #### 7 ", "7", "many", "", None]
-    read = [readable_answer(COLOURS, text, get_task("numeric")) for text in written]
+    read = [tasks.readable_answer(COLOURS, text, get_task("numeric")) for text in written]
     assert read == ["7", "7", "7", None, None, None]
     written = [(COLOURS, "blue"), (COLOURS, "A"), (Question("p", "?"), "blue")]
-    read = [readable_answer(*each, get_task("choice")) for each in written]
+    read = [tasks.readable_answer(*each, get_task("choice")) for each in written]
     assert read == ["B", "A", None]
+
+
+# --- where a text gives its answer ----------------------------------------------------------------
+
+ENDINGS = Path(__file__).parents[1] / "data" / "endings.jsonl"
+UNREAD = {
+    "b134": "A: is a marker here and the first option of a choice elsewhere",
+    "b333": "\u00d7 10^23 behind a phrase is a product, which only a box may hold",
+    "b291": "the third option is named by its place only",
+}
+"""Rows that abstain and need not, with the reason."""
+WRITTEN = {
+    "b221": r"\frac{-3 \pm \sqrt{17}}{4}",
+    "b222": r"\frac{\sqrt{3}}{2}",
+    "b223": r"(3, \frac{\pi}{2})",
+    "b225": r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+    "b226": r"e^{2x}(2\sin x + \cos x)",
+    "b228": r"2\sqrt{5}",
+    "b229": r"\frac{n(n+1)}{2}",
+    "b233": r"\{1, 2, 3\}",
+    "b239": r"3\sqrt{2}",
+    "b241": "C_1 e^x + C_2 e^{-x}",
+    "b242": r"9\pi",
+    "b247": r"\log_2(x+1) + C",
+    "b248": r"\frac{1}{1-r}",
+}
+"""The same answers as LaTeX writes them, where the corpus writes them otherwise."""
+
+
+def answer_of(task: str, text: str, options: tuple[str, ...] = (), **more: str) -> str | None:
+    reader = tasks.question_reader(get_task(task), Question("q", "?", options))
+    return reader.read(Response(text, **more)).answer  # type: ignore[arg-type]
+
+
+def endings() -> list[dict]:  # type: ignore[type-arg]
+    return [json.loads(line) for line in ENDINGS.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("row", endings(), ids=lambda row: row["id"])
+def test_an_ending_is_read_as_its_author_meant_it(row: dict) -> None:  # type: ignore[type-arg]
+    thought = f"<think>{row['reasoning']}</think>" if row.get("reasoning") else ""
+    options = tuple(row.get("choices", ()))
+    got = answer_of(row["task"], thought + row["text"], options, finish_reason=row["finish_reason"])
+    wanted = WRITTEN.get(row["id"], row["answer"])
+    if wanted is not None:
+        wanted = None if row["id"] in UNREAD else get_task(row["task"]).canonical(wanted)
+    assert got == wanted, row["why"]
+
+
+ALTERNATIVES = r"""Answer: {} (or {})|#### {} (or {})|<answer>{} (or {})</answer>|**{}** (or {})
+    |\boxed{{{}}} (or {})|$\boxed{{{}}}$ or {}|\boxed{{{}}} (possibly {})
+    |The answer is **{}** (or {}).|Answer: {}, or perhaps {}|Answer: {} (alternatively {})
+    |\boxed{{{}}} (oder {})"""
+WITH_UNITS = ("Answer: 5 apples (or 6)", "so \\boxed{5} apples or 6 apples.", "**5** cm (or 6 cm)")
+CITIES = ("London", "Berlin", "Paris", "Madrid")
+SILENT = {
+    "numeric": r"""\boxed{none} The answer is 2|it is \$5.50 each|The answer is 15 or 16
+        |Answer: 5 to 6|the answer is 2x|The answer is 5 (or 6).|Answer: 5 (maybe 6)
+        |the answer is not 5|#### 2. Add them up|answers: 5|the answer is 3\sqrt{2}
+        |The answer isn't 5|answer is 5-6|<answer>The total is 45 dollars</answer>
+        |Answer: 5 apples and 6 pears|The answer is one hundred.|The answer is twenty-five.
+        |The answer is two of the three.|Answer: 5 100-gram bags|Answer: 2^10|Answer: $12k
+        |Answer: 5'11"|The answer is 45 minutes 30 seconds|The answer is 12, but that is unclear.
+        |The answer is 3.5 x 10^4|it makes 7|The values are \boxed{3}, \boxed{4}, and \boxed{5}.
+        |Answer: 5, or perhaps 6|Answer: 5, maybe 6|**Answer: 5** or **6**|Answer: 12 or more
+        |Answer: 3! = 6|Answer: 4 R 2|Answer: 10 mod 3|Answer: 0x1F|Answer: 2³|Answer: 2π
+        |Answer: 5 ± 1|Answer: 101_2|The answer is 7 times 6|Answer: 12 divided by three
+        |The answer is 9 minus $4""",
+    "choice": r"""answer is not B|Answer: 5|Answer: I think so|the answer is a bit unclear
+        |Answer: B, C|Answer: I'd say|Answer: A or B?|answer is B/C|Answer: A bank|Answer: Bank
+        |Answer: (A) and (C)|the answer is c of the list|perhaps B|Answer: B or maybe C
+        |Neither A nor B is correct.|B is not the right answer.|If asked about Spain, D is correct.
+        |It's clear that B is incorrect.|Option B is correct? No. Option C is correct.
+        |Another option is B|Answer: (A) (B)|Answer: B. Wait, it is C|every answer choice: B
+        |Answer: C major|Answer: E = mc^2|C. Paris""",
+    "expression": r"""Answer: 2 or more|the answer is a bit unclear|Answer: I think
+        |The answer is 7 times 6|the answer is unknown|Answer: see above|Answer: $x$ or $y$""",
+}
+"""What says nothing to be answer_of, by task."""
+NUMERIC = [
+    *((r"\boxed{1} The answer is 2", "1"), ("The answer is $1,080.", "1080")),
+    *(("answer is $1{,}080$", "1080"), ("Answer = -3", "-3"), ("answer is:\n\n\\[18\\]", "18")),
+    *(("the answer is 5 + 3 = 8.", "8"), ("Answer: x = 5", "5"), (r"answer is \$5.50 each", "5.5")),
+    *((r"answer is $\frac{1}{2}$", "0.5"), ("the answer is about 7", "7")),
+    *(("The answer is 5. No: the answer is 6", "6"), ("The answer is not 5. The answer is 6", "6")),
+    *(("Answer: 5\n#### 6", "6"), ("#### 5\nAnswer: 6", "6")),
+    *(("the answer is 6. Answer: none", "6"), ("Adding up:\n\n**42**", "42")),
+    ("Adding up\nwe have 42 apples and 3 pears left", None),
+    *(("The answer is 25.\n1. Check: 5*5 = 25", "25"), ("Answer: 18\n- 5 were eaten", "18")),
+    *(("<answer>$1,200</answer>", "1200"), ("The answer is 5, not 6.", "5")),
+    *(("The answer is 10 because 5 + 5 = 10.", "10"), ("answer is 12 since 3 boxes hold 4", "12")),
+    *(("The answer is 3 1/2 hours", "3.5"), ("Answer: 5\n\nProblem 2: 3+3\nThe answer is 6", "5")),
+    *(("#### 0.5", "0.5"), (r"First \boxed{3}. Then, finally, \boxed{4}", "4")),
+    *((r"\boxed{3} and again \boxed{3}", "3"), ("Each costs 5 each\nAnswer: 20", "20")),
+    *(("Answer: 5!", "5"), ("That makes twenty-one\nAnswer: 21", "21")),
+    *(("=> 131", "131"), ("So in all:\n\u2192 131", "131"), ("so x => 5", None)),
+    *(("Answer: 5, and 3 of them are red", "5"), ("The answer is 7 times as many", "7")),
+    *((r"\boxed{7}" + " Feel free to ask for more." * 8, "7"), (r"\boxed{1/2}", "0.5")),
+]
+CHOICE = [
+    *(("The answer is B.", "B"), ("Answer:\n\nC", "C"), ("Answer: 'A'", "A")),
+    *(("The correct answer is (C) bank", "C"), ("Answer: **(D)**", "D"), ("answer is $B$", "B")),
+    *((r"answer is \text{B}", "B"), ("The correct option is: [b]", "B")),
+    *(("The answer is A because", "A"), ("Answer: A\nIt fits.", "A"), ("Answer: A, the bank", "A")),
+    *(("answer is option C.", "C"), ("answer is likely (B)", "B"), ("Answer: I.", "I")),
+    *(("The answer is C. The answer is not B.", "C"), ("It is blue.\nA dog", None)),
+    *((r"\boxed{\text{(B)}}", "B"), ("The answer is B, not C.", "B")),
+    ("Let us check each option:\n\nA. is wrong\nB. fits", None),
+    ("A. London - wrong\nB. Berlin - wrong\nC. Paris - right", None),
+]
+EXPRESSION = [
+    *(("The answer is $x+1$.", "x+1"), (r"answer is \(\frac{1}{2}\).", "0.5")),
+    *((r"Answer: \[ x^2 \]", "x^2"), ("answer is 18 inches.", "18")),
+    *(("Answer: x = 5 or x = 6", "5, 6"), ("answer: 2.5x+1. So", "2.5x+1"), ("answer is $x$", "x")),
+    *((r"answer is 3\pi", r"3\pi"), ("**Answer: 2x+3**", "2x+3"), ("Answer: (1, 2)", "(1,2)")),
+    *(("Answer: x+1 (by factoring)", "x+1"), ("Answer: 5 (possibly 6)", None)),
+    *(("<answer>$x^2$</answer>", "x^2"), (r"\boxed{x = \dfrac{1}{2}}", "0.5")),
+    *(("Solving:\n\n$x^2 + 1$", "x^2+1"), ("Solving gives\nno more than that", None)),
+    ("### Final Answer\n\\[\n\\boxed{}\n\\]", None),
+]
+OTHERS = [
+    *(("gpqa", r"\boxed{E}", None), ("mmlu-pro", r"\boxed{E}", "E")),
+    ("text", r"so \boxed{The Eiffel Tower!}", "eiffel tower"),
+    ("text", "Thinking.\nParis", "paris"),
+    ("text", "The answer is Paris. It is in France.", "paris"),
+    *(("text", "<answer>Paris</answer>", "paris"), ("yes-no", "Hm.\nTrue", "yes")),
+    *(("yes-no", r"\boxed{\text{Yes}}", "yes"), ("yes-no", "The answer is: **No**, because", "no")),
+    *(("yes-no", "perhaps", None), ("yes-no", "Answer: No idea", None)),
+    *(("yes-no", "True or false? Hard to say", None), ("yes-no", "No information is given", None)),
+    *(("yes-no", "No, it is not", "no"), ("json", 'Here: {"answer": 4.0, "why": "so"} bye', "4")),
+    *(("json", '{"other": 1}', None), ("json", '```json\n{"answer": " Paris "}\n```', "Paris")),
+    *(("json", "no object", None), ("numeric-loose", "3 and 4 make 7 of them.", None)),
+    *(("numeric-loose", "It makes 7.", "7"), ("numeric-loose", "4+5 = 9 apples.", "9")),
+    *(("choice-loose", "It could be B.", "B"), ("choice-loose", "I would rule out B.", None)),
+    *(("choice-loose", "Plan B, vitamin D.", None), ("choice-loose", "It is known.\nA) Rome", "A")),
+    ("choice-loose", "(C) Paris\n\nIt lies on a river.", "C"),
+    *(("choice-loose", "A. Rome\nB. Oslo", None), ("choice-loose", "A. Rome\n\nB. Oslo", None)),
+    ("choice-loose", "A. Rome is old.\nB. Oslo is new.\n\nSo:\nA. Rome", "A"),
+    ("choice-loose", "A. Let me think.\n\nSo it must be B.", "B"),
+]
+SAID = [
+    *((task, text.strip(), None) for task, texts in SILENT.items() for text in texts.split("|")),
+    *(("numeric", *each) for each in NUMERIC),
+    *(("choice", *each) for each in CHOICE),
+    *(("expression", *each) for each in EXPRESSION),
+    *OTHERS,
+]
+
+
+@pytest.mark.parametrize(("task", "text", "answer"), SAID)
+def test_a_response_votes_for_what_it_says(task: str, text: str, answer: str | None) -> None:
+    assert answer_of(task, text) == answer
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "answer"),
+    [
+        *(("choice", r"\boxed{\text{Berlin}}", "B"), ("choice", r"\boxed{Rome}", None)),
+        *(("choice", "Answer: D. Paris", None), ("choice", "Answer: Paris", "C")),
+        *(("choice", r"\boxed{E}", None), ("choice", "So:\nC. Paris", "C")),
+        ("choice", "A is correct only if the sky is green. C is correct.", "C"),
+        *(("choice-loose", "Hence Madrid!", "D"), ("choice-loose", "Except Madrid.", None)),
+        *(("choice-loose", "C. Paris", "C"), ("choice-loose", "So:\nC. Madrid", None)),
+    ],
+)
+def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str | None) -> None:
+    assert answer_of(task, text, CITIES) == answer
+    cells = ("T cells", "Macrophages", "B cells")
+    said = ("Answer: B cells", "Answer: B", "Answer: T cells", "Answer: A. T cells, since B cells")
+    assert [answer_of("choice", each, cells) for each in said] == ["C", "B", "A", "A"]
+    assert answer_of("choice", "Answer: B", ("B", "A")) == "B"
+    assert answer_of("choice", "Answer: C major", ("G major", "C major")) == "B"
+
+
+@pytest.mark.parametrize("form", ALTERNATIVES.split("|"))
+@pytest.mark.parametrize(
+    ("task", "one", "other"),
+    [
+        *((name, "5", "6") for name in ("numeric", "numeric-loose", "expression")),
+        *((name, "A", "C") for name in ("choice", "choice-loose")),
+        *(("yes-no", "yes", "no"), ("yes-no", "no", "yes")),
+    ],
+)
+def test_an_answer_beside_an_alternative_abstains(
+    task: str, one: str, other: str, form: str
+) -> None:
+    assert answer_of(task, form.strip().format(one, other)) is None
+
+
+@pytest.mark.parametrize("text", WITH_UNITS)
+def test_an_alternative_may_have_the_same_unit(text: str) -> None:
+    assert answer_of("numeric", text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        *((r"\boxed{90} (or 1.5 hours)", "90"), (r"\boxed{0.5} (or 50%)", "0.5")),
+        *((r"\boxed{0.33} (or 1/3)", "0.33"), (r"\boxed{1/3} (or 0.333)", "1/3")),
+        *((r"\boxed{5} (or 5.0)", "5"), (r"\boxed{5} or so", "5")),
+    ],
+)
+def test_the_same_answer_said_again_is_no_alternative(text: str, answer: str) -> None:
+    assert answer_of("numeric", text) == answer
+
+
+# --- boxes and thinking ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        *((r"so \boxed{18}.", "18"), (r"\boxed{1} then \boxed{2}", "2")),
+        *((r"\boxed{1} then \fbox{2}", "2"), (r"\fbox{1} then \boxed{2}", "2")),
+        *((r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed {18}", "18")),
+        (r"\boxed{ 18 }", "18"),
+        *((r"\boxed 18 apples", "18"), (r"\boxed{1} and \boxed{}", "1")),
+        (r"\boxed{\boxed{5}}", "5"),
+        *((r"\boxed{1} and \boxed{  }", "1"), (r"\boxed{1} and \boxed{2", "1")),
+        *((r"\boxed{1} and \boxed{\frac{1}{2}", "1"), (r"\boxed{x + \fbox{5} }", "5")),
+        *((r"\boxed{\{1, 2\}}", r"\{1, 2\}"), (r"\boxed{\text{a \} b}}", r"\text{a \} b}")),
+        *((r"} \boxed{3} }", "3"), (r"{ \boxed{3}", "3"), (r"a box of \boxes{5}", None)),
+        *((r"\boxed{", None), (r"\boxed", None), ("box", None), ("", None)),
+        ("\\boxed{%s}" % ("{x}" * 5_000), "{x}" * 5_000),
+    ],
+)
+def test_the_last_closed_box_with_something_in_it_counts(text: str, content: str | None) -> None:
+    assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        *(("plain", "plain"), ("<think>5</think>6", "6"), ("5</think>6", "6"), ("6<think>5", "")),
+        *(("<think>5", ""), ("<think>1</think>2<think>3</think>4", "4")),
+        ("<think>5</THINK>6", "6"),
+        *(("<think>1</think>2<think>3", ""), ("I think>5", "I think>5")),
+        ("Analysis: 5", "Analysis: 5"),
+        *(("<thinking>1<think>2</think>3</thinking>4", "4"), ("analysis of 5", "analysis of 5")),
+        *(("analysisWe get 5assistantfinal6", "6"), ("analysisWe get 5", "")),
+    ],
+)
+def test_thinking_is_not_shown(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize(("opening", "closing", "model"), THINKING)
+def test_every_known_marker_hides_what_it_encloses(opening: str, closing: str, model: str) -> None:
+    opening = opening.removeprefix("^")
+    boxed = f"{opening}So \\boxed{{7}}. "
+    assert model
+    assert answer_of("numeric", boxed) is None
+    assert answer_of("numeric", f"{boxed}{closing}Answer: 42") == "42"
+    assert answer_of("numeric", f"{boxed}{boxed}{closing}{closing}\\boxed{{42}}") == "42"
+    if opening != "analysis":
+        assert answer_of("numeric", f"{boxed.upper()}{closing.upper()}Answer: 42") == "42"
+        assert answer_of("numeric", f"\\boxed{{1}}{boxed}") is None
+
+
+def test_a_task_adds_its_own_markers_and_unknown_ones_are_counted() -> None:
+    plan, plain = "<plan>\\boxed{7}</plan>Answer: 42", get_task("numeric")
+    own = Task("mine", "numeric", thinking=("<plan>", "</plan>"))
+    assert (plain.read(Response(plan)).answer, own.read(Response(plan)).answer) == ("7", "42")
+    texts = (plan, "<think>x</think>\\boxed{1}", "<answer>2</answer>")
+    replies = [Response(text) for text in texts]
+    found = tasks.Readability.of("q", replies, [plain.read(each) for each in replies])
+    assert found.markers == {"<plan>": 1}
+    said = found.join([found]).summary()
+    assert '2 begin with <plan> (if that is thinking, a task file says so: thinking = ["<pl' in said
+    assert "<plan>" not in found.summary(own)
+
+
+def test_what_would_help_is_said_where_little_was_read() -> None:
+    prose, cut = [Response("So he has 339.")], [Response("So he has 3", finish_reason="length")]
+    loose = "--task numeric-loose reads a last sentence too; or give another --task"
+    for name, replies, advice in (
+        ("numeric", prose, loose),
+        ("text", prose, "rests on few of them; give another --task"),
+        ("numeric", cut, "most were cut off: allow more tokens"),
+        ("numeric", [Response("")], "most failed or came without a text: look at what the server"),
+    ):
+        task = get_task(name)
+        found = tasks.Readability.of("q", replies, [task.read(Response("?!"))])
+        assert advice in (found.warning(task) or "")
