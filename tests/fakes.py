@@ -155,7 +155,6 @@ class FakeUpstream:
         if fault.kind == "html":
             return web.Response(text="<html>502 Bad Gateway</html>", content_type="text/html")
         if fault.kind == "reset":
-            assert request.transport is not None
             request.transport.abort()
         await asyncio.sleep(fault.seconds)
         return web.json_response(self._completion(call, fault))

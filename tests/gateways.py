@@ -166,9 +166,7 @@ def asked(server: FakeUpstream | None = None, /, *, serving: Any = None, **field
 
 def account(reply: Any) -> dict[str, Any]:
     """The `aera` object of a reply."""
-    found = reply.model_extra["aera"]
-    assert isinstance(found, dict)
-    return found
+    return dict(reply.model_extra["aera"])
 
 
 def found(server: FakeUpstream | None = None, options: Any = None, **fields: Any) -> dict[str, Any]:

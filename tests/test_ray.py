@@ -54,7 +54,6 @@ def test_an_evaluation_and_a_training_are_those_of_one_process(
         assert open_truths(records, workers=workers) == truths
         found = evaluate(records, policies, truths=truths, workers=workers)
         assert [point.as_json() for point in found.points] == alone
-    assert truths is not None
     learner, (pool, exported) = PaperLearner(Letters()), stored
     table = learner.prepare(pool, truths)
     spread = learner.prepare(exported, truths, workers=workers)

@@ -24,7 +24,6 @@ TEXT = "I take 3 and 4 apples \u2014 that makes \\boxed{7} apples, 7 in all."
 
 
 def named(trace: Trace | None) -> dict[str, float]:
-    assert trace is not None
     return dict(zip(TRACE_NAMES, trace, strict=True))
 
 
@@ -89,7 +88,6 @@ def test_tokens_of_the_reasoning_are_not_those_of_the_answer() -> None:
     reply = {"choices": [choice("is \\boxed{7}", reasoning="\\boxed{7} or not? wait,")]}
     [response] = parse_reply(reply, latency_ms=0, task=NUMERIC)
     tokens = read_tokens(reply["choices"][0])
-    assert tokens is not None
     seen = named(response.trace)
     assert seen["trace_answer_sum"] == pytest.approx(-1.5)
     assert len(tokens.ends) > len(rows_of("is \\boxed{7}"))

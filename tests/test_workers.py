@@ -97,7 +97,6 @@ def test_a_process_ends_with_the_one_that_started_it(started: str) -> None:
     code = f"import sys; sys.path.insert(0, sys.argv[1]); from test_workers import *; {started}"
     command = [sys.executable, "-c", code, str(Path(__file__).parent)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         worker = int(parent.stdout.readline())
         parent.kill()
     until = time.monotonic() + 120

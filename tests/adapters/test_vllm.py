@@ -64,7 +64,6 @@ async def test_likely_tokens_become_a_trace() -> None:
     llm = StandInLLM(complete)
     [response] = await sampler(llm, wishes=FULL).sample(Question("q", "?"), 1)
     assert (llm.added[0][1].logprobs, llm.added[0][1].seed) == (20, None)
-    assert response.trace is not None
     trace = dict(zip(TRACE_NAMES, response.trace, strict=True))
     assert trace["trace_answer_logprob"] == pytest.approx(-0.2)
     assert trace["trace_confidence"] == pytest.approx(0.2 + 9.5)

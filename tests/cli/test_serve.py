@@ -319,7 +319,6 @@ def test_the_start_says_what_to_ask_for_and_what_cannot_work(options: Any, said:
     with listing("other") as url:
         with served(port := free_port(), "--upstream", url, *options) as process:
             assert ask(port, "/health")[0] == 200
-            assert process.stderr is not None
             lines = iter(process.stderr.readline, "")
             assert any(line.startswith(said.replace("URL", url)) for line in lines)
         done = called("--upstream", url, *options, "--check")

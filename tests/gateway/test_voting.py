@@ -103,7 +103,6 @@ def test_the_others_vote_when_some_samples_fail() -> None:
 def test_evidence_outside_the_training_range_continues_and_is_counted() -> None:
     controller = Controller.load(CONTROLLER)
     gate = controller.gate
-    assert gate is not None
     far = gate.network.means + 1e6
     strange = replace(gate, network=replace(gate.network, lows=far, highs=far + 1))
 

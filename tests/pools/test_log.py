@@ -399,7 +399,6 @@ def test_a_dropped_question_is_erased_and_never_asked_again(tmp_path: Path, impo
     if not imported:
         sampler = Stepping()
         grown = sampled(out, 12, sampler=sampler)
-        assert grown is not None
         assert ([*grown.questions], len(sampler.asked)) == ([q.id for q in QUESTIONS[1:]], 20)
 
 
@@ -412,7 +411,6 @@ def test_a_question_dropped_while_it_is_sampled_is_left_out_and_not_paid_for(
 
     sampler = Stepping()
     pool = sampled(tmp_path, watch=watch, sampler=sampler)
-    assert pool is not None
     assert [*pool.questions] == ["q0", "q2", "q3", "q5"]
     assert "q4" not in {name for name, _ in sampler.asked}
     assert told(tmp_path)["awaiting"] == 0

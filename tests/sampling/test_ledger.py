@@ -1,7 +1,6 @@
 """Limits: what is reserved, booked and given back, and what servers say or leave unsaid."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +20,7 @@ def said(*tokens: int, prompt: int = 0) -> list[Response]:
 
 
 def taken(ledger: Ledger, want: int, bound: Bound | None = None) -> Held:
-    held = ledger.take(want, bound or Bound(100, 10))
-    assert held is not None
-    return held
+    return ledger.take(want, bound or Bound(100, 10))
 
 
 def answer(held: Held, n: int, tokens: int, **usage: Any) -> None:
@@ -140,15 +137,12 @@ def test_a_prompt_is_bounded_by_bytes_a_template_and_images() -> None:
     plain = request_bound({"messages": [{"role": "user", "content": "12数"}], "max_tokens": 7})
     seen = request_bound({"messages": [{"role": "user", "content": ["12数", image]}]})
     assert (plain.max_tokens, seen.max_tokens) == (7, None)
-    assert plain.prompt_tokens is not None
-    assert seen.prompt_tokens is not None
     assert 4 + 4 + 7 + 5 + 256 <= plain.prompt_tokens <= 350
     assert 4_096 + 256 <= seen.prompt_tokens <= 4_096 + 350
     hidden = {"type": "file", "role": "user", "content": "x" * 99_999}
     behind = {**image, "text": "x" * 99_999}
     for message in (hidden, {"role": "user", "content": [behind]}):
         bound = request_bound({"messages": [message]})
-        assert bound.prompt_tokens is not None
         assert bound.prompt_tokens > 99_999, "only what a medium holds itself is no text"
 
 
@@ -174,71 +168,56 @@ def test_an_impossible_limit_is_refused(wrong: dict[str, Any]) -> None:
 # --- waiting --------------------------------------------------------------------------------------
 
 
-def scene(work: Callable[[Ledger], Any], **budget: Any) -> Any:
-    async def run() -> Any:
-        return await asyncio.wait_for(work(Ledger(Budget(**budget))), 60)
+async def test_earlier_turns_are_served_first_and_the_rest_is_told_that_there_is_no_room() -> None:
+    ledger = Ledger(Budget(tokens=250))
+    order: list[str] = []
+    first = taken(ledger, 2)
 
-    return asyncio.run(run())
+    async def ask(turn: int) -> None:
+        held = await ledger.reserve(1, Bound(100), turn=turn)
+        order.append(f"{turn}: {held is not None}")
+        if held is not None:
+            answer(held, 1, 100)
+            held.close()
 
-
-def test_earlier_turns_are_served_first_and_the_rest_is_told_that_there_is_no_room() -> None:
-    async def work(ledger: Ledger) -> list[str]:
-        order: list[str] = []
-        first = taken(ledger, 2)
-
-        async def ask(turn: int) -> None:
-            held = await ledger.reserve(1, Bound(100), turn=turn)
-            order.append(f"{turn}: {held is not None}")
-            if held is not None:
-                answer(held, 1, 100)
-                held.close()
-
-        tasks = [asyncio.create_task(ask(turn)) for turn in (3, 1, 2)]
-        await asyncio.sleep(0)
-        answer(first, 2, 50)
-        first.close()
-        await asyncio.gather(*tasks)
-        assert ledger.refused
-        return order
-
-    assert scene(work, tokens=250) == ["1: True", "2: False", "3: False"]
+    tasks = [asyncio.create_task(ask(turn)) for turn in (3, 1, 2)]
+    await asyncio.sleep(0)
+    answer(first, 2, 50)
+    first.close()
+    await asyncio.gather(*tasks)
+    assert ledger.refused
+    assert order == ["1: True", "2: False", "3: False"]
 
 
-def test_who_stops_waiting_holds_up_nobody_and_keeps_nothing() -> None:
-    async def work(ledger: Ledger) -> int:
-        first = taken(ledger, 1)
-        large = asyncio.create_task(ledger.reserve(1, Bound(950), turn=0))
-        small = asyncio.create_task(ledger.reserve(1, Bound(50), turn=1))
-        await asyncio.sleep(0)
-        assert not small.done(), "it is not its turn"
-        large.cancel()
-        held = await small
-        assert held is not None
-        gone = asyncio.create_task(ledger.reserve(1, Bound(950)))
-        await asyncio.sleep(0)
-        for each in (first, held):
-            each.close()
-        gone.cancel()  # together with what it waited for
-        await asyncio.gather(large, gone, return_exceptions=True)
-        return taken(ledger, 99, Bound(100)).responses
-
-    assert scene(work, tokens=1_000) == 10
+async def test_who_stops_waiting_holds_up_nobody_and_keeps_nothing() -> None:
+    ledger = Ledger(Budget(tokens=1_000))
+    first = taken(ledger, 1)
+    large = asyncio.create_task(ledger.reserve(1, Bound(950), turn=0))
+    small = asyncio.create_task(ledger.reserve(1, Bound(50), turn=1))
+    await asyncio.sleep(0)
+    assert not small.done(), "it is not its turn"
+    large.cancel()
+    held = await small
+    gone = asyncio.create_task(ledger.reserve(1, Bound(950)))
+    await asyncio.sleep(0)
+    for each in (first, held):
+        each.close()
+    gone.cancel()  # together with what it waited for
+    await asyncio.gather(large, gone, return_exceptions=True)
+    assert taken(ledger, 99, Bound(100)).responses == 10
 
 
-def test_what_is_held_below_is_held_above_and_its_end_wakes_the_others() -> None:
-    async def work(key: Ledger) -> None:
-        one, other = (Ledger(Budget(), above=[key]) for _ in range(2))
-        held = taken(one, 5)
-        waiting = asyncio.create_task(other.reserve(2, Bound(100)))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        answer(held, 5, 60)
-        held.close()
-        got = await waiting
-        assert got is not None
-        assert (got.responses, key.spent.completion_tokens, other.limit) == (2, 300, "key")
-
-    scene(work, tokens=500)
+async def test_what_is_held_below_is_held_above_and_its_end_wakes_the_others() -> None:
+    key = Ledger(Budget(tokens=500))
+    one, other = (Ledger(Budget(), above=[key]) for _ in range(2))
+    held = taken(one, 5)
+    waiting = asyncio.create_task(other.reserve(2, Bound(100)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    answer(held, 5, 60)
+    held.close()
+    got = await waiting
+    assert (got.responses, key.spent.completion_tokens, other.limit) == (2, 300, "key")
 
 
 def test_a_period_forgets_and_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,37 +20,31 @@ async def hold(permits: Permits) -> None:
 
 
 @pytest.mark.parametrize(("turns", "order"), [("0000", "0123"), ("3120", "0312"), ("1010", "0132")])
-def test_the_lowest_turn_goes_first_then_who_came_first(turns: str, order: str) -> None:
-    async def scene() -> str:
-        permits, done = Permits(1), []
+async def test_the_lowest_turn_goes_first_then_who_came_first(turns: str, order: str) -> None:
+    permits, done = Permits(1), []
 
-        async def work(name: int, turn: str) -> None:
-            async with permits.hold(1, float(turn)):
-                done.append(str(name))
-                await asyncio.sleep(0)
+    async def work(name: int, turn: str) -> None:
+        async with permits.hold(1, float(turn)):
+            done.append(str(name))
+            await asyncio.sleep(0)
 
-        await asyncio.gather(*(work(name, turn) for name, turn in enumerate(turns)))
-        return "".join(done)
-
-    assert asyncio.run(scene()) == order
+    await asyncio.gather(*(work(name, turn) for name, turn in enumerate(turns)))
+    assert "".join(done) == order
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
+async def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
     """Also where the permit arrives with the cancellation, and is passed on."""
 
-    async def scene() -> None:
-        chance, permits = random.Random(seed), Permits(4)
-        workers = [asyncio.create_task(hold(permits)) for _ in range(1000)]
-        for worker in chance.sample(workers, 1000):
-            if chance.random() < 0.2:
-                await asyncio.sleep(0)
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        await asyncio.wait_for(asyncio.gather(*(hold(permits) for _ in range(20))), 60)
-        assert permits.active == 0
-
-    asyncio.run(scene())
+    chance, permits = random.Random(seed), Permits(4)
+    workers = [asyncio.create_task(hold(permits)) for _ in range(1000)]
+    for worker in chance.sample(workers, 1000):
+        if chance.random() < 0.2:
+            await asyncio.sleep(0)
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+    await asyncio.wait_for(asyncio.gather(*(hold(permits) for _ in range(20))), 60)
+    assert permits.active == 0
 
 
 # --- as many as the server takes ------------------------------------------------------------------

@@ -40,15 +40,12 @@ def test_a_seed_that_cannot_be_stepped_is_refused() -> None:
     assert "seed" not in Chat("m", NUMERIC, {}).body(QUESTION)
 
 
-def test_a_sampler_can_be_entered_again_after_it_was_left() -> None:
-    async def scene() -> None:
-        async with FakeUpstream(boxed) as server:
-            sampler = sampler_of(server)
-            for _ in range(2):
-                async with sampler:
-                    assert len(await sampler.sample(QUESTION, 2)) == 2
-
-    asyncio.run(scene())
+async def test_a_sampler_can_be_entered_again_after_it_was_left() -> None:
+    async with FakeUpstream(boxed) as server:
+        sampler = sampler_of(server)
+        for _ in range(2):
+            async with sampler:
+                assert len(await sampler.sample(QUESTION, 2)) == 2
 
 
 # --- recorded -------------------------------------------------------------------------------------

@@ -64,13 +64,6 @@ def test_no_weights_near_the_fit_have_a_smaller_loss(seed: int) -> None:
             assert objective(found + size * step, inputs, grades, counts) >= least - 1e-9
 
 
-def test_what_reveals_the_truth_is_learned(seen: Dataset) -> None:
-    weights = weigher_of(seen).weights(seen.traits)
-    right, wrong = weights[seen.grades == 1], weights[(seen.grades == 0) & seen.voted]
-    assert right.min() > wrong.max()
-    assert ((weights >= 0) & (weights <= 1)).all()
-
-
 def test_what_abstainers_look_like_is_not_part_of_the_range(seen: Dataset) -> None:
     answers, traits = seen.answers.copy(), seen.traits.copy()
     answers[:, 0] = -1

@@ -54,23 +54,6 @@ def test_whoever_works_on_the_folds_the_rows_are_the_same(workers: Workers) -> N
     assert set(found[:, 1]) == {18, 19}
 
 
-def test_every_row_is_judged_by_others_alone() -> None:
-    """The value of a row is the mean of those that taught: its own never enters."""
-    values = np.random.default_rng(0).random(40)
-    turned = values.copy()
-    turned[17] = 1e6
-
-    def judged(values: Floats) -> Floats:
-        def mean(fold: Fold) -> Floats:
-            return np.full(len(fold.own), values[fold.rest].mean())
-
-        return out_of_fold(mean, np.arange(40), seed=1)
-
-    moved = judged(values) != judged(turned)
-    for fold in deal(np.arange(40), seed=1):
-        assert (moved[fold.own] == (17 not in fold.own)).all()
-
-
 # --- parts of given shares ------------------------------------------------------------------------
 
 

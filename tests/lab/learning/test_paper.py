@@ -18,7 +18,7 @@ from aera.lab import LossLimit, PaperLearner, Truths
 from aera.lab.learning import paper
 from aera.lab.learning.fit import standardize
 from aera.network import Network, sigmoid
-from aera.paper.features import SCALARS, characterize
+from aera.paper.features import SCALARS
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords
 
@@ -144,16 +144,6 @@ def test_a_pool_that_cannot_be_written_to_is_no_obstacle(
 # --- evidence in bulk -----------------------------------------------------------------------------
 
 
-def test_bulk_evidence_is_the_live_evidence(bench: Bench) -> None:
-    states, encoder = bench.table.states, PaperLearner().encoder
-    projection = states.project(np.arange(30))
-    evidence = states.evidence(projection)
-    for row in (0, 17, 59):
-        prefixes = bench.records.records[row].prefixes(bench.pool.schedule)
-        live = [characterize(p, encoder, projection=projection) for p in prefixes]
-        np.testing.assert_allclose(evidence[row], live, atol=1e-9)
-
-
 def test_the_projection_keeps_the_32_widest_orthogonal_directions(bench: Bench) -> None:
     states, rows = bench.table.states, np.arange(60)
     projection = states.project(rows)
@@ -209,13 +199,6 @@ def fit_network(
 def same(one: Network, other: Network) -> bool:
     pairs = zip(one.tensors().values(), other.tensors().values(), strict=True)
     return all(a.tobytes() == b.tobytes() for a, b in pairs)
-
-
-def test_a_seed_gives_the_same_bits_twice_and_another_seed_others() -> None:
-    train, held = examples(), examples(80, seed=1)
-    first, again, other = (fit_network(train, held, seed=s)[0] for s in (3, 3, 4))
-    assert same(first, again)
-    assert not same(first, other)
 
 
 def test_a_fit_leaves_the_callers_random_numbers_and_threads_alone() -> None:
@@ -281,16 +264,6 @@ def test_the_network_has_the_papers_shape(bench: Bench, quick: PaperLearner) -> 
     assert shapes == [(64, 55), (32, 64)]
     assert gate.network.weight.shape == (1, 32)
     assert PaperLearner().perceptron.dropout == 0.1
-
-
-def test_it_learns_what_can_be_learned() -> None:
-    longer, test = paper.Perceptron(epochs=60), examples(500, seed=2)
-    network, *_ = fit_network(examples(600), examples(200, seed=1), settings=longer, seed=0)
-    chance = sigmoid(network.outputs(test[0]))[:, 0]
-    order = np.argsort(chance)
-    top = test[1][order[-100:]].mean()
-    assert top > 0.6
-    assert test[1][order[:300]].mean() < 0.05
 
 
 def test_it_ends_once_the_held_out_loss_no_longer_falls() -> None:
