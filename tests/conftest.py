@@ -1,10 +1,7 @@
 """Factories shared by the tests: short ways to write votes, prefixes, records and import files."""
 
 import asyncio
-import fcntl
 import inspect
-import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -28,25 +25,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
     asyncio.run(asyncio.wait_for(test, 300))
     return True
-
-
-@pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """once(name, make): a folder that the first process to ask has made, and all share."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-    def folder(name: str, make: Callable[[Path], object]) -> Path:
-        place = shared / f"once-{name}"
-        with place.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not place.exists():
-                made = tmp_path_factory.mktemp(name)
-                make(made)
-                made.rename(place)
-        return place
-
-    return folder
 
 
 @pytest.fixture

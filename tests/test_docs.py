@@ -1,6 +1,5 @@
 """The documentation is run: blocks and examples are executed, links are followed."""
 
-import gzip
 import json
 import re
 import shlex
@@ -11,16 +10,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import cache
 from importlib import import_module
 from io import StringIO
-from itertools import islice
 from pathlib import Path
 from runpy import run_path
 from xml.etree import ElementTree
 
 import pytest
 from commands import forget_modules, said
+from foreign_questions import demo_rows
 from gateways import free_port
+from streams import write_rows
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -158,16 +159,17 @@ def run_script(path: str | Path, *given: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def bundle(once: Callable[..., Path]) -> Callable[[int], Path]:
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """The first so many bundled questions as a file, with a pool beside it."""
 
-    def make(folder: Path, questions: int) -> None:
-        file = folder / "bundle.jsonl.gz"
-        with gzip.open(ROOT / BUNDLE, "rb") as whole, gzip.open(file, "wb") as part:
-            part.writelines(islice(whole, questions))
+    @cache
+    def make(questions: int) -> Path:
+        folder = tmp_path_factory.mktemp("bundle")
+        file = write_rows(folder / "bundle.jsonl.gz", demo_rows(questions))
         import_file(file, folder / "imported", task=get_task("gsm8k"))
+        return file
 
-    return lambda n: once(f"bundle-{n}", lambda folder: make(folder, n)) / "bundle.jsonl.gz"
+    return make
 
 
 @pytest.fixture

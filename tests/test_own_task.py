@@ -41,9 +41,7 @@ def answering(say: Any) -> FakeUpstream:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_an_own_task_goes_from_questions_to_a_gateway(
-    name: str, aera: Aera, tmp_path: Path
-) -> None:
+def test_an_own_task_goes_from_questions_to_gateway(name: str, aera: Aera, tmp_path: Path) -> None:
     content, say, (yes, no) = WAYS[name]
     (tmp_path / name).write_text(content)
     task = "spoken:task" if name.endswith(".py") else name

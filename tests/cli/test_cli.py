@@ -55,6 +55,7 @@ def test_import_then_evaluate_then_json(aera: Aera, rows: Path, tmp_path: Path) 
         ("evaluate pool --rule coin", 2, "coin"),
         ("evaluate pool --schedule 8,16", 1, "goes to 16"),
         ("evaluate none", 1, "there is no pool"),
+        ("demo --questions 0", 2, "--questions"),
         ("evaluate rows.jsonl.gz", 1, 'rows.jsonl.gz" --out pool'),
         ("evaluate damaged", 1, "responses-00000.jsonl.gz"),
         ("import none.jsonl --out new", 2, "no file"),

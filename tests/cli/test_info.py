@@ -11,6 +11,7 @@ from commands import said as aera
 from foreign import DATA
 from lab_fixtures import Bench
 from live import controller_of
+from made_questions import Long
 from streams import row_of, write_rows
 
 from aera import BestOfN, Controller, Fixed, Pool, Question, Record, Response, Schedule, get_task
@@ -132,13 +133,8 @@ def test_a_controller_says_what_it_was_taught_on(bench: Bench, tmp_path: Path) -
 
 
 def test_a_controller_with_a_scorer_needs_none_to_be_looked_at(tmp_path: Path) -> None:
-    class Length:
-        def score(self, question: Question, responses: Any) -> list[float]:
-            return [len(response.text) for response in responses]
-
-    plain = controller_of()
-    Controller(plain.task, plain.schedule, plain.policy, weigher=BestOfN(Length())).save(tmp_path)
-    assert told(tmp_path)["scorer"]["name"].endswith("Length")
+    replace(controller_of(), weigher=BestOfN(Long())).save(tmp_path)
+    assert told(tmp_path)["scorer"]["name"].endswith("Long")
 
 
 # --- what is refused ------------------------------------------------------------------------------

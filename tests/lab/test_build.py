@@ -48,9 +48,7 @@ def test_fitting_and_calibration_use_different_questions(bench: Bench, built: Bu
     assert built.choice.reference == pytest.approx(bench.table.grades[tune, -1].mean())
 
 
-def test_a_gate_steps_aside_to_the_baseline_that_saves_most(
-    bench: Bench, paper: PaperLearner
-) -> None:
+def test_a_gate_steps_aside_for_what_saves_most(bench: Bench, paper: PaperLearner) -> None:
     several = [(), ("asc",), ("esc",), ("asc", "esc")]
     *alone, made = [build(paper, bench.table, LossLimit(0.05), baselines=b) for b in several]
     assert made.choice.token_saving == max(each.choice.token_saving for each in alone)
@@ -58,9 +56,7 @@ def test_a_gate_steps_aside_to_the_baseline_that_saves_most(
     assert made.controller.calibration["family"] == made.choice.family
 
 
-def test_a_certificate_is_shared_out_between_all_that_were_tried(
-    bench: Bench, paper: PaperLearner
-) -> None:
+def test_a_certificate_is_shared_by_all_that_were_tried(bench: Bench, paper: PaperLearner) -> None:
     made = build(paper, bench.table, LossLimit(0.5, alpha=0.3), baselines=("asc", "esc"))
     assert made.choice.alpha == pytest.approx(0.1)
 
@@ -97,9 +93,7 @@ def test_a_taught_controller_keeps_its_limit_on_other_questions(taught: Built) -
     assert ours.tokens < full.tokens
 
 
-def test_an_impossible_certificate_keeps_the_full_budget_and_the_weights(
-    table: Dataset, tmp_path: Path
-) -> None:
+def test_an_impossible_certificate_keeps_budget_and_weights(table: Dataset, tmp_path: Path) -> None:
     build(LEARNER, table, limit_for(LEARNER, 0.02, 0.1)).controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
     assert (loaded.policy, loaded.start(table.records[0].question).want) == (Fixed(8), 8)
@@ -121,9 +115,7 @@ def stated(label: str, learner: Learner = LEARNER, *, schedule: Schedule = SCHED
 
 
 @pytest.mark.parametrize("label", ["fixed-4", "esc-3+min4", "first-valid", "entropy-0.3"])
-def test_a_plain_policy_is_kept_as_it_stands_and_said_to_be_stated(
-    label: str, tmp_path: Path
-) -> None:
+def test_a_plain_policy_is_kept_and_said_to_be_stated(label: str, tmp_path: Path) -> None:
     stated(label).controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
     assert (loaded.label, loaded.gate, loaded.weigher) == (label, None, None)

@@ -38,9 +38,7 @@ each_teacher = pytest.mark.parametrize("teacher", LEARNERS)
 
 
 @each_case
-def test_each_question_is_judged_once_by_the_model_and_the_choice_of_its_fold(
-    protocol: str, teacher: str
-) -> None:
+def test_each_question_is_judged_once_and_by_its_own_fold(protocol: str, teacher: str) -> None:
     done, known = judged_by(protocol, teacher), data_of(teacher)
     assert len({*done.rows.tolist()}) == len(done.rows) == JUDGED[protocol]
     names = tuple(known.questions[row].id for row in done.rows)

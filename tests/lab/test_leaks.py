@@ -104,9 +104,7 @@ def test_an_input_from_the_future_is_a_leak_also_beside_a_fixed_budget(controlle
     assert "z_next" in leaks(check_controller(controller))
 
 
-def test_a_question_or_group_in_both_fit_and_calibration_is_a_leak(
-    controller: Path, built: Built
-) -> None:
+def test_a_question_or_group_of_both_parts_is_a_leak(controller: Path, built: Built) -> None:
     fitted = sorted(built.controller.fitted)
     edit(controller, calibrated=[*sorted(built.controller.calibrated), fitted[0]])
     assert leaks(check_controller(controller)) == {APART: "1 questions are in both"}
@@ -117,9 +115,7 @@ def test_a_question_or_group_in_both_fit_and_calibration_is_a_leak(
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", "null", '{"features": 3}'])
-def test_a_controller_that_cannot_be_loaded_does_not_pass(
-    content: str | None, controller: Path
-) -> None:
+def test_what_cannot_be_loaded_does_not_pass(content: str | None, controller: Path) -> None:
     if content is None:
         (controller / "model.safetensors").unlink()
     else:

@@ -8,7 +8,6 @@ from foreign_questions import BUNDLED
 from rich.console import Console
 
 from aera import Pool
-from aera.errors import UsageError
 from aera.lab import Truths, grade
 from aera.lab.live import run_demo
 
@@ -38,8 +37,3 @@ def test_it_solves_over_http_and_shows_what_that_was_worth(
     assert "…" not in said("evaluate", out, "--all"), "no number is cut"
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", text), "nobody's terminal is steered"
     assert max(map(len, quiet.file.getvalue().splitlines())) <= 80  # type: ignore[attr-defined]
-
-
-def test_no_question_is_a_wrong_call() -> None:
-    with pytest.raises(UsageError, match="--questions"):
-        said("demo", "--questions", 0)

@@ -67,9 +67,7 @@ def test_what_is_spent_is_the_share_of_the_sum_and_the_rest_is_saved() -> None:
 
 
 @pytest.mark.parametrize(("each", "full", "value"), [(4.0, 128.0, 3.125), (7, 7, 100), (0, 0, 100)])
-def test_what_always_spends_alike_is_not_certain_to_go_on_so(
-    each: float, full: float, value: float
-) -> None:
+def test_what_always_spends_alike_may_not_go_on_so(each: float, full: float, value: float) -> None:
     share = stats.spent_share(np.full(60, each), np.full(60, full))
     assert share.value == value
     assert share.low == pytest.approx(value)
@@ -97,7 +95,7 @@ def test_p_is_never_zero_and_one_where_nothing_differs() -> None:
     assert (same.value, same.low, same.high, same.p) == (0, 0, 0, 1)
 
 
-def test_a_seed_decides_whatever_the_chunks_and_whoever_is_beside(
+def test_a_seed_decides_and_neither_chunks_nor_company(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scores = np.random.default_rng(7).random((4, 60)).round()

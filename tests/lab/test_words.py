@@ -158,9 +158,7 @@ def test_a_certificate_is_one_sentence_that_does_not_contradict_itself(
         ([choice(0.3, 0.1), choice(None, 0.1)], "in 1 of 2 folds", "Certified"),
     ],
 )
-def test_a_certificate_holds_where_every_fold_has_one(
-    choices: list[Choice], said: str, unsaid: str
-) -> None:
+def test_every_fold_needs_a_certificate(choices: list[Choice], said: str, unsaid: str) -> None:
     certified, told = certify(choices, "")
     assert certified is said.startswith("Certified")
     assert said in told

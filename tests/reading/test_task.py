@@ -194,6 +194,8 @@ def test_a_solution_counts_as_what_it_boxes_or_marks_and_a_choice_as_its_letter(
 # --- where a text gives its answer ----------------------------------------------------------------
 
 ENDINGS = Path(__file__).parents[1] / "data" / "endings.jsonl"
+"""401 endings with the right reading beside each, null where a careful reader abstains. Whoever
+wrote them had not seen the reader."""
 UNREAD = {
     "b134": "A: is a marker here and the first option of a choice elsewhere",
     "b333": "\u00d7 10^23 behind a phrase is a product, which only a box may hold",
@@ -372,9 +374,7 @@ def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str |
         *(("yes-no", "yes", "no"), ("yes-no", "no", "yes")),
     ],
 )
-def test_an_answer_beside_an_alternative_abstains(
-    task: str, one: str, other: str, form: str
-) -> None:
+def test_an_answer_beside_another_abstains(task: str, one: str, other: str, form: str) -> None:
     assert answer_of(task, form.strip().format(one, other)) is None
 
 

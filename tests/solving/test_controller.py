@@ -124,9 +124,7 @@ def test_labels_tell_weighted_from_plain_votes(policy: Policy, label: str, tmp_p
     assert "other votes" in refusal(tmp_path / "plain")
 
 
-def test_what_could_not_be_loaded_again_is_not_saved(
-    controller: Controller, tmp_path: Path
-) -> None:
+def test_what_could_not_be_loaded_is_not_saved(controller: Controller, tmp_path: Path) -> None:
     class Even:
         def weigh(self, question: object, responses: object, votes: list[Vote]) -> list[Vote]:
             return votes

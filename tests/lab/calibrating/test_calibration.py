@@ -141,9 +141,7 @@ def test_responses_that_cost_nothing_save_nothing() -> None:
 
 
 @pytest.mark.parametrize(("questions", "feasible"), [(113, False), (114, True)])
-def test_with_nothing_but_ties_114_questions_certify_2_points(
-    questions: int, feasible: bool
-) -> None:
+def test_with_ties_alone_114_questions_certify_2_points(questions: int, feasible: bool) -> None:
     made = trajectories_of(np.ones((questions, 3)))
     choice = chosen(np.zeros((questions, 3)), made, SURE)
     assert choice.feasible == feasible
@@ -171,7 +169,7 @@ def test_the_certified_setting_is_the_cheapest_of_those_certified() -> None:
 LADDER = Family("ladder", (0.1, 0.5, 0.9), (0.1, 0.3, 0.5, 0.7, 0.9), GATE_FAMILY.ready)
 
 
-def test_a_loss_above_the_limit_is_certified_no_more_often_than_alpha(
+def test_a_loss_above_the_limit_is_seldom_certified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every setting loses 6 points where 5 are allowed: wins 2, regrets 8 in a hundred."""

@@ -132,9 +132,7 @@ def test_fixed_sequence_rarely_passes_the_first_bad_setting() -> None:
     ("max_loss", "alpha", "questions"),
     [(0.02, 0.1, 114), (0.05, 0.1, 45), (0.01, 0.05, 299), (0.02, 0.05, 149)],
 )
-def test_ties_alone_certify_at_the_theoretical_floor(
-    max_loss: float, alpha: float, questions: int
-) -> None:
+def test_ties_alone_certify_at_the_floor(max_loss: float, alpha: float, questions: int) -> None:
     assert questions_needed(max_loss, alpha) == questions
     enough = betting_p_value(np.zeros(questions), max_loss, seed=0, alpha=alpha)
     short = betting_p_value(np.zeros(questions - 1), max_loss, seed=0, alpha=alpha)

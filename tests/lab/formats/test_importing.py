@@ -60,7 +60,7 @@ def test_a_file_without_answers_becomes_a_dry_run(tmp_path: Path) -> None:
     assert (frontier["fixed-4"].accuracy, frontier["fixed-4"].agreement) == (None, 100)
 
 
-def test_truths_that_are_missing_or_cannot_be_read_leave_their_questions_without_one(
+def test_truths_that_are_missing_or_cannot_be_read_are_told(
     tmp_path: Path,
 ) -> None:
     truths = ["1", None, "many", ["1", "2"], "so \\boxed{2}", "x #### 3"]

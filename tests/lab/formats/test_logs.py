@@ -41,9 +41,7 @@ def test_a_document_may_have_no_question_and_no_truth(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["inspect.json", "inspect.eval"])
-def test_epochs_become_responses_in_order_and_a_failure_stays_one(
-    tmp_path: Path, name: str
-) -> None:
+def test_epochs_become_responses_and_a_failure_stays_one(tmp_path: Path, name: str) -> None:
     pool = imported(DATA / name, tmp_path / "pool")
     apples, pens = pool
     assert (apples.question, pens.question) == (Question("apples", APPLES), Question("pens", PENS))

@@ -218,9 +218,7 @@ ROWS = '{"a": {"problem": "1+1?", "answer": 2}, "b": {"problem": "2, or 3?", "an
 
 
 @pytest.mark.parametrize(("name", "text"), [("q.csv", TABLE), ("q.txt", TABLE), ("q.json", ROWS)])
-def test_a_table_is_read_as_one_and_its_answers_stay_behind(
-    tmp_path: Path, name: str, text: str
-) -> None:
+def test_a_table_is_read_and_its_answers_stay_behind(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     asked = [Question("a", "1+1?"), Question("b", "2, or 3?")]
     exam = read_exam(tmp_path / name, get_task("numeric"))
@@ -393,9 +391,7 @@ def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
 
 
 @pytest.mark.parametrize("prompt", [TOM, f"{TOM}\n<think>\n"])
-def test_thinking_that_the_prompt_opened_and_nothing_closes_never_votes(
-    tmp_path: Path, prompt: str
-) -> None:
+def test_thinking_that_the_prompt_opened_never_votes(tmp_path: Path, prompt: str) -> None:
     whole = "5 x 20.\n</think>\n\\boxed{100}" if prompt == TOM else "<think></think>\\boxed{100}"
     texts = ["Maybe \\boxed{7}? But wait,"] * 3 + [whole]
     found = brought(tmp_path, [{**ROW, "question": prompt, "responses": texts}], task="numeric")

@@ -62,9 +62,7 @@ def test_places_are_named_by_where_a_row_begins(tmp_path: Path) -> None:
         *(("a", text, "jsonl") for text in ("name,text\n", "", "{x", "1", '{"id": 1}', "no JSON")),
     ],
 )
-def test_tables_of_text_and_lists_are_recognised(
-    tmp_path: Path, name: str, text: str, found: str
-) -> None:
+def test_tables_and_lists_are_recognised(tmp_path: Path, name: str, text: str, found: str) -> None:
     (tmp_path / name).write_text(text, "utf-8")
     assert recognise(tmp_path / name) == found
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))

@@ -75,9 +75,7 @@ def test_what_abstainers_look_like_is_not_part_of_the_range(seen: Dataset) -> No
 
 
 @pytest.mark.parametrize("grade", [0.0, 1.0])
-def test_where_everybody_is_right_or_nobody_weights_stay_finite(
-    seen: Dataset, grade: float
-) -> None:
+def test_where_all_are_right_or_nobody_weights_stay_finite(seen: Dataset, grade: float) -> None:
     weigher = weigher_of(seen, grades=np.full_like(seen.grades, grade))
     weights = weigher.weights(seen.traits)
     assert np.isfinite(weights).all()

@@ -324,9 +324,7 @@ def test_other_utilities_make_other_labels_and_leave_the_evidence(bench: Bench) 
     assert dear.states is bench.table.states
 
 
-def test_a_shorter_schedule_may_be_studied(
-    bench: Bench, some: HeldRecords, letters: Letters
-) -> None:
+def test_a_short_schedule_may_be_studied(bench: Bench, some: HeldRecords, letters: Letters) -> None:
     short = Schedule((1, 2, 8))
     ten = replace(some, records=some.records[:10])
     table = PaperLearner(letters).prepare(ten, bench.truths, schedule=short)
@@ -342,9 +340,7 @@ def test_without_truths_nothing_can_be_learned(bench: Bench) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_model_makes_the_policy_of_every_family_it_measures(
-    bench: Bench, fitted: paper.PaperModel
-) -> None:
+def test_a_model_makes_the_policy_of_every_family(bench: Bench, fitted: paper.PaperModel) -> None:
     measured = fitted.values(bench.table, np.arange(40, 60))
     assert next(iter(fitted.families(LossLimit()))) == "aera"
     assert (

@@ -65,9 +65,7 @@ def test_what_is_judged_live_is_what_was_measured() -> None:
 
 @pytest.mark.parametrize("max_loss", [0.0, 0.01, 0.05])
 @pytest.mark.parametrize("alpha", [None, 0.2])
-def test_the_family_is_the_cheaper_one_at_the_allowed_loss(
-    max_loss: float, alpha: float | None
-) -> None:
+def test_the_cheaper_family_at_the_allowed_loss(max_loss: float, alpha: float | None) -> None:
     learner, data = LEARNERS["labels"], data_of("labels")
     model, _ = lab.learn_and_tune(learner, data, EVERY, certified=alpha is not None, seed=0)
     families = model.families(lab.limit_for(learner, max_loss, alpha))
@@ -128,9 +126,7 @@ def clear_records(questions: int) -> list[VotedRecord]:
     ("questions", "said", "kept"),
     [(40, "too few questions to say", False), (200, "within the 5 allowed", True)],
 )
-def test_weights_are_used_where_halves_of_the_responses_support_them(
-    questions: int, said: str, kept: bool
-) -> None:
+def test_weights_are_used_where_halves_support_them(questions: int, said: str, kept: bool) -> None:
     learner = LEARNERS["majority"]
     data = learner.prepare(HeldRecords(clear_records(questions), TASK, SCHEDULE), None)
     model = learner.fit(data, np.arange(len(data)), seed=0)

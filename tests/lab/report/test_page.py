@@ -60,9 +60,7 @@ def test_reliability_counts_every_decision_but_the_last_checkpoint() -> None:
     assert all(each["low"] <= each["paid"] <= each["high"] for each in bins)
 
 
-def test_sections_follow_what_the_evaluation_holds(
-    bench: Bench, judged: Evaluation, built: Built
-) -> None:
+def test_sections_follow_the_evaluation(bench: Bench, judged: Evaluation, built: Built) -> None:
     bare = replayed(bench, truths=False)
     assert [*sections_of(bare)] == ["frontier", "stops"]
     assert "of the answers equal those of fixed-32" in bare.summary["headline"]["claim"]
