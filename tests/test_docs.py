@@ -18,6 +18,7 @@ from runpy import run_path
 from xml.etree import ElementTree
 
 import pytest
+from cases import cases
 from commands import forget_modules, said
 from foreign_questions import demo_rows
 from gateways import free_port
@@ -187,13 +188,11 @@ def runner(
 
 
 @SHORT
-@pytest.mark.parametrize(
-    ("page", "questions"),
-    [
-        *(pytest.param(page, 150, id=page_name(page)) for page in WHOLE),
-        *(pytest.param(page, CUT, id=page_name(page)) for page in FEW),
-        *(pytest.param(page, 150, id=f"all of {page.stem}", marks=NIGHTLY) for page in FEW),
-    ],
+@cases(
+    "page questions",
+    *(pytest.param(page, 150, id=page_name(page)) for page in WHOLE),
+    *(pytest.param(page, CUT, id=page_name(page)) for page in FEW),
+    *(pytest.param(page, 150, id=f"all of {page.stem}", marks=NIGHTLY) for page in FEW),
 )
 def test_the_blocks_of_a_page_run_in_order(page: Path, questions: int, runner: Runner) -> None:
     runner.questions = questions
@@ -269,7 +268,7 @@ def parts(bundle: Callable[[int], Path], tmp_path: Path) -> dict[str, str]:
 
 
 @SHORT
-@pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
+@cases("example", *EXAMPLES, ids=page_name)
 def test_an_example_runs_as_it_says(example: Path, parts: dict[str, str], runner: Runner) -> None:
     usage = written(example).splitlines()[0].strip('"').rpartition(": ")[2]
     words = [parts.get(word, word) for word in usage.split()]
@@ -281,7 +280,7 @@ def test_an_example_runs_as_it_says(example: Path, parts: dict[str, str], runner
 
 
 @SHORT
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=page_name)
+@cases("notebook", *NOTEBOOKS, ids=page_name)
 def test_the_cells_of_a_notebook_run_in_order(notebook: Path, runner: Runner) -> None:
     runner.questions = CUT
     cells = json.loads(written(notebook))["cells"]
@@ -290,7 +289,7 @@ def test_the_cells_of_a_notebook_run_in_order(notebook: Path, runner: Runner) ->
     assert not any(cell.get("outputs") for cell in cells), "outputs are not kept"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
+@cases("example", *EXAMPLES, ids=page_name)
 def test_an_example_without_arguments_says_how_it_is_run(example: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         run_script(example)
@@ -315,7 +314,7 @@ def test_the_tree_in_the_readme_names_every_room_once_and_no_other() -> None:
     assert not [name for name in named if not (ROOT / name).is_dir()]
 
 
-@pytest.mark.parametrize("name", ["commands", "evidence", "policies"])
+@cases("name", "commands", "evidence", "policies")
 def test_a_page_is_what_its_recipe_writes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "runs")
     recipe = import_module(f"{name}_page")

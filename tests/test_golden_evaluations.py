@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import cases
 from commands import said
 from foreign_questions import DEMO, demo_rows
 from golden.files import WRITE
@@ -123,7 +124,7 @@ def written(made: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", *CASES)
 def test_an_evaluation_is_what_it_was(case: str, folder: Path) -> None:
     file, made = GOLDEN / f"{case}.json", evaluated(CASES[case])
     if WRITE:

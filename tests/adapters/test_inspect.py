@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cases import cases
 from fakes import inspect_state, stand_in_for_inspect
 
 from aera import ASC, Controller, Fixed, Response, Schedule, get_task
@@ -53,13 +54,11 @@ async def played(texts: Sequence[str | None], order: Sequence[int] = ()) -> tupl
     return begun, await stopping.complete_task()
 
 
-@pytest.mark.parametrize(
-    ("answers", "epochs", "answer", "reason"),
-    [
-        ([42] * 8, 2, "42", "confident leader"),
-        (range(8), 8, "0", "full budget"),
-        ([None, None, 42, 42, 1, 1, 1, 1], 4, "42", "confident leader"),
-    ],
+@cases(
+    "answers epochs answer reason",
+    ([42] * 8, 2, "42", "confident leader"),
+    (range(8), 8, "0", "full budget"),
+    ([None, None, 42, 42, 1, 1, 1, 1], 4, "42", "confident leader"),
     ids=["decided", "of many minds", "failed epochs abstain"],
 )
 async def test_epochs_stop_once_the_votes_are_decided(

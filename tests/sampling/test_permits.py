@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from cases import cases
 from live import controller_of, gathered
 from pace import Engine
 from virtual import run_on_virtual_time
@@ -19,7 +20,7 @@ async def hold(permits: Permits) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(("turns", "order"), [("0000", "0123"), ("3120", "0312"), ("1010", "0132")])
+@cases("turns order", ("0000", "0123"), ("3120", "0312"), ("1010", "0132"))
 async def test_the_lowest_turn_goes_first_then_who_came_first(turns: str, order: str) -> None:
     permits, done = Permits(1), []
 
@@ -32,7 +33,7 @@ async def test_the_lowest_turn_goes_first_then_who_came_first(turns: str, order:
     assert "".join(done) == order
 
 
-@pytest.mark.parametrize("seed", range(5))
+@cases("seed", *range(5))
 async def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
     """Also where the permit arrives with the cancellation, and is passed on."""
 
@@ -67,7 +68,7 @@ def solved(
     return seconds, done
 
 
-SIZES = pytest.mark.parametrize(("places", "questions"), [(8, 80), (64, 150), (512, 400)])
+SIZES = cases("places questions", (8, 80), (64, 150), (512, 400))
 
 
 @SIZES

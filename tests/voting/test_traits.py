@@ -3,6 +3,7 @@ from math import isnan, log, log1p
 
 import numpy as np
 import pytest
+from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("text", RIGHT)
+@cases("text", *RIGHT)
 def test_a_right_sum_is_right_in_whatever_dress(text: str) -> None:
     assert check_sums(text) == (1, 0)
 
@@ -46,7 +47,7 @@ NEITHER = [
 ]
 
 
-@pytest.mark.parametrize("text", NEITHER)
+@cases("text", *NEITHER)
 def test_what_is_no_sum_is_neither_right_nor_wrong(text: str) -> None:
     assert check_sums(text) == (0, 0)
 
@@ -87,7 +88,7 @@ def test_no_text_is_too_odd_and_no_trait_infinite(
 HOSTILE = ["1", "1 + ", "1.", "\\frac{1}{", "\\text{", " ", "#", "1,", "1=", "\\boxed", "\n"]
 
 
-@pytest.mark.parametrize("piece", HOSTILE)
+@cases("piece", *HOSTILE)
 def test_a_long_hostile_text_is_described_in_time(piece: str) -> None:
     begun = time.thread_time()
     traits(QUESTION, [Response("\n" + piece * 50_000, 10)], [Vote("36")])
