@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,19 +50,22 @@ def test_a_long_chain_of_prefixes_grows_without_recursion() -> None:
 schedules = st.sets(st.integers(1, 300), min_size=1).map(lambda s: Schedule(tuple(sorted(s))))
 
 
-@cases("points", (), (0, 4), (4, 4), (8, 4), (-1,))
+@pytest.mark.parametrize("points", [(), (0, 4), (4, 4), (8, 4), (-1,)])
 def test_checkpoints_must_rise_from_one(points: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="strictly increasing"):
         Schedule(points)
 
 
-@cases("text points", ("4,8,16", (4, 8, 16)), (" 1, 2", (1, 2)), ("1-4", (1, 2, 3, 4)), ("7", (7,)))
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [("4,8,16", (4, 8, 16)), (" 1, 2", (1, 2)), ("1-4", (1, 2, 3, 4)), ("7", (7,))],
+)
 def test_it_is_read_from_text(text: str, points: tuple[int, ...]) -> None:
     assert Schedule.parse(text).checkpoints == points
     assert Schedule.parse(str(Schedule(points))).checkpoints == points
 
 
-@cases("text", "", "four", "4,,8", "1-2-3", "-5", "8-4", "4;8", "2.5")
+@pytest.mark.parametrize("text", ["", "four", "4,,8", "1-2-3", "-5", "8-4", "4;8", "2.5"])
 def test_text_that_is_no_schedule_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Schedule.parse(text)
@@ -117,7 +119,7 @@ def test_shares_and_entropy_follow_their_formulas(answers: list[str | None]) -> 
 # --- files ----------------------------------------------------------------------------------------
 
 
-@cases("fails", False, True)
+@pytest.mark.parametrize("fails", [False, True])
 def test_what_is_written_appears_whole_or_leaves_nothing(tmp_path: Path, fails: bool) -> None:
     out = tmp_path / "out"
     with (

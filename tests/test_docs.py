@@ -18,7 +18,6 @@ from runpy import run_path
 from xml.etree import ElementTree
 
 import pytest
-from cases import cases
 from commands import forget_modules, said
 from foreign_questions import demo_rows
 from gateways import free_port
@@ -188,11 +187,13 @@ def runner(
 
 
 @SHORT
-@cases(
-    "page questions",
-    *(pytest.param(page, 150, id=page_name(page)) for page in WHOLE),
-    *(pytest.param(page, CUT, id=page_name(page)) for page in FEW),
-    *(pytest.param(page, 150, id=f"all of {page.stem}", marks=NIGHTLY) for page in FEW),
+@pytest.mark.parametrize(
+    ("page", "questions"),
+    [
+        *(pytest.param(page, 150, id=page_name(page)) for page in WHOLE),
+        *(pytest.param(page, CUT, id=page_name(page)) for page in FEW),
+        *(pytest.param(page, 150, id=f"all of {page.stem}", marks=NIGHTLY) for page in FEW),
+    ],
 )
 def test_the_blocks_of_a_page_run_in_order(page: Path, questions: int, runner: Runner) -> None:
     runner.questions = questions
@@ -268,7 +269,7 @@ def parts(bundle: Callable[[int], Path], tmp_path: Path) -> dict[str, str]:
 
 
 @SHORT
-@cases("example", *EXAMPLES, ids=page_name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
 def test_an_example_runs_as_it_says(example: Path, parts: dict[str, str], runner: Runner) -> None:
     usage = written(example).splitlines()[0].strip('"').rpartition(": ")[2]
     words = [parts.get(word, word) for word in usage.split()]
@@ -280,7 +281,7 @@ def test_an_example_runs_as_it_says(example: Path, parts: dict[str, str], runner
 
 
 @SHORT
-@cases("notebook", *NOTEBOOKS, ids=page_name)
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=page_name)
 def test_the_cells_of_a_notebook_run_in_order(notebook: Path, runner: Runner) -> None:
     runner.questions = CUT
     cells = json.loads(written(notebook))["cells"]
@@ -289,7 +290,7 @@ def test_the_cells_of_a_notebook_run_in_order(notebook: Path, runner: Runner) ->
     assert not any(cell.get("outputs") for cell in cells), "outputs are not kept"
 
 
-@cases("example", *EXAMPLES, ids=page_name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
 def test_an_example_without_arguments_says_how_it_is_run(example: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         run_script(example)
@@ -314,7 +315,7 @@ def test_the_tree_in_the_readme_names_every_room_once_and_no_other() -> None:
     assert not [name for name in named if not (ROOT / name).is_dir()]
 
 
-@cases("name", "commands", "evidence", "policies")
+@pytest.mark.parametrize("name", ["commands", "evidence", "policies"])
 def test_a_page_is_what_its_recipe_writes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "runs")
     recipe = import_module(f"{name}_page")

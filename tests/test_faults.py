@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from commands import run
 from gateways import wait_for
 from misbehaving import Gateway, Server, begin, run_apart, write_questions
@@ -71,14 +70,16 @@ def test_money_holds_where_later_prompts_have_more_tokens_a_byte(tmp_path: Path)
         assert server.money(10, 0.01) <= 0.5
 
 
-@cases(
-    "verb kind",
-    (SOLVE, {"usage": False, "hidden": True}),
-    (SAMPLE, {"usage": False, "characters": 1}),
-    (SOLVE, {"zeros": True, "hidden": True}),
-    (SOLVE, {"hidden": True}),
-    (SAMPLE, {"fault": "500"}),
-    (SOLVE, {"fault": "half"}),
+@pytest.mark.parametrize(
+    ("verb", "kind"),
+    [
+        (SOLVE, {"usage": False, "hidden": True}),
+        (SAMPLE, {"usage": False, "characters": 1}),
+        (SOLVE, {"zeros": True, "hidden": True}),
+        (SOLVE, {"hidden": True}),
+        (SAMPLE, {"fault": "500"}),
+        (SOLVE, {"fault": "half"}),
+    ],
     ids=str,
 )
 def test_tokens_hold_with_reasoning_without_usage_and_with_billed_failures(
@@ -92,7 +93,7 @@ def test_tokens_hold_with_reasoning_without_usage_and_with_billed_failures(
     assert ("does not say how many tokens" in said) == unsaid
 
 
-@cases("limit", "--max-tokens-total", "--max-responses")
+@pytest.mark.parametrize("limit", ["--max-tokens-total", "--max-responses"])
 def test_choices_that_nobody_asked_for_count(tmp_path: Path, limit: str) -> None:
     most = {"--max-tokens-total": 4_000, "--max-responses": 100}[limit]
     with Server(surplus=3, tokens=20) as server:
@@ -104,14 +105,14 @@ def test_choices_that_nobody_asked_for_count(tmp_path: Path, limit: str) -> None
         assert said_tokens(said) == server.completion_tokens
 
 
-@cases("kind", {"surplus": -2}, {"takes_n": False}, ids=["fewer", "ignores n"])
+@pytest.mark.parametrize("kind", [{"surplus": -2}, {"takes_n": False}], ids=["fewer", "ignores n"])
 def test_who_gives_fewer_choices_is_asked_again_within_the_limit(tmp_path: Path, kind: Any) -> None:
     with Server(**kind) as server:
         spend(tmp_path, server, SOLVE, "--max-responses", 100)
         assert 90 <= server.choices <= 100
 
 
-@cases("verb", [*SOLVE, "--out", "a.jsonl"], SAMPLE, ids=["solve", "sample"])
+@pytest.mark.parametrize("verb", [[*SOLVE, "--out", "a.jsonl"], SAMPLE], ids=["solve", "sample"])
 def test_two_commands_on_one_file_pay_once(tmp_path: Path, verb: list[str]) -> None:
     write_questions(tmp_path / "asked.jsonl", ASKED[:8])
     with Server(held=0, agree=True) as server:
@@ -126,7 +127,7 @@ def test_two_commands_on_one_file_pay_once(tmp_path: Path, verb: list[str]) -> N
     assert (first.returncode, second.returncode, server.twice) == (0, 2, 0), said
 
 
-@cases("verb", [*SOLVE, "--out", "a.jsonl"], SAMPLE, ids=["solve", "sample"])
+@pytest.mark.parametrize("verb", [[*SOLVE, "--out", "a.jsonl"], SAMPLE], ids=["solve", "sample"])
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, verb: list[str]) -> None:
     write_questions(tmp_path / "asked.jsonl", ASKED)
     with Server() as server:
@@ -177,14 +178,16 @@ def test_a_client_that_leaves_is_charged(house: House, monkeypatch: pytest.Monke
     assert server.completion_tokens - before <= 2_000
 
 
-@cases(
-    "name kind fields",
-    ("plain", {}, {}),
-    ("votes", {}, {"model": "aera/good"}),
-    ("streams", {}, {"stream": True}),
-    ("unsaid", {"usage": False}, {"stream": True}),
-    ("zeros", {"zeros": True}, {}),
-    ("padded", {"padding": 5_000}, {}),
+@pytest.mark.parametrize(
+    ("name", "kind", "fields"),
+    [
+        ("plain", {}, {}),
+        ("votes", {}, {"model": "aera/good"}),
+        ("streams", {}, {"stream": True}),
+        ("unsaid", {"usage": False}, {"stream": True}),
+        ("zeros", {"zeros": True}, {}),
+        ("padded", {"padding": 5_000}, {}),
+    ],
 )
 def test_a_key_is_charged_for_what_it_got(
     house: House, monkeypatch: pytest.MonkeyPatch, name: str, kind: Any, fields: Any
@@ -197,8 +200,8 @@ def test_a_key_is_charged_for_what_it_got(
     assert (codes[0], codes[-1]) == (200, 429)
 
 
-@cases("model", "m", "aera/m")
-@cases("ends", signal.SIGHUP, signal.SIGKILL)
+@pytest.mark.parametrize("model", ["m", "aera/m"])
+@pytest.mark.parametrize("ends", [signal.SIGHUP, signal.SIGKILL])
 def test_what_a_key_has_spent_outlives_a_restart(tmp_path: Path, model: str, ends: int) -> None:
     told: Any = {"keys": key("day", money_per_day=0.9), "limits": "prices = [0, 1000]"}
     with Server(tokens=300, agree=True) as server:
@@ -215,7 +218,7 @@ def test_what_a_key_has_spent_outlives_a_restart(tmp_path: Path, model: str, end
     assert server.completion_tokens <= 900
 
 
-@cases("model", "m", "aera/m")
+@pytest.mark.parametrize("model", ["m", "aera/m"])
 def test_an_idle_key_gets_no_more_than_its_room(tmp_path: Path, model: str) -> None:
     told: Any = {"keys": key("small", tokens_per_minute=2_000), "model": "max_tokens = 900"}
     with (
@@ -230,7 +233,7 @@ def test_an_idle_key_gets_no_more_than_its_room(tmp_path: Path, model: str) -> N
         assert gateway.chat("x" * 3_000, **asked)[0] == 400
 
 
-@cases("name model", ("large", "good"), ("larger", "aera/good"))
+@pytest.mark.parametrize(("name", "model"), [("large", "good"), ("larger", "aera/good")])
 def test_one_reply_cannot_lock_a_key_for_years(
     house: House, monkeypatch: pytest.MonkeyPatch, name: str, model: str
 ) -> None:
@@ -241,11 +244,13 @@ def test_one_reply_cannot_lock_a_key_for_years(
     assert [gateway.chat(text, **asked)[0] for text in ASKED[:3]] == [200] * 3
 
 
-@cases(
-    "path body kind",
-    ("/v1/audio/transcriptions", FORM, "multipart/form-data; boundary=b"),
-    ("/v1/chat/completions", TWICE, "application/json"),
-    ("/v1/completions", TWICE, "application/json"),
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        ("/v1/audio/transcriptions", FORM, "multipart/form-data; boundary=b"),
+        ("/v1/chat/completions", TWICE, "application/json"),
+        ("/v1/completions", TWICE, "application/json"),
+    ],
     ids=["form", "chat with two models", "completion with two models"],
 )
 def test_a_key_gets_at_no_other_model(house: House, path: str, body: bytes, kind: str) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from commands import said
 from foreign_questions import DEMO, demo_rows
 from golden.files import WRITE
@@ -124,7 +123,7 @@ def written(made: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-@cases("case", *CASES)
+@pytest.mark.parametrize("case", CASES)
 def test_an_evaluation_is_what_it_was(case: str, folder: Path) -> None:
     file, made = GOLDEN / f"{case}.json", evaluated(CASES[case])
     if WRITE:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from commands import FOREIGN, Done, run
 from golden.files import HERE, WRITE, compare, plain, pretty, tidy
 from golden.standin import standin
@@ -71,7 +70,7 @@ def tidy_text(line: str) -> str:
     return re.sub(r"\b\d+(\.\d+)? (s|seconds|minutes)\b", "TIME", plain(line))
 
 
-@cases("name", *NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_transcript_is_what_it_was(
     tmp_path: Path, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
-from cases import cases
 from gateways import CONTROLLER, free_port, served
 from golden.files import HERE, WRITE, compare, plain, pretty, tidy
 from golden.standin import standin
@@ -112,7 +111,7 @@ def shape(value: Any) -> Any:
     return "..."
 
 
-@cases("file name", *CASES, ids=[f"{file}-{name}" for file, name in CASES])
+@pytest.mark.parametrize(("file", "name"), CASES, ids=[f"{file}-{name}" for file, name in CASES])
 def test_a_reply_is_what_it_was(gateways: Any, file: str, name: str) -> None:
     case = FILES[file]["cases"][name]
     for request in [*case.get("before", []), case["request"]]:

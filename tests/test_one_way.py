@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cases import cases
 from fakes import StandInLLM, in_background, inspect_state, stand_in_for_inspect
 from foreign import brought
 from foreign_questions import DEMO, demo_rows, short_questions
@@ -276,7 +275,7 @@ TELLS_TEXT = ("solve", "serve", "vllm")
 CONTROLLERS = ("bundled", "default", "fixed", "paper gate", "best of n")
 
 
-def every_way() -> Iterator[Any]:
+def cases() -> Iterator[Any]:
     """Every way under every controller with every stream, and the bundled one in two orders."""
     trusted = [(name, stream, "") for name in CONTROLLERS for stream in STREAMS]
     checked = [("bundled", stream, stream) for stream in ("plain", "foreign")]
@@ -286,7 +285,7 @@ def every_way() -> Iterator[Any]:
             yield pytest.param(way, name, stream, order, id=label)
 
 
-@cases("way name stream order", *every_way())
+@pytest.mark.parametrize(("way", "name", "stream", "order"), [*cases()])
 def test_all_ways_decide_the_same(feed: Feed, way: str, name: str, stream: str, order: str) -> None:
     expected, made = feed.outcomes("by hand", name, order), feed.outcomes(way, name, order)
     truths = open_truths(feed.pool)
@@ -311,7 +310,7 @@ def test_the_comparison_is_not_of_trivial_decisions(feed: Feed) -> None:
     assert {each.reason for each in abroad.values()} >= {"lead", "little left to gain"}
 
 
-@cases("stream stop", ("long", 128), ("silent", 8))
+@pytest.mark.parametrize(("stream", "stop"), [("long", 128), ("silent", 8)])
 def test_what_was_chosen_where_they_differ(feed: Feed, stream: str, stop: int) -> None:
     """A gate out of its range is not trusted; nothing readable is one more block, then the end."""
     assert feed.outcomes("by hand", "bundled")[f"{stream} 0"].stop == stop

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from cases import cases
+import pytest
 from commands import Aera
 from fakes import Call, FakeUpstream, in_background
 from gateways import ask, free_port, served
@@ -40,7 +40,7 @@ def answering(say: Any) -> FakeUpstream:
     return FakeUpstream(answer)
 
 
-@cases("name", *WAYS)
+@pytest.mark.parametrize("name", WAYS)
 def test_an_own_task_goes_from_questions_to_gateway(name: str, aera: Aera, tmp_path: Path) -> None:
     content, say, (yes, no) = WAYS[name]
     (tmp_path / name).write_text(content)

@@ -9,7 +9,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from cases import cases
 from made_questions import made_table
 
 from aera.lab import VoteLearner, limit_for
@@ -81,7 +80,7 @@ def read_tables(published: ModuleType) -> str:
     return " ".join([card, *(published.show(name, "") for name in published.names())])
 
 
-@cases("page", *PAGES)
+@pytest.mark.parametrize("page", PAGES)
 def test_numbers_of_a_sentence_stand_in_a_table(page: str, published: ModuleType) -> None:
     prose, tables = read_prose(page, published), read_tables(published)
     told = re.findall(r"\[[-+]?\d+\.\d+, [-+]?\d+\.\d+\]", prose)

@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from cases import cases
 
 import aera
 from aera import lab
@@ -57,7 +56,7 @@ def imports(tree: ast.Module, *, top_only: bool = False) -> set[str]:
     return {name for name in found if name.split(".")[0] == "aera"}
 
 
-@cases("path", *MODULES, ids=module_name)
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_only_the_lab_and_the_commands_know_the_lab(path: Path) -> None:
     reached = {name for name in imports(TREES[path]) if name.startswith("aera.lab")}
     if path == ROOT / "aera" / "__init__.py":
@@ -153,7 +152,7 @@ RECIPES = {**written("runs"), **written("bench")}
 TESTS = written("tests")
 
 
-@cases("path", *[path for path in RECIPES if path not in BEHIND])
+@pytest.mark.parametrize("path", [path for path in RECIPES if path not in BEHIND])
 def test_recipes_and_benches_import_from_the_front_only(path: str) -> None:
     deep = [
         node.module if isinstance(node, ast.ImportFrom) else alias.name
@@ -192,7 +191,7 @@ def test_the_list_of_public_names_is_sorted_and_complete() -> None:
     )
 
 
-@cases("package", aera, lab, ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [aera, lab], ids=lambda package: package.__name__)
 def test_every_public_name_is_documented(package: ModuleType) -> None:
     assert not [name for name in public_names(package) if not getattr(package, name).__doc__]
 
@@ -203,10 +202,12 @@ def test_importing_aera_pulls_in_neither_torch_nor_the_lab() -> None:
     assert out.stdout.strip() == "[]"
 
 
-@cases(
-    "command function apart",
-    (evaluate, aera.evaluate, {"json_file", "report", "figures", "whole"}),
-    (train, aera.train, {"out", "prices"}),
+@pytest.mark.parametrize(
+    ("command", "function", "apart"),
+    [
+        (evaluate, aera.evaluate, {"json_file", "report", "figures", "whole"}),
+        (train, aera.train, {"out", "prices"}),
+    ],
     ids=["evaluate", "train"],
 )
 def test_python_takes_what_the_command_takes(command: Any, function: Any, apart: set[str]) -> None:

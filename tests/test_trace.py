@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from foreign import brought
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,15 +59,17 @@ def test_what_is_not_known_is_nan_and_never_zero() -> None:
     assert all(map(isnan, measure_trace(np.empty(0))))
 
 
-@cases(
-    "task text at",
-    ("numeric", TEXT, TEXT.index("7")),
-    ("numeric", "so 7, no: the answer is 18. 18 it is, 18!", 24),
-    ("numeric", "it is \\boxed{5}, or \\boxed{ 6 }.", 28),
-    ("expression", "\\boxed{\\frac{1}{2}} is 1/2", 7),
-    ("choice", "Being Bold, B. The answer is (B) because B says so", 30),
-    ("choice", "A or B?\nB", 8),
-    ("numeric", "no idea at all", None),
+@pytest.mark.parametrize(
+    ("task", "text", "at"),
+    [
+        ("numeric", TEXT, TEXT.index("7")),
+        ("numeric", "so 7, no: the answer is 18. 18 it is, 18!", 24),
+        ("numeric", "it is \\boxed{5}, or \\boxed{ 6 }.", 28),
+        ("expression", "\\boxed{\\frac{1}{2}} is 1/2", 7),
+        ("choice", "Being Bold, B. The answer is (B) because B says so", 30),
+        ("choice", "A or B?\nB", 8),
+        ("numeric", "no idea at all", None),
+    ],
 )
 def test_the_place_is_the_readers_own(task: str, text: str, at: int | None) -> None:
     place = get_task(task).answer_place(text)

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cases import cases
 
 from aera.errors import RunError, UpstreamError, UsageError
 from aera.reading.equivalence import Worker
@@ -56,7 +55,7 @@ def comparing(answer: str) -> None:
     staying(0, worker.process.pid)
 
 
-@cases("workers", SERIAL, Processes(2))
+@pytest.mark.parametrize("workers", [SERIAL, Processes(2)])
 def test_results_come_in_order_and_an_error_as_it_was_raised(workers: Workers) -> None:
     assert [*workers.map(squared, range(20))] == [n * n for n in range(20)]
     assert [*workers.map(squared, [])] == []
@@ -90,11 +89,9 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
-@cases(
+@pytest.mark.parametrize(
     "started",
-    "[*Processes(1).map(staying, range(2))]",
-    "comparing('1+q')",
-    f"comparing({HANGING!r})",
+    ["[*Processes(1).map(staying, range(2))]", "comparing('1+q')", f"comparing({HANGING!r})"],
 )
 def test_a_process_ends_with_the_one_that_started_it(started: str) -> None:
     code = f"import sys; sys.path.insert(0, sys.argv[1]); from test_workers import *; {started}"
@@ -128,7 +125,7 @@ def test_workers_have_names() -> None:
     assert parse_workers("ray:head:6379") == RayWorkers("head:6379")
 
 
-@cases("name", "", "0", "-1", "dask", "rays")
+@pytest.mark.parametrize("name", ["", "0", "-1", "dask", "rays"])
 def test_other_names_are_refused_in_one_sentence(name: str) -> None:
     with pytest.raises(UsageError):
         parse_workers(name)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from commands import said
 from fakes import FakeUpstream, in_background
 
@@ -63,7 +62,7 @@ def told(pool: Any) -> dict[str, Any]:
     }
 
 
-@cases("name", "sampled", "imported", "merged", "growing", "recorded")
+@pytest.mark.parametrize("name", ["sampled", "imported", "merged", "growing", "recorded"])
 def test_a_pool_written_before_holds_what_it_held(name: str, written: Path) -> None:
     pinned = dict(PINNED["pools"][name])
     labels = pinned.pop("labels")
@@ -84,7 +83,9 @@ def test_an_interrupted_pool_says_how_far_it_is(written: Path) -> None:
     assert (grown["done"], grown["wanted"]) == (16, 24)
 
 
-@cases("name missing", ("interrupted", 14), ("growing", 8), ("sampled", 12))
+@pytest.mark.parametrize(
+    ("name", "missing"), [("interrupted", 14), ("growing", 8), ("sampled", 12)]
+)
 def test_a_pool_begun_before_goes_on_and_pays_once(name: str, missing: int, written: Path) -> None:
     out, before = written / name, written / "questions.jsonl"
     with seven() as server:
@@ -96,10 +97,9 @@ def test_a_pool_begun_before_goes_on_and_pays_once(name: str, missing: int, writ
     assert (len(texts), texts.count("so \\boxed{7}")) == (24, missing)
 
 
-@cases(
-    "name paid answers",
-    ("solved.jsonl", 0, ["3", "60", "460"]),
-    ("stopped.jsonl", 8, ["3", "7", "7"]),
+@pytest.mark.parametrize(
+    ("name", "paid", "answers"),
+    [("solved.jsonl", 0, ["3", "60", "460"]), ("stopped.jsonl", 8, ["3", "7", "7"])],
 )
 def test_answers_begun_before_go_on_and_pay_nothing_twice(
     name: str, paid: int, answers: list[str], written: Path
@@ -150,7 +150,7 @@ def close(value: Any) -> Any:
     return pytest.approx(value, rel=0, abs=1e-9) if isinstance(value, float) else value
 
 
-@cases("name", *PINNED["controllers"])
+@pytest.mark.parametrize("name", PINNED["controllers"])
 def test_a_controller_written_before_decides_as_it_did(name: str) -> None:
     scorer = Short() if name == "best-of-n" else None
     loaded = aera.Controller.load(WRITTEN / name, scorer=scorer)

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cases import cases
 from fakes import inspect_state, stand_in_for_inspect
 
 from aera import ASC, Controller, Fixed, Response, Schedule, get_task
@@ -54,11 +53,13 @@ async def played(texts: Sequence[str | None], order: Sequence[int] = ()) -> tupl
     return begun, await stopping.complete_task()
 
 
-@cases(
-    "answers epochs answer reason",
-    ([42] * 8, 2, "42", "confident leader"),
-    (range(8), 8, "0", "full budget"),
-    ([None, None, 42, 42, 1, 1, 1, 1], 4, "42", "confident leader"),
+@pytest.mark.parametrize(
+    ("answers", "epochs", "answer", "reason"),
+    [
+        ([42] * 8, 2, "42", "confident leader"),
+        (range(8), 8, "0", "full budget"),
+        ([None, None, 42, 42, 1, 1, 1, 1], 4, "42", "confident leader"),
+    ],
     ids=["decided", "of many minds", "failed epochs abstain"],
 )
 async def test_epochs_stop_once_the_votes_are_decided(

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cases import cases
 from fakes import StandInAsyncLLM, StandInLLM
 
 from aera import ASC, Chat, Controller, Question, Schedule, get_task, solve, solve_many
@@ -42,7 +41,7 @@ def sampler(engine: Any, *, wishes: Any = None, **settings: Any) -> VLLMSampler:
     return VLLMSampler(engine, chat, SimpleNamespace)
 
 
-KINDS = cases("kind", lambda llm: llm, StandInAsyncLLM, ids=["LLM", "AsyncLLM"])
+KINDS = pytest.mark.parametrize("kind", [lambda llm: llm, StandInAsyncLLM], ids=["LLM", "AsyncLLM"])
 Kind = Callable[[StandInLLM], Any]
 
 

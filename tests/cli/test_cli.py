@@ -3,7 +3,6 @@ import re
 from pathlib import Path
 
 import pytest
-from cases import cases
 from commands import Aera, refused
 from lab_fixtures import Bench
 from streams import row_of, write_rows
@@ -46,22 +45,24 @@ def test_import_then_evaluate_then_json(aera: Aera, rows: Path, tmp_path: Path) 
     assert made["pool"]["schedule"] == list(range(1, 9))
 
 
-@cases(
-    "words code said",
-    ("evaluate pool --policies best", 2, 'no policy is called "best"'),
-    ("evaluate pool --policies asc-2", 2, "asc"),
-    ("evaluate pool --schedule 8,4", 2, "increas"),
-    ("evaluate pool --schedule often", 2, "often"),
-    ("evaluate pool --rule coin", 2, "coin"),
-    ("evaluate pool --schedule 8,16", 1, "goes to 16"),
-    ("evaluate none", 1, "there is no pool"),
-    ("demo --questions 0", 2, "--questions"),
-    ("evaluate rows.jsonl.gz", 1, 'rows.jsonl.gz" --out pool'),
-    ("evaluate damaged", 1, "responses-00000.jsonl.gz"),
-    ("import none.jsonl --out new", 2, "no file"),
-    ("import rows.jsonl.gz --out new --task cookery", 2, "cookery"),
-    ("import rows.jsonl.gz --out pool", 2, "exists already"),
-    ("import half.jsonl --task numeric --out new", 1, "half.jsonl, line 2: not JSON"),
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("evaluate pool --policies best", 2, 'no policy is called "best"'),
+        ("evaluate pool --policies asc-2", 2, "asc"),
+        ("evaluate pool --schedule 8,4", 2, "increas"),
+        ("evaluate pool --schedule often", 2, "often"),
+        ("evaluate pool --rule coin", 2, "coin"),
+        ("evaluate pool --schedule 8,16", 1, "goes to 16"),
+        ("evaluate none", 1, "there is no pool"),
+        ("demo --questions 0", 2, "--questions"),
+        ("evaluate rows.jsonl.gz", 1, 'rows.jsonl.gz" --out pool'),
+        ("evaluate damaged", 1, "responses-00000.jsonl.gz"),
+        ("import none.jsonl --out new", 2, "no file"),
+        ("import rows.jsonl.gz --out new --task cookery", 2, "cookery"),
+        ("import rows.jsonl.gz --out pool", 2, "exists already"),
+        ("import half.jsonl --task numeric --out new", 1, "half.jsonl, line 2: not JSON"),
+    ],
 )
 def test_what_cannot_be_done_is_one_line(
     aera: Aera, rows: Path, tmp_path: Path, words: str, code: int, said: str
@@ -76,12 +77,14 @@ def test_what_cannot_be_done_is_one_line(
     assert {*tmp_path.rglob("*")} == before
 
 
-@cases(
-    "words said",
-    ("import", "Missing argument 'file'. Try: aera import FILE --out OUT"),
-    ("train pool", "Missing option '--out'. Try: aera train pool --out OUT"),
-    ("solve q --model M", "Try: aera solve q --model M --base-url URL"),
-    ("evalute pool", "Did you mean 'evaluate'?"),
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("import", "Missing argument 'file'. Try: aera import FILE --out OUT"),
+        ("train pool", "Missing option '--out'. Try: aera train pool --out OUT"),
+        ("solve q --model M", "Try: aera solve q --model M --base-url URL"),
+        ("evalute pool", "Did you mean 'evaluate'?"),
+    ],
 )
 def test_a_wrong_call_is_told_the_one_that_would_do(words: str, said: str) -> None:
     done = CliRunner().invoke(app, words.split())
@@ -100,7 +103,7 @@ def test_aera_alone_shows_five_commands_and_its_help_all_of_them() -> None:
     assert not re.search(r"\d %|points", whole.stdout), "what was measured is in docs/results.md"
 
 
-@cases("name", *[command.name for command in app.registered_commands])
+@pytest.mark.parametrize("name", [command.name for command in app.registered_commands])
 def test_options_stand_under_headings_in_whole_sentences(name: str) -> None:
     done = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80"})
     assert max(map(len, done.stdout.splitlines())) <= 80

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from commands import Done, refused, run
 from foreign_questions import DEMO, short_questions
 from lab_fixtures import Bench
@@ -77,19 +76,21 @@ def test_the_papers_gate_is_trained_on_request(shell: Shell) -> None:
     shell.said("leaks", "P")
 
 
-@cases(
-    "words code said",
-    ("train pool --out X --baseline asc", 2, "--paper"),
-    ("train pool --out X --encoder somewhere", 2, "--paper"),
-    ("train pool --out X --paper --baseline luck", 2, '"luck"'),
-    ("train few --out X", 1, "has 3 questions"),
-    ("train few --out X --paper", 1, "has 3 questions"),
-    ("evaluate few --protocol nested", 1, "has 3 questions"),
-    ("evaluate pool --workers many", 2, 'a number of processes, "ray" or "ray:ADDRESS"'),
-    ("evaluate pool --controller C --protocol holdout", 1, "60 of these questions"),
-    ("evaluate blind --protocol crossfit", 1, '"blind" has no truths, so nothing can be'),
-    ("evaluate blind --protocol nested --paper", 1, '"blind" has no truths, so nothing can be'),
-    ("leaks pool pool", 2, '"pool" is no controller'),
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("train pool --out X --baseline asc", 2, "--paper"),
+        ("train pool --out X --encoder somewhere", 2, "--paper"),
+        ("train pool --out X --paper --baseline luck", 2, '"luck"'),
+        ("train few --out X", 1, "has 3 questions"),
+        ("train few --out X --paper", 1, "has 3 questions"),
+        ("evaluate few --protocol nested", 1, "has 3 questions"),
+        ("evaluate pool --workers many", 2, 'a number of processes, "ray" or "ray:ADDRESS"'),
+        ("evaluate pool --controller C --protocol holdout", 1, "60 of these questions"),
+        ("evaluate blind --protocol crossfit", 1, '"blind" has no truths, so nothing can be'),
+        ("evaluate blind --protocol nested --paper", 1, '"blind" has no truths, so nothing can be'),
+        ("leaks pool pool", 2, '"pool" is no controller'),
+    ],
 )
 def test_a_wrong_call_is_one_line_alone(shell: Shell, words: str, code: int, said: str) -> None:
     assert said in refused(shell(*words.split()), code)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from cases import cases
 from fakes import FakeUpstream, in_background, serving
 from gateways import BODY, CONTROLLER, ask, free_port, served
 from live import boxed
@@ -131,19 +130,21 @@ def test_the_environment_sets_it_all() -> None:
     assert "how many" not in said
 
 
-@cases(
-    "options said",
-    ((), "no upstream is given"),
-    (("--upstream", "ftp://x"), "must start with http"),
-    ((*UPSTREAM, "--escalate-to", "http://x/v1"), "URL#MODEL"),
-    ((*UPSTREAM, "--task", "poetry"), 'no task is called "poetry"'),
-    ((*UPSTREAM, "--policy", "best"), "best"),
-    ((*UPSTREAM, "--record", "kept"), "give --audit-share too"),
-    ((*UPSTREAM, "--audit-share", "2"), "--audit-share must be from 0 to 1"),
-    ((*UPSTREAM, "--model", "aera/m"), "--model must be a name"),
-    ((*UPSTREAM, "--api-key-env", "GONE_KEY"), "--api-key-env names the variable GONE_KEY"),
-    ((*UPSTREAM, "--host", "0.0.0.0"), "clients need keys: set AERA_KEYS"),
-    (("--config", "x.toml", "--policy", "fixed-1"), "--policy says something of one model"),
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "no upstream is given"),
+        (("--upstream", "ftp://x"), "must start with http"),
+        ((*UPSTREAM, "--escalate-to", "http://x/v1"), "URL#MODEL"),
+        ((*UPSTREAM, "--task", "poetry"), 'no task is called "poetry"'),
+        ((*UPSTREAM, "--policy", "best"), "best"),
+        ((*UPSTREAM, "--record", "kept"), "give --audit-share too"),
+        ((*UPSTREAM, "--audit-share", "2"), "--audit-share must be from 0 to 1"),
+        ((*UPSTREAM, "--model", "aera/m"), "--model must be a name"),
+        ((*UPSTREAM, "--api-key-env", "GONE_KEY"), "--api-key-env names the variable GONE_KEY"),
+        ((*UPSTREAM, "--host", "0.0.0.0"), "clients need keys: set AERA_KEYS"),
+        (("--config", "x.toml", "--policy", "fixed-1"), "--policy says something of one model"),
+    ],
 )
 def test_a_wrong_option_is_refused_before_serving(options: tuple[str, ...], said: str) -> None:
     caught = called(*options, AERA_KEYS="").exception
@@ -160,7 +161,7 @@ def test_everything_can_be_printed_and_read_again(monkeypatch: pytest.MonkeyPatc
     assert write_config(read_config(printed)) == said.rstrip("\n")
 
 
-@cases("place key", ("one.test/v2", ("ONE_KEY",)), ("two.test/v1", ()))
+@pytest.mark.parametrize(("place", "key"), [("one.test/v2", ("ONE_KEY",)), ("two.test/v1", ())])
 def test_the_key_of_the_first_server_stays_at_its_address(
     place: str, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,36 +205,38 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert (config.default, config.limits.prices) == ("large", (0.5, 1.5))
 
 
-@cases(
-    "text said",
-    ("[model]\nname = 'm'", "write [[model]], as there may be several"),
-    ("", "there are no models"),
-    (SMALL + "colour = 'red'", 'gateway.toml, [[model]] "small": "colour" is unknown'),
-    (SMALL + "max_sample = 9", 'did you mean "max_samples"?'),
-    (SMALL + "max_samples = '9'", "\"small\": max_samples must be a whole number, but is '9'"),
-    (SMALL + "max_samples = 0", "max_samples must be at least 1, but is 0"),
-    (SMALL + "on_alarm = 'panic'", "on_alarm is one of log, full-budget"),
-    (SMALL + "controller = 'gone'\ntask = 'numeric'", "task is the controller's own"),
-    (SMALL + "upstream = 'cpu'", 'no upstream "cpu"; there are gpu'),
-    (SMALL + "escalate = { upstream = 'gpu' }", "escalate takes a model"),
-    (SMALL + "[[model]]\nname = 'small'", 'two models are called "small"'),
-    (SMALL + "[[model]]\nname = 'aera/x'", 'without "aera/" before it'),
-    (SMALL + "[[upstream]]\nname = 'x'\nurl = 'x'", '"x": the base URL must start'),
-    (SMALL + "[[upstream]]\nname = 'x'", "give url or urls"),
-    (SMALL.replace("[[model]]", "api_key_env = 'GONE_KEY'\n[[model]]"),
-     '[[upstream]] "gpu": api_key_env names the variable GONE_KEY, which is not set'),
-    (SMALL.replace("[[model]]", "forward_key = true\n[[model]]") + "audit_share = 1.0",
-     "paid for with the clients' own keys"),
-    (SMALL + "[[key]]\nname = 'x'\nenv = 'HOME'\nmodels = ['y']", 'names the model "y"'),
-    (SMALL + "[keys]\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
-    (SMALL + "[keys]\nfile = 'gone'", "the file of keys"),
-    (SMALL + "[keys]\nfile = 'empty.txt'", "has none, and without a key anybody may ask"),
-    (SMALL + "[limits]\nkey_money_per_day = 1.0", "a limit in money needs prices"),
-    ("default = 'x'\n" + SMALL, 'the default model "x" is none of small'),
-    (SMALL + "[limits]\nprices = [nan, 1.0]", "[limits]: prices must be a number, but is nan"),
-    (SMALL + 2 * "[[key]]\nname = 'x'\nenv = 'HOME'\n", 'two keys are called "x"'),
-    (SMALL + "[keys]\nenv = 'TWICE'\n[[key]]\nname = 'x'\nenv = 'TWICE'",
-     "the key in TWICE is in TWICE too"),
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[model]\nname = 'm'", "write [[model]], as there may be several"),
+        ("", "there are no models"),
+        (SMALL + "colour = 'red'", 'gateway.toml, [[model]] "small": "colour" is unknown'),
+        (SMALL + "max_sample = 9", 'did you mean "max_samples"?'),
+        (SMALL + "max_samples = '9'", "\"small\": max_samples must be a whole number, but is '9'"),
+        (SMALL + "max_samples = 0", "max_samples must be at least 1, but is 0"),
+        (SMALL + "on_alarm = 'panic'", "on_alarm is one of log, full-budget"),
+        (SMALL + "controller = 'gone'\ntask = 'numeric'", "task is the controller's own"),
+        (SMALL + "upstream = 'cpu'", 'no upstream "cpu"; there are gpu'),
+        (SMALL + "escalate = { upstream = 'gpu' }", "escalate takes a model"),
+        (SMALL + "[[model]]\nname = 'small'", 'two models are called "small"'),
+        (SMALL + "[[model]]\nname = 'aera/x'", 'without "aera/" before it'),
+        (SMALL + "[[upstream]]\nname = 'x'\nurl = 'x'", '"x": the base URL must start'),
+        (SMALL + "[[upstream]]\nname = 'x'", "give url or urls"),
+        (SMALL.replace("[[model]]", "api_key_env = 'GONE_KEY'\n[[model]]"),
+         '[[upstream]] "gpu": api_key_env names the variable GONE_KEY, which is not set'),
+        (SMALL.replace("[[model]]", "forward_key = true\n[[model]]") + "audit_share = 1.0",
+         "paid for with the clients' own keys"),
+        (SMALL + "[[key]]\nname = 'x'\nenv = 'HOME'\nmodels = ['y']", 'names the model "y"'),
+        (SMALL + "[keys]\nenv = 'GONE_KEY'", "env names the variable GONE_KEY"),
+        (SMALL + "[keys]\nfile = 'gone'", "the file of keys"),
+        (SMALL + "[keys]\nfile = 'empty.txt'", "has none, and without a key anybody may ask"),
+        (SMALL + "[limits]\nkey_money_per_day = 1.0", "a limit in money needs prices"),
+        ("default = 'x'\n" + SMALL, 'the default model "x" is none of small'),
+        (SMALL + "[limits]\nprices = [nan, 1.0]", "[limits]: prices must be a number, but is nan"),
+        (SMALL + 2 * "[[key]]\nname = 'x'\nenv = 'HOME'\n", 'two keys are called "x"'),
+        (SMALL + "[keys]\nenv = 'TWICE'\n[[key]]\nname = 'x'\nenv = 'TWICE'",
+         "the key in TWICE is in TWICE too"),
+    ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
@@ -276,21 +279,23 @@ def listing(*names: str) -> Any:
     return answering(text=json.dumps(models), content_type="application/json")
 
 
-@cases(
-    "server code said",
-    (listing("m", "other"), 0, ""),
-    (listing("models/m"), 0, ""),
-    (listing("a", "b"), 1, 'does not list the model "m": it has "a", "b"'),
-    (listing(*"abcdefgh"), 1, 'it has "a", "b", "c", "d", "e", 3 more'),
-    (listing(), 1, 'does not list the model "m": it has none'),
-    (answering(404), 0, "does not list its models"),
-    (answering(501), 0, "does not list its models"),
-    (answering(text="[]", content_type="application/json"), 0, "does not list its models"),
-    (answering(429), 1, "answers 429: too many requests"),
-    (answering(500), 1, "fails with status 500"),
-    (answering(302, headers={"Location": "/"}), 1, "which is not followed: give its final"),
-    (answering(401), 1, "refuses the key (status 401): look at --api-key-env"),
-    (answering(text="<html>", content_type="text/html"), 1, "answers with a page, not JSON"),
+@pytest.mark.parametrize(
+    ("server", "code", "said"),
+    [
+        (listing("m", "other"), 0, ""),
+        (listing("models/m"), 0, ""),
+        (listing("a", "b"), 1, 'does not list the model "m": it has "a", "b"'),
+        (listing(*"abcdefgh"), 1, 'it has "a", "b", "c", "d", "e", 3 more'),
+        (listing(), 1, 'does not list the model "m": it has none'),
+        (answering(404), 0, "does not list its models"),
+        (answering(501), 0, "does not list its models"),
+        (answering(text="[]", content_type="application/json"), 0, "does not list its models"),
+        (answering(429), 1, "answers 429: too many requests"),
+        (answering(500), 1, "fails with status 500"),
+        (answering(302, headers={"Location": "/"}), 1, "which is not followed: give its final"),
+        (answering(401), 1, "refuses the key (status 401): look at --api-key-env"),
+        (answering(text="<html>", content_type="text/html"), 1, "answers with a page, not JSON"),
+    ],
 )
 def test_a_check_asks_the_model_servers(server: Any, code: int, said: str) -> None:
     with server as url:
@@ -303,10 +308,12 @@ def test_a_check_asks_the_model_servers(server: Any, code: int, said: str) -> No
     assert "hidden" not in done.output
 
 
-@cases(
-    "options said",
-    ((), 'ask for "aera/MODEL", MODEL as the server calls it'),
-    (("--model", "m"), 'URL does not list the model "m": it has "other"'),
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), 'ask for "aera/MODEL", MODEL as the server calls it'),
+        (("--model", "m"), 'URL does not list the model "m": it has "other"'),
+    ],
 )
 def test_the_start_says_what_to_ask_for_and_what_cannot_work(options: Any, said: str) -> None:
     with listing("other") as url:

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cases import cases
 from commands import Aera, Done, command, refused
 from fakes import Call, FakeUpstream, Fault, in_background
 from foreign_questions import DEMO, GATED, short_questions
@@ -100,17 +99,19 @@ def test_what_was_dropped_is_not_asked_again(
     assert json.loads(line)["question_id"] == "b"
 
 
-@cases(
-    "words code said",
-    (["--file", "none.jsonl"], 2, "no file"),
-    (["?", "--set", "warm"], 2, "name=value"),
-    (["?", "--set", "seed=lucky"], 2, "seed"),
-    (["?", "--header", "odd"], 2, "Name: value"),
-    (["?", "--ca-file", "none.pem"], 2, "none.pem"),
-    (["?", "--concurrency", 0], 2, "concurrency"),
-    (["?", "--controller", "none"], 1, "there is no controller"),
-    (["?", "--equivalence"], 2, 'the votes that "controller" was made for'),
-    ([], 1, "line 1: there is no question"),
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--file", "none.jsonl"], 2, "no file"),
+        (["?", "--set", "warm"], 2, "name=value"),
+        (["?", "--set", "seed=lucky"], 2, "seed"),
+        (["?", "--header", "odd"], 2, "Name: value"),
+        (["?", "--ca-file", "none.pem"], 2, "none.pem"),
+        (["?", "--concurrency", 0], 2, "concurrency"),
+        (["?", "--controller", "none"], 1, "there is no controller"),
+        (["?", "--equivalence"], 2, 'the votes that "controller" was made for'),
+        ([], 1, "line 1: there is no question"),
+    ],
 )
 def test_wrong_calls_of_solve_are_one_line(solve: Aera, words: Any, code: int, said: str) -> None:
     assert said in refused(solve(*words, stdin="{}\n"), code)
@@ -211,13 +212,15 @@ def test_questions_of_another_kind_are_solved_by_plain_votes_unless_somebody_kno
     assert {line["policy"] for line in lines(trusted.stdout)} == {GATED}
 
 
-@cases(
-    "code path key advice",
-    (401, "/v1", "wrong", "(the key in OPENAI_API_KEY was refused)"),
-    (401, "/v1", "", "(no key is set in OPENAI_API_KEY)"),
-    (404, "", "", "/chat/completions was asked; did you forget /v1 in --base-url?)"),
-    (404, "/v1/v1", "", "/v1/v1/chat/completions was asked)"),
-    (429, "/v1", "", "(--concurrency can be lowered)"),
+@pytest.mark.parametrize(
+    ("code", "path", "key", "advice"),
+    [
+        (401, "/v1", "wrong", "(the key in OPENAI_API_KEY was refused)"),
+        (401, "/v1", "", "(no key is set in OPENAI_API_KEY)"),
+        (404, "", "", "/chat/completions was asked; did you forget /v1 in --base-url?)"),
+        (404, "/v1/v1", "", "/v1/v1/chat/completions was asked)"),
+        (429, "/v1", "", "(--concurrency can be lowered)"),
+    ],
 )
 def test_the_first_error_and_what_to_do_stand_on_standard_error(
     aera: Aera, tmp_path: Path, code: int, path: str, key: str, advice: str
@@ -236,7 +239,7 @@ def test_the_first_error_and_what_to_do_stand_on_standard_error(
     assert sampled.stderr.splitlines()[-1].endswith(advice)
 
 
-@cases("verb", "solve", "sample")
+@pytest.mark.parametrize("verb", ["solve", "sample"])
 def test_the_end_says_that_the_context_has_cut_responses(
     solve: Aera, sample: Aera, server: FakeUpstream, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,8 +297,8 @@ def asked_of(server: FakeUpstream, first: int = 0) -> list[tuple[str, int]]:
 # --- limits over real sockets ---------------------------------------------------------------------
 
 
-@cases("shared", False, True)
-@cases("concurrency", 1, 16, 256)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 16, 256])
 def test_a_limit_in_tokens_is_kept_and_used(
     spend: Aera, billing: FakeUpstream, concurrency: int, shared: bool
 ) -> None:
@@ -308,11 +311,13 @@ def test_a_limit_in_tokens_is_kept_and_used(
     assert "ended by a limit" in done.stderr
 
 
-@cases(
-    "options low high",
-    ("--max-tokens-total 10", (0, 0), (40, 10)),
-    ("--max-money 0.002 --prices 0,1.5", (0, 1200), (640, 1333)),
-    ("--max-responses 21", (21, 0), (21, 2**20)),
+@pytest.mark.parametrize(
+    ("options", "low", "high"),
+    [
+        ("--max-tokens-total 10", (0, 0), (40, 10)),
+        ("--max-money 0.002 --prices 0,1.5", (0, 1200), (640, 1333)),
+        ("--max-responses 21", (21, 0), (21, 2**20)),
+    ],
 )
 def test_the_limits_that_strangers_tried_are_kept(
     spend: Aera, billing: FakeUpstream, options: str, low: Any, high: Any
@@ -342,7 +347,7 @@ def test_seconds_end_it_and_the_answers_come_at_once(spend: Aera, billing: FakeU
 # --- nothing is paid twice ------------------------------------------------------------------------
 
 
-@cases("shared", False, True)
+@pytest.mark.parametrize("shared", [False, True])
 def test_kills_lose_no_finished_call_and_double_no_line(
     spend: partial[Done], billing: FakeUpstream, tmp_path: Path, shared: bool
 ) -> None:

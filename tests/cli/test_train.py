@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from commands import said as call
 from made_questions import TASK, made_records
 
@@ -94,28 +93,30 @@ def test_training_uses_the_checkpoints_that_are_asked_for() -> None:
     assert evaluated("--max-samples", 5)["pool"]["schedule"] == [4, 5]
 
 
-@cases(
-    "words reason",
-    ((*TRAIN, "--policy", "asc-0.9", "--max-loss", 0.1), "nothing to choose"),
-    ((*TRAIN, "--policy", "asc-0.9", "--certify", 0.1), "nothing to choose"),
-    ((*TRAIN, "--max-samples", 9), "from 1 to 8"),
-    ((*TRAIN, "--price", 0.1), "go with --scorer"),
-    ((*TRAIN, *SCORED, "--paper"), "without --paper"),
-    ((*TRAIN, *SCORED, "--certify", 0.1), "without --certify"),
-    ((*TRAIN, *SCORED, "--max-loss", 0.1), "without --max-loss"),
-    ((*TRAIN, *SCORED, "--price", -1), "0 or more"),
-    ((*TRAIN, *SCORED, "--judge", "luck"), "truth, score"),
-    ((*TRAIN, *SCORED, "--policy", "asc-0.9"), "best-of-n has none"),
-    ((*TRAIN, "--prices", "1"), "a prompt and a completion price"),
-    ((*TRAIN, "--prices", "1,-1"), "0 or more"),
-    ((*JUDGED, "--paper"), "without --paper"),
-    ((*JUDGED, "--protocol", "crossfit"), "without --protocol crossfit"),
-    ((*JUDGED, "--rule", "re2-vote"), "without --rule"),
-    ((*JUDGED, "--certify", 0.1), "without --certify"),
-    ((*JUDGED, "--max-loss", 0.1), "without --max-loss"),
-    ((*JUDGED, "--report", "page.html"), "use --json"),
-    ((*JUDGED, "--policies", "asc-0.9"), "best-of-n has none"),
-    ((*JUDGED, "--policies", "aera-0.3"), "belongs to a --controller"),
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((*TRAIN, "--policy", "asc-0.9", "--max-loss", 0.1), "nothing to choose"),
+        ((*TRAIN, "--policy", "asc-0.9", "--certify", 0.1), "nothing to choose"),
+        ((*TRAIN, "--max-samples", 9), "from 1 to 8"),
+        ((*TRAIN, "--price", 0.1), "go with --scorer"),
+        ((*TRAIN, *SCORED, "--paper"), "without --paper"),
+        ((*TRAIN, *SCORED, "--certify", 0.1), "without --certify"),
+        ((*TRAIN, *SCORED, "--max-loss", 0.1), "without --max-loss"),
+        ((*TRAIN, *SCORED, "--price", -1), "0 or more"),
+        ((*TRAIN, *SCORED, "--judge", "luck"), "truth, score"),
+        ((*TRAIN, *SCORED, "--policy", "asc-0.9"), "best-of-n has none"),
+        ((*TRAIN, "--prices", "1"), "a prompt and a completion price"),
+        ((*TRAIN, "--prices", "1,-1"), "0 or more"),
+        ((*JUDGED, "--paper"), "without --paper"),
+        ((*JUDGED, "--protocol", "crossfit"), "without --protocol crossfit"),
+        ((*JUDGED, "--rule", "re2-vote"), "without --rule"),
+        ((*JUDGED, "--certify", 0.1), "without --certify"),
+        ((*JUDGED, "--max-loss", 0.1), "without --max-loss"),
+        ((*JUDGED, "--report", "page.html"), "use --json"),
+        ((*JUDGED, "--policies", "asc-0.9"), "best-of-n has none"),
+        ((*JUDGED, "--policies", "aera-0.3"), "belongs to a --controller"),
+    ],
 )
 def test_what_does_not_go_together_is_refused(words: tuple[object, ...], reason: str) -> None:
     assert reason in refused(*words)

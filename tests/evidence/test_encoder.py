@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
@@ -50,17 +49,19 @@ def test_rows_are_unit_length_in_float16() -> None:
     assert np.allclose(np.delete(lengths, TEXTS.index("")), 1, atol=1e-3)
 
 
-@cases("size", 1, 4, 7, 64, 100)
+@pytest.mark.parametrize("size", [1, 4, 7, 64, 100])
 def test_batch_size_does_not_change_a_bit(size: int) -> None:
     parts = [SHIPPED.encode(TEXTS[at : at + size]) for at in range(0, len(TEXTS), size)]
     assert np.concatenate(parts).tobytes() == SHIPPED.encode(TEXTS).tobytes()
 
 
-@cases(
+@pytest.mark.parametrize(
     "texts",
-    ("seven red apples", "apples red seven"),
-    ("cafe istanbul", "CAFÉ İstanbul"),
-    ("a" * 1_000_000, "\U0001f9ff"),  # both unknown
+    [
+        ("seven red apples", "apples red seven"),
+        ("cafe istanbul", "CAFÉ İstanbul"),
+        ("a" * 1_000_000, "\U0001f9ff"),  # both unknown
+    ],
 )
 def test_order_case_and_accents_of_words_do_not_matter(texts: tuple[str, str]) -> None:
     one, other = SHIPPED.encode(texts)
@@ -75,18 +76,20 @@ def test_longest_pieces_win_and_unknown_words_fall_back(tmp_path: Path) -> None:
     assert np.allclose(row, np.array([9, 14]) / np.hypot(9, 14), atol=1e-3)
 
 
-@cases(
+@pytest.mark.parametrize(
     "content",
-    None,
-    b"",
-    b"not a tensor file",
-    SHIPPED_FILE.read_bytes()[:100_000],
-    save({"embedding.weight": np.ones((3, 2), dtype=np.float32)}),
-    small_file(vectors=np.ones((4, 2), dtype=np.float32)),
-    small_file(vectors=np.ones((3, 2), dtype=np.int8)),
-    small_file(vectors=np.ones((4, 0), dtype=np.int8)),
-    small_file(vocabulary=np.frombuffer(b"a\nb\nc\nd", dtype=np.uint8)),
-    small_file(vocabulary=np.array([255, 254], dtype=np.uint8)),
+    [
+        None,
+        b"",
+        b"not a tensor file",
+        SHIPPED_FILE.read_bytes()[:100_000],
+        save({"embedding.weight": np.ones((3, 2), dtype=np.float32)}),
+        small_file(vectors=np.ones((4, 2), dtype=np.float32)),
+        small_file(vectors=np.ones((3, 2), dtype=np.int8)),
+        small_file(vectors=np.ones((4, 0), dtype=np.int8)),
+        small_file(vocabulary=np.frombuffer(b"a\nb\nc\nd", dtype=np.uint8)),
+        small_file(vocabulary=np.array([255, 254], dtype=np.uint8)),
+    ],
 )
 def test_unusable_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "bad.safetensors"

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from cases import cases
 from fakes import Call, FakeUpstream, Fault
 from foreign import brought
 from foreign_questions import demo_rows
@@ -93,11 +92,13 @@ def test_audits_count_in_the_order_drawn(caplog: Log) -> None:
     assert "quick" not in caplog.text, "no word of a prompt"
 
 
-@cases(
-    "server rules outcome count",
-    ({"faults": [None, Fault.status(500)]}, {}, "unfinished", 1),
-    ({"delay": lambda call: 0.2 if call.number == 1 else 0.0}, {"audit_max": 1}, "skipped", 2),
-    ({}, {"audit_tokens": 36}, "skipped", 2),
+@pytest.mark.parametrize(
+    ("server", "rules", "outcome", "count"),
+    [
+        ({"faults": [None, Fault.status(500)]}, {}, "unfinished", 1),
+        ({"delay": lambda call: 0.2 if call.number == 1 else 0.0}, {"audit_max": 1}, "skipped", 2),
+        ({}, {"audit_tokens": 36}, "skipped", 2),
+    ],
     ids=["cannot finish", "no room", "the tokens of the day"],
 )
 def test_what_cannot_be_audited_is_counted_as_such(
@@ -150,7 +151,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     return brought(folder, demo_rows(32), task=get_task("gsm8k")).pool
 
 
-@cases("full", False, True)
+@pytest.mark.parametrize("full", [False, True])
 def test_another_model_behind_it_raises_the_alarm(pool: Pool, full: bool, caplog: Log) -> None:
     server = Replaced(pool)
     questions = [question.text for question in pool.questions.values()]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from fakes import FakeUpstream, in_background
 from gateways import BODY, CHAT, House, ask, free_port, served, visit, wait_for
 from live import boxed
@@ -33,7 +32,7 @@ def asking(port: int, body: Any = BODY) -> "Future[tuple[int, Any]]":
 # --- the end --------------------------------------------------------------------------------------
 
 
-@cases("number", signal.SIGTERM, signal.SIGHUP)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_turns_readiness_off_and_finishes_what_is_under_way(number: int) -> None:
     port, server = free_port(), FakeUpstream(boxed, delay=lambda call: 1.5)
     with in_background(server), served(port, AERA_UPSTREAM=server.base_url) as process:
@@ -57,7 +56,7 @@ def told_by(folder: Path, url: str, server: str) -> str:
     return str(folder / "gateway.toml")
 
 
-@cases("signals", 1, 2)
+@pytest.mark.parametrize("signals", [1, 2])
 def test_a_call_that_hangs_keeps_the_process_no_longer_than_was_said_or_a_second_signal(
     tmp_path: Path, signals: int
 ) -> None:
@@ -78,7 +77,7 @@ def test_a_call_that_hangs_keeps_the_process_no_longer_than_was_said_or_a_second
                 assert (status, told["error"]["code"]) == (503, "stopping")
 
 
-@cases("path kind", (CHAT, b""), ("/v1/responses", b"event: error"))
+@pytest.mark.parametrize(("path", "kind"), [(CHAT, b""), ("/v1/responses", b"event: error")])
 def test_a_stream_that_is_cut_off_is_told_in_its_own_form(path: str, kind: bytes) -> None:
     async def act(house: House) -> list[bytes]:
         asked = BODY if path == CHAT else {"model": "aera/m", "input": "how many?"}
@@ -126,11 +125,13 @@ def test_its_own_names_and_its_own_page_may_ask_and_no_other(port: int) -> None:
     assert ask(port, "/v1/embeddings", BODY, Content_Type="text/plain; charset=x")[0] == 415
 
 
-@cases(
-    "head statuses",
-    ("GET /v1/models HTTP/1.1\r\nX: y", {400, 421}),
-    ("GET /v1/models HTTP/1.0", {421}),
-    ("GET http://localhost/v1/models HTTP/1.1\r\nHost: evil.test", {421}),
+@pytest.mark.parametrize(
+    ("head", "statuses"),
+    [
+        ("GET /v1/models HTTP/1.1\r\nX: y", {400, 421}),
+        ("GET /v1/models HTTP/1.0", {421}),
+        ("GET http://localhost/v1/models HTTP/1.1\r\nHost: evil.test", {421}),
+    ],
 )
 def test_the_host_of_raw_requests(port: int, head: str, statuses: set[int]) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
@@ -140,7 +141,7 @@ def test_the_host_of_raw_requests(port: int, head: str, statuses: set[int]) -> N
     assert "127.0.0.1" not in text
 
 
-@cases("host", "0.0.0.0", "127.0.0.1", "::")
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "::"])
 def test_the_containers_health_check_follows_host_and_port(port: int, host: str) -> None:
     text = (Path(__file__).parents[2] / "Dockerfile").read_text("utf-8").replace("\\\n", "")
     [line] = re.findall(r"^HEALTHCHECK .*?CMD python (.*)$", text, re.MULTILINE)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 from browser import CHROMIUM, browser_tab
-from cases import cases
 from fakes import FakeUpstream
 from gateways import BODY, SPLIT, House, lines_of, numbers, posted, proxied, visit
 from live import boxed, controller_of
@@ -49,7 +48,7 @@ def test_every_sample_carries_the_trace_and_the_headers_the_operator_named() -> 
     assert "x-team" not in seen, "another server gets nothing else of the client"
 
 
-@cases("given", None, "ü", "x" * 129, "a\tb")
+@pytest.mark.parametrize("given", [None, "ü", "x" * 129, "a\tb"])
 def test_without_an_id_that_can_stand_in_every_log_samples_carry_the_replys(given: Any) -> None:
     server = FakeUpstream(boxed, honours_n=False)
     _, headers, _ = posted(BODY, server, sent={"x-request-id": given} if given else {})
@@ -61,7 +60,7 @@ def test_without_an_id_that_can_stand_in_every_log_samples_carry_the_replys(give
 # --- the log --------------------------------------------------------------------------------------
 
 
-@cases("model", "m", "aera/m")
+@pytest.mark.parametrize("model", ["m", "aera/m"])
 def test_the_log_has_id_trace_key_and_model(caplog: pytest.LogCaptureFixture, model: str) -> None:
     given = {**TRACED, "Authorization": "Bearer the-key-of-somebody"}
     keys = ("the-key-of-somebody",)
@@ -76,7 +75,7 @@ def test_the_log_has_id_trace_key_and_model(caplog: pytest.LogCaptureFixture, mo
     assert keys[0] not in caplog.text
 
 
-@cases("own", "mine", None)
+@pytest.mark.parametrize("own", ["mine", None])
 def test_the_clients_id_stands_before_an_upstreams_which_is_logged(
     caplog: pytest.LogCaptureFixture, own: str | None
 ) -> None:

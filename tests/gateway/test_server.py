@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from cases import cases
 from fakes import Call, FakeUpstream, Fault, serving
 from gateways import BODY, CHAT, KEYS, NOBODY, SPLIT, House, bearer, housed, numbers, proxied, visit
 from live import boxed, controller_of
@@ -35,7 +34,7 @@ def fetched(handler: Any, path: str, method: str = "GET", **request: Any) -> Any
 # --- pass-through ---------------------------------------------------------------------------------
 
 
-@cases("method", "GET", "POST", "PUT", "PATCH", "DELETE")
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 def test_other_routes_are_passed_on_as_they_are(method: str) -> None:
     path = "/v1/files/a%2Fb%20c?limit=1&q=%C3%A9&q=2"
     content = b"" if method == "GET" else bytes(range(256))
@@ -100,7 +99,7 @@ def test_a_reply_that_breaks_off_breaks_off_for_the_client() -> None:
         fetched(handler, "/v1/half")
 
 
-@cases("path", "../x", "%2e%2e/x", "a/..%2f..%2fx", "a/%5c..%5cx")
+@pytest.mark.parametrize("path", ["../x", "%2e%2e/x", "a/..%2f..%2fx", "a/%5c..%5cx"])
 def test_a_path_cannot_climb_out_of_the_upstream(path: str) -> None:
     (status, _, _), seen = fetched(fine, f"/v1/{path}")
     assert (status, seen) == (404, [])
@@ -182,14 +181,16 @@ def nested(levels: int, wrap: Any) -> Any:
     return inner
 
 
-@cases(
-    "value status said",
-    (nested(DEEPEST, lambda inner: [inner]), 200, ""),
-    (nested(DEEPEST + 1, lambda inner: [inner]), 400, "nested deeper than"),
-    (nested(DEEPEST, lambda inner: {"a": inner}), 200, ""),
-    (nested(DEEPEST + 1, lambda inner: {"a": inner}), 400, "nested deeper than"),
-    ([[]] * 100, 200, ""),
-    ([[]] * (MOST_VALUES // 2), 413, "more than 1,000,000 values"),
+@pytest.mark.parametrize(
+    ("value", "status", "said"),
+    [
+        (nested(DEEPEST, lambda inner: [inner]), 200, ""),
+        (nested(DEEPEST + 1, lambda inner: [inner]), 400, "nested deeper than"),
+        (nested(DEEPEST, lambda inner: {"a": inner}), 200, ""),
+        (nested(DEEPEST + 1, lambda inner: {"a": inner}), 400, "nested deeper than"),
+        ([[]] * 100, 200, ""),
+        ([[]] * (MOST_VALUES // 2), 413, "more than 1,000,000 values"),
+    ],
     ids=["lists", "deep lists", "objects", "deep objects", "values", "many values"],
 )
 def test_a_request_has_so_many_levels_and_values(value: Any, status: int, said: str) -> None:
@@ -253,7 +254,7 @@ def test_two_authorization_headers_are_one_too_many() -> None:
     assert (status, told["error"]["code"]) == (400, "invalid_header")
 
 
-@cases("model", "m", "aera/m")
+@pytest.mark.parametrize("model", ["m", "aera/m"])
 def test_the_money_of_a_key_is_for_a_day(model: str) -> None:
     async def act(house: House) -> list[Any]:
         body = {**BODY, "model": model}
@@ -266,7 +267,7 @@ def test_the_money_of_a_key_is_for_a_day(model: str) -> None:
     assert 0 < int(told[-1][1]["Retry-After"]) <= 86_400
 
 
-@cases("asks", {}, {"stream_options": {"include_usage": True}})
+@pytest.mark.parametrize("asks", [{}, {"stream_options": {"include_usage": True}}])
 def test_a_stream_that_is_passed_on_looks_as_it_was_asked_for(asks: Any) -> None:
     async def handler(request: web.Request) -> web.Response:
         body = json.loads(await request.read())
@@ -298,19 +299,21 @@ def test_what_no_reply_says_is_estimated_and_the_metrics_say_so() -> None:
     assert "aera_key_tokens_estimated_total{" in metrics
 
 
-@cases(
-    "path more",
-    ("/v1/completions", {"prompt": ["a short question"] * 40}),
-    ("/v1/completions", {"prompt": [[1, 2, 3]] * 40}),
-    ("/v1/completions", {"prompt": "one", "best_of": 40}),
-    ("/v1/responses", {"input": "x", "max_output_tokens": 5_000}),
-    ("/v1/responses/", {"input": "x", "max_output_tokens": 5_000}),
-    (CHAT, {"n": 4_000}),
-    (CHAT, {"n": "40"}),
-    (CHAT, {"max_tokens": "1000000"}),
-    (CHAT, {"model": "aera/m", "max_tokens": "1000000"}),
-    (CHAT, {"model": "aera/m", "best_of": 40}),
-    (CHAT, {"n": 4, "max_completion_tokens": 1, "max_tokens": 900}),
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/completions", {"prompt": ["a short question"] * 40}),
+        ("/v1/completions", {"prompt": [[1, 2, 3]] * 40}),
+        ("/v1/completions", {"prompt": "one", "best_of": 40}),
+        ("/v1/responses", {"input": "x", "max_output_tokens": 5_000}),
+        ("/v1/responses/", {"input": "x", "max_output_tokens": 5_000}),
+        (CHAT, {"n": 4_000}),
+        (CHAT, {"n": "40"}),
+        (CHAT, {"max_tokens": "1000000"}),
+        (CHAT, {"model": "aera/m", "max_tokens": "1000000"}),
+        (CHAT, {"model": "aera/m", "best_of": 40}),
+        (CHAT, {"n": 4, "max_completion_tokens": 1, "max_tokens": 900}),
+    ],
 )
 def test_all_that_a_server_may_generate_counts_for_a_key(path: str, more: Any) -> None:
     billed = 0
@@ -336,12 +339,14 @@ def test_all_that_a_server_may_generate_counts_for_a_key(path: str, more: Any) -
     assert billed <= (5_000 if path.endswith("/") else 3_000)
 
 
-@cases(
-    "path content code",
-    ("/v1/completions", json.dumps({"model": "m", "n": 90}).encode("utf-16"), 400),
-    ("/v1/completions", gzip.compress(b'{"model": "m", "n": 90}'), 400),
-    ("/v1/batches", b'{"endpoint": "/v1/responses"}', 403),
-    ("/v1/responses", b'{"model": "m", "input": "x", "background": true}', 403),
+@pytest.mark.parametrize(
+    ("path", "content", "code"),
+    [
+        ("/v1/completions", json.dumps({"model": "m", "n": 90}).encode("utf-16"), 400),
+        ("/v1/completions", gzip.compress(b'{"model": "m", "n": 90}'), 400),
+        ("/v1/batches", b'{"endpoint": "/v1/responses"}', 403),
+        ("/v1/responses", b'{"model": "m", "input": "x", "background": true}', 403),
+    ],
     ids=["UTF-16", "packed", "batch", "background"],
 )
 def test_what_cannot_be_counted_is_not_passed_on(path: str, content: bytes, code: int) -> None:
@@ -424,12 +429,11 @@ def test_metrics_and_state_add_up_without_a_word_of_what_was_asked_or_said() -> 
 # --- leaving, isolation ---------------------------------------------------------------------------
 
 
-@cases(
-    "fields",
-    *({"model": model, "stream": stream} for model in ("m", "aera/m") for stream in (False, True)),
-    {"model": "aera/m", "n": 3},
-)
-@cases("keep_alive", 0.02, 5.0)
+@pytest.mark.parametrize("fields", [
+    {"model": "m"}, {"model": "m", "stream": True}, {"model": "aera/m"},
+    {"model": "aera/m", "n": 3}, {"model": "aera/m", "stream": True},
+])  # fmt: skip
+@pytest.mark.parametrize("keep_alive", [0.02, 5.0])
 def test_when_the_client_leaves_all_upstream_calls_end(fields: Any, keep_alive: float) -> None:
     server = FakeUpstream(boxed, delay=lambda call: 60.0)
 
@@ -535,14 +539,16 @@ async def respond(house: House, **fields: Any) -> Any:
     return await house.client.responses.create(**{**ASKED, **fields})
 
 
-@cases(
-    "fields messages",
-    ({"instructions": "Be brief."}, [("system", "Be brief."), ("user", "how many?")]),
+@pytest.mark.parametrize(
+    ("fields", "messages"),
+    [
+        ({"instructions": "Be brief."}, [("system", "Be brief."), ("user", "how many?")]),
         (
             {"input": [{"role": "developer", "content": "Be kind."},
                        {"role": "user", "content": [{"type": "input_text", "text": "how?"}]}]},
             [("system", "Be kind."), ("user", "how?")],
         ),
+    ],
 )  # fmt: skip
 def test_a_chat_asks_for_the_same(fields: Any, messages: Any) -> None:
     server = FakeUpstream(boxed)
@@ -553,7 +559,7 @@ def test_a_chat_asks_for_the_same(fields: Any, messages: Any) -> None:
     assert (body["max_completion_tokens"], body["reasoning_effort"]) == (50, "low")
 
 
-@cases("path", CHAT, "/v1/responses")
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
 def test_a_stream_that_fails_late_says_so_and_is_counted_as_failed(path: str) -> None:
     async def act(house: House) -> Any:
         body = {**(BODY if path == CHAT else ASKED), "stream": True}
@@ -566,12 +572,14 @@ def test_a_stream_that_fails_late_says_so_and_is_counted_as_failed(path: str) ->
     assert metrics["aera_requests_total", "m", "stream", "503"] == 1
 
 
-@cases(
+@pytest.mark.parametrize(
     "fields",
-    {"tools": [{"type": "web_search"}]},
-    {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-    {"text": {"format": {"type": "json_object"}}},
-    {"background": True},
+    [
+        {"tools": [{"type": "web_search"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+        {"text": {"format": {"type": "json_object"}}},
+        {"background": True},
+    ],
 )
 def test_what_is_more_than_text_passes_through(fields: Any) -> None:
     body = {**ASKED, **fields}

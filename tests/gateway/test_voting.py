@@ -9,7 +9,6 @@ from typing import Any
 
 import openai
 import pytest
-from cases import cases
 from fakes import FakeUpstream, Fault
 from foreign_questions import BUNDLED, GATED, short_questions
 from gateways import (
@@ -37,13 +36,15 @@ from aera.solving.controller import Controller, default_controller
 # --- options --------------------------------------------------------------------------------------
 
 
-@cases(
-    "split options schedule end",
-    (False, {"max_samples": 4}, None, ("lead", 4, False)),
-    (False, {"policy": "lead-4+max4"}, None, ("lead", 4, False)),
-    (False, {"policy": "fixed-6"}, None, ("fixed budget", 6, False)),
-    (True, {"max_samples": 99}, (2, 4), ("full budget", 4, True)),
-    (True, {"max_samples": 2}, (2, 4), ("maximum reached", 2, True)),
+@pytest.mark.parametrize(
+    ("split", "options", "schedule", "end"),
+    [
+        (False, {"max_samples": 4}, None, ("lead", 4, False)),
+        (False, {"policy": "lead-4+max4"}, None, ("lead", 4, False)),
+        (False, {"policy": "fixed-6"}, None, ("fixed budget", 6, False)),
+        (True, {"max_samples": 99}, (2, 4), ("full budget", 4, True)),
+        (True, {"max_samples": 2}, (2, 4), ("maximum reached", 2, True)),
+    ],
 )
 def test_an_end_that_the_policy_wanted_is_decided_and_another_is_not(
     split: bool, options: Any, schedule: Any, end: tuple[str, int, bool]
@@ -78,7 +79,7 @@ def test_temperature_zero_is_one_sample_and_says_so() -> None:
     assert told["warnings"] == ["temperature 0 gives one sample, nothing to vote on"]
 
 
-@cases("n answers", (1, SPLIT), (3, ["7"]))
+@pytest.mark.parametrize(("n", "answers"), [(1, SPLIT), (3, ["7"])])
 def test_choices_are_votes_apart_and_no_two_samples_have_one_seed(n: int, answers: Any) -> None:
     server = numbers(*answers)
     reply = asked(server, n=n, seed=7, extra_body={"aera": {"max_samples": 16}})
@@ -163,8 +164,8 @@ FAULTS = {
 }
 
 
-@cases("kind", *FAULTS)
-@cases("good", 1, 3)
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("good", [1, 3])
 def test_a_failure_after_some_blocks_leaves_the_best_answer_so_far(kind: str, good: int) -> None:
     fault, said = FAULTS[kind]
     server = numbers("5", "6", "5", "6", *SPLIT, faults=[*[None] * good, *[fault] * 99])
@@ -249,15 +250,17 @@ ROME, OSLO = {"city": "Rome", "unit": "C"}, {"unit": "C", "city": "Oslo"}
 LONG = "a text of which no two are alike, for it is long enough to say anything at all: "
 
 
-@cases(
-    "calls answer",
-    ([("weather", ROME), ("weather", dict(reversed(ROME.items())))], WINNER),
-    ([("news", ROME), ("weather", OSLO), ("weather", ROME), ("weather", ROME)], WINNER),
-    ([("weather", {**ROME, "why": LONG + str(place)}) for place in range(4)], WINNER),
-    ([("weather", "no JSON")], 'weather\n["no JSON"]'),
-    ([(None, "It is \\boxed{7}."), (None, "So \\boxed{7}")], "(text)\n7"),
+@pytest.mark.parametrize(
+    ("calls", "answer"),
+    [
+        ([("weather", ROME), ("weather", dict(reversed(ROME.items())))], WINNER),
+        ([("news", ROME), ("weather", OSLO), ("weather", ROME), ("weather", ROME)], WINNER),
+        ([("weather", {**ROME, "why": LONG + str(place)}) for place in range(4)], WINNER),
+        ([("weather", "no JSON")], 'weather\n["no JSON"]'),
+        ([(None, "It is \\boxed{7}."), (None, "So \\boxed{7}")], "(text)\n7"),
+    ],
     ids=["order of fields", "name first", "long strings", "no JSON", "text"],
-)
+)  # fmt: skip
 def test_what_most_replies_call_is_returned(calls: list[Any], answer: str) -> None:
     told = found(Calling(*calls), {"policy": "fixed-4"}, tools=TOOLS)
     assert told["answer"] == answer
@@ -269,10 +272,12 @@ def test_the_name_wins_before_the_arguments() -> None:
     assert told["answer"].startswith("weather\n")
 
 
-@cases(
-    "texts answer",
-    (['{"a": 1.0, "b": "x"}', '{"b": "x", "a": 1}'], '{"a":1,"b":"x"}'),
-    (["no JSON", '{"a": 3}'], '{"a":3}'),
+@pytest.mark.parametrize(
+    ("texts", "answer"),
+    [
+        (['{"a": 1.0, "b": "x"}', '{"b": "x", "a": 1}'], '{"a":1,"b":"x"}'),
+        (["no JSON", '{"a": 3}'], '{"a":3}'),
+    ],
 )
 def test_json_is_voted_on_by_its_value(texts: list[str], answer: str) -> None:
     told = found(saying(*texts), {"policy": "fixed-4"}, response_format=JSON)
@@ -304,14 +309,16 @@ def test_many_choices_share_the_samples_of_a_request_and_are_told() -> None:
     assert "each of 4 choices may take 8 samples here" in accounts[0]["warnings"]
 
 
-@cases(
-    "fields said",
-    ({"n": 5, "aera": {"policy": "fixed-128"}}, "fixed-128 is above the 102 samples"),
-    ({"aera": {"policy": "oracle"}}, "knows the right answers"),
-    ({"aera": {"policy": 7}}, '"aera.policy" must be a label'),
-    ({"aera": {"min_samples": 129}}, "above the maximum of 128"),
-    ({"aera": {"min_samples": 8, "max_samples": 4}}, "above the maximum of 4"),
-    ({"aera": {"max_samples": 2}}, "minimum of 5"),
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"n": 5, "aera": {"policy": "fixed-128"}}, "fixed-128 is above the 102 samples"),
+        ({"aera": {"policy": "oracle"}}, "knows the right answers"),
+        ({"aera": {"policy": 7}}, '"aera.policy" must be a label'),
+        ({"aera": {"min_samples": 129}}, "above the maximum of 128"),
+        ({"aera": {"min_samples": 8, "max_samples": 4}}, "above the maximum of 4"),
+        ({"aera": {"max_samples": 2}}, "minimum of 5"),
+    ],
 )
 def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], said: str) -> None:
     server = FakeUpstream(boxed)
@@ -321,13 +328,15 @@ def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], s
     assert "\n" not in told["error"]["message"]
 
 
-@cases(
-    "given sent warnings",
-    ({"max_tokens": 99, "max_completion_tokens": 20}, (50, 20),
-     ["max_tokens was cut from 99 to 50"]),
-    ({"max_tokens": "99"}, (50, None), ["max_tokens was cut from 99 to 50"]),
-    ({"max_tokens": -1}, (50, None), ["max_tokens was cut from -1 to 50"]),
-    ({}, (50, None), []),
+@pytest.mark.parametrize(
+    ("given", "sent", "warnings"),
+    [
+        ({"max_tokens": 99, "max_completion_tokens": 20}, (50, 20),
+         ["max_tokens was cut from 99 to 50"]),
+        ({"max_tokens": "99"}, (50, None), ["max_tokens was cut from 99 to 50"]),
+        ({"max_tokens": -1}, (50, None), ["max_tokens was cut from -1 to 50"]),
+        ({}, (50, None), []),
+    ],
 )  # fmt: skip
 def test_no_response_is_longer_than_is_allowed(given: Any, sent: Any, warnings: list[str]) -> None:
     server = FakeUpstream(boxed)
@@ -336,7 +345,7 @@ def test_no_response_is_longer_than_is_allowed(given: Any, sent: Any, warnings: 
     assert (body["max_tokens"], body.get("max_completion_tokens")) == sent
 
 
-@cases("options", {"max_tokens_total": 500}, {})
+@pytest.mark.parametrize("options", [{"max_tokens_total": 500}, {}])
 def test_the_tokens_of_a_request_have_a_ceiling(options: Any) -> None:
     serving = {"max_tokens_total": 20, "second": (numbers("99"), "large")}
     told = found(numbers(*SPLIT), options, serving=serving)
@@ -353,11 +362,13 @@ def test_a_failure_is_named_where_a_limit_leaves_no_second_try() -> None:
     assert told["error"]["message"].endswith("out of memory; a limit left no room for another try")
 
 
-@cases(
-    "options ceilings warned",
-    ({"deadline_s": 60}, {"max_deadline": 0.2}, True),
-    ({}, {"max_deadline": 0.2}, False),
-    ({}, {"deadline": 0.2}, False),
+@pytest.mark.parametrize(
+    ("options", "ceilings", "warned"),
+    [
+        ({"deadline_s": 60}, {"max_deadline": 0.2}, True),
+        ({}, {"max_deadline": 0.2}, False),
+        ({}, {"deadline": 0.2}, False),
+    ],
 )
 def test_a_deadline_has_a_ceiling_and_a_default(options: Any, ceilings: Any, warned: bool) -> None:
     server = numbers(*SPLIT, delay=lambda call: 5.0 if call.number else 0.0)
@@ -366,14 +377,16 @@ def test_a_deadline_has_a_ceiling_and_a_default(options: Any, ceilings: Any, war
     assert any("deadline_s was cut from 60 to 0.2" in w for w in told["warnings"]) == warned
 
 
-@cases(
-    "options samples",
-    ({"max_samples": 100, "min_samples": 65}, 65),
-    ({"policy": "asc-0.95+min10"}, 10),
-    ({"policy": "fixed-4", "min_samples": 6}, 6),
-    ({"policy": "fixed-9", "max_samples": 5}, 5),
-    ({"min_samples": 100, "max_samples": 100}, 100),
-    ({"min_samples": 2}, 5),  # nobody goes below the operator's
+@pytest.mark.parametrize(
+    ("options", "samples"),
+    [
+        ({"max_samples": 100, "min_samples": 65}, 65),
+        ({"policy": "asc-0.95+min10"}, 10),
+        ({"policy": "fixed-4", "min_samples": 6}, 6),
+        ({"policy": "fixed-9", "max_samples": 5}, 5),
+        ({"min_samples": 100, "max_samples": 100}, 100),
+        ({"min_samples": 2}, 5),  # nobody goes below the operator's
+    ],
 )
 def test_bounds_beside_the_schedule_hold(options: dict[str, Any], samples: int) -> None:
     assert found(options=options, serving={"min_samples": 5})["samples"] == samples
@@ -422,7 +435,7 @@ def timed(server: FakeUpstream, **settings: Any) -> tuple[dict[str, Any], float]
     return visit(act, server, **settings)
 
 
-@cases("seconds", 0.15, 2.5)
+@pytest.mark.parametrize("seconds", [0.15, 2.5])
 def test_comparing_ends_with_the_deadline(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "shared_equivalence", lambda: Slow(seconds))
     answers = ["x+1", "2x", "x+1", "x+1", *[f"x+{place}" for place in range(2, 99)]]
@@ -459,7 +472,7 @@ def test_escalation_ends_with_the_deadline() -> None:
     assert any(warning.startswith("escalation failed") for warning in told["warnings"])
 
 
-@cases("honours_n", True, False)
+@pytest.mark.parametrize("honours_n", [True, False])
 def test_sampling_ends_with_the_deadline(honours_n: bool) -> None:
     counted = iter(range(999))
     server = FakeUpstream(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from commands import said
 from made_questions import SCHEDULE, TASK, made_records
 from streams import NUMERIC, record_of
@@ -69,7 +68,7 @@ def test_plain_votes_are_judged_in_the_orders_of_what_was_learned(records: HeldR
         assert (there.accuracy, there.tokens) == (here.accuracy, here.tokens)
 
 
-@cases("options", {}, {"protocol": "nested", "paper": True})
+@pytest.mark.parametrize("options", [{}, {"protocol": "nested", "paper": True}])
 def test_every_row_bills_its_prompts(records: HeldRecords, options: dict[str, object]) -> None:
     made = aera.evaluate(records, prices=(1000, 10), **options)  # type: ignore[arg-type]
     rows = {row["policy"]: row for row in made.rows()}
@@ -97,7 +96,9 @@ def judge(records: HeldRecords, **asked: Any) -> Evaluation:
     return aera.evaluate(records, [], rule="re2-vote", **asked)
 
 
-@cases("protocol paper", ("crossfit", True), *product(["nested", "holdout"], [True, False]))
+@pytest.mark.parametrize(  # crossfit is always the paper's
+    ("protocol", "paper"), [("crossfit", True), *product(["nested", "holdout"], [True, False])]
+)
 def test_every_protocol_is_judged_by_the_rule_it_is_given(
     records: HeldRecords, protocol: str, *, paper: bool
 ) -> None:
@@ -116,18 +117,20 @@ def test_another_rule_is_not_learned_without_truths(records: HeldRecords) -> Non
         judge(records, protocol="nested", without_truths=True)
 
 
-@cases(
-    "words asked",
-    ((), {}),
-    (("--prices", "1,2", "--max-samples", "6"), {"prices": (1, 2), "max_samples": 6}),
-    (
-        ("--protocol", "nested", "--paper", "--max-loss", "0.1", "--seed", "3"),
-        {"protocol": "nested", "paper": True, "max_loss": 0.1, "seed": 3},
-    ),
-    (
-        ("--protocol", "holdout", "--without-truths", "--schedule", "2,8"),
-        {"protocol": "holdout", "without_truths": True, "schedule": "2,8"},
-    ),
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), {}),
+        (("--prices", "1,2", "--max-samples", "6"), {"prices": (1, 2), "max_samples": 6}),
+        (
+            ("--protocol", "nested", "--paper", "--max-loss", "0.1", "--seed", "3"),
+            {"protocol": "nested", "paper": True, "max_loss": 0.1, "seed": 3},
+        ),
+        (
+            ("--protocol", "holdout", "--without-truths", "--schedule", "2,8"),
+            {"protocol": "holdout", "without_truths": True, "schedule": "2,8"},
+        ),
+    ],
 )
 def test_python_and_the_command_say_the_same(
     tmp_path: Path, pool: Pool, words: tuple[str, ...], asked: dict[str, Any]

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import cases
 from foreign_questions import BUNDLED
 from lab_fixtures import Bench
 from made_questions import SCHEDULE, TASK, Long, made_records, made_table, table_of
@@ -115,7 +114,7 @@ def stated(label: str, learner: Learner = LEARNER, *, schedule: Schedule = SCHED
     return build_stated(label, learner, RECORDS, TRUTHS, schedule=schedule)
 
 
-@cases("label", "fixed-4", "esc-3+min4", "first-valid", "entropy-0.3")
+@pytest.mark.parametrize("label", ["fixed-4", "esc-3+min4", "first-valid", "entropy-0.3"])
 def test_a_plain_policy_is_kept_and_said_to_be_stated(label: str, tmp_path: Path) -> None:
     stated(label).controller.save(tmp_path)
     loaded = Controller.load(tmp_path)
@@ -132,8 +131,9 @@ def test_a_plain_policy_is_kept_and_said_to_be_stated(label: str, tmp_path: Path
     assert "max_loss" not in told
 
 
-@cases(
-    "label family setting", ("aera-0.37", GATE_FAMILY, 0.37), ("asc-0.9+weighted", ASC_FAMILY, 0.9)
+@pytest.mark.parametrize(
+    ("label", "family", "setting"),
+    [("aera-0.37", GATE_FAMILY, 0.37), ("asc-0.9+weighted", ASC_FAMILY, 0.9)],
 )
 def test_what_is_learned_runs_as_stated_and_is_judged_out_of_fold(
     label: str, family: Family, setting: float, tmp_path: Path
@@ -180,20 +180,22 @@ def test_best_of_n_is_told_in_rewards(tmp_path: Path) -> None:
     assert Controller.load(tmp_path, scorer=Long()).label == "fixed-4"
 
 
-@cases(
-    "label reason",
-    ("oracle", "knows the right answers"),
-    ("consensus-0.9", "all pairs"),
-    ("one-shot", "crossfit"),
-    ("aera-calibrated", "chosen fold by fold"),
-    ("asc-calibrated+weighted", "chosen fold by fold"),
-    ("aera-x", "by its threshold"),
-    ("aera-2", "between 0 and 1"),
-    ("asc-2+weighted", "between 0 and 1"),
-    ("fixed-3", "no checkpoint of"),
-    ("luck", "no policy is called"),
-    *((each, "best-of-n has none") for each in ("asc-0.9", "weighted-6", "first-valid")),
-    ("weighted-4", "--paper learns none"),
+@pytest.mark.parametrize(
+    ("label", "reason"),
+    [
+        ("oracle", "knows the right answers"),
+        ("consensus-0.9", "all pairs"),
+        ("one-shot", "crossfit"),
+        ("aera-calibrated", "chosen fold by fold"),
+        ("asc-calibrated+weighted", "chosen fold by fold"),
+        ("aera-x", "by its threshold"),
+        ("aera-2", "between 0 and 1"),
+        ("asc-2+weighted", "between 0 and 1"),
+        ("fixed-3", "no checkpoint of"),
+        ("luck", "no policy is called"),
+        *((each, "best-of-n has none") for each in ("asc-0.9", "weighted-6", "first-valid")),
+        ("weighted-4", "--paper learns none"),
+    ],
 )
 def test_what_no_controller_can_run_is_refused_with_the_reason(label: str, reason: str) -> None:
     scored, paper = "best-of-n" in reason, "--paper" in reason
@@ -229,15 +231,17 @@ def test_what_a_controller_has_not_is_refused(bench: Bench, built: Built) -> Non
             ask_policies(label, schedule, controller=controller)
 
 
-@cases(
-    "asked most found",
-    (None, None, (4, 8, 16, 32)),
-    ("2,6", None, (2, 6)),
-    (None, 20, (4, 8, 16, 20)),
-    (None, 16, (4, 8, 16)),
-    (None, 3, (3,)),
-    (Schedule((2, 6)), 20, (2, 6)),
-    (Schedule((2, 6)), 5, (2, 5)),
+@pytest.mark.parametrize(
+    ("asked", "most", "found"),
+    [
+        (None, None, (4, 8, 16, 32)),
+        ("2,6", None, (2, 6)),
+        (None, 20, (4, 8, 16, 20)),
+        (None, 16, (4, 8, 16)),
+        (None, 3, (3,)),
+        (Schedule((2, 6)), 20, (2, 6)),
+        (Schedule((2, 6)), 5, (2, 5)),
+    ],
 )
 def test_a_schedule_is_cut_at_the_most_responses(
     asked: Schedule | str | None, most: int | None, found: tuple[int, ...]

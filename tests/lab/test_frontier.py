@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -143,16 +142,18 @@ rows = st.integers(2, 6).flatmap(
 )
 
 
-@cases(
-    "row name",
-    ("1111", "always right"),
-    ("0000", "always wrong"),
-    ("0011", "monotonic recovery"),
-    ("0101", "oscillatory recovered"),
-    ("1011", "oscillatory recovered"),
-    ("1000", "monotonic collapse"),
-    ("0100", "oscillatory failure"),
-    ("1010", "oscillatory failure"),
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ("1111", "always right"),
+        ("0000", "always wrong"),
+        ("0011", "monotonic recovery"),
+        ("0101", "oscillatory recovered"),
+        ("1011", "oscillatory recovered"),
+        ("1000", "monotonic collapse"),
+        ("0100", "oscillatory failure"),
+        ("1010", "oscillatory failure"),
+    ],
 )
 def test_a_row_has_one_of_six_shapes(row: str, name: str) -> None:
     assert shape(np.array([c == "1" for c in row])) == name
@@ -246,7 +247,7 @@ def test_what_is_saved_or_lost_is_said_against_the_full_budget() -> None:
     assert "questions, 211 % of what fixed-4 costs" in saving(dear)
 
 
-@cases("wrong", -1.0, float("nan"), float("inf"))
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
 def test_a_price_that_is_none_is_refused(wrong: float) -> None:
     for one, other in ((wrong, 1.0), (1.0, wrong)):
         with pytest.raises(UsageError, match="0 or more"):
@@ -255,7 +256,9 @@ def test_a_price_that_is_none_is_refused(wrong: float) -> None:
             Budget(money=1.0, prompt_price=one, completion_price=other)
 
 
-@cases("amount text", (1234.5, "1,234.50"), (0.012345, "0.01235"), (0.0, "0"))
+@pytest.mark.parametrize(
+    ("amount", "text"), [(1234.5, "1,234.50"), (0.012345, "0.01235"), (0.0, "0")]
+)
 def test_small_amounts_keep_their_digits(amount: float, text: str) -> None:
     assert write_money(amount) == text
 
@@ -304,12 +307,9 @@ def test_groups_of_difficulty_part_the_questions_and_their_losses_add_up(
     assert diagnostics.worst_group(rows)["loss"] == max(row["loss"] for row in rows)
 
 
-@cases(
-    "support group",
-    (0.0, "0.00-0.25"),
-    (0.25, "0.25-0.50"),
-    (0.75, "0.75-0.90"),
-    (0.9, "0.90-1.00"),
+@pytest.mark.parametrize(
+    ("support", "group"),
+    [(0.0, "0.00-0.25"), (0.25, "0.25-0.50"), (0.75, "0.75-0.90"), (0.9, "0.90-1.00")],
 )
 def test_the_borders_of_difficulty(support: float, group: str) -> None:
     made = trajectories_of([[0, 1]], majority_ratio=np.array([[0.1, support]]))

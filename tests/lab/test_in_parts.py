@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from foreign_questions import BUNDLED
 from lab_fixtures import Letters
 
@@ -34,7 +33,7 @@ def truths(pool: Pool) -> Truths | None:
     return Truths.open(pool.path)
 
 
-@cases("workers", *WORKERS)
+@pytest.mark.parametrize("workers", WORKERS)
 def test_votes_and_replay(pool: Pool, truths: Any, workers: Workers) -> None:
     held = hold(pool)
     assert list(held) == [record.read(pool.task) for record in pool]
@@ -46,7 +45,7 @@ def test_votes_and_replay(pool: Pool, truths: Any, workers: Workers) -> None:
         assert found.trajectories.question_ids == alone.trajectories.question_ids
 
 
-@cases("workers", *WORKERS)
+@pytest.mark.parametrize("workers", WORKERS)
 def test_embeddings_evidence_and_fits(
     pool: Pool, truths: Any, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +70,7 @@ def test_embeddings_evidence_and_fits(
     assert again.asked == [], "memory and disk share the same embeddings"
 
 
-@cases("workers", *WORKERS)
+@pytest.mark.parametrize("workers", WORKERS)
 def test_traits_and_vote_features(pool: Pool, truths: Any, workers: Workers) -> None:
     alone = VoteLearner().prepare(hold(pool), truths)
     found = VoteLearner().prepare(pool, truths, workers=workers)
@@ -84,7 +83,7 @@ def test_traits_and_vote_features(pool: Pool, truths: Any, workers: Workers) -> 
     assert texts == {""}, "texts are not kept"
 
 
-@cases("workers", 1, 2)
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_report_of_a_weighing_controller(pool: Pool, workers: int) -> None:
     known: Any = {"schedule": pool.schedule, "controller": BUNDLED}
 

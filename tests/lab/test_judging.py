@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from lab_fixtures import Bench
 from made_questions import (
     EVERY,
@@ -31,8 +30,8 @@ from aera.solving.controller import question_hashes
 VOTES = ("labels", "majority", "scores")
 JUDGED = {"crossfit": 200, "nested": 200, "holdout": 80}
 CASES = [(p, t) for p in JUDGED for t in LEARNERS if p != "crossfit" or t == "paper"]
-each_case = cases("protocol teacher", *CASES)
-each_teacher = cases("teacher", *LEARNERS)
+each_case = pytest.mark.parametrize(("protocol", "teacher"), CASES)
+each_teacher = pytest.mark.parametrize("teacher", LEARNERS)
 
 
 # --- learner by protocol --------------------------------------------------------------------------
@@ -71,7 +70,7 @@ def test_what_is_judged_shapes_nothing_that_judges_it(protocol: str, teacher: st
         assert bytes_of(before.models[1]) != bytes_of(after.models[1])
 
 
-@cases("protocol", *JUDGED)
+@pytest.mark.parametrize("protocol", JUDGED)
 def test_another_seed_deals_other_questions(protocol: str) -> None:
     one, other = (judge(protocol, "paper", data_of("paper"), seed=seed) for seed in (1, 2))
     before = judged_by(protocol, "paper")
@@ -103,7 +102,7 @@ def test_too_little_to_learn_from_is_refused(teacher: str) -> None:
 # --- what a judgement shows -----------------------------------------------------------------------
 
 
-@cases("teacher", *VOTES)
+@pytest.mark.parametrize("teacher", VOTES)
 def test_a_point_is_the_mean_over_orders_with_the_stored_one_beside(teacher: str) -> None:
     done = judged_by("nested", teacher)
     point, stops = done.point("aera"), done.stops["aera"]
@@ -136,7 +135,7 @@ def test_a_limit_keeps_the_margin_of_the_learner() -> None:
 # --- the paper's crossfit -------------------------------------------------------------------------
 
 
-@cases("clean", True, False)
+@pytest.mark.parametrize("clean", [True, False])
 def test_the_judged_fold_ends_the_fit_unless_the_crossfit_is_clean(
     clean: bool, bench: Bench, quick: lab.PaperLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +159,7 @@ def test_the_judged_fold_ends_the_fit_unless_the_crossfit_is_clean(
 # --- controllers ----------------------------------------------------------------------------------
 
 
-@cases("teacher", *VOTES)
+@pytest.mark.parametrize("teacher", VOTES)
 def test_a_built_controller_holds_what_was_learned_from_its_own_rows(teacher: str) -> None:
     learner, data = LEARNERS[teacher], data_of(teacher)
     made = lab.build(learner, data, GOALS[teacher], seed=0)
@@ -174,7 +173,7 @@ def test_a_built_controller_holds_what_was_learned_from_its_own_rows(teacher: st
     assert made.controller.calibration["out_of_fold"] is True
 
 
-@cases("teacher", "labels", "majority")
+@pytest.mark.parametrize("teacher", ["labels", "majority"])
 def test_a_certificate_comes_from_questions_that_taught_nothing(teacher: str) -> None:
     learner, data = LEARNERS[teacher], data_of(teacher)
     goal = lab.limit_for(learner, 0.3, 0.2, by_agreement=teacher == "majority")

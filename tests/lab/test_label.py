@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import cases
 from foreign_questions import BUNDLED
 from lab_fixtures import Bench
 from made_questions import SCHEDULE, TASK, made_records
@@ -179,13 +178,9 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:
         Truths.open(tmp_path)
 
 
-@cases(
-    "answer truth expected",
-    ("18", "18.0", 1),
-    ("18", "19", 0),
-    (None, "18", 0),
-    ("?", "18", 0),
-    ("2125", "2,125", 1),
+@pytest.mark.parametrize(
+    ("answer", "truth", "expected"),
+    [("18", "18.0", 1), ("18", "19", 0), (None, "18", 0), ("?", "18", 0), ("2125", "2,125", 1)],
 )
 def test_grades_compare_meaning(answer: str | None, truth: str, expected: float) -> None:
     assert grade(answer, truth, task=NUMERIC) == expected

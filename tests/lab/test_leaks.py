@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from foreign_questions import DEMO
 from lab_fixtures import Bench
 from made_questions import made_records, made_table, table_of
@@ -59,11 +58,13 @@ def test_a_clean_pool_passes(bench: Bench) -> None:
     assert {"truths.jsonl", "seed"} <= {*subjects(found, "excluded")}
 
 
-@cases(
-    "name column kind",
-    ("responses-00000.jsonl.gz", "correct", "an outcome beside the responses"),
-    ("questions.jsonl", "answer", "an outcome beside the responses"),
-    ("questions.jsonl", "hint", "not a column of a pool"),
+@pytest.mark.parametrize(
+    ("name", "column", "kind"),
+    [
+        ("responses-00000.jsonl.gz", "correct", "an outcome beside the responses"),
+        ("questions.jsonl", "answer", "an outcome beside the responses"),
+        ("questions.jsonl", "hint", "not a column of a pool"),
+    ],
 )
 def test_a_column_that_does_not_belong_there_is_a_leak_even_on_one_line(
     pool_copy: Path, name: str, column: str, kind: str
@@ -113,7 +114,7 @@ def test_a_question_or_group_of_both_parts_is_a_leak(controller: Path, built: Bu
     assert leaks(check_controller(controller)) == {APART: "1 questions are in both"}
 
 
-@cases("content", None, "{", "[]", "null", '{"features": 3}')
+@pytest.mark.parametrize("content", [None, "{", "[]", "null", '{"features": 3}'])
 def test_what_cannot_be_loaded_does_not_pass(content: str | None, controller: Path) -> None:
     if content is None:
         (controller / "model.safetensors").unlink()
@@ -155,11 +156,13 @@ def test_an_older_controller_that_kept_no_list_says_who_calibrated(taught: Path)
     assert told(found)[APART].startswith("60 that taught and, by an older version,")
 
 
-@cases(
-    "wrong kept leak",
-    ({"out_of_fold": False}, None, "60 questions are in both"),
-    ({"alpha": 0.1}, None, "60 questions are in both"),
-    ({"alpha": 0.1}, [], "certified on no question"),
+@pytest.mark.parametrize(
+    ("wrong", "kept", "leak"),
+    [
+        ({"out_of_fold": False}, None, "60 questions are in both"),
+        ({"alpha": 0.1}, None, "60 questions are in both"),
+        ({"alpha": 0.1}, [], "certified on no question"),
+    ],
 )
 def test_questions_that_teach_and_calibrate_in_fold_or_certify_are_a_leak(
     taught: Path, wrong: dict[str, Any], kept: list[str] | None, leak: str

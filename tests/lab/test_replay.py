@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from foreign import brought
 from foreign_questions import demo_rows
 from hypothesis import given, settings
@@ -73,21 +72,23 @@ def naive_fixed(rows: list[dict[str, Any]], checkpoint: int) -> tuple[float, flo
     return 100 * right / len(rows), tokens / len(rows)
 
 
-@cases("checkpoint", *list(Schedule()))
+@pytest.mark.parametrize("checkpoint", list(Schedule()))
 def test_fixed_budgets_on_the_demo_match_a_second_computation(demo: Demo, checkpoint: int) -> None:
     point = demo.frontier[Fixed(checkpoint)]
     assert (point.accuracy, point.tokens) == pytest.approx(naive_fixed(demo.rows, checkpoint))
     assert point.responses == checkpoint
 
 
-@cases(
-    "policy accuracy responses tokens stops",
-    ("asc-0.8", 70.0, 22.0267, 7273.8533, [76, 25, 19, 10, 6, 14]),
-    ("asc-0.95", 71.3333, 39.52, 12880.8, [44, 13, 31, 23, 9, 30]),
-    ("esc-5", 72.0, 81.6, 26387.48, [0, 38, 12, 7, 6, 87]),
-    ("lead-4", 71.3333, 26.4, 8777.6133, [44, 31, 33, 18, 10, 14]),
-    ("first-valid", 60.0, 4.0, 1201.58, [150, 0, 0, 0, 0, 0]),
-    ("oracle", 76.0, 6.4, 2009.9933, [126, 13, 6, 2, 3, 0]),
+@pytest.mark.parametrize(
+    ("policy", "accuracy", "responses", "tokens", "stops"),
+    [
+        ("asc-0.8", 70.0, 22.0267, 7273.8533, [76, 25, 19, 10, 6, 14]),
+        ("asc-0.95", 71.3333, 39.52, 12880.8, [44, 13, 31, 23, 9, 30]),
+        ("esc-5", 72.0, 81.6, 26387.48, [0, 38, 12, 7, 6, 87]),
+        ("lead-4", 71.3333, 26.4, 8777.6133, [44, 31, 33, 18, 10, 14]),
+        ("first-valid", 60.0, 4.0, 1201.58, [150, 0, 0, 0, 0, 0]),
+        ("oracle", 76.0, 6.4, 2009.9933, [126, 13, 6, 2, 3, 0]),
+    ],
 )
 def test_the_figures_of_the_demo_stay(
     demo: Demo, policy: str, accuracy: float, responses: float, tokens: float, stops: list[int]
@@ -314,7 +315,7 @@ def test_orders_are_seeded_and_no_question_knows_another(table: Dataset) -> None
     assert (np.sort(table.orders, axis=2) == np.arange(8)).all()
 
 
-@cases("what", "agree with the vote", "cost")
+@pytest.mark.parametrize("what", ["agree with the vote", "cost"])
 def test_a_pool_whose_positions_differ_keeps_its_stored_order(what: str) -> None:
     records, truths = made_records(questions=200)
     if what == "cost":

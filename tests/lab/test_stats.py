@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ GRADES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_s
 # --- grades ---------------------------------------------------------------------------------------
 
 
-@cases("questions", 5, 50, 500)
+@pytest.mark.parametrize("questions", [5, 50, 500])
 def test_where_nothing_differs_a_difference_is_still_not_ruled_out(questions: int) -> None:
     gap = stats.paired_gap(np.ones(questions), np.ones(questions))
     assert (gap.value, gap.p) == (0, 1)
@@ -67,7 +66,7 @@ def test_what_is_spent_is_the_share_of_the_sum_and_the_rest_is_saved() -> None:
     )
 
 
-@cases("each full value", (4.0, 128.0, 3.125), (7, 7, 100), (0, 0, 100))
+@pytest.mark.parametrize(("each", "full", "value"), [(4.0, 128.0, 3.125), (7, 7, 100), (0, 0, 100)])
 def test_what_always_spends_alike_may_not_go_on_so(each: float, full: float, value: float) -> None:
     share = stats.spent_share(np.full(60, each), np.full(60, full))
     assert share.value == value

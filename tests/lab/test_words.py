@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from lab_fixtures import Bench
 from made_questions import trajectories_of
 
@@ -42,14 +41,16 @@ def headline_of(
     return spoken(shown, own, max_loss=allowed)
 
 
-@cases(
-    "lost gained allowed claim limit",
-    (0, 0, 0.02, "100.0 % right against 100.0 %", "as accurate within 2 points."),
-    (16, 0, 0.08, "96.0 % right against 100.0 %", "4.0 points less, within the 8 allowed."),
-    (2, 0, 0.005, "99.5 % right against 100.0 %", "and 2.0 points less cannot be ruled out."),
-    (0, 0, 0.005, "100.0 % right against 100.0 %", "no less here, and 1.2 points less cannot"),
-    (40, 0, 0.02, "90.0 % right against 100.0 %", "10.0 points less."),
-    (0, 40, 0.02, "100.0 % right against 90.0 %", "10.0 points more."),
+@pytest.mark.parametrize(
+    ("lost", "gained", "allowed", "claim", "limit"),
+    [
+        (0, 0, 0.02, "100.0 % right against 100.0 %", "as accurate within 2 points."),
+        (16, 0, 0.08, "96.0 % right against 100.0 %", "4.0 points less, within the 8 allowed."),
+        (2, 0, 0.005, "99.5 % right against 100.0 %", "and 2.0 points less cannot be ruled out."),
+        (0, 0, 0.005, "100.0 % right against 100.0 %", "no less here, and 1.2 points less cannot"),
+        (40, 0, 0.02, "90.0 % right against 100.0 %", "10.0 points less."),
+        (0, 40, 0.02, "100.0 % right against 90.0 %", "10.0 points more."),
+    ],
 )
 def test_both_figures_the_price_and_how_sure_come_first_then_what_became_of_the_limit(
     lost: int, gained: int, allowed: float, claim: str, limit: str
@@ -60,7 +61,7 @@ def test_both_figures_the_price_and_how_sure_come_first_then_what_became_of_the_
     assert limit in made["grounds"]
 
 
-@cases("questions", 1, 5, FEW - 1)
+@pytest.mark.parametrize("questions", [1, 5, FEW - 1])
 def test_few_questions_are_too_few_to_say(questions: int) -> None:
     made = headline_of(0, questions=questions)
     assert "too few to say" in made["claim"]
@@ -132,8 +133,8 @@ CALIBRATIONS = [
 ]
 
 
-@cases("chosen", *CALIBRATIONS)
-@cases("seen task", (0, "numeric"), (7, "numeric"), (0, "choice"))
+@pytest.mark.parametrize("chosen", CALIBRATIONS)
+@pytest.mark.parametrize(("seen", "task"), [(0, "numeric"), (7, "numeric"), (0, "choice")])
 def test_a_certificate_is_one_sentence_that_does_not_contradict_itself(
     chosen: Choice | None, seen: int, task: str
 ) -> None:
@@ -148,12 +149,14 @@ def test_a_certificate_is_one_sentence_that_does_not_contradict_itself(
     assert certified is (proved and not seen and task == "numeric")
 
 
-@cases(
-    "choices said unsaid",
-    ([choice(0.3, 0.1)] * 2, "Certified: P(loss ≤ 2 points against its own full", "Not"),
-    ([choice(0.3, None, questions=20, margin=1.0)], "too few to say", "standard error"),
-    ([choice(0.3, 0.1), choice(None, 0.1)], "(it takes about 300), so the full", "Certified"),
-    ([choice(0.3, 0.1), choice(None, 0.1)], "in 1 of 2 folds", "Certified"),
+@pytest.mark.parametrize(
+    ("choices", "said", "unsaid"),
+    [
+        ([choice(0.3, 0.1)] * 2, "Certified: P(loss ≤ 2 points against its own full", "Not"),
+        ([choice(0.3, None, questions=20, margin=1.0)], "too few to say", "standard error"),
+        ([choice(0.3, 0.1), choice(None, 0.1)], "(it takes about 300), so the full", "Certified"),
+        ([choice(0.3, 0.1), choice(None, 0.1)], "in 1 of 2 folds", "Certified"),
+    ],
 )
 def test_every_fold_needs_a_certificate(choices: list[Choice], said: str, unsaid: str) -> None:
     certified, told = certify(choices, "")
@@ -162,12 +165,11 @@ def test_every_fold_needs_a_certificate(choices: list[Choice], said: str, unsaid
     assert unsaid not in told
 
 
-@cases(
-    "protocol graded why",
-    ("replay", False, "no right answers"),
-    ("replay", True, "nothing was calibrated"),
-    ("crossfit", True, "crossfit is descriptive"),
-)
+@pytest.mark.parametrize(
+    ("protocol", "graded", "why"),
+    [("replay", False, "no right answers"), ("replay", True, "nothing was calibrated"),
+     ("crossfit", True, "crossfit is descriptive")],
+)  # fmt: skip
 def test_what_nothing_was_proved_of_says_why(protocol: str, graded: bool, why: str) -> None:
     assert why in uncertified(protocol, graded=graded)[1]
 

@@ -3,7 +3,6 @@ from math import log, log1p, sqrt
 
 import numpy as np
 import pytest
-from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from lab_fixtures import Letters
@@ -31,10 +30,12 @@ def prefixes() -> list[Prefix]:
 # --- what a gate may be fed -----------------------------------------------------------------------
 
 
-@cases(
-    "made names",
-    *(("paper", names) for names in ((NAMES[1], NAMES[0], *NAMES[2:]), NAMES[:-1], ())),
-    *(("vote", names) for names in (VOTE_FEATURE_NAMES[::-1], NAMES, VOTE_FEATURE_NAMES[1:])),
+@pytest.mark.parametrize(
+    ("made", "names"),
+    [
+        *(("paper", names) for names in ((NAMES[1], NAMES[0], *NAMES[2:]), NAMES[:-1], ())),
+        *(("vote", names) for names in (VOTE_FEATURE_NAMES[::-1], NAMES, VOTE_FEATURE_NAMES[1:])),
+    ],
 )
 def test_other_inputs_or_another_order_are_refused(made: str, names: tuple[str, ...]) -> None:
     with pytest.raises(ControllerError, match=r"\A[^\n]*train it again[^\n]*\Z"):
@@ -68,7 +69,7 @@ def linear(seed: int = 0) -> Network:
 NEVER = replace(linear(), weight=np.zeros((1, len(VOTE_FEATURE_NAMES))), bias=np.array([-9.0]))
 
 
-@cases("depth", 0, 1, 2, 11)
+@pytest.mark.parametrize("depth", [0, 1, 2, 11])
 def test_a_network_of_any_depth_survives_the_trip_through_its_tensors(depth: int) -> None:
     net = network_of(4, (4,) * depth, seed=depth, reach=1.0)
     again = Network.from_tensors(dict(sorted(net.tensors().items())))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import prefix_of, prefixes_of
@@ -24,32 +23,34 @@ def stop_of(policy: Policy, prefixes: list[Prefix]) -> int | None:
 # --- rules ----------------------------------------------------------------------------------------
 
 
-@cases("policy", *LEARNING, ids=str)
+@pytest.mark.parametrize("policy", LEARNING, ids=str)
 def test_abstentions_alone_stop_no_policy(policy: Policy) -> None:
     assert stop_of(policy, prefixes_of("." * 128)) is None
 
 
-@cases(
-    "policy answers stops",
-    (Majority(0.8), "aaaab", True),
-    (Majority(0.81), "aaaab", False),
-    (Majority(0.8), "aaaab...", True),
-    (Majority(0.5), "ab", True),
-    *((Entropy(1), "abcdefgh"[:n], True) for n in range(1, 9)),
-    (Entropy(0.81), "aaab", False),  # 0.8113
-    (Entropy(0.82), "aaab", True),
-    (Lead(3), "aaa", True),
-    (Lead(3), "aab", False),
-    (Lead(3), "aa.a", True),
-    (Lead(3), "babaaaa", True),
-    (ESC(3), "baaa", True),
-    (ESC(3), "aaaa.", False),
-    (ESC(3), "a.aa", False),
-    (ESC(3), "...", False),
-    (ASC(0.96875), "aaaa", True),  # exactly as sure
-    (ASC(0.96876), "aaaa", False),
-    (ASC(0.95), [Vote("a", weight=0.5)] * 4, False),
-    (ASC(0.95), [Vote("a", weight=0.5)] * 8, True),
+@pytest.mark.parametrize(
+    ("policy", "answers", "stops"),
+    [
+        (Majority(0.8), "aaaab", True),
+        (Majority(0.81), "aaaab", False),
+        (Majority(0.8), "aaaab...", True),
+        (Majority(0.5), "ab", True),
+        *((Entropy(1), "abcdefgh"[:n], True) for n in range(1, 9)),
+        (Entropy(0.81), "aaab", False),  # 0.8113
+        (Entropy(0.82), "aaab", True),
+        (Lead(3), "aaa", True),
+        (Lead(3), "aab", False),
+        (Lead(3), "aa.a", True),
+        (Lead(3), "babaaaa", True),
+        (ESC(3), "baaa", True),
+        (ESC(3), "aaaa.", False),
+        (ESC(3), "a.aa", False),
+        (ESC(3), "...", False),
+        (ASC(0.96875), "aaaa", True),  # exactly as sure
+        (ASC(0.96876), "aaaa", False),
+        (ASC(0.95), [Vote("a", weight=0.5)] * 4, False),
+        (ASC(0.95), [Vote("a", weight=0.5)] * 8, True),
+    ],
 )
 def test_a_rule_looks_at_its_number_of_the_valid_votes(
     policy: Policy, answers: str | list[Vote], stops: bool
@@ -57,25 +58,29 @@ def test_a_rule_looks_at_its_number_of_the_valid_votes(
     assert policy.decide(prefix_of(answers)).stop == stops
 
 
-@cases(
-    "policy answers stop",
-    (Fixed(8), "." * 128, 8),
-    *((Fixed(n), "a" * 128, stop) for n, stop in ((1, 4), (4, 4), (5, 8), (100, 128))),
-    (FirstValid(), "." * 9 + "a" * 7, 16),
-    (Bounded(ESC(), maximum=3), "ab" * 64, 4),  # never passed unless the first block does
-    (Bounded(ASC(), maximum=16), "." * 128, 16),
-    (Bounded(Fixed(4), need_vote=True), "." * 8 + "a" * 8, 16),
-    (Bounded(Fixed(4), need_vote=False), "." * 8 + "a" * 8, 4),
+@pytest.mark.parametrize(
+    ("policy", "answers", "stop"),
+    [
+        (Fixed(8), "." * 128, 8),
+        *((Fixed(n), "a" * 128, stop) for n, stop in ((1, 4), (4, 4), (5, 8), (100, 128))),
+        (FirstValid(), "." * 9 + "a" * 7, 16),
+        (Bounded(ESC(), maximum=3), "ab" * 64, 4),  # never passed unless the first block does
+        (Bounded(ASC(), maximum=16), "." * 128, 16),
+        (Bounded(Fixed(4), need_vote=True), "." * 8 + "a" * 8, 16),
+        (Bounded(Fixed(4), need_vote=False), "." * 8 + "a" * 8, 4),
+    ],
 )
 def test_a_policy_stops_at_its_checkpoint(policy: Policy, answers: str, stop: int) -> None:
     assert stop_of(policy, prefixes_of(answers)) == stop
 
 
-@cases(
-    "confidence needed",
-    (0.90, [3, 5, 6, 8, 9, 11, 12, 13, 15, 16, 17]),
-    (0.95, [4, 6, 8, 9, 11, 12, 14, 15, 17, 18, 19]),
-    (0.99, [6, 9, 11, 13, 14, 16, 18, 19, 21, 23, 24]),
+@pytest.mark.parametrize(
+    ("confidence", "needed"),
+    [
+        (0.90, [3, 5, 6, 8, 9, 11, 12, 13, 15, 16, 17]),
+        (0.95, [4, 6, 8, 9, 11, 12, 14, 15, 17, 18, 19]),
+        (0.99, [6, 9, 11, 13, 14, 16, 18, 19, 21, 23, 24]),
+    ],
 )
 def test_asc_needs_the_votes_of_the_published_table(confidence: float, needed: list[int]) -> None:
     for rivals, least in enumerate(needed):
@@ -123,14 +128,16 @@ def test_limits_change_a_decision_only_where_they_say(
             assert bounded.decide(prefix) == Lead(2).decide(prefix)
 
 
-@cases(
-    "policy answers decision",
-    (Lead(3), "aaaa", Decision(True, "lead")),
-    (Lead(3), "abab", Decision(False, "not yet: lead")),
-    (Bounded(Lead(3), minimum=9), "aaaa", Decision(False, "below the minimum")),
-    (Bounded(Lead(3), maximum=4), "abab", Decision(True, "maximum reached", forced=True)),
-    (Bounded(Lead(3), maximum=4), "aaaa", Decision(True, "lead")),
-    (Bounded(Fixed(4), maximum=4), "....", Decision(True, "maximum reached", forced=True)),
+@pytest.mark.parametrize(
+    ("policy", "answers", "decision"),
+    [
+        (Lead(3), "aaaa", Decision(True, "lead")),
+        (Lead(3), "abab", Decision(False, "not yet: lead")),
+        (Bounded(Lead(3), minimum=9), "aaaa", Decision(False, "below the minimum")),
+        (Bounded(Lead(3), maximum=4), "abab", Decision(True, "maximum reached", forced=True)),
+        (Bounded(Lead(3), maximum=4), "aaaa", Decision(True, "lead")),
+        (Bounded(Fixed(4), maximum=4), "....", Decision(True, "maximum reached", forced=True)),
+    ],
 )
 def test_a_decision_says_why(policy: Policy, answers: str, decision: Decision) -> None:
     assert policy.decide(prefixes_of(answers)[0]) == decision
@@ -171,14 +178,16 @@ bounded = st.builds(
 )
 
 
-@cases(
-    "policy label weighted",
-    (Fixed(128), "fixed-128", "weighted-128"),
-    (ASC(0.95), "asc-0.95", "asc-0.95+weighted"),
-    (FirstValid(), "first-valid", "first-valid+weighted"),
-    (Bounded(Fixed(8)), "fixed-8+vote", "weighted-8+vote"),
-    (Bounded(ESC(5), 8), "esc-5+min8+vote", "esc-5+min8+vote+weighted"),
-    (Bounded(Lead(3), 8, 64, False), "lead-3+min8+max64", "lead-3+min8+max64+weighted"),
+@pytest.mark.parametrize(
+    ("policy", "label", "weighted"),
+    [
+        (Fixed(128), "fixed-128", "weighted-128"),
+        (ASC(0.95), "asc-0.95", "asc-0.95+weighted"),
+        (FirstValid(), "first-valid", "first-valid+weighted"),
+        (Bounded(Fixed(8)), "fixed-8+vote", "weighted-8+vote"),
+        (Bounded(ESC(5), 8), "esc-5+min8+vote", "esc-5+min8+vote+weighted"),
+        (Bounded(Lead(3), 8, 64, False), "lead-3+min8+max64", "lead-3+min8+max64+weighted"),
+    ],
 )
 def test_a_label_names_its_policy_and_its_votes(policy: Policy, label: str, weighted: str) -> None:
     assert parse_policy(label) == policy
@@ -200,13 +209,15 @@ MEANINGLESS = (
 )
 
 
-@cases(
-    "label said",
-    *((label, ".") for label in MEANINGLESS.split("|")),
-    ("best", r'"best".*asc-N.*first-valid'),
-    ("asc-0.9+weighted", "weights belong to a controller"),
-    ("weighted-128", "weights belong to a controller"),
-    ("esc-5+vote+weighted", "weights belong to a controller"),
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        *((label, ".") for label in MEANINGLESS.split("|")),
+        ("best", r'"best".*asc-N.*first-valid'),
+        ("asc-0.9+weighted", "weights belong to a controller"),
+        ("weighted-128", "weights belong to a controller"),
+        ("esc-5+vote+weighted", "weights belong to a controller"),
+    ],
 )
 def test_a_label_that_makes_no_sense_is_refused_in_one_sentence(label: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from commands import said
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -157,7 +156,7 @@ def deaths(work: Callable[[], object], out: Path, first: Path | None) -> Iterato
         yield done[number - 1]
 
 
-@cases("grown", False, True)
+@pytest.mark.parametrize("grown", [False, True])
 def test_a_death_at_any_file_operation_loses_nothing(tmp_path: Path, grown: bool) -> None:
     first, whole, out = tmp_path / "first", tmp_path / "whole", tmp_path / "pool"
     old = [*(sampled(first, 8, QUESTIONS[1:]) or ())] if grown else []
@@ -175,7 +174,7 @@ def test_a_death_at_any_file_operation_loses_nothing(tmp_path: Path, grown: bool
         sampler.asked.clear()
 
 
-@cases("imported", False, True)
+@pytest.mark.parametrize("imported", [False, True])
 def test_a_death_while_something_is_dropped_leaves_a_pool(tmp_path: Path, imported: bool) -> None:
     first, without, out = tmp_path / "first", tmp_path / "without", tmp_path / "pool"
     sampled(first)
@@ -204,7 +203,7 @@ def test_what_failed_is_noted_and_asked_for_again_and_the_old_pool_stays(tmp_pat
     assert (len(sampler.asked), grown and {len(each.responses) for each in grown}) == (6, {16})
 
 
-@cases("status", 400, 401)
+@pytest.mark.parametrize("status", [400, 401])
 def test_a_refused_question_stops_no_other_and_a_wrong_key_all(tmp_path: Path, status: int) -> None:
     sampler = Stepping(error=UpstreamError("no", status=status))
     with pytest.raises(UpstreamError, match="no response: .*no" if status == 400 else "401: no"):
@@ -230,17 +229,19 @@ def test_half_a_line_is_cut_and_named_and_one_damaged_in_the_middle_refused(tmp_
 OTHER = [replace(QUESTIONS[0], text="else?"), *QUESTIONS[1:]]
 
 
-@cases(
-    "plan questions sentence",
-    (replace(PLAN, sampler={"model": "other"}), QUESTIONS, "other settings"),
-    (replace(PLAN, seed=1), QUESTIONS, "other settings"),
-    (replace(PLAN, task=get_task("gsm8k")), QUESTIONS, "other settings"),
-    (replace(PLAN, responses=4), QUESTIONS, "was (sampled|begun) with other settings"),
-    (PLAN, QUESTIONS[1:], "other questions"),
-    (PLAN, OTHER, "other questions"),
-    (ENDLESS, QUESTIONS, "other settings"),
+@pytest.mark.parametrize(
+    ("plan", "questions", "sentence"),
+    [
+        (replace(PLAN, sampler={"model": "other"}), QUESTIONS, "other settings"),
+        (replace(PLAN, seed=1), QUESTIONS, "other settings"),
+        (replace(PLAN, task=get_task("gsm8k")), QUESTIONS, "other settings"),
+        (replace(PLAN, responses=4), QUESTIONS, "was (sampled|begun) with other settings"),
+        (PLAN, QUESTIONS[1:], "other questions"),
+        (PLAN, OTHER, "other questions"),
+        (ENDLESS, QUESTIONS, "other settings"),
+    ],
 )
-@cases("finished", True, False)
+@pytest.mark.parametrize("finished", [True, False])
 def test_another_plan_is_refused_and_nothing_touched(
     tmp_path: Path, plan: Plan, questions: list[Question], sentence: str, finished: bool
 ) -> None:
@@ -384,7 +385,7 @@ def test_what_is_dropped_stays_away_also_while_it_is_under_way(tmp_path: Path) -
     assert [*open_pool(out).questions] == ["c"]
 
 
-@cases("imported", True, False)
+@pytest.mark.parametrize("imported", [True, False])
 def test_a_dropped_question_is_erased_and_never_asked_again(tmp_path: Path, imported: bool) -> None:
     out, without = tmp_path / "pool", tmp_path / "without"
     sampled(out)
@@ -426,12 +427,14 @@ def test_a_pool_that_is_not_finished_forgets_a_question_and_its_failures(tmp_pat
     assert holding() == ["dropped.jsonl"]
 
 
-@cases(
-    "words why",
-    ((), "say what is to be dropped"),
-    (("--before", "2026-01-31"), "does not say when"),
-    (("--before", "soon"), "a date such as"),
-    (("--ids", "q0,q1,q2,q3,q4,q5"), "nothing would be left"),
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "say what is to be dropped"),
+        (("--before", "2026-01-31"), "does not say when"),
+        (("--before", "soon"), "a date such as"),
+        (("--ids", "q0,q1,q2,q3,q4,q5"), "nothing would be left"),
+    ],
 )
 def test_what_cannot_be_dropped_stays(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
     sampled(tmp_path)
@@ -504,7 +507,7 @@ def test_a_few_changes_are_too_many_where_none_was_promised() -> None:
     assert (raised.count(True), any(raised[:5_000])) == (1, False)
 
 
-@cases("chances", (0.02, 0.02), (0.2, 0.005), (0.01, 0.08))
+@pytest.mark.parametrize("chances", [(0.02, 0.02), (0.2, 0.005), (0.01, 0.08)])
 def test_the_interval_has_the_running_mean_after_every_audit(chances: tuple[float, float]) -> None:
     random = np.random.default_rng(2)
     each = np.repeat(chances, 300)

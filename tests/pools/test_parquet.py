@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cases import cases
 from lab_fixtures import Bench, Letters
 from pyarrow import parquet
 
@@ -36,8 +35,8 @@ def folder(parted: Pool, tmp_path: Path) -> Path:
 # --- the same as the pool -------------------------------------------------------------------------
 
 
-@cases("kind", "path", "file", "memory")
-@cases("name", "my export", "one.parquet")
+@pytest.mark.parametrize("kind", ["path", "file", "memory"])
+@pytest.mark.parametrize("name", ["my export", "one.parquet"])
 def test_it_says_and_holds_the_same(parted: Pool, kind: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     known = {"path": str(path), "file": path.as_uri(), "memory": f"memory:/{path}"}
@@ -184,18 +183,20 @@ def again(*stretches: tuple[int, int]) -> Change:
     return lambda table: pa.concat_tables([table.slice(a, b - a) for a, b in stretches])
 
 
-@cases(
-    "damage told",
-    (lose, "holds 640 of the 960 responses it was exported with; export the pool again"),
-    (second(again((1, 320))), "holds 959 of the 960 responses"),
-    (break_off, "part-00001.parquet"),
-    (say_another_pool, "are of different pools"),
-    (repeat, "the parts of .* split question"),
-    (second(without_a_text), r"part-00001.parquet\" has a row without text"),
-    (second(lambda table: table.drop_columns(["text"])), "has a row without text"),
-    (cut_a_question, "has response 22 but not 0|has 22 responses, but the schedule goes to 32"),
-    (second(again((5, 320), (0, 5))), "has response 5 but not 0"),
-    (second(again((32, 320), (32, 64))), "has response 0 twice|split question"),
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lose, "holds 640 of the 960 responses it was exported with; export the pool again"),
+        (second(again((1, 320))), "holds 959 of the 960 responses"),
+        (break_off, "part-00001.parquet"),
+        (say_another_pool, "are of different pools"),
+        (repeat, "the parts of .* split question"),
+        (second(without_a_text), r"part-00001.parquet\" has a row without text"),
+        (second(lambda table: table.drop_columns(["text"])), "has a row without text"),
+        (cut_a_question, "has response 22 but not 0|has 22 responses, but the schedule goes to 32"),
+        (second(again((5, 320), (0, 5))), "has response 5 but not 0"),
+        (second(again((32, 320), (32, 64))), "has response 0 twice|split question"),
+    ],
 )
 def test_what_is_not_whole_is_refused(
     damage: Callable[[Path], None], told: str, folder: Path, bench: Bench
@@ -254,7 +255,7 @@ def test_an_address_is_shown_without_its_key() -> None:
     assert "hush" not in str(caught.value)
 
 
-@cases("address", "what://hush@is/this", "s3://hush@bucket/%zz")
+@pytest.mark.parametrize("address", ["what://hush@is/this", "s3://hush@bucket/%zz"])
 def test_an_address_that_nobody_knows_is_refused_without_repeating_it(address: str) -> None:
     with pytest.raises(AeraError, match=r"this address of .* cannot be opened") as caught:
         open_pool(address)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from foreign import DATA
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,13 +85,15 @@ def test_files_are_as_documented_and_of_equal_records_equal(pool: Pool, tmp_path
         assert (again.path / file).read_bytes() == (pool.path / file).read_bytes()
 
 
-@cases(
-    "counts each",
-    ([300, 1], 300),
-    ([300, 200], 200),
-    ([4, 2], 2),  # as many responses either way, and more questions
-    ([5, 5, 3, 3, 3], 3),
-    ([3, 0], 3),
+@pytest.mark.parametrize(
+    ("counts", "each"),
+    [
+        ([300, 1], 300),
+        ([300, 200], 200),
+        ([4, 2], 2),  # as many responses either way, and more questions
+        ([5, 5, 3, 3, 3], 3),
+        ([3, 0], 3),
+    ],
 )
 def test_a_pool_is_cut_where_it_keeps_most(tmp_path: Path, counts: list[int], each: int) -> None:
     records = [record_of(f"q{i}", "1" * count) for i, count in enumerate(counts)]
@@ -129,11 +130,13 @@ def test_a_question_with_too_few_responses_is_there_passed_over_and_told(tmp_pat
         assert [record.question.id for record in Pool.open(tmp_path / "ten")] == names
 
 
-@cases(
-    "counts responses message",
-    ([], None, "at least one question"),
-    ([0], None, "at least one response"),
-    ([3], 11, "no question has 11 responses, the most are 3"),
+@pytest.mark.parametrize(
+    ("counts", "responses", "message"),
+    [
+        ([], None, "at least one question"),
+        ([0], None, "at least one response"),
+        ([3], 11, "no question has 11 responses, the most are 3"),
+    ],
 )
 def test_a_pool_of_nothing_is_refused(
     tmp_path: Path, counts: list[int], responses: int | None, message: str
@@ -221,7 +224,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
 }
 
 
-@cases("change message", *CHANGES)
+@pytest.mark.parametrize(("change", "message"), CHANGES)
 def test_damaged_responses_are_reported(pool: Pool, change: Change, message: str) -> None:
     data = "".join(change(lines_of(pool))).encode("utf-8", "surrogatepass")
     (pool.path / SEALED).write_bytes(gzip.compress(data))
@@ -240,15 +243,17 @@ def test_a_damaged_line_is_named_with_its_field(pool: Pool) -> None:
         assert f"{SEALED}, line 3: {message}" in trouble(Pool.open(pool.path))
 
 
-@cases(
-    "content message",
-    ('{"id": "a"}\n', "line 1: the field 'question' is missing"),
-    ('{"id": 4, "question": "?"}\n', 'line 1: the field "id" is 4'),
-    ('{"id": "a", "question": "?", "choices": "xy"}\n', 'the field "choices" is'),
-    ("[]\n", "questions.jsonl, line 1"),
-    ('{"id": "a", "question": "?"}\n' * 2, "question a twice"),
-    ('{"id": "a", "question": "?"}', "half-written"),
-    (None, 'questions.jsonl" is missing'),
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"id": "a"}\n', "line 1: the field 'question' is missing"),
+        ('{"id": 4, "question": "?"}\n', 'line 1: the field "id" is 4'),
+        ('{"id": "a", "question": "?", "choices": "xy"}\n', 'the field "choices" is'),
+        ("[]\n", "questions.jsonl, line 1"),
+        ('{"id": "a", "question": "?"}\n' * 2, "question a twice"),
+        ('{"id": "a", "question": "?"}', "half-written"),
+        (None, 'questions.jsonl" is missing'),
+    ],
 )
 def test_damaged_questions_are_reported(pool: Pool, content: str | None, message: str) -> None:
     (pool.path / "questions.jsonl").unlink()
@@ -257,17 +262,19 @@ def test_damaged_questions_are_reported(pool: Pool, content: str | None, message
     assert message in trouble(Pool.open(pool.path))
 
 
-@cases(
-    "changes message",
-    ({"format": 5, "written_by": "9.1"}, "format 5, which aera 9.1 wrote.*; update aera"),
-    ({"format": 5, "written_by": None}, "format 5, which a newer aera wrote"),
-    ({"format": "new"}, "the field \"format\" is 'new'"),
-    ({"format": 0}, 'the field "format" is 0'),
-    ({"schedule": [8, 4]}, "strictly increasing"),
-    ({"task": {"name": "x", "kind": "poetry"}}, "poetry"),
-    *(({"other_counts": counts}, "cannot be understood") for counts in ({"a": "x"}, [])),
-    *(({"schedule": points}, "cannot be understood") for points in ([4.5, 8], 4)),
-    *((text, "cannot be understood") for text in ("", "{", "[]", "null", "\x00")),
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 5, "written_by": "9.1"}, "format 5, which aera 9.1 wrote.*; update aera"),
+        ({"format": 5, "written_by": None}, "format 5, which a newer aera wrote"),
+        ({"format": "new"}, "the field \"format\" is 'new'"),
+        ({"format": 0}, 'the field "format" is 0'),
+        ({"schedule": [8, 4]}, "strictly increasing"),
+        ({"task": {"name": "x", "kind": "poetry"}}, "poetry"),
+        *(({"other_counts": counts}, "cannot be understood") for counts in ({"a": "x"}, [])),
+        *(({"schedule": points}, "cannot be understood") for points in ([4.5, 8], 4)),
+        *((text, "cannot be understood") for text in ("", "{", "[]", "null", "\x00")),
+    ],
 )
 def test_a_manifest_from_elsewhere_or_damaged_is_refused(
     pool: Pool, changes: dict[str, Any] | str, message: str
@@ -292,13 +299,15 @@ def test_a_directory_with_a_manifest_is_a_pool(bench: Bench, pool_copy: Path) ->
     assert isinstance(open_pool(pool_copy), Pool)  # also where tables lie beside its files
 
 
-@cases(
-    "name message",
-    ("nowhere", r"no pool at .*manifest\.json is missing"),
-    ("empty", r"no pool at .*manifest\.json is missing"),
-    ("rows.jsonl", "is a file and no pool"),
-    ("begun", r"plan\.json\" cannot be understood"),
-    ("tables", "make a pool of it with aera import"),
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", r"no pool at .*manifest\.json is missing"),
+        ("empty", r"no pool at .*manifest\.json is missing"),
+        ("rows.jsonl", "is a file and no pool"),
+        ("begun", r"plan\.json\" cannot be understood"),
+        ("tables", "make a pool of it with aera import"),
+    ],
 )
 def test_what_is_no_pool_is_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n")

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cases import cases
 from fakes import Call, FakeUpstream, inspect_state
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,22 +60,24 @@ def quick(started: list[Worker]) -> Equivalence:
     return made
 
 
-@cases(
-    "one other same",
-    ("(x+1)^2", "x^2+2x+1", True),
-    ("\\frac{a+b}{2}", "\\frac{b+a}{2}", True),
-    ("3\\sqrt{2}+1", "1+3\\sqrt{2}", True),
-    ("\\sin^2x+\\cos^2x", "1", True),
-    ("2^{10}", "1024", True),
-    ("x", "x", True),
-    ("x+1", "x+2", False),
-    ("[1,2)", "(1,2)", False),
-    ("x>3", "(3,\\infty)", False),  # equal one way round only
-    ("0.3333333", "\\frac{1}{3}", False),  # numbers are exact
-    ("listen", "silent", False),  # no products of letters
-    ("\\frac{", "1", False),
-    ("", "x", False),
-    ("{{{", "x\n+1", False),
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("(x+1)^2", "x^2+2x+1", True),
+        ("\\frac{a+b}{2}", "\\frac{b+a}{2}", True),
+        ("3\\sqrt{2}+1", "1+3\\sqrt{2}", True),
+        ("\\sin^2x+\\cos^2x", "1", True),
+        ("2^{10}", "1024", True),
+        ("x", "x", True),
+        ("x+1", "x+2", False),
+        ("[1,2)", "(1,2)", False),
+        ("x>3", "(3,\\infty)", False),  # equal one way round only
+        ("0.3333333", "\\frac{1}{3}", False),  # numbers are exact
+        ("listen", "silent", False),  # no products of letters
+        ("\\frac{", "1", False),
+        ("", "x", False),
+        ("{{{", "x\n+1", False),
+    ],
 )
 def test_expressions_are_the_same_where_they_are_equal(
     equivalence: Equivalence, one: str, other: str, same: bool
@@ -84,7 +85,7 @@ def test_expressions_are_the_same_where_they_are_equal(
     assert equivalence.same(one, other) == equivalence.same(other, one) == same
 
 
-@cases("hanging", HANGING, "2003^{2002^{2001}}")
+@pytest.mark.parametrize("hanging", [HANGING, "2003^{2002^{2001}}"])
 def test_a_hanging_expression_costs_one_deadline(quick: Equivalence, hanging: str) -> None:
     begun = time.monotonic()
     assert not quick.same("x+1", hanging)
@@ -96,7 +97,7 @@ def test_a_hanging_expression_costs_one_deadline(quick: Equivalence, hanging: st
     assert quick.same("z+1", "1+z")
 
 
-@cases("at_work", False, True)
+@pytest.mark.parametrize("at_work", [False, True])
 def test_a_killed_process_is_replaced_and_asked_again(
     quick: Equivalence, started: list[Worker], at_work: bool
 ) -> None:
@@ -232,10 +233,12 @@ def solved(questions: list[str], policy: Policy, budget: Budget | None = None) -
     return live(upstream, lambda by: gathered(named, by, controller, budget=budget))
 
 
-@cases(
-    "policy budget count reason",
-    (ASC(0.95), Budget(), 4, "confident leader"),
-    (Fixed(16), Budget(responses=6), 6, "limit: responses"),
+@pytest.mark.parametrize(
+    ("policy", "budget", "count", "reason"),
+    [
+        (ASC(0.95), Budget(), 4, "confident leader"),
+        (Fixed(16), Budget(responses=6), 6, "limit: responses"),
+    ],
 )
 def test_a_live_solve_counts_equal_answers_together_also_in_an_unfinished_block(
     policy: Policy, budget: Budget, count: int, reason: str

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from cases import cases
 
 from aera import Question, Response, Task, Vote, get_task
 from aera.errors import UsageError
@@ -22,18 +21,20 @@ def test_the_redo_test_is_on_only_where_somebody_asks_for_it() -> None:
     assert PAPER.read(Response("The answer is 7")) == Vote(None, redo=True)
 
 
-@cases(
-    "text redo",
-    (r"\boxed{5}", False),
-    (r"It's better to redo the question. \boxed{5}", True),
-    (r"It is better to redo. \boxed{5}", True),
-    (r"Better to redo? \boxed{5}", False),
-    ("5", True),
-    ("", True),
-    ("Boxed", False),
-    (r"\boxed{5}" + "." * 92, False),
-    (r"\boxed{5}" + "." * 97, True),
-    (r"<think>better to redo</think>\boxed{5}", True),
+@pytest.mark.parametrize(
+    ("text", "redo"),
+    [
+        (r"\boxed{5}", False),
+        (r"It's better to redo the question. \boxed{5}", True),
+        (r"It is better to redo. \boxed{5}", True),
+        (r"Better to redo? \boxed{5}", False),
+        ("5", True),
+        ("", True),
+        ("Boxed", False),
+        (r"\boxed{5}" + "." * 92, False),
+        (r"\boxed{5}" + "." * 97, True),
+        (r"<think>better to redo</think>\boxed{5}", True),
+    ],
 )
 def test_a_redo_is_a_phrase_or_a_missing_box(text: str, redo: bool) -> None:
     assert tasks.needs_redo(text) is redo
@@ -46,7 +47,7 @@ def test_a_redo_abstains_and_keeps_what_it_had_boxed_before() -> None:
     assert PAPER.read(cut) == Vote(None, redo=True, raw="5")
 
 
-@cases("text", "The answer is 5", "#### 5", "so\n5")
+@pytest.mark.parametrize("text", ["The answer is 5", "#### 5", "so\n5"])
 def test_a_truncated_response_votes_by_its_box_only(text: str) -> None:
     task = get_task("gsm8k")
     assert task.read(Response(text)).answer == "5"
@@ -89,7 +90,7 @@ def test_the_prompt_lists_the_choices_by_letter() -> None:
     assert task.prompt(Question("1", "Which?", ("red", "blue"))) == "Q: Which?\n(A) red\n(B) blue!"
 
 
-@cases("name", *TASKS)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_task_survives_its_manifest(name: str) -> None:
     assert tasks.task_from_json({**get_task(name).as_json(), "unknown": 1}) == get_task(name)
 
@@ -125,22 +126,24 @@ def test_what_a_file_does_not_say_is_the_preset_of_its_kind(tmp_path: Path) -> N
     assert words.read(Response(r"\boxed{The End}")).answer == "the end"
 
 
-@cases(
-    "text trouble",
-    ("kind", "is not TOML"),
-    ("", "kind is missing; it is one of numeric"),
-    ('kind = "essay"', 'kind is one of numeric, .* but got "essay"'),
-    ('kind = "text"\nlike = 1', '"like" is unknown; there are name, kind, prompt'),
-    ('kind = "text"\nprompts = "x"', 'did you mean "prompt"'),
-    ('kind = "text"\nprompt = 3', "prompt must be text, but is 3"),
-    ('kind = "text"\nprompt = "ask"', r"the prompt of the task .mine. has no \{question\}"),
-    ('kind = "text"\nloose = "yes"', "loose must be true or false"),
-    ('kind = "text"\nnormalise = [1]', "normalise must be text, but is 1"),
-    ('kind = "text"\nnormalise = ["x"]', '"x" cannot be normalised away'),
-    ('kind = "numeric"\npattern = "("', "is no regular expression"),
-    ('kind = "numeric"\nthinking = ["<a>"]', "needs pairs: a marker that opens"),
-    ('kind = "numeric"\nequivalence = true', "equivalence is for expressions"),
-    ('kind = "numeric"\npath = "a"', 'path goes with kind = "json"'),
+@pytest.mark.parametrize(
+    ("text", "trouble"),
+    [
+        ("kind", "is not TOML"),
+        ("", "kind is missing; it is one of numeric"),
+        ('kind = "essay"', 'kind is one of numeric, .* but got "essay"'),
+        ('kind = "text"\nlike = 1', '"like" is unknown; there are name, kind, prompt'),
+        ('kind = "text"\nprompts = "x"', 'did you mean "prompt"'),
+        ('kind = "text"\nprompt = 3', "prompt must be text, but is 3"),
+        ('kind = "text"\nprompt = "ask"', r"the prompt of the task .mine. has no \{question\}"),
+        ('kind = "text"\nloose = "yes"', "loose must be true or false"),
+        ('kind = "text"\nnormalise = [1]', "normalise must be text, but is 1"),
+        ('kind = "text"\nnormalise = ["x"]', '"x" cannot be normalised away'),
+        ('kind = "numeric"\npattern = "("', "is no regular expression"),
+        ('kind = "numeric"\nthinking = ["<a>"]', "needs pairs: a marker that opens"),
+        ('kind = "numeric"\nequivalence = true', "equivalence is for expressions"),
+        ('kind = "numeric"\npath = "a"', 'path goes with kind = "json"'),
+    ],
 )
 def test_a_bad_file_says_which_key_is_wrong(tmp_path: Path, text: str, trouble: str) -> None:
     with pytest.raises(UsageError, match=trouble):
@@ -158,14 +161,16 @@ def test_a_function_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert own.read(Response("  ")).answer is None
 
 
-@cases(
-    "named trouble",
-    ("nothing", "no task is called"),
-    ("gone.toml", r"gone.toml. cannot be read: No such file"),
-    ("nowhere:x", 'the module "nowhere" cannot be imported'),
-    ("math:nothing", 'the module "math" has no "nothing"'),
-    ("math:pi", "is neither a Task nor a function"),
-    (":x", "named as MODULE:NAME"),
+@pytest.mark.parametrize(
+    ("named", "trouble"),
+    [
+        ("nothing", "no task is called"),
+        ("gone.toml", r"gone.toml. cannot be read: No such file"),
+        ("nowhere:x", 'the module "nowhere" cannot be imported'),
+        ("math:nothing", 'the module "math" has no "nothing"'),
+        ("math:pi", "is neither a Task nor a function"),
+        (":x", "named as MODULE:NAME"),
+    ],
 )
 def test_what_cannot_be_had_is_refused(named: str, trouble: str) -> None:
     with pytest.raises(UsageError, match=trouble):
@@ -224,7 +229,7 @@ def endings() -> list[dict]:  # type: ignore[type-arg]
     return [json.loads(line) for line in ENDINGS.read_text("utf-8").splitlines()]
 
 
-@cases("row", *endings(), ids=lambda row: row["id"])
+@pytest.mark.parametrize("row", endings(), ids=lambda row: row["id"])
 def test_an_ending_is_read_as_its_author_meant_it(row: dict) -> None:  # type: ignore[type-arg]
     thought = f"<think>{row['reasoning']}</think>" if row.get("reasoning") else ""
     options = tuple(row.get("choices", ()))
@@ -335,19 +340,21 @@ SAID = [
 ]
 
 
-@cases("task text answer", *SAID)
+@pytest.mark.parametrize(("task", "text", "answer"), SAID)
 def test_a_response_votes_for_what_it_says(task: str, text: str, answer: str | None) -> None:
     assert answer_of(task, text) == answer
 
 
-@cases(
-    "task text answer",
-    *(("choice", r"\boxed{\text{Berlin}}", "B"), ("choice", r"\boxed{Rome}", None)),
-    *(("choice", "Answer: D. Paris", None), ("choice", "Answer: Paris", "C")),
-    *(("choice", r"\boxed{E}", None), ("choice", "So:\nC. Paris", "C")),
-    ("choice", "A is correct only if the sky is green. C is correct.", "C"),
-    *(("choice-loose", "Hence Madrid!", "D"), ("choice-loose", "Except Madrid.", None)),
-    *(("choice-loose", "C. Paris", "C"), ("choice-loose", "So:\nC. Madrid", None)),
+@pytest.mark.parametrize(
+    ("task", "text", "answer"),
+    [
+        *(("choice", r"\boxed{\text{Berlin}}", "B"), ("choice", r"\boxed{Rome}", None)),
+        *(("choice", "Answer: D. Paris", None), ("choice", "Answer: Paris", "C")),
+        *(("choice", r"\boxed{E}", None), ("choice", "So:\nC. Paris", "C")),
+        ("choice", "A is correct only if the sky is green. C is correct.", "C"),
+        *(("choice-loose", "Hence Madrid!", "D"), ("choice-loose", "Except Madrid.", None)),
+        *(("choice-loose", "C. Paris", "C"), ("choice-loose", "So:\nC. Madrid", None)),
+    ],
 )
 def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str | None) -> None:
     assert answer_of(task, text, CITIES) == answer
@@ -358,27 +365,31 @@ def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str |
     assert answer_of("choice", "Answer: C major", ("G major", "C major")) == "B"
 
 
-@cases("form", *ALTERNATIVES.split("|"))
-@cases(
-    "task one other",
-    *((name, "5", "6") for name in ("numeric", "numeric-loose", "expression")),
-    *((name, "A", "C") for name in ("choice", "choice-loose")),
-    *(("yes-no", "yes", "no"), ("yes-no", "no", "yes")),
+@pytest.mark.parametrize("form", ALTERNATIVES.split("|"))
+@pytest.mark.parametrize(
+    ("task", "one", "other"),
+    [
+        *((name, "5", "6") for name in ("numeric", "numeric-loose", "expression")),
+        *((name, "A", "C") for name in ("choice", "choice-loose")),
+        *(("yes-no", "yes", "no"), ("yes-no", "no", "yes")),
+    ],
 )
 def test_an_answer_beside_another_abstains(task: str, one: str, other: str, form: str) -> None:
     assert answer_of(task, form.strip().format(one, other)) is None
 
 
-@cases("text", *WITH_UNITS)
+@pytest.mark.parametrize("text", WITH_UNITS)
 def test_an_alternative_may_have_the_same_unit(text: str) -> None:
     assert answer_of("numeric", text) is None
 
 
-@cases(
-    "text answer",
-    *((r"\boxed{90} (or 1.5 hours)", "90"), (r"\boxed{0.5} (or 50%)", "0.5")),
-    *((r"\boxed{0.33} (or 1/3)", "0.33"), (r"\boxed{1/3} (or 0.333)", "1/3")),
-    *((r"\boxed{5} (or 5.0)", "5"), (r"\boxed{5} or so", "5")),
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        *((r"\boxed{90} (or 1.5 hours)", "90"), (r"\boxed{0.5} (or 50%)", "0.5")),
+        *((r"\boxed{0.33} (or 1/3)", "0.33"), (r"\boxed{1/3} (or 0.333)", "1/3")),
+        *((r"\boxed{5} (or 5.0)", "5"), (r"\boxed{5} or so", "5")),
+    ],
 )
 def test_the_same_answer_said_again_is_no_alternative(text: str, answer: str) -> None:
     assert answer_of("numeric", text) == answer
@@ -387,40 +398,44 @@ def test_the_same_answer_said_again_is_no_alternative(text: str, answer: str) ->
 # --- boxes and thinking ---------------------------------------------------------------------------
 
 
-@cases(
-    "text content",
-    *((r"so \boxed{18}.", "18"), (r"\boxed{1} then \boxed{2}", "2")),
-    *((r"\boxed{1} then \fbox{2}", "2"), (r"\fbox{1} then \boxed{2}", "2")),
-    *((r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed {18}", "18")),
-    (r"\boxed{ 18 }", "18"),
-    *((r"\boxed 18 apples", "18"), (r"\boxed{1} and \boxed{}", "1")),
-    (r"\boxed{\boxed{5}}", "5"),
-    *((r"\boxed{1} and \boxed{  }", "1"), (r"\boxed{1} and \boxed{2", "1")),
-    *((r"\boxed{1} and \boxed{\frac{1}{2}", "1"), (r"\boxed{x + \fbox{5} }", "5")),
-    *((r"\boxed{\{1, 2\}}", r"\{1, 2\}"), (r"\boxed{\text{a \} b}}", r"\text{a \} b}")),
-    *((r"} \boxed{3} }", "3"), (r"{ \boxed{3}", "3"), (r"a box of \boxes{5}", None)),
-    *((r"\boxed{", None), (r"\boxed", None), ("box", None), ("", None)),
-    ("\\boxed{%s}" % ("{x}" * 5_000), "{x}" * 5_000),
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        *((r"so \boxed{18}.", "18"), (r"\boxed{1} then \boxed{2}", "2")),
+        *((r"\boxed{1} then \fbox{2}", "2"), (r"\fbox{1} then \boxed{2}", "2")),
+        *((r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed {18}", "18")),
+        (r"\boxed{ 18 }", "18"),
+        *((r"\boxed 18 apples", "18"), (r"\boxed{1} and \boxed{}", "1")),
+        (r"\boxed{\boxed{5}}", "5"),
+        *((r"\boxed{1} and \boxed{  }", "1"), (r"\boxed{1} and \boxed{2", "1")),
+        *((r"\boxed{1} and \boxed{\frac{1}{2}", "1"), (r"\boxed{x + \fbox{5} }", "5")),
+        *((r"\boxed{\{1, 2\}}", r"\{1, 2\}"), (r"\boxed{\text{a \} b}}", r"\text{a \} b}")),
+        *((r"} \boxed{3} }", "3"), (r"{ \boxed{3}", "3"), (r"a box of \boxes{5}", None)),
+        *((r"\boxed{", None), (r"\boxed", None), ("box", None), ("", None)),
+        ("\\boxed{%s}" % ("{x}" * 5_000), "{x}" * 5_000),
+    ],
 )
 def test_the_last_closed_box_with_something_in_it_counts(text: str, content: str | None) -> None:
     assert last_boxed(text) == content
 
 
-@cases(
-    "text shown",
-    *(("plain", "plain"), ("<think>5</think>6", "6"), ("5</think>6", "6"), ("6<think>5", "")),
-    *(("<think>5", ""), ("<think>1</think>2<think>3</think>4", "4")),
-    ("<think>5</THINK>6", "6"),
-    *(("<think>1</think>2<think>3", ""), ("I think>5", "I think>5")),
-    ("Analysis: 5", "Analysis: 5"),
-    *(("<thinking>1<think>2</think>3</thinking>4", "4"), ("analysis of 5", "analysis of 5")),
-    *(("analysisWe get 5assistantfinal6", "6"), ("analysisWe get 5", "")),
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        *(("plain", "plain"), ("<think>5</think>6", "6"), ("5</think>6", "6"), ("6<think>5", "")),
+        *(("<think>5", ""), ("<think>1</think>2<think>3</think>4", "4")),
+        ("<think>5</THINK>6", "6"),
+        *(("<think>1</think>2<think>3", ""), ("I think>5", "I think>5")),
+        ("Analysis: 5", "Analysis: 5"),
+        *(("<thinking>1<think>2</think>3</thinking>4", "4"), ("analysis of 5", "analysis of 5")),
+        *(("analysisWe get 5assistantfinal6", "6"), ("analysisWe get 5", "")),
+    ],
 )
 def test_thinking_is_not_shown(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
-@cases("opening closing model", *THINKING)
+@pytest.mark.parametrize(("opening", "closing", "model"), THINKING)
 def test_every_known_marker_hides_what_it_encloses(opening: str, closing: str, model: str) -> None:
     opening = opening.removeprefix("^")
     boxed = f"{opening}So \\boxed{{7}}. "

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from cases import cases
 from fakes import Call, FakeUpstream, Fault, in_background, serving
 from live import BODY, QUESTION, SEEDED, Handler, asked, boxed, completion, seeds, texts, using
 from traced import TracedUpstream
@@ -55,7 +54,7 @@ def counted(make: Callable[[], web.Response]) -> tuple[Handler, list[Any]]:
 # --- n and seeds ----------------------------------------------------------------------------------
 
 
-@cases("honours_n", True, False)
+@pytest.mark.parametrize("honours_n", [True, False])
 def test_no_two_requests_cover_the_same_seed(honours_n: bool) -> None:
     server = FakeUpstream(boxed, honours_n=honours_n)
     blocks = asked(server, 4, 4, 8, 1)
@@ -96,13 +95,15 @@ def test_a_bad_request_is_not_taken_for_a_refusal_of_n() -> None:
     assert [call.n for call in server.calls] == [4, 1, 4]
 
 
-@cases(
-    "given asks calls",
-    # One short reply of a server that takes n is an accident, two in a row are a habit, and so
-    # is one of a server that never took it; another model's are its own.
-    ([8, 1], [(BODY, 8)] * 3, [8, 8, 7, 8]),
-    ([4, 2, 2], [(BODY, 4), (BODY, 6), (BODY, 3)], [4, 6, 4, *[1] * 5]),
-    ([1], [(BODY, 4), (OTHER, 4), (BODY, 2)], [4, 1, 1, 1, 4, 1, 1]),
+@pytest.mark.parametrize(
+    ("given", "asks", "calls"),
+    [
+        # One short reply of a server that takes n is an accident, two in a row are a habit, and so
+        # is one of a server that never took it; another model's are its own.
+        ([8, 1], [(BODY, 8)] * 3, [8, 8, 7, 8]),
+        ([4, 2, 2], [(BODY, 4), (BODY, 6), (BODY, 3)], [4, 6, 4, *[1] * 5]),
+        ([1], [(BODY, 4), (OTHER, 4), (BODY, 2)], [4, 1, 1, 1, 4, 1, 1]),
+    ],
 )
 def test_fewer_choices_than_asked_for(given: list[int], asks: Any, calls: list[int]) -> None:
     async def act(upstream: Upstream) -> list[int]:
@@ -123,8 +124,8 @@ def test_a_server_that_did_not_take_n_is_tried_again_later(monkeypatch: pytest.M
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-@cases("large", False, True)
-@cases("seed", {}, {"seed": 7}, {"seed": None}, {"seed": "odd"})
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("seed", [{}, {"seed": 7}, {"seed": None}, {"seed": "odd"}])
 def test_a_large_request_is_written_outside_the_event_loop_and_seeds_step(
     large: bool, seed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +147,7 @@ def test_a_large_request_is_written_outside_the_event_loop_and_seeds_step(
     assert [dict(call.body) for call in seen] == expected  # those at once come in any order
 
 
-@cases("size", None, LARGE + 1)
+@pytest.mark.parametrize("size", [None, LARGE + 1])
 def test_a_number_that_json_lacks_is_refused_and_never_sent(size: int | None) -> None:
     server = FakeUpstream(boxed)
     with pytest.raises(UsageError, match="Infinity or NaN"):
@@ -223,7 +224,7 @@ def test_a_server_that_stays_busy_says_how_often_it_was_asked() -> None:
     assert made.error == "upstream 429 planned_429: planned, after 3 tries in 0 s"
 
 
-@cases("status", 200, 404)
+@pytest.mark.parametrize("status", [200, 404])
 def test_a_web_page_comes_with_a_hint_that_the_address_may_be_wrong(status: int) -> None:
     page = lambda: web.Response(status=status, text="hello", content_type="text/html")  # noqa: E731
     handle, _ = counted(page)
@@ -232,7 +233,7 @@ def test_a_web_page_comes_with_a_hint_that_the_address_may_be_wrong(status: int)
     assert "not one of an OpenAI-compatible server, which ends in /v1" in str(told)
 
 
-@cases("code", 500, 408, 429)
+@pytest.mark.parametrize("code", [500, 408, 429])
 def test_a_passing_failure_is_tried_again(code: int) -> None:
     server = FakeUpstream(boxed, faults=[Fault.status(code)] * 2)
     [block] = asked(server, 4, tries=3)
@@ -240,10 +241,12 @@ def test_a_passing_failure_is_tried_again(code: int) -> None:
     assert (len(server.calls), block[0].calls) == (3, 3)
 
 
-@cases(
-    "place cause",
-    ("http://127.0.0.1:9/v1", "connection refused"),
-    ("http://no-such-host.invalid/v1", "its name could not be resolved"),
+@pytest.mark.parametrize(
+    ("place", "cause"),
+    [
+        ("http://127.0.0.1:9/v1", "connection refused"),
+        ("http://no-such-host.invalid/v1", "its name could not be resolved"),
+    ],
 )
 def test_a_server_that_is_not_there_is_an_error_without_its_address(place: str, cause: str) -> None:
     [made] = asked(place, 2, tries=2)
@@ -267,13 +270,15 @@ def test_a_refusal_does_not_lose_what_has_come_before() -> None:
     assert [response.calls for response in block] == [1, 0, 1, 0]
 
 
-@cases(
-    "said status told",
-    ({"message": "no credit", "code": 402}, 402, "no credit"),
-    ({"message": "no credit", "code": "403", "type": "billing"}, 403, "no credit"),
-    ({"message": "busy", "code": "overloaded"}, 502, "busy"),
-    ("flat", 502, "flat"),
-    ({"message": {"a": 1}, "code": True, "type": ["x"]}, 502, "no message"),
+@pytest.mark.parametrize(
+    ("said", "status", "told"),
+    [
+        ({"message": "no credit", "code": 402}, 402, "no credit"),
+        ({"message": "no credit", "code": "403", "type": "billing"}, 403, "no credit"),
+        ({"message": "busy", "code": "overloaded"}, 502, "busy"),
+        ("flat", 502, "flat"),
+        ({"message": {"a": 1}, "code": True, "type": ["x"]}, 502, "no message"),
+    ],
 )
 def test_an_error_of_good_status_is_the_servers_own(said: Any, status: int, told: str) -> None:
     handle, calls = counted(lambda: web.json_response({"error": said}))
@@ -286,7 +291,7 @@ def test_an_error_of_good_status_is_the_servers_own(said: Any, status: int, told
     assert len(calls) == (1 if status < 500 else 2)
 
 
-@cases("shared", False, True)
+@pytest.mark.parametrize("shared", [False, True])
 def test_a_redirect_is_not_followed_and_told_to_the_owner_alone(shared: bool) -> None:
     secret = {"Location": "https://user:secret@inside.example:9/v1?token=secret"}
     handle, calls = counted(lambda: web.Response(status=307, headers=secret))
@@ -326,30 +331,32 @@ def narrow(said: str, prompt: int = PROMPT) -> tuple[Handler, list[int]]:
     return handle, lengths
 
 
-@cases(
-    "said first",
-    (
-        f"{VLLM}. However, you requested {{total}} tokens (1000 in the messages, {{most}} in "
-        "the completion). Please reduce the length of the messages or completion.",
-        3_096,
-    ),
-    (
-        "'max_tokens' or 'max_completion_tokens' is too large: {most}. "
-        f"{VLLM} and your request has 1000 input tokens ({{most}} > 4096 - 1000).",
-        3_096,
-    ),
-    (
-        f"Requested token count {SGLANG}. You requested a total of {{total}} tokens: 1000 "
-        "tokens from the input messages and {most} tokens for the completion.",
-        3_096,
-    ),
-    # Where the prompt's tokens are not said and it is long, half of the context is tried.
-    (
-        f"{VLLM}. However, you requested {{most}} output tokens and your prompt contains at "
-        "least 97 input tokens, for a total of at least {total} tokens.",
-        2_048,
-    ),
-    ("the request exceeds the available context size (4096 tokens), try increasing it", 2_048),
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        (
+            f"{VLLM}. However, you requested {{total}} tokens (1000 in the messages, {{most}} in "
+            "the completion). Please reduce the length of the messages or completion.",
+            3_096,
+        ),
+        (
+            "'max_tokens' or 'max_completion_tokens' is too large: {most}. "
+            f"{VLLM} and your request has 1000 input tokens ({{most}} > 4096 - 1000).",
+            3_096,
+        ),
+        (
+            f"Requested token count {SGLANG}. You requested a total of {{total}} tokens: 1000 "
+            "tokens from the input messages and {most} tokens for the completion.",
+            3_096,
+        ),
+        # Where the prompt's tokens are not said and it is long, half of the context is tried.
+        (
+            f"{VLLM}. However, you requested {{most}} output tokens and your prompt contains at "
+            "least 97 input tokens, for a total of at least {total} tokens.",
+            2_048,
+        ),
+        ("the request exceeds the available context size (4096 tokens), try increasing it", 2_048),
+    ],
 )
 def test_a_context_is_learned_from_its_first_refusal(said: str, first: int) -> None:
     handle, lengths = narrow(said)
@@ -360,11 +367,13 @@ def test_a_context_is_learned_from_its_first_refusal(said: str, first: int) -> N
     assert [response.calls for block in blocks for response in block] == [2, 0, 0, 0, 1, 0, 0, 0]
 
 
-@cases(
+@pytest.mark.parametrize(
     "said",
-    f"{VLLM}. However, your request has 5000 input tokens.",
-    "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
-    "request (5000 tokens) exceeds the available context size (4096 tokens)",
+    [
+        f"{VLLM}. However, your request has 5000 input tokens.",
+        "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+        "request (5000 tokens) exceeds the available context size (4096 tokens)",
+    ],
 )
 def test_a_prompt_that_does_not_fit_stays_a_refusal(said: str) -> None:
     handle, lengths = narrow(said, prompt=5_000)
@@ -449,7 +458,7 @@ def test_retry_after_in_seconds_is_honoured() -> None:
     assert 0.7 <= arrivals[1] - arrivals[0] < 2
 
 
-@cases("seconds calls", (0.3, 1), (-1.0, 0))
+@pytest.mark.parametrize(("seconds", "calls"), [(0.3, 1), (-1.0, 0)])
 def test_a_deadline_of_the_caller_cuts_the_timeout_short(seconds: float, calls: int) -> None:
     async def act(upstream: Upstream) -> list[Response]:
         return await upstream.complete(BODY, 2, deadline=time.monotonic() + seconds)
@@ -514,13 +523,15 @@ class Choosy(FakeUpstream):
 GOOD, BAD = ({"Authorization": f"Bearer {name}"} for name in ("good", "bad"))
 
 
-@cases(
-    "asks remembered calls",
-    ([*[(BODY, {})] * 16, (OTHER, {}), *[(BODY, {})] * 20], 10.0, 37),
-    # Who waits with the same key is not refused a second time, unless that is long ago.
-    ([(BODY, BAD), (BODY, GOOD), (BODY, BAD), (BODY, GOOD)], 10.0, 3),
-    ([(OTHER, {})] * 3, 10.0, 1),
-    ([(OTHER, {})] * 3, 0.0, 3),
+@pytest.mark.parametrize(
+    ("asks", "remembered", "calls"),
+    [
+        ([*[(BODY, {})] * 16, (OTHER, {}), *[(BODY, {})] * 20], 10.0, 37),
+        # Who waits with the same key is not refused a second time, unless that is long ago.
+        ([(BODY, BAD), (BODY, GOOD), (BODY, BAD), (BODY, GOOD)], 10.0, 3),
+        ([(OTHER, {})] * 3, 10.0, 1),
+        ([(OTHER, {})] * 3, 0.0, 3),
+    ],
 )
 def test_a_refusal_is_for_those_who_wait_with_the_same_model_and_key(
     asks: list[tuple[dict[str, Any], dict[str, str]]],
@@ -542,7 +553,7 @@ def test_a_refusal_is_for_those_who_wait_with_the_same_model_and_key(
 WRONG = {"base_url": "localhost", "concurrency": 0, "tries": 0, "largest_reply": 0, "ca_file": "?"}
 
 
-@cases("wrong", *[{name: value} for name, value in WRONG.items()])
+@pytest.mark.parametrize("wrong", [{name: value} for name, value in WRONG.items()])
 def test_an_impossible_endpoint_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Endpoint(**{"base_url": "http://localhost/v1", **wrong})
@@ -580,7 +591,9 @@ def test_full_traces_are_asked_for_and_kept_small() -> None:
     assert got[0].source["logprobs"] is None, "the lists themselves are not held"  # type: ignore[index]
 
 
-@cases("refuses tops", ("top_logprobs", [20, None, None]), ("logprobs", [20, None, None, None]))
+@pytest.mark.parametrize(
+    ("refuses", "tops"), [("top_logprobs", [20, None, None]), ("logprobs", [20, None, None, None])]
+)
 def test_what_is_refused_is_asked_for_once(refuses: str, tops: list[int | None]) -> None:
     server = TracedUpstream(say, refuses=frozenset({refuses}))
     got = ask(server, 1, 1)
@@ -613,7 +626,7 @@ def test_a_client_keeps_its_own_logprobs_and_no_others() -> None:
     assert not isnan(trace_of(got[0])["trace_confidence"])
 
 
-@cases("most gives takes_n", (20, FULLY, True), (3, TOKENS, False))
+@pytest.mark.parametrize(("most", "gives", "takes_n"), [(20, FULLY, True), (3, TOKENS, False)])
 def test_a_server_can_be_asked_what_it_gives(most: int, gives: str, takes_n: bool) -> None:
     server = TracedUpstream(say, most=most, honours_n=takes_n)
     told = using(server, lambda upstream: upstream.probe("m"))

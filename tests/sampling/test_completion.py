@@ -1,7 +1,6 @@
 from typing import Any
 
 import pytest
-from cases import cases
 from live import completion, texts
 
 from aera import Response, get_task
@@ -41,7 +40,7 @@ def test_what_was_billed_beyond_the_listed_tokens_is_counted() -> None:
     assert [response.tokens for response in parse_reply(reply, latency_ms=1)] == [1, 2]
 
 
-@cases("field", "reasoning", "reasoning_content")
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 def test_a_reasoning_field_is_kept_and_never_votes(field: str) -> None:
     thought = {field: "perhaps \\boxed{3}"}
     told = {**thought, "content": BOX}
@@ -50,16 +49,18 @@ def test_a_reasoning_field_is_kept_and_never_votes(field: str) -> None:
     assert texts(parsed(told)) == [f"<think>perhaps \\boxed{{3}}</think>{BOX}"]
 
 
-@cases(
+@pytest.mark.parametrize(
     "content",
-    [{"type": "text", "text": "so "}, {"type": "text", "text": "\\boxed{7}"}],
-    [{"type": "text", "text": BOX}, {"type": "refusal"}, "stray", {"text": None}],
+    [
+        [{"type": "text", "text": "so "}, {"type": "text", "text": "\\boxed{7}"}],
+        [{"type": "text", "text": BOX}, {"type": "refusal"}, "stray", {"text": None}],
+    ],
 )
 def test_content_in_parts_is_joined(content: list[Any]) -> None:
     assert texts(parsed({"content": content})) == [BOX]
 
 
-@cases("total", 1, 7, 100, 16_384)
+@pytest.mark.parametrize("total", [1, 7, 100, 16_384])
 def test_the_parts_of_a_total_add_up(total: int) -> None:
     made = parsed("x" * 300, "", "x" * 10, "x" * 77, usage={"completion_tokens": total})
     counts = [response.tokens for response in made]
@@ -68,7 +69,7 @@ def test_the_parts_of_a_total_add_up(total: int) -> None:
     assert counts[0] == max(counts)
 
 
-@cases("count", 0, 10**400, -5, True, 1.5, "7", None)
+@pytest.mark.parametrize("count", [0, 10**400, -5, True, 1.5, "7", None])
 def test_a_count_that_is_missing_or_cannot_be_one_is_estimated_from_the_length(count: Any) -> None:
     told = {"prompt_tokens": count, "completion_tokens": count}
     for usage in (told, {}, None, "odd", [count]):
@@ -88,7 +89,9 @@ def test_a_choice_that_says_its_own_length_is_believed() -> None:
     assert [response.tokens for response in parse_reply(reply, latency_ms=1)] == [3, 7]
 
 
-@cases("reply", None, [], "text", {}, {"choices": []}, {"choices": None}, {"choices": [None]})
+@pytest.mark.parametrize(
+    "reply", [None, [], "text", {}, {"choices": []}, {"choices": None}, {"choices": [None]}]
+)
 def test_a_reply_without_choices_may_be_asked_for_again(reply: Any) -> None:
     with pytest.raises(UpstreamError, match="choice") as caught:
         parse_reply(reply, latency_ms=1)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,7 +110,7 @@ def test_no_order_of_events_takes_more_than_the_limit(
 # --- what servers say -----------------------------------------------------------------------------
 
 
-@cases("claim next_one", (999_999_999, 100), (300, 300))
+@pytest.mark.parametrize(("claim", "next_one"), [(999_999_999, 100), (300, 300)])
 def test_a_bill_beyond_what_was_reserved_is_cut(claim: int, next_one: int) -> None:
     ledger = Ledger(Budget(tokens=10_000))
     answer(taken(ledger, 1), 1, 100, completion_tokens=claim)
@@ -160,7 +159,7 @@ def test_a_response_of_unknown_length_is_tried_out_and_the_last_ones_are_cut() -
 WRONG = ({"tokens": 0}, {"responses": -1}, {"money": 1}, {"seconds": 0.0}, {"prompt_price": -1.0})
 
 
-@cases("wrong", *WRONG)
+@pytest.mark.parametrize("wrong", WRONG)
 def test_an_impossible_limit_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Budget(**wrong)

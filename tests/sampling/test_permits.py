@@ -4,7 +4,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from cases import cases
 from live import controller_of, gathered
 from pace import Engine
 from virtual import run_on_virtual_time
@@ -20,7 +19,7 @@ async def hold(permits: Permits) -> None:
         await asyncio.sleep(0)
 
 
-@cases("turns order", ("0000", "0123"), ("3120", "0312"), ("1010", "0132"))
+@pytest.mark.parametrize(("turns", "order"), [("0000", "0123"), ("3120", "0312"), ("1010", "0132")])
 async def test_the_lowest_turn_goes_first_then_who_came_first(turns: str, order: str) -> None:
     permits, done = Permits(1), []
 
@@ -33,7 +32,7 @@ async def test_the_lowest_turn_goes_first_then_who_came_first(turns: str, order:
     assert "".join(done) == order
 
 
-@cases("seed", *range(5))
+@pytest.mark.parametrize("seed", range(5))
 async def test_a_thousand_random_cancellations_lose_no_permit(seed: int) -> None:
     """Also where the permit arrives with the cancellation, and is passed on."""
 
@@ -68,7 +67,7 @@ def solved(
     return seconds, done
 
 
-SIZES = cases("places questions", (8, 80), (64, 150), (512, 400))
+SIZES = pytest.mark.parametrize(("places", "questions"), [(8, 80), (64, 150), (512, 400)])
 
 
 @SIZES

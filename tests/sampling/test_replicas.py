@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import pytest
-from cases import cases
 from fakes import FakeUpstream, Fault
 from live import BODY, boxed, started, texts
 
@@ -108,7 +107,7 @@ def test_an_impatient_client_does_not_cool_a_replica_down() -> None:
     assert sum(len(server.calls) for server in slow) == 1
 
 
-@cases("request_ first", (LIST, dead), (CHAT, hung))
+@pytest.mark.parametrize(("request_", "first"), [(LIST, dead), (CHAT, hung)])
 def test_a_request_is_passed_to_a_replica_that_answers(request_: Any, first: Any) -> None:
     act = lambda replicas: place_of(replicas, request_)  # noqa: E731
     assert among(act, first(), FakeUpstream(boxed), timeout=0.4) == 1

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
 from nets import paper_gate_of, weigher_of
 from safetensors.numpy import load_file, save
 
@@ -99,7 +98,7 @@ def test_a_loaded_controller_is_and_decides_as_the_saved_one(
     np.testing.assert_array_equal(loaded.weigher.weights(seen), weigher_of().weights(seen))
 
 
-@cases("policy", Fixed(8), ASC(0.95), Bounded(ASC(0.9), minimum=4))
+@pytest.mark.parametrize("policy", [Fixed(8), ASC(0.95), Bounded(ASC(0.9), minimum=4)])
 def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) -> None:
     Controller(get_task("numeric"), SCHEDULE, policy).save(tmp_path)
     loaded = Controller.load(tmp_path)
@@ -108,7 +107,9 @@ def test_a_policy_without_a_gate_needs_no_model(policy: Policy, tmp_path: Path) 
     assert not (tmp_path / "model.safetensors").exists()
 
 
-@cases("policy label", (ASC(0.71), "asc-0.71+weighted"), (Fixed(8), "weighted-8"))
+@pytest.mark.parametrize(
+    ("policy", "label"), [(ASC(0.71), "asc-0.71+weighted"), (Fixed(8), "weighted-8")]
+)
 def test_labels_tell_weighted_from_plain_votes(policy: Policy, label: str, tmp_path: Path) -> None:
     plain = Controller(get_task("numeric"), SCHEDULE, policy)
     weighted = replace(plain, weigher=weigher_of())
@@ -225,7 +226,7 @@ WAYS_OUT = ("aera train POOL --out DIRECTORY", "copy the whole controller again"
 UNREADABLE = ("cannot be read", "is missing", "there is no controller")
 
 
-@cases("name", *DAMAGE)
+@pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_or_foreign_controller_is_refused_in_one_sentence(name: str, saved: Path) -> None:
     damage, complaint = DAMAGE[name]
     damage(saved)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from fakes import FakeUpstream
 from foreign_questions import BUNDLED, GATED, home_questions, short_questions
 from hypothesis import given, settings
@@ -47,11 +46,13 @@ def test_a_question_asked_again_says_nothing_new() -> None:
     assert lookout.evidence == sent_home(SHORT[:2]).evidence
 
 
-@cases(
-    "before after",
-    ("Question: ", "\nAnswer:"),
-    ("Read this with care, and take your time!\n\n", "\n\nThink. Then give one number (> 0)."),
-    ("  ", "\n\n"),
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Question: ", "\nAnswer:"),
+        ("Read this with care, and take your time!\n\n", "\n\nThink. Then give one number (> 0)."),
+        ("  ", "\n\n"),
+    ],
 )
 def test_how_all_questions_are_wrapped_is_no_part_of_them(before: str, after: str) -> None:
     wrapped = [replace(each, text=before + each.text + after) for each in AT_HOME]
@@ -121,7 +122,7 @@ def decided(questions: Iterable[Question], **options: Any) -> dict[str, str]:
     return {each.question_id: each.policy for each in done}
 
 
-@cases("shared", False, True)
+@pytest.mark.parametrize("shared", [False, True])
 def test_questions_are_looked_at_in_order(shared: bool, caplog: pytest.LogCaptureFixture) -> None:
     known: Any = {"shared": True, "budget": Budget(responses=200)} if shared else {}
     at_home = "shared-budget+weighted" if shared else GATED

@@ -8,7 +8,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from cases import cases
 from live import controller_of, gathered
 from virtual import run_on_virtual_time
 
@@ -109,9 +108,11 @@ def check(kind: str, concurrency: int | None, seed: int, monkeypatch: pytest.Mon
         assert booked[place] >= 0.9 * budget.limits[place]
 
 
-@cases("seeds", range(4), pytest.param(range(4, 24), marks=pytest.mark.nightly), ids=str)
-@cases("concurrency", 1, 16, 256, None)
-@cases("kind", "responses", "tokens", "money", "seconds")
+@pytest.mark.parametrize(
+    "seeds", [range(4), pytest.param(range(4, 24), marks=pytest.mark.nightly)], ids=str
+)
+@pytest.mark.parametrize("concurrency", [1, 16, 256, None])
+@pytest.mark.parametrize("kind", ["responses", "tokens", "money", "seconds"])
 def test_a_limit_is_never_passed_and_is_used(
     kind: str, concurrency: int | None, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:

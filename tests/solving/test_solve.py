@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from fakes import Call, FakeUpstream, Fault
 from live import QUESTION, boxed, controller_of, gathered, live
 from streams import record_of
@@ -60,12 +59,10 @@ def allocated(server: FakeUpstream, **known: Any) -> dict[str, Allocation]:
 # --- failing samples ------------------------------------------------------------------------------
 
 
-@cases("k", 1, 3)
-@cases(
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(
     "fault",
-    Fault.status(500),
-    *map(Fault, ("html", "null", "truncated", "reset")),
-    Fault.hang(60),
+    [Fault.status(500), *map(Fault, ("html", "null", "truncated", "reset")), Fault.hang(60)],
     ids=lambda fault: fault.kind,
 )
 def test_the_vote_is_over_the_samples_that_did_not_fail(fault: Fault, k: int) -> None:
@@ -88,7 +85,7 @@ def test_nothing_at_all_is_an_allocation_with_the_error() -> None:
     assert made.calls == len(server.calls) == 2
 
 
-@cases("good fault", (1, Fault("html")), (2, Fault.status(429)))
+@pytest.mark.parametrize(("good", "fault"), [(1, Fault("html")), (2, Fault.status(429))])
 def test_a_later_block_that_fails_leaves_the_answer(good: int, fault: Fault) -> None:
     server = FakeUpstream(boxed, faults=[*[None] * good, *[fault] * 9])
     made = solved(server, ASC(1.0), tries=1)  # also where it is the last one
@@ -99,7 +96,7 @@ def test_a_later_block_that_fails_leaves_the_answer(good: int, fault: Fault) -> 
 # --- accounting -----------------------------------------------------------------------------------
 
 
-@cases("honours_n", True, False)
+@pytest.mark.parametrize("honours_n", [True, False])
 def test_an_allocation_counts_what_the_server_counted(honours_n: bool) -> None:
     told: list[int] = []
 
@@ -123,7 +120,7 @@ def test_an_allocation_counts_what_the_server_counted(honours_n: bool) -> None:
 # --- budgets --------------------------------------------------------------------------------------
 
 
-@cases("before answer", ([None], "1"), ([], None))
+@pytest.mark.parametrize(("before", "answer"), [([None], "1"), ([], None)])
 def test_a_limit_in_seconds_leaves_the_best_answer(before: list[None], answer: str | None) -> None:
     server = FakeUpstream(divided, faults=[*before, Fault.hang(60)])
     begun = time.monotonic()
@@ -135,7 +132,7 @@ def test_a_limit_in_seconds_leaves_the_best_answer(before: list[None], answer: s
 # --- many questions -------------------------------------------------------------------------------
 
 
-@cases("honours_n", True, False)
+@pytest.mark.parametrize("honours_n", [True, False])
 def test_the_order_of_completion_changes_no_decision(honours_n: bool) -> None:
     chance = random.Random(1)
     shaken = FakeUpstream(various, honours_n=honours_n, delay=lambda call: chance.random() * 0.02)
@@ -148,7 +145,7 @@ def test_the_order_of_completion_changes_no_decision(honours_n: bool) -> None:
     assert len({allocation.checkpoint for allocation in calm.values()}) > 1
 
 
-@cases("shared", False, True)
+@pytest.mark.parametrize("shared", [False, True])
 def test_a_refused_key_is_not_tried_for_every_question(shared: bool) -> None:
     server = FakeUpstream(boxed, faults=[Fault.status(401, "who?")] * 1000)
     known: Any = {"shared": True, "budget": Budget(tokens=10**9)} if shared else {}
@@ -198,7 +195,7 @@ def test_solve_blocking_needs_no_loop_and_works_inside_one_as_in_a_notebook(tmp_
     assert asyncio.run(notebook()) == ["7", "7"]
 
 
-@cases("size", 100, 100_000)
+@pytest.mark.parametrize("size", [100, 100_000])
 def test_long_texts_are_read_where_the_event_loop_does_not_wait(size: int) -> None:
     read_in = set()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from live import gathered
@@ -99,7 +98,7 @@ def controller_of(scale: BestOfN | None, policy: Any = None) -> Controller:
     return Controller(get_task("numeric"), SCHEDULE, policy or Fixed(8), weigher=scale)
 
 
-@cases("uses_logprobs", True, False)
+@pytest.mark.parametrize("uses_logprobs", [True, False])
 def test_a_saved_controller_gets_its_scorer_back(tmp_path: Path, uses_logprobs: bool) -> None:
     made = controller_of(BestOfN(Length(), uses_logprobs=uses_logprobs))
     made.save(tmp_path / "c")
@@ -169,13 +168,15 @@ def pool(tmp_path: Path) -> Pool:
     return write_pool(tmp_path, records, Plan(get_task("numeric")))
 
 
-@cases(
-    "scores said",
-    ([-1.0] * 4, "a score is 0 or more and finite, but Moody gave -1"),
-    ([float("inf")] * 4, "Moody gave inf"),
-    ([1.0], "Moody gave 1 scores for 4 responses"),
-    (None, "Moody failed: TypeError"),
-    (OSError("gone"), "Moody failed: OSError: gone"),
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ([-1.0] * 4, "a score is 0 or more and finite, but Moody gave -1"),
+        ([float("inf")] * 4, "Moody gave inf"),
+        ([1.0], "Moody gave 1 scores for 4 responses"),
+        (None, "Moody failed: TypeError"),
+        (OSError("gone"), "Moody failed: OSError: gone"),
+    ],
 )
 def test_a_bad_score_is_the_failure_of_one_question(pool: Pool, scores: Any, said: str) -> None:
     class Moody:

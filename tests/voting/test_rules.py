@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from scorio import aggregate
@@ -77,8 +76,8 @@ def some(seed: int) -> list[Response]:
     return [sure(rng.choice([None, 20 * rng.random()]), rng.choice("123")) for _ in range(16)]
 
 
-@cases("seed", *range(4))
-@cases("size", 1, 4)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [1, 4])
 def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size: int) -> None:
     responses = some(seed)
     run = Run(QUESTION, ASC(0.99), task=TASK, schedule=SCHEDULE, weigher=rules.TraceWeights())
@@ -91,7 +90,9 @@ def test_a_run_weighs_block_by_block_what_replay_weighs_at_once(seed: int, size:
 # --- as a controller ------------------------------------------------------------------------------
 
 
-@cases("policy label", (None, "lead-4"), ("asc-0.9", "asc-0.9"), ("asc-0.9+weighted", "asc-0.9"))
+@pytest.mark.parametrize(
+    ("policy", "label"), [(None, "lead-4"), ("asc-0.9", "asc-0.9"), ("asc-0.9+weighted", "asc-0.9")]
+)
 def test_weights_that_are_asked_for_stay_under_every_policy(policy: str | None, label: str) -> None:
     made = Deciding(None, "gsm8k", policy=policy, weights="traces").load()
     assert (made.weigher, made.label, made.pace) == (
@@ -110,10 +111,12 @@ def test_weights_are_refused_where_they_cannot_be_had(tmp_path: Path) -> None:
         Deciding(tmp_path / "c", "gsm8k", weights="traces").load()
 
 
-@cases(
-    "made kept",
-    (replace(default_controller(TASK), weigher=rules.TraceWeights()), {"weights": "traces"}),
-    (default_controller(TASK).run_by("cisc-8"), {"policy": "cisc-8"}),
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [
+        (replace(default_controller(TASK), weigher=rules.TraceWeights()), {"weights": "traces"}),
+        (default_controller(TASK).run_by("cisc-8"), {"policy": "cisc-8"}),
+    ],
     ids=["weights", "a rule"],
 )
 def test_it_is_saved_by_its_name(made: Controller, kept: dict[str, str], tmp_path: Path) -> None:
@@ -134,7 +137,7 @@ def told_prefix(told: Sequence[tuple[str | None, float | None]]) -> Prefix:
     )
 
 
-@cases("rule", rules.cisc_vote, rules.deepconf_vote)
+@pytest.mark.parametrize("rule", [rules.cisc_vote, rules.deepconf_vote])
 def test_without_traces_it_is_the_vote(rule: object) -> None:
     assert callable(rule)
     told = [("1", None), ("2", None), ("2", None), (None, None)]
@@ -171,7 +174,7 @@ def test_evaluate_judges_each_label_by_its_own_rule() -> None:
     assert frontier.full_budget().accuracy == 0
 
 
-@cases("label", "cisc-8", "deepconf-4+vote")
+@pytest.mark.parametrize("label", ["cisc-8", "deepconf-4+vote"])
 def test_a_label_runs_live_and_asks_for_traces(label: str) -> None:
     made = default_controller(TASK).run_by(label)
     assert (made.label, made.asks["top_logprobs"]) == (label, 20)
@@ -220,7 +223,7 @@ def sampled(seed: int) -> tuple[Prefix, list[str | None], list[float]]:
     return empty.extend(responses, [Vote(answer) for answer in answers]), answers, known
 
 
-@cases("seed", *range(40))
+@pytest.mark.parametrize("seed", range(40))
 def test_votes_select_what_scorio_selects(seed: int) -> None:
     prefix, answers, known = sampled(seed)
     valid = sum(answer is not None for answer in answers)

@@ -3,7 +3,6 @@ from math import isnan, log, log1p
 
 import numpy as np
 import pytest
-from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +35,7 @@ RIGHT = [
 ]
 
 
-@cases("text", *RIGHT)
+@pytest.mark.parametrize("text", RIGHT)
 def test_a_right_sum_is_right_in_whatever_dress(text: str) -> None:
     assert check_sums(text) == (1, 0)
 
@@ -47,7 +46,7 @@ NEITHER = [
 ]
 
 
-@cases("text", *NEITHER)
+@pytest.mark.parametrize("text", NEITHER)
 def test_what_is_no_sum_is_neither_right_nor_wrong(text: str) -> None:
     assert check_sums(text) == (0, 0)
 
@@ -88,7 +87,7 @@ def test_no_text_is_too_odd_and_no_trait_infinite(
 HOSTILE = ["1", "1 + ", "1.", "\\frac{1}{", "\\text{", " ", "#", "1,", "1=", "\\boxed", "\n"]
 
 
-@cases("piece", *HOSTILE)
+@pytest.mark.parametrize("piece", HOSTILE)
 def test_a_long_hostile_text_is_described_in_time(piece: str) -> None:
     begun = time.thread_time()
     traits(QUESTION, [Response("\n" + piece * 50_000, 10)], [Vote("36")])

@@ -6,7 +6,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from cases import cases
 from nets import network_of, weigher_of
 
 from aera import ASC, Controller, Fixed, Question, Response, Run, Schedule, Vote, get_task
@@ -97,7 +96,7 @@ def test_votes_get_their_weights_and_nothing_else_changes() -> None:
 # --- what a response brings, and who weighs it ----------------------------------------------------
 
 
-@cases("response groups", *BRING.values(), ids=BRING)
+@pytest.mark.parametrize(("response", "groups"), BRING.values(), ids=BRING)
 def test_a_response_and_its_traits_tell_equal_groups(response: Response, groups: set[str]) -> None:
     seen = traits(QUESTION, [response], [TASK.read(response)])
     assert brought(response) == groups

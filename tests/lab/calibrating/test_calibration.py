@@ -3,7 +3,6 @@ from math import ceil, sqrt
 
 import numpy as np
 import pytest
-from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -96,7 +95,7 @@ def test_few_questions_on_which_no_answer_changes_do_not_show_agreement() -> Non
     assert changing(48, 0, replace(AGREED, by_agreement=False)).feasible
 
 
-@cases("changes", 1, 5)
+@pytest.mark.parametrize("changes", [1, 5])
 def test_as_many_questions_as_are_needed_show_agreement(changes: int) -> None:
     """One answer in sixty changes; as many questions rounded up to sixties, and sixty fewer."""
     needed = changing(60 * changes, changes).needed
@@ -141,7 +140,7 @@ def test_responses_that_cost_nothing_save_nothing() -> None:
 # --- the certified rule ---------------------------------------------------------------------------
 
 
-@cases("questions feasible", (113, False), (114, True))
+@pytest.mark.parametrize(("questions", "feasible"), [(113, False), (114, True)])
 def test_with_ties_alone_114_questions_certify_2_points(questions: int, feasible: bool) -> None:
     made = trajectories_of(np.ones((questions, 3)))
     choice = chosen(np.zeros((questions, 3)), made, SURE)
@@ -193,7 +192,7 @@ def test_a_loss_above_the_limit_is_seldom_certified(
 # --- what may be asked for ------------------------------------------------------------------------
 
 
-@cases("limit", (2.0, None), (1.0, 0.1), (-0.1, None), (0.02, 0.0), (0.02, 5))
+@pytest.mark.parametrize("limit", [(2.0, None), (1.0, 0.1), (-0.1, None), (0.02, 0.0), (0.02, 5)])
 def test_a_limit_that_is_no_fraction_is_refused(limit: tuple[float, float | None]) -> None:
     with pytest.raises(UsageError, match="but got"):
         LossLimit(*limit)

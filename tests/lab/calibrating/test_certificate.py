@@ -2,7 +2,7 @@ import itertools
 import math
 
 import numpy as np
-from cases import cases
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -38,8 +38,8 @@ def set_once(losses: Floats, max_loss: float) -> float:
     return min(1.0, 1 / float(wealth.max()))
 
 
-@cases("alpha", 0.1, 0.05)
-@cases("wins", 0.0, 0.02, 0.2, 0.49)
+@pytest.mark.parametrize("alpha", [0.1, 0.05])
+@pytest.mark.parametrize("wins", [0.0, 0.02, 0.2, 0.49])
 def test_false_certificates_stay_below_alpha_at_the_boundary(wins: float, alpha: float) -> None:
     losses = draw(200, 2_000, wins=wins, regrets=wins + 0.02, seed=3)
     tolerance = 3 * math.sqrt(alpha * (1 - alpha) / 2_000)
@@ -54,7 +54,7 @@ def test_false_certificates_stay_below_alpha_with_fractional_grades() -> None:
     assert certified(losses, float(0.65 * 0.2 - 0.05)) <= ALPHA + 3 * math.sqrt(0.09 / 2_000)
 
 
-@cases("wins", 0.0, 0.1, 0.3)
+@pytest.mark.parametrize("wins", [0.0, 0.1, 0.3])
 def test_no_level_is_exceeded_when_all_samples_are_enumerated(wins: float) -> None:
     # Exact, without simulation: a stake that looked at its own question would fail here at once.
     rates = {-1.0: wins, 0.0: 0.7 - 2 * wins, 1.0: wins + 0.3}
@@ -67,12 +67,14 @@ def test_no_level_is_exceeded_when_all_samples_are_enumerated(wins: float) -> No
     assert (reached[p_values[order] < 1] <= p_values[order][p_values[order] < 1] + 1e-6).all()
 
 
-@cases(
-    "max_loss wins regrets questions",
-    (0.02, 0.02, 0.01, 200),
-    (0.02, 0.02, 0.02, 500),
-    (0.02, 0.1, 0.08, 500),
-    (0.05, 0.01, 0.01, 100),
+@pytest.mark.parametrize(
+    ("max_loss", "wins", "regrets", "questions"),
+    [
+        (0.02, 0.02, 0.01, 200),
+        (0.02, 0.02, 0.02, 500),
+        (0.02, 0.1, 0.08, 500),
+        (0.05, 0.01, 0.01, 100),
+    ],
 )
 def test_certifies_more_often_than_stakes_set_once(
     max_loss: float, wins: float, regrets: float, questions: int
@@ -103,13 +105,15 @@ def test_p_is_always_a_probability_and_never_zero(losses: list[float], max_loss:
     assert betting_p_value(np.full(1_000, -1.0), max_loss, seed=0) > 0
 
 
-@cases(
-    "p_values passed",
-    ([0.01, 0.05, 0.2, 0.001], 2),
-    ([0.2, 0.01, 0.05], 0),
-    ([0.1, 0.1], 2),
-    ([0.01, math.nan, 0.01], 1),
-    ([], 0),
+@pytest.mark.parametrize(
+    ("p_values", "passed"),
+    [
+        ([0.01, 0.05, 0.2, 0.001], 2),
+        ([0.2, 0.01, 0.05], 0),
+        ([0.1, 0.1], 2),
+        ([0.01, math.nan, 0.01], 1),
+        ([], 0),
+    ],
 )
 def test_fixed_sequence_stops_at_the_first_failure(p_values: list[float], passed: int) -> None:
     assert fixed_sequence(np.array(p_values), 0.1) == passed
@@ -124,12 +128,9 @@ def test_fixed_sequence_rarely_passes_the_first_bad_setting() -> None:
     assert np.mean(false) <= ALPHA + 3 * math.sqrt(0.09 / 600)
 
 
-@cases(
-    "max_loss alpha questions",
-    (0.02, 0.1, 114),
-    (0.05, 0.1, 45),
-    (0.01, 0.05, 299),
-    (0.02, 0.05, 149),
+@pytest.mark.parametrize(
+    ("max_loss", "alpha", "questions"),
+    [(0.02, 0.1, 114), (0.05, 0.1, 45), (0.01, 0.05, 299), (0.02, 0.05, 149)],
 )
 def test_ties_alone_certify_at_the_floor(max_loss: float, alpha: float, questions: int) -> None:
     assert questions_needed(max_loss, alpha) == questions

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cases import cases
 from commands import said
 from foreign import DATA, brought
 from pyarrow import parquet
@@ -210,17 +209,19 @@ def test_settings_that_differ_are_told_of_each_pool() -> None:
 ANOTHER = 'question a in "two" has another text'
 
 
-@cases(
-    "other made sentence",
-    (record("b", 4), {"task": get_task("expression")}, '"one" and "two" cannot .* differs'),
-    (record("b", 4), {"task": replace(NUMERIC, template="{question}!")}, "prompt differs: "),
-    (record("b", 4), {"task": replace(NUMERIC, loose=True)}, "loose differs: False and True"),
-    (record("b", 4), {"system": "think"}, "their system differs: nothing and 'think'"),
-    (record("a", 4, begin=4, text="else?"), {}, ANOTHER),
-    (record("a", 4, begin=4, choices=("x", "y")), {}, ANOTHER),
-    (record("a", 4, begin=4, system="s"), {}, ANOTHER),
-    (record("a", 4, begin=4), {"truths": {"a": "2"}}, 'truth "2" in "two" and "1" before'),
-    (record("a", 4, begin=3), {}, 'a with seed 3 in "two" is in an earlier pool too'),
+@pytest.mark.parametrize(
+    ("other", "made", "sentence"),
+    [
+        (record("b", 4), {"task": get_task("expression")}, '"one" and "two" cannot .* differs'),
+        (record("b", 4), {"task": replace(NUMERIC, template="{question}!")}, "prompt differs: "),
+        (record("b", 4), {"task": replace(NUMERIC, loose=True)}, "loose differs: False and True"),
+        (record("b", 4), {"system": "think"}, "their system differs: nothing and 'think'"),
+        (record("a", 4, begin=4, text="else?"), {}, ANOTHER),
+        (record("a", 4, begin=4, choices=("x", "y")), {}, ANOTHER),
+        (record("a", 4, begin=4, system="s"), {}, ANOTHER),
+        (record("a", 4, begin=4), {"truths": {"a": "2"}}, 'truth "2" in "two" and "1" before'),
+        (record("a", 4, begin=3), {}, 'a with seed 3 in "two" is in an earlier pool too'),
+    ],
 )
 def test_what_does_not_go_together_is_refused(
     other: Record, made: dict[str, Any], sentence: str
@@ -301,34 +302,36 @@ KINDS: dict[str, tuple[Callable[[Path, list[Any]], None], Row, Row, str]] = {
 TEXT = {"text": "", "tokens": 1}
 
 
-@cases(
-    "kind change message",
-    ("wide", "{", "not JSON"),
-    ("wide", "[1]", "a JSON object is needed, but got list"),
-    ("wide", {"id": 1.5}, 'the field "id" is 1.5'),
-    ("wide", {"id": "a"}, "the question a comes a second time"),
-    ("wide", {"question": 3}, 'the field "question" is 3'),
-    ("wide", {"question": " "}, "there is no question; its column is one of question, prob"),
-    ("wide", {"messages": [{"content": "?"}]}, 'the field "messages" is'),
-    ("wide", {"choices": 5}, 'the field "choices" is 5'),
-    ("wide", {"responses": "many"}, 'the field "responses" is'),
-    ("wide", {"responses": [True]}, "response 0: a text or an object is needed, but it is Tr"),
-    ("wide", {"responses": [{"said": "x"}]}, "response 0: there is no response; its column is"),
-    ("wide", {"responses": [{"text": 1}]}, 'response 0, "text": a text is needed, but it is 1'),
-    ("wide", {"responses": [{**TEXT, "tokens": -1}]}, 'the field "tokens" is -1'),
-    ("wide", {"responses": [{**TEXT, "logprob": "x"}]}, 'the field "logprob"'),
-    ("single", {"index": "first"}, "the field \"index\" is 'first'"),
-    ("single", {"id": "0", "index": 0}, "the question 0 has response 0 twice"),
-    ("single", {"id": "0", "answer": "8"}, "the question 0 has another answer than before"),
-    ("table", {"id": ""}, "the field \"id\" is ''"),
-    ("lm-eval", {"doc_id": None}, 'the field "doc_id" is None'),
-    ("lm-eval", {"resps": [[[-1.5, False]], [[-2.5, True]]]}, '"resps" holds no generated'),
-    ("lm-eval", {"doc": {}, "arguments": {}}, 'the field "gen_args_0" is missing'),
-    ("inspect", {"epoch": "one"}, 'the field "epoch" is'),
-    ("inspect", {"target": "8"}, "the question apples has another answer than before"),
-    ("inspect", {"output": {"choices": ["x"]}}, "a choice that is no object"),
-    ("openai-batch", {"custom_id": 5}, 'the field "custom_id" is 5'),
-    ("openai-batch", {"response": {"body": {"object": "list"}}}, "no list of choices"),
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("wide", "{", "not JSON"),
+        ("wide", "[1]", "a JSON object is needed, but got list"),
+        ("wide", {"id": 1.5}, 'the field "id" is 1.5'),
+        ("wide", {"id": "a"}, "the question a comes a second time"),
+        ("wide", {"question": 3}, 'the field "question" is 3'),
+        ("wide", {"question": " "}, "there is no question; its column is one of question, prob"),
+        ("wide", {"messages": [{"content": "?"}]}, 'the field "messages" is'),
+        ("wide", {"choices": 5}, 'the field "choices" is 5'),
+        ("wide", {"responses": "many"}, 'the field "responses" is'),
+        ("wide", {"responses": [True]}, "response 0: a text or an object is needed, but it is Tr"),
+        ("wide", {"responses": [{"said": "x"}]}, "response 0: there is no response; its column is"),
+        ("wide", {"responses": [{"text": 1}]}, 'response 0, "text": a text is needed, but it is 1'),
+        ("wide", {"responses": [{**TEXT, "tokens": -1}]}, 'the field "tokens" is -1'),
+        ("wide", {"responses": [{**TEXT, "logprob": "x"}]}, 'the field "logprob"'),
+        ("single", {"index": "first"}, "the field \"index\" is 'first'"),
+        ("single", {"id": "0", "index": 0}, "the question 0 has response 0 twice"),
+        ("single", {"id": "0", "answer": "8"}, "the question 0 has another answer than before"),
+        ("table", {"id": ""}, "the field \"id\" is ''"),
+        ("lm-eval", {"doc_id": None}, 'the field "doc_id" is None'),
+        ("lm-eval", {"resps": [[[-1.5, False]], [[-2.5, True]]]}, '"resps" holds no generated'),
+        ("lm-eval", {"doc": {}, "arguments": {}}, 'the field "gen_args_0" is missing'),
+        ("inspect", {"epoch": "one"}, 'the field "epoch" is'),
+        ("inspect", {"target": "8"}, "the question apples has another answer than before"),
+        ("inspect", {"output": {"choices": ["x"]}}, "a choice that is no object"),
+        ("openai-batch", {"custom_id": 5}, 'the field "custom_id" is 5'),
+        ("openai-batch", {"response": {"body": {"object": "list"}}}, "no list of choices"),
+    ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, kind: str, change: Any, message: str) -> None:
     write, good, other, place = KINDS[kind]
@@ -344,25 +347,27 @@ HALF = gzip.compress(json.dumps(WIDE).encode() * 99, mtime=0)[:-30]  # the same 
 EVAL = (DATA / "inspect.eval").read_bytes()
 
 
-@cases(
-    "name content message",
-    ("f", b"", "f holds no question"),
-    ("f", b"\xff\xfe\x00", "f, line 1"),
-    ("f.gz", HALF, "f.gz, line "),
-    ("f.json", b"[]x", "f.json: not JSON (Extra data"),
-    ("f.json", b'[{"a": "b', "f.json: not JSON (Unterminated string"),
-    ("f.json", b"[" * 99_999, "f.json: not JSON ("),
-    ("f.json", b'[{"a,b": "\xe9"}]', "f.json, line 1: cannot be read"),
-    ("f.csv", b"question,text\n1,2\n1,2,3\n", "f.csv, line 3: it has 3 cells, but the first"),
-    ("f.csv", b'question,text\n1,2\n"1,2\n', "f.csv, line 3: no CSV (unexpected end of"),
-    ("f.csv", b'question,text\n"1"x,2\n', "f.csv, line 2: no CSV ("),
-    ("f.csv", b'question,text\n"1\n\n2",3\n\xe9,2\n', "f.csv, line 5: cannot be read"),
-    ("f.csv", b'\n\nquestion,text\n"1\n2",3\n4\n', "f.csv, line 6: it has 1 cells"),
-    ("f.json", b'{\n "eval": {}\n}', 'f.json: the field "samples" is missing'),
-    ("f.json", b'{\n "eval": {}, "samples": [1]\n}', "f.json, sample 0: a JSON object is need"),
-    ("f.eval", EVAL[:900] + bytes(300) + EVAL[1200:], "f.eval, samples/"),
-    ("f.eval", EVAL[:2000], "f.eval cannot be read"),
-    ("f.parquet", (DATA / "wide.parquet").read_bytes()[:-40], "f.parquet, row 1: cannot be r"),
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("f", b"", "f holds no question"),
+        ("f", b"\xff\xfe\x00", "f, line 1"),
+        ("f.gz", HALF, "f.gz, line "),
+        ("f.json", b"[]x", "f.json: not JSON (Extra data"),
+        ("f.json", b'[{"a": "b', "f.json: not JSON (Unterminated string"),
+        ("f.json", b"[" * 99_999, "f.json: not JSON ("),
+        ("f.json", b'[{"a,b": "\xe9"}]', "f.json, line 1: cannot be read"),
+        ("f.csv", b"question,text\n1,2\n1,2,3\n", "f.csv, line 3: it has 3 cells, but the first"),
+        ("f.csv", b'question,text\n1,2\n"1,2\n', "f.csv, line 3: no CSV (unexpected end of"),
+        ("f.csv", b'question,text\n"1"x,2\n', "f.csv, line 2: no CSV ("),
+        ("f.csv", b'question,text\n"1\n\n2",3\n\xe9,2\n', "f.csv, line 5: cannot be read"),
+        ("f.csv", b'\n\nquestion,text\n"1\n2",3\n4\n', "f.csv, line 6: it has 1 cells"),
+        ("f.json", b'{\n "eval": {}\n}', 'f.json: the field "samples" is missing'),
+        ("f.json", b'{\n "eval": {}, "samples": [1]\n}', "f.json, sample 0: a JSON object is need"),
+        ("f.eval", EVAL[:900] + bytes(300) + EVAL[1200:], "f.eval, samples/"),
+        ("f.eval", EVAL[:2000], "f.eval cannot be read"),
+        ("f.parquet", (DATA / "wide.parquet").read_bytes()[:-40], "f.parquet, row 1: cannot be r"),
+    ],
 )
 def test_a_broken_file_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
@@ -374,17 +379,19 @@ HM = {**WIDE, "responses": ["hm", "hm"]}
 FAILED = {**WIDE, "responses": [{"error": "gone"}, {"answer": None}, ""]}
 
 
-@cases(
-    "rows options message",
-    ([{**WIDE, "answer": "F"}], {"task": "gpqa"}, "nothing could be read in rows: .* choice"),
-    ([{**WIDE, "answer": "F", "responses": ["A"]}], {"task": "gpqa"}, "not one truth .* 'F'"),
-    ([HM], {}, "the last box; .*a: hm.*--task"),
-    ([FAILED], {}, "rows holds nothing to read: every response failed or is empty"),
-    ([{**WIDE, "task": "cookery"}], {"task": None}, "the task 'cookery' is unknown; give --ta"),
-    ([WIDE], {"task": None}, "no task is named; give --task"),
-    ([WIDE], {"responses": 9}, "no question has 9 responses"),
-    ([WIDE], {"format_name": "xml"}, '--format is one of jsonl, json, csv, .* got "xml"'),
-    ([WIDE], {"questions": "none"}, "--questions goes with openai-batch"),
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{**WIDE, "answer": "F"}], {"task": "gpqa"}, "nothing could be read in rows: .* choice"),
+        ([{**WIDE, "answer": "F", "responses": ["A"]}], {"task": "gpqa"}, "not one truth .* 'F'"),
+        ([HM], {}, "the last box; .*a: hm.*--task"),
+        ([FAILED], {}, "rows holds nothing to read: every response failed or is empty"),
+        ([{**WIDE, "task": "cookery"}], {"task": None}, "the task 'cookery' is unknown; give --ta"),
+        ([WIDE], {"task": None}, "no task is named; give --task"),
+        ([WIDE], {"responses": 9}, "no question has 9 responses"),
+        ([WIDE], {"format_name": "xml"}, '--format is one of jsonl, json, csv, .* got "xml"'),
+        ([WIDE], {"questions": "none"}, "--questions goes with openai-batch"),
+    ],
 )
 def test_what_nobody_could_use_is_refused(
     tmp_path: Path, rows: list[Row], options: Row, message: str
@@ -410,7 +417,7 @@ def test_a_named_format_is_believed(tmp_path: Path) -> None:
     assert said.endswith("target_hash, exact_match")
 
 
-@cases("name", "wide.parquet", "inspect.eval")
+@pytest.mark.parametrize("name", ["wide.parquet", "inspect.eval"])
 def test_without_pyarrow_one_sentence_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -451,14 +458,16 @@ STRANGE = [{**COLOURS, "answer": answer} for answer in ("purple", "D")]
 TALK = [{"role": role, "content": "hm"} for role in ("user", "assistant", "user")]
 
 
-@cases(
-    "task line message",
-    ("numeric", {"id": "a", "question": "again?"}, "the question a comes a second time"),
-    ("numeric", {"question": "?", "answer": "no number"}, ".* cannot be read as numeric"),
-    ("numeric", {"question": "?", "choices": list("abcdefghijk")}, ".* more than 10"),
-    ("numeric", {"messages": TALK}, ".* several turns"),
-    *(("gpqa", line, "the answer") for line in STRANGE),
-    *(("commonsense", line, "the answer") for line in STRANGE),
+@pytest.mark.parametrize(
+    ("task", "line", "message"),
+    [
+        ("numeric", {"id": "a", "question": "again?"}, "the question a comes a second time"),
+        ("numeric", {"question": "?", "answer": "no number"}, ".* cannot be read as numeric"),
+        ("numeric", {"question": "?", "choices": list("abcdefghijk")}, ".* more than 10"),
+        ("numeric", {"messages": TALK}, ".* several turns"),
+        *(("gpqa", line, "the answer") for line in STRANGE),
+        *(("commonsense", line, "the answer") for line in STRANGE),
+    ],
 )
 def test_a_bad_question_is_named(tmp_path: Path, task: str, line: Row, message: str) -> None:
     in_lines(tmp_path / "q.jsonl", [{**COLOURS, "id": "a"}, line])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from foreign import APPLES, DATA, PENS, TEXTS, brought, imported
 from openai.types.chat import ChatCompletion
 from streams import NUMERIC, record_of, write_rows
@@ -41,7 +40,7 @@ def test_a_document_may_have_no_question_and_no_truth(tmp_path: Path) -> None:
 # --- Inspect --------------------------------------------------------------------------------------
 
 
-@cases("name", "inspect.json", "inspect.eval")
+@pytest.mark.parametrize("name", ["inspect.json", "inspect.eval"])
 def test_epochs_become_responses_and_a_failure_stays_one(tmp_path: Path, name: str) -> None:
     pool = imported(DATA / name, tmp_path / "pool")
     apples, pens = pool
@@ -162,11 +161,13 @@ def test_allocations_become_the_output_of_a_batch(tmp_path: Path) -> None:
     assert [NUMERIC.read(r.responses[0]).answer for r in pool] == ["7", None]
 
 
-@cases(
-    "row message",
-    (None, "solved holds no allocation"),
-    ({}, 'solved, line 1: the field "question_id" is missing'),
-    ({"question_id": "a", "answer": 7}, 'solved, line 1: the field "answer" is 7'),
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (None, "solved holds no allocation"),
+        ({}, 'solved, line 1: the field "question_id" is missing'),
+        ({"question_id": "a", "answer": 7}, 'solved, line 1: the field "answer" is 7'),
+    ],
 )
 def test_what_is_no_allocation_is_refused(tmp_path: Path, row: Row | None, message: str) -> None:
     file = write_rows(tmp_path / "solved", [] if row is None else [row])

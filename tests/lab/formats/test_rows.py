@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import cases
 from foreign import brought
 
 from aera import Question, Response, get_task
@@ -31,9 +30,9 @@ def said(entry: Entry) -> list[str]:
     return [response.text for response in entry.responses]
 
 
-@cases(
-    "ours theirs",
-    *[(ours, name) for ours in ("question", "responses", "answer") for name in NAMES[ours]],
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(ours, name) for ours in ("question", "responses", "answer") for name in NAMES[ours]],
 )
 def test_the_usual_names_are_known(ours: str, theirs: str) -> None:
     row = {"question": "?", "responses": ["x", {"text": "y"}], "answer": 7}
@@ -43,11 +42,9 @@ def test_the_usual_names_are_known(ours: str, theirs: str) -> None:
     assert entry.truth_name == (theirs if ours == "answer" else "answer")
 
 
-@cases(
-    "column truths",
-    (["1", "0", "12"], ["1", "0", "12"]),
-    ([True, False], [None] * 2),
-    (["1", "no"], [None] * 2),
+@pytest.mark.parametrize(
+    ("column", "truths"),
+    [(["1", "0", "12"], ["1", "0", "12"]), ([True, False], [None] * 2), (["1", "no"], [None] * 2)],
 )
 def test_a_column_called_correct_holds_grades_where_it_says_yes_or_no(
     column: list[Any], truths: list[str | None]
@@ -58,14 +55,14 @@ def test_a_column_called_correct_holds_grades_where_it_says_yes_or_no(
     assert [each.truth for each in mapped] == [str(each).lower() for each in column]
 
 
-@cases("name", "qid", "doc_id", "example_id", "sample_id")
+@pytest.mark.parametrize("name", ["qid", "doc_id", "example_id", "sample_id"])
 def test_questions_of_one_wording_are_told_apart_by_their_id(name: str) -> None:
     rows = [{name: f"q{n % 3}", "prompt": "Which is right?", "output": "x"} for n in range(12)]
     found = [(each.question.id, len(each.responses)) for each in entries(*rows)]
     assert found == [("q0", 4), ("q1", 4), ("q2", 4)]
 
 
-@cases("one", *NAMES["text"])
+@pytest.mark.parametrize("one", NAMES["text"])
 def test_rows_of_one_response_are_grouped(one: str) -> None:
     rows = [{"question": q, one: f"{q}{n}", "index": n} for n in (2, 0, 1) for q in "ab"]
     first, second = entries(*rows)
@@ -120,7 +117,9 @@ def test_cells_may_hold_lists_and_numbers_as_text() -> None:
     assert said(only({"question": "?", "responses": "['it\\'s 1', \"2\"]"})) == ["it's 1", "2"]
 
 
-@cases("choices", ["tea", 2], {"A": "tea", "B": 2}, {"label": ["A", "B"], "text": ["tea", 2]})
+@pytest.mark.parametrize(
+    "choices", [["tea", 2], {"A": "tea", "B": 2}, {"label": ["A", "B"], "text": ["tea", 2]}]
+)
 def test_choices_come_as_a_list_by_letter_or_with_labels(choices: Any) -> None:
     row = {"question": "?", "options": choices, "responses": ["A"]}
     assert only(row).question.choices == ("tea", "2")
@@ -218,7 +217,7 @@ TABLE = 'id,problem,answer\na,1+1?,2\nb,"2, or 3?",3\n'
 ROWS = '{"a": {"problem": "1+1?", "answer": 2}, "b": {"problem": "2, or 3?", "answer": 3}}'
 
 
-@cases("name text", ("q.csv", TABLE), ("q.txt", TABLE), ("q.json", ROWS))
+@pytest.mark.parametrize(("name", "text"), [("q.csv", TABLE), ("q.txt", TABLE), ("q.json", ROWS)])
 def test_a_table_is_read_and_its_answers_stay_behind(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     asked = [Question("a", "1+1?"), Question("b", "2, or 3?")]
@@ -309,7 +308,7 @@ SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
 }
 
 
-@cases("name", *SHAPES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_a_shape_comes_in(tmp_path: Path, name: str) -> None:
     content, counts = SHAPES[name]
     pool = brought(tmp_path, content, name, task="numeric").pool
@@ -318,8 +317,8 @@ def test_a_shape_comes_in(tmp_path: Path, name: str) -> None:
     assert (first.question.text, first.read(pool.task).votes[0].answer) == (TOM, "7")
 
 
-@cases("values", BOXES, [7, 8])
-@cases("name", "answer_1", "Answer 1", "1")
+@pytest.mark.parametrize("values", [BOXES, [7, 8]])
+@pytest.mark.parametrize("name", ["answer_1", "Answer 1", "1"])
 def test_the_numbered_column_that_is_suggested_stands_for_all_of_its_kind(
     tmp_path: Path, name: str, values: list[Any]
 ) -> None:
@@ -336,7 +335,7 @@ def test_the_numbered_column_that_is_suggested_stands_for_all_of_its_kind(
     assert [vote.answer for vote in votes] == ["7", "8"]
 
 
-@cases("name", "dump.jsonl", "dump.json")
+@pytest.mark.parametrize("name", ["dump.jsonl", "dump.json"])
 def test_a_dump_of_vllm_keeps_tokens_logprobs_and_ids(tmp_path: Path, name: str) -> None:
     rows = [requested("a", TOM, 7, 7, 8), requested("b", SIX, 42, 42, 41)]
     content = rows if name[-1] == "l" else json.dumps(rows, indent=1)
@@ -367,10 +366,12 @@ def test_thinking_apart_from_the_text_is_kept_and_has_tokens(tmp_path: Path) -> 
     assert [each.tokens for each in record.responses] == [36, 36, 6, 1]
 
 
-@cases(
-    "said whole kind key",
-    ("She has them all. The answer is 7.", True, "text", "response_answer"),
-    ("7", False, "answer", "text"),
+@pytest.mark.parametrize(
+    ("said", "whole", "kind", "key"),
+    [
+        ("She has them all. The answer is 7.", True, "text", "response_answer"),
+        ("7", False, "answer", "text"),
+    ],
 )
 def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
     tmp_path: Path, said: str, whole: bool, kind: str, key: str
@@ -389,7 +390,7 @@ def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
     assert Truths.open(again.pool.path) == Truths({"0": "7"})
 
 
-@cases("prompt", TOM, f"{TOM}\n<think>\n")
+@pytest.mark.parametrize("prompt", [TOM, f"{TOM}\n<think>\n"])
 def test_thinking_that_the_prompt_opened_never_votes(tmp_path: Path, prompt: str) -> None:
     whole = "5 x 20.\n</think>\n\\boxed{100}" if prompt == TOM else "<think></think>\\boxed{100}"
     texts = ["Maybe \\boxed{7}? But wait,"] * 3 + [whole]
@@ -401,14 +402,16 @@ def test_thinking_that_the_prompt_opened_never_votes(tmp_path: Path, prompt: str
     assert [response.truncated for response in record.responses] == [True, True, True, False]
 
 
-@cases(
-    "rows told",
-    ([ROW | {"responses": ["<plan>a</plan> \\boxed{7}"] * 31}], "31 begin with <plan>"),
-    ([{"problem": f"{TOM} {n}", "text": "\\boxed{7}"} for n in range(3)], "nothing to vote on"),
-    ([{"question": TOM, "text": t, "model": m} for m in "ABB" for t in BOXES], "A (2), B (4);"),
-    ([{**ROW, "model": "A"}, {**OTHER, "model": "B"}], "2 models: A (2), B (2);"),
-    ([{**ROW, "answer": None, "reference": "page"}], "truth: 1 question: 0 ('page' is no num"),
-    ([{"question": TOM, "text": "so " * 70 + t} for t in BOXES * 2], "2 of 4 long responses"),
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([ROW | {"responses": ["<plan>a</plan> \\boxed{7}"] * 31}], "31 begin with <plan>"),
+        ([{"problem": f"{TOM} {n}", "text": "\\boxed{7}"} for n in range(3)], "nothing to vote on"),
+        ([{"question": TOM, "text": t, "model": m} for m in "ABB" for t in BOXES], "A (2), B (4);"),
+        ([{**ROW, "model": "A"}, {**OTHER, "model": "B"}], "2 models: A (2), B (2);"),
+        ([{**ROW, "answer": None, "reference": "page"}], "truth: 1 question: 0 ('page' is no num"),
+        ([{"question": TOM, "text": "so " * 70 + t} for t in BOXES * 2], "2 of 4 long responses"),
+    ],
 )
 def test_what_is_strange_is_told(tmp_path: Path, rows: Any, told: str) -> None:
     assert told in "\n".join(brought(tmp_path, rows, task="numeric").lines)
@@ -417,19 +420,21 @@ def test_what_is_strange_is_told(tmp_path: Path, rows: Any, told: str) -> None:
 GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
 
 
-@cases(
-    "name text message",
-    ("a.csv", GERMAN, "can't decode byte 0xc4 .*; save it as UTF-8"),
-    ("a.pkl", b"\x80\x04]", "is a pickle, which is not read; save it as JSON lines"),
-    ("a.xlsx", b"PK\x03\x04", "is a spreadsheet, which is not read; save it as CSV"),
-    ("a.jsonl", "{'question': 'x'}\n", "line 1: not JSON .* as json.dumps writes it"),
-    ("a.txt", "RequestOutput(request_id=0)\n", "line 1: not JSON .* as json.dumps writes it"),
-    ("a.jsonl", [json.dumps(json.dumps(ROW))], "a JSON object is needed, but got str"),
-    ("a.jsonl", [completion("c", 7)], "there is no question.*there are object, model"),
-    ("a.jsonl", [requested("a", None, 7)], "there is no question"),
-    ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
-    ("a.jsonl", [{"problem": TOM, "code": BOXES}], "or give --map responses=code; there"),
-    ("a.jsonl", [{"asks": TOM, "responses": BOXES}], "or give --map question=asks; there"),
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", GERMAN, "can't decode byte 0xc4 .*; save it as UTF-8"),
+        ("a.pkl", b"\x80\x04]", "is a pickle, which is not read; save it as JSON lines"),
+        ("a.xlsx", b"PK\x03\x04", "is a spreadsheet, which is not read; save it as CSV"),
+        ("a.jsonl", "{'question': 'x'}\n", "line 1: not JSON .* as json.dumps writes it"),
+        ("a.txt", "RequestOutput(request_id=0)\n", "line 1: not JSON .* as json.dumps writes it"),
+        ("a.jsonl", [json.dumps(json.dumps(ROW))], "a JSON object is needed, but got str"),
+        ("a.jsonl", [completion("c", 7)], "there is no question.*there are object, model"),
+        ("a.jsonl", [requested("a", None, 7)], "there is no question"),
+        ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
+        ("a.jsonl", [{"problem": TOM, "code": BOXES}], "or give --map responses=code; there"),
+        ("a.jsonl", [{"asks": TOM, "responses": BOXES}], "or give --map question=asks; there"),
+    ],
 )
 def test_a_shape_that_cannot_be_used_says_what_to_do(
     tmp_path: Path, name: str, text: Any, message: str

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from cases import cases
+import pytest
 from foreign import DATA, TEXTS, imported
 
 from aera.lab import Truths
@@ -24,9 +24,9 @@ READ: dict[str, tuple[Callable[[Path], Rows], str]] = {
 }
 
 
-@cases("encoding", "utf-8", "utf-8-sig", "utf-16")
-@cases("zipped", False, True)
-@cases("kind", *READ)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("kind", READ)
 def test_rows_are_read_whatever_they_are_written_as(
     tmp_path: Path, kind: str, zipped: bool, encoding: str
 ) -> None:
@@ -49,16 +49,18 @@ def test_places_are_named_by_where_a_row_begins(tmp_path: Path) -> None:
 # --- what a file is -------------------------------------------------------------------------------
 
 
-@cases(
-    "name text found",
-    ("a.csv", "x", "csv"),
-    ("a.TSV", "x", "tsv"),
-    ("a", "question,text\n", "csv"),
-    ("a.txt", 'id\t"prompt"\ttext\n', "csv"),
-    ("a", "\ufeff\nquestion;text\n", "csv"),
-    ("a.jsonl", "[1]", "json"),
-    ("a", '\n [\n{"question": 1}]', "json"),
-    *(("a", text, "jsonl") for text in ("name,text\n", "", "{x", "1", '{"id": 1}', "no JSON")),
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.csv", "x", "csv"),
+        ("a.TSV", "x", "tsv"),
+        ("a", "question,text\n", "csv"),
+        ("a.txt", 'id\t"prompt"\ttext\n', "csv"),
+        ("a", "\ufeff\nquestion;text\n", "csv"),
+        ("a.jsonl", "[1]", "json"),
+        ("a", '\n [\n{"question": 1}]', "json"),
+        *(("a", text, "jsonl") for text in ("name,text\n", "", "{x", "1", '{"id": 1}', "no JSON")),
+    ],
 )
 def test_tables_and_lists_are_recognised(tmp_path: Path, name: str, text: str, found: str) -> None:
     (tmp_path / name).write_text(text, "utf-8")
@@ -67,7 +69,7 @@ def test_tables_and_lists_are_recognised(tmp_path: Path, name: str, text: str, f
     assert recognise(tmp_path / f"{name}.gz") == found
 
 
-@cases("name", "samples_tiny.jsonl", "wide.parquet", "saved")
+@pytest.mark.parametrize("name", ["samples_tiny.jsonl", "wide.parquet", "saved"])
 def test_repeats_become_responses_in_order(tmp_path: Path, name: str) -> None:
     pool = imported(DATA / name, tmp_path / "pool")
     found = {r.question.text: [each.text for each in r.responses] for r in pool}

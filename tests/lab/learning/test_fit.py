@@ -5,7 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from made_questions import made_table, trajectories_of
@@ -52,7 +51,7 @@ def objective(weights: Floats, inputs: Floats, grades: Floats, counts: list[int]
     return float(np.mean(shares) + fit.OWN * own + fit.RIDGE * weights[:-1] @ weights[:-1])
 
 
-@cases("seed", *range(3))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_weights_near_the_fit_have_a_smaller_loss(seed: int) -> None:
     rng = np.random.default_rng(seed)
     inputs, counts = rng.normal(size=(60, 4)) @ rng.normal(size=(4, 4)), [10] * 6
@@ -75,7 +74,7 @@ def test_what_abstainers_look_like_is_not_part_of_the_range(seen: Dataset) -> No
     assert same(plain.weights(seen.traits), odd.weights(seen.traits))
 
 
-@cases("grade", 0.0, 1.0)
+@pytest.mark.parametrize("grade", [0.0, 1.0])
 def test_where_all_are_right_or_nobody_weights_stay_finite(seen: Dataset, grade: float) -> None:
     weigher = weigher_of(seen, grades=np.full_like(seen.grades, grade))
     weights = weigher.weights(seen.traits)
@@ -159,7 +158,7 @@ def problem(seed: int, rows: int = 80) -> tuple[Floats, Flags, Floats]:
     return inputs, wanted, rng.uniform(0, 2, size=rows)
 
 
-@cases("seed", *range(4))
+@pytest.mark.parametrize("seed", range(4))
 def test_newton_ends_where_slow_descent_ends(seed: int) -> None:
     inputs, wanted, stakes = problem(seed)
     np.testing.assert_allclose(
@@ -167,7 +166,7 @@ def test_newton_ends_where_slow_descent_ends(seed: int) -> None:
     )
 
 
-@cases("same", True, False)
+@pytest.mark.parametrize("same", [True, False])
 def test_one_sided_examples_leave_finite_weights_and_nothing_at_stake_none(same: bool) -> None:
     inputs, wanted, stakes = problem(2)
     found = fit.logistic(inputs, np.full_like(wanted, same), stakes)

@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from cases import cases
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +47,7 @@ def test_rows_come_back_in_the_order_of_the_questions(count: int, folds: int, se
     assert rows[:, 0].tolist() == [*range(count)]
 
 
-@cases("workers", SERIAL, Processes(2))
+@pytest.mark.parametrize("workers", [SERIAL, Processes(2)])
 def test_whoever_works_on_the_folds_the_rows_are_the_same(workers: Workers) -> None:
     found = out_of_fold(identity, np.arange(23), seed=3, workers=workers)
     np.testing.assert_array_equal(found, out_of_fold(identity, np.arange(23), seed=3))

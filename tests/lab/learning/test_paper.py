@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cases import cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -119,7 +118,7 @@ def test_other_questions_of_a_pool_and_texts_nobody_recorded_get_vectors_of_thei
     assert letters.asked[-2:] == [texts[0], "e"]
 
 
-@cases("content", b"", b"junk", b"\x93NUMPY")
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x93NUMPY"])
 def test_damaged_embeddings_are_made_again(
     content: bytes, bench: Bench, pool: Pool, letters: Letters
 ) -> None:
@@ -275,8 +274,8 @@ def test_it_ends_once_the_held_out_loss_no_longer_falls() -> None:
     assert np.isfinite(loss)
 
 
-@cases("target", 0.0, 1.0)
-@cases("both", True, False)
+@pytest.mark.parametrize("target", [0.0, 1.0])
+@pytest.mark.parametrize("both", [True, False])
 def test_labels_of_one_class_do_not_break_the_fit(target: float, both: bool) -> None:
     train, held = examples(), examples(40, seed=1)
     alike = [(rows, np.full(len(targets), target)) for rows, targets in (train, held)]
@@ -356,7 +355,7 @@ def test_a_model_makes_the_policy_of_every_family(bench: Bench, fitted: paper.Pa
 # --- ablations ------------------------------------------------------------------------------------
 
 
-@cases("group", *[g for g in paper.GROUPS if g != "projection"])
+@pytest.mark.parametrize("group", [g for g in paper.GROUPS if g != "projection"])
 def test_a_group_left_out_is_constant_and_the_rest_is_untouched(group: str, bench: Bench) -> None:
     before, after = bench.table.states, paper.without_group(bench.table, group).states
     for place, feature in enumerate(SCALARS):

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import cases
 from made_questions import (
     EVERY,
     LEARNERS,
@@ -39,7 +38,7 @@ def test_weights_are_kept_where_a_trait_reveals_the_truth() -> None:
     assert "points, 95 % [+" in model.learned
 
 
-@cases("seed", 0, 1, 3)
+@pytest.mark.parametrize("seed", [0, 1, 3])
 def test_weights_are_left_out_where_traits_are_noise(seed: int) -> None:
     table, rows = made_table(seed, telling=False), np.arange(40, 60)
     model = LEARNERS["labels"].fit(table, np.arange(40), seed=0)
@@ -64,8 +63,8 @@ def test_what_is_judged_live_is_what_was_measured() -> None:
         assert len(stop) == SCHEDULE.checkpoints[column]
 
 
-@cases("max_loss", 0.0, 0.01, 0.05)
-@cases("alpha", None, 0.2)
+@pytest.mark.parametrize("max_loss", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("alpha", [None, 0.2])
 def test_the_cheaper_family_at_the_allowed_loss(max_loss: float, alpha: float | None) -> None:
     learner, data = LEARNERS["labels"], data_of("labels")
     model, _ = lab.learn_and_tune(learner, data, EVERY, certified=alpha is not None, seed=0)
@@ -123,10 +122,9 @@ def clear_records(questions: int) -> list[VotedRecord]:
     return clear[:questions]
 
 
-@cases(
-    "questions said kept",
-    (40, "too few questions to say", False),
-    (200, "within the 5 allowed", True),
+@pytest.mark.parametrize(
+    ("questions", "said", "kept"),
+    [(40, "too few questions to say", False), (200, "within the 5 allowed", True)],
 )
 def test_weights_are_used_where_halves_support_them(questions: int, said: str, kept: bool) -> None:
     learner = LEARNERS["majority"]
@@ -149,7 +147,7 @@ def test_weights_that_lead_votes_astray_are_refused() -> None:
     np.testing.assert_array_equal(model.own.values["asc"], plain.own.values["asc"])
 
 
-@cases("right", True, False)
+@pytest.mark.parametrize("right", [True, False])
 def test_labels_decide_where_enough_of_them_differ(right: bool) -> None:
     """Weights taught by right answers, and labels that say what they say, or what votes say."""
     learner, data = LEARNERS["majority"], data_of("majority")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cases import cases
+import pytest
 from lab_fixtures import Bench
 
 HIDDEN = "import sys; sys.modules['torch'] = None; from aera.cli import main; main()"
@@ -17,13 +17,15 @@ def run(tmp_path: Path, bench: Bench, words: str) -> subprocess.CompletedProcess
     return subprocess.run(called, capture_output=True, text=True, check=False)
 
 
-@cases(
+@pytest.mark.parametrize(
     "words",
-    "train POOL --out MADE --max-loss 0.1",
-    "train POOL --out MADE --max-loss 0.1 --without-truths",
-    "train POOL --out MADE --policy asc-0.9",
-    "evaluate POOL --protocol nested --max-loss 0.1",
-    "evaluate POOL --protocol holdout --max-loss 0.1",
+    [
+        "train POOL --out MADE --max-loss 0.1",
+        "train POOL --out MADE --max-loss 0.1 --without-truths",
+        "train POOL --out MADE --policy asc-0.9",
+        "evaluate POOL --protocol nested --max-loss 0.1",
+        "evaluate POOL --protocol holdout --max-loss 0.1",
+    ],
 )
 def test_training_and_evaluating_need_no_torch(bench: Bench, tmp_path: Path, words: str) -> None:
     done = run(tmp_path, bench, words)
