@@ -240,7 +240,9 @@ def _ask_servers(config: Config, key_option: str) -> list[str]:
                     url, status = server.endpoint.base_url, told["status"]
                     problem = _diagnose(url, status, server.listing, names)
                     if told["refused"]:
-                        problem = f"refuses the key (status {status}): look at {key_option}"
+                        sent = os.environ.get(server.endpoint.api_key_env or "")
+                        why = "refuses the key" if sent else "wants a key, and none was sent"
+                        problem = f"{why} (status {status}): look at {key_option}"
                     if problem and not (told["refused"] and upstream.forward_key):
                         problems.append(f"{without_password(url)} {problem}")
         return problems

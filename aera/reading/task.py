@@ -192,7 +192,8 @@ class Task:
             return _own_answer(self.reader, text)
         if self.pattern is not None:
             matches = list(_compile(self.pattern).finditer(text))
-            return (matches[-1][1 if matches[-1].re.groups else 0] or None) if matches else None
+            found = matches[-1][1 if matches[-1].re.groups else 0] if matches else ""
+            return last_boxed(found) or found or None
         value = select(find_json(text), self.path or "")
         return value if isinstance(value, str) or value is None else canonical_json(value)
 

@@ -348,7 +348,7 @@ def choice_text(choice: Mapping[str, Any]) -> str:
     """What a choice says; reasoning in a field of its own goes into a thinking section."""
     message = choice.get("message")
     if not isinstance(message, dict):
-        return str(choice.get("text") or "")
+        return _flat(choice.get("text") or choice.get("content"))
     content = _flat(message.get("content"))
     reasoning = _flat(message.get("reasoning") or message.get("reasoning_content"))
     return f"<think>{reasoning}</think>{content}" if reasoning else content

@@ -293,7 +293,7 @@ def listing(*names: str) -> Any:
         (answering(429), 1, "answers 429: too many requests"),
         (answering(500), 1, "fails with status 500"),
         (answering(302, headers={"Location": "/"}), 1, "which is not followed: give its final"),
-        (answering(401), 1, "refuses the key (status 401): look at --api-key-env"),
+        (answering(401), 1, "wants a key, and none was sent (status 401): look at --api-key-env"),
         (answering(text="<html>", content_type="text/html"), 1, "answers with a page, not JSON"),
     ],
 )

@@ -66,6 +66,7 @@ def test_a_pattern_a_path_or_a_reader_is_the_only_place_that_is_looked_at() -> N
     text = "Result: 4\nResult: 5.0\n\\boxed{6}"
     assert pattern.read(Response(text)).answer == "5"
     assert pattern.read(Response(r"\boxed{6}")).answer is None
+    assert pattern.read(Response(r"Result: \boxed{6}")).answer == "6"
     path = Task("mine", "json", path="steps.-1.value")
     assert path.read(Response('{"steps": [{"value": 1}, {"value": "b"}]}')).answer == "b"
     reader = Task("mine", "text", normalise=(), reader="builtins:len")

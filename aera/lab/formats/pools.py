@@ -22,6 +22,7 @@ from aera.lab.formats.rows import (
     parse_columns,
     read_rows,
     shown_name,
+    whole_number,
 )
 from aera.lab.formats.sources import SOURCES, Rows, read_table, recognise, shown
 from aera.lab.label import open_truths
@@ -57,6 +58,7 @@ from aera.pools.pool import (
     write_pool,
 )
 from aera.pools.stats import name_few, tell_pool
+from aera.reading.canonical import LETTERS
 from aera.reading.find import is_marked, opened_by_prompt
 from aera.reading.task import TASKS, Readability, Task, get_task, readable_answer, task_from_json
 from aera.trace import trace_to_json
@@ -238,8 +240,12 @@ def _read_truths(entries: Collection[Entry], task: Task) -> tuple[Truths | None,
     """The truths that can be read, and whose cannot; refuses where none can."""
     truths, unreadable = dict[str, str](), list[Entry]()
     without: dict[str, str] = {}
+    first = _first_place(entries, task)
     for entry in entries:
-        truth = readable_answer(entry.question, entry.truth, task)
+        truth = entry.truth
+        if first is not None and truth is not None:
+            truth = LETTERS[int(truth) - first]
+        truth = readable_answer(entry.question, truth, task)
         if truth is not None:
             truths[entry.question.id] = truth
         elif entry.truth is None:
@@ -255,7 +261,25 @@ def _read_truths(entries: Collection[Entry], task: Task) -> tuple[Truths | None,
             "answer=NAME for another column"
         )
     doubts = [f"without a truth: {name_few(without)}"] if without and (truths or unreadable) else []
+    if first is not None:
+        doubts.append(f"labels are places among the choices, counted from {first}")
     return (Truths(truths), doubts) if truths else (None, [*doubts, NO_TRUTHS])
+
+
+def _first_place(entries: Collection[Entry], task: Task) -> int | None:
+    """What places are counted from where labels are places among the choices; else None.
+
+    Numbers that all name an option by its words are words. Whether it is 0 or 1 the ends tell.
+    """
+    labels = [(each.truth, each.question.choices) for each in entries if each.truth is not None]
+    if task.kind != "choice" or all(label in words for label, words in labels):
+        return None
+    found = [(whole_number(label), len(words)) for label, words in labels]
+    places = [(place, place - count) for place, count in found if place is not None]
+    if len(places) < len(found):
+        return None
+    low, high = min(place for place, _ in places), max(beyond for _, beyond in places)
+    return low if (low == 0 and high < 0) or (low == 1 and high == 0) else None
 
 
 def _choose_reader(

@@ -102,7 +102,7 @@ class Fields:
         """A row of a file: its names in any letters, also inside a request or a reply."""
         if isinstance(row.get("request"), dict):
             row = {**row["request"], **row}
-        if is_reply(row):
+        if is_reply(row) and "choices" not in mapped.values():
             rest = {name: row[name] for name in row if name not in ("id", "choices")}
             row = {**rest, "response": row}
         tidy: Row = {}
@@ -565,6 +565,8 @@ def _response_of(fields: Fields, said: str | None) -> Response:
     tokens = whole_number(fields.get("tokens"))
     if fields.get("tokens") is not None and (tokens is None or tokens < 0):
         raise fields.bad("tokens", "number of tokens")
+    if tokens is None and isinstance(told.get("usage"), dict):
+        tokens = whole_number(told["usage"].get("completion_tokens"))
     if tokens is None and (ids := listed(told.get("token_ids"))) is not None:
         tokens = len(ids)
     served = read_tokens(told)

@@ -480,3 +480,37 @@ def test_a_missing_exam_is_a_wrong_call_and_a_log_is_none(tmp_path: Path) -> Non
         read_exam(tmp_path / "none.jsonl", get_task("numeric"))
     with pytest.raises(AeraError, match="is a log, not a file of questions"):
         read_questions(DATA / "inspect.json")
+
+
+@pytest.mark.parametrize(
+    ("golds", "letters"),
+    [([0, 3, 1], "ADB"), ([1, 4, 2], "ADB"), (["0", "2", "2"], "ACC"), (["1", "7", "5"], "AAA")],
+)
+def test_a_label_may_be_a_place_among_the_choices(
+    tmp_path: Path, golds: list[Any], letters: str
+) -> None:
+    options = [["1", "4", "0", "5"], ["7", "8", "9", "10"], ["5", "6", "2", "3"]]
+    rows = [
+        {"question": f"which {words}?", "options": words, "gold": gold, "responses": ["(A)", "(B)"]}
+        for words, gold in zip(options, golds, strict=True)
+    ]
+    made = brought(tmp_path, rows, task="choice")
+    truths = Truths.open(made.pool.path)
+    assert truths is not None
+    assert "".join(truths.answers.values()) == letters
+    assert any("places among the choices" in each for each in made.lines) == (letters != "AAA")
+
+
+@pytest.mark.parametrize("columns", [None, ["responses=choices"]])
+def test_choices_that_say_their_content_are_replies(tmp_path: Path, columns: Any) -> None:
+    texts = ["\\boxed{7}", "\\boxed{8}"]
+    about = {"finish_reason": "stop", "usage": {"completion_tokens": 9}}
+    rows = [
+        {
+            "question": "Tom has 3 apples and buys 4. How many?",
+            "choices": [{"content": each, **about} for each in texts],
+        }
+    ]
+    pool = brought(tmp_path, rows, task="numeric", columns=columns).pool
+    [record] = pool
+    assert [(each.text, each.tokens) for each in record.responses] == [(each, 9) for each in texts]
