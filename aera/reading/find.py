@@ -142,7 +142,8 @@ def boxes(text: str) -> Iterator[tuple[str, int, int]]:
         start, opening = box.span()
         if box[1] and (content := box[1].strip()):  # no brace inside: nothing to match
             yield content, start, opening + len(box[1]) + 2
-            _close(text, opening, end, closing)
+            if place > 0:
+                _close(text, opening, end, closing)
             end = start
             continue
         braced = text.startswith("{", opening)

@@ -163,8 +163,8 @@ TRAITS: tuple[Feature, ...] = (
     *(replace(number, group=TRACE) for number in TRACES),
 )
 TRAIT_NAMES: tuple[str, ...] = tuple(trait.name for trait in TRAITS)
-_MEASURED = TRAITS[: len(_TABLE)]
-"""Those before the numbers of the trace, which are taken as they are."""
+_SILENT = {name: nan for name, (group, _) in _TABLE.items() if group == TEXT}
+"""What a response without a text shows in place of it."""
 UNTRACED: tuple[str, ...] = tuple(trait.name for trait in TRAITS if trait.group != TRACE)
 """Those that need no trace."""
 _TELLING = {TEXT: "token_length", LOGPROBS: "mean_logprob", TRACE: "trace_confidence"}
@@ -197,14 +197,16 @@ def traits(question: Question, responses: Sequence[Response], votes: Sequence[Vo
     """The traits of some responses to one question, shape (responses, traits)."""
     known, rows = describe_question(question), []
     for response, vote in zip(responses, votes, strict=True):
-        found, silent = _measure(known, response, vote.answer), _textless(response)
-        row = [nan if silent and t.group == TEXT else found[t.name] for t in _MEASURED]
-        rows.append([*row, *(n if isfinite(n) else nan for n in response.trace or UNKNOWN)])
+        found, trace = _measure(known, response, vote.answer), response.trace
+        if _textless(response):
+            found |= _SILENT
+        shown = UNKNOWN if trace is None else [n if isfinite(n) else nan for n in trace]
+        rows.append([*found.values(), *shown])
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAITS))
 
 
 def _measure(asked: Asked, response: Response, answer: str | None) -> dict[str, float]:
-    """What one response shows beside its question, by name."""
+    """What one response shows beside its question, by name, in the order of the table."""
     text, tokens = response.text, max(1, response.tokens)
     lines, box = text.count("\n") + 1, text.rfind("\\boxed")
     numbers = _numbers(text)

@@ -94,8 +94,8 @@ class Weigher:
         lacking: Counter[str] = Counter()
         for response in (r for r, v in zip(responses, votes, strict=True) if v.answer is not None):
             has = brought(response)
-            by = next((each for each in (self, *self.lower) if each.needs <= has), None)
-            if by is not self:
+            if not self.needs <= has:
+                by = next((each for each in self.lower if each.needs <= has), None)
                 missing = " and ".join(each for each in GROUPS if each in self.needs - has)
                 lacking[f"came without {missing} and {_weighed_by(by)}"] += 1
         return lacking
